@@ -116,11 +116,11 @@ def count_by_words(
     words: Mapping[str, State],
 ) -> dict[str, int]:
     """Count tasks by the store's own words, from counts by state and by finer word (`finer`)."""
-    found: dict[str, int] = {}
+    by_word: dict[str, int] = {}
     for state, word in states.items():
         parts = {each: finer.get(each, 0) for each in state_words(state, states, words)[1:]}
-        found |= {word: counts.get(state, 0) - sum(parts.values()), **parts}
-    return found
+        by_word |= {word: counts.get(state, 0) - sum(parts.values()), **parts}
+    return by_word
 
 
 ATTEMPT_KEY = "attempt"
@@ -147,8 +147,8 @@ AttemptLimit: TypeAlias = Callable[[Task], int | None]
 
 def attempts_allowed(task: Task, configured: int | None = None) -> int | None:
     """Maximum number of attempts of a task: its own, else the configured one."""
-    own = task.extra.get(ATTEMPTS_ALLOWED_KEY, "")
-    return int(own) if own.isdecimal() else configured
+    allowed = task.extra.get(ATTEMPTS_ALLOWED_KEY, "")
+    return int(allowed) if allowed.isdecimal() else configured
 
 
 def counted_attempts(task: Task) -> int | None:
@@ -225,13 +225,13 @@ FOR_ALL = "; for all: "
 
 def fold_problems(problems: Iterable[Problem]) -> list[Problem]:
     """Return problems that one command corrects as one, named by the first and their number."""
-    found: dict[str, list[Problem]] = {}
+    groups: dict[str, list[Problem]] = {}
     for problem in problems:
         key = problem.what if FOR_ALL in problem.what else problem.where
-        found.setdefault(key, []).append(problem)
+        groups.setdefault(key, []).append(problem)
     return [
         one[0]._replace(where=f"{one[0].where} and {len(one) - 1:,} more") if one[1:] else one[0]
-        for one in found.values()
+        for one in groups.values()
     ]
 
 

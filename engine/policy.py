@@ -45,8 +45,12 @@ class RetryPolicy(NamedTuple):
 
     def of_kind(self, kind: str) -> RetryPolicy:
         """The policy of a kind of task."""
-        own = self.by_kind.get(kind)
-        return self if own is None else self._replace(schedule=own, max_runs=runs_of(own))
+        schedule = self.by_kind.get(kind)
+        return (
+            self
+            if schedule is None
+            else self._replace(schedule=schedule, max_runs=runs_of(schedule))
+        )
 
     def retry_delay(self, task: Task, now: float) -> float | None:
         """Seconds until the next attempt of a task that fails now; None to give it up."""
@@ -229,13 +233,13 @@ class Circumstances(NamedTuple):
     """True if tasks are due but none has run for so long that there is an alert."""
 
 
-def why_waiting(task: Task, now: float, about: Circumstances) -> tuple[str, ...]:
+def why_waiting(task: Task, now: float, circumstances: Circumstances) -> tuple[str, ...]:
     """Explain why a task in any state is not running, as phrases that are safe to show.
 
     The first is the present reason; the others apply after it, or add facts. For a task that is
     running, or that is not going to run, the phrases describe that instead.
     """
-    return tuple(_WHY[task.state](task, now, about))
+    return tuple(_WHY[task.state](task, now, circumstances))
 
 
 def join_reasons(reasons: Sequence[str]) -> str:
@@ -243,67 +247,67 @@ def join_reasons(reasons: Sequence[str]) -> str:
     return "; ".join(reasons)
 
 
-def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
-    hindered = [*_blocking_reasons(task, now, about)]
+def _why_pending(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
+    hindered = [*_blocking_reasons(task, now, circumstances)]
     yield from hindered
-    due, lock = is_due(task, now), about.lock
-    refused = any(_handler_problem(task, about))
-    ahead = 0 if refused else about.tasks_ahead
+    due, lock = is_due(task, now), circumstances.lock
+    refused = any(_handler_problem(task, circumstances))
+    ahead = 0 if refused else circumstances.tasks_ahead
     if ahead:
-        which = "older" if about.is_age_order else "other"
+        which = "older" if circumstances.is_age_order else "other"
         yield f"{'' if due else 'then '}{ahead:,} {which} task{'s' if ahead > 1 else ''} first"
     verdict = Verdict.FREE if lock is None else lock.verdict
     if lock is not None and verdict is Verdict.HELD and not hindered:
         yield f"{'' if ahead else 'next in line; '}lock held by {_describe_holder(lock)}"
-    alone = _is_quiet(about, now) or not (hindered or ahead)
-    if task.due is None and not (hindered or about.is_idle):
+    alone = _is_quiet(circumstances, now) or not (hindered or ahead)
+    if task.due is None and not (hindered or circumstances.is_idle):
         yield "due time unknown"
     elif alone and verdict not in (Verdict.HELD, Verdict.STUCK):
-        yield _no_worker(task, now, about, due and not hindered)
+        yield _no_worker(task, now, circumstances, due and not hindered)
 
 
-def _blocking_reasons(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+def _blocking_reasons(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
     """What would block a pending task even if it were the next one and a worker were running."""
-    if about.pause_reason:
-        yield f"the queue is paused: {safe_line(about.pause_reason)}"
+    if circumstances.pause_reason:
+        yield f"the queue is paused: {safe_line(circumstances.pause_reason)}"
     if not is_due(task, now):
         # The first attempt has no backoff; its error field contains the reason for the wait.
         why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else "backoff"
         yield f"{why} until {format_deadline(task.due or 0.0, now)}"
     if reason := task.extra.get(WAITS_KEY):
         yield safe_line(reason)
-    yield from _handler_problem(task, about)
-    if about.lock is not None and about.lock.verdict in _BLOCKING_VERDICTS:
-        yield _BLOCKING_VERDICTS[about.lock.verdict](about.lock)
-    if about.token_at > max(now, task.due or 0.0):
-        yield f"no token until {format_deadline(about.token_at, now)}"
+    yield from _handler_problem(task, circumstances)
+    if circumstances.lock is not None and circumstances.lock.verdict in _BLOCKING_VERDICTS:
+        yield _BLOCKING_VERDICTS[circumstances.lock.verdict](circumstances.lock)
+    if circumstances.token_at > max(now, task.due or 0.0):
+        yield f"no token until {format_deadline(circumstances.token_at, now)}"
 
 
-def _handler_problem(task: Task, about: Circumstances) -> Iterator[str]:
-    if about.is_handled is not None and not about.is_handled(task.kind):
+def _handler_problem(task: Task, circumstances: Circumstances) -> Iterator[str]:
+    if circumstances.is_handled is not None and not circumstances.is_handled(task.kind):
         yield f"no handler configured for {safe_line(task.kind)}"
-    elif about.closed_reason:
-        yield safe_line(about.closed_reason)
+    elif circumstances.closed_reason:
+        yield safe_line(circumstances.closed_reason)
 
 
-def _is_quiet(about: Circumstances, now: float) -> bool:
-    return about.is_idle or (
-        about.last_run is not None and now - about.last_run > NO_WORKER_SECONDS
+def _is_quiet(circumstances: Circumstances, now: float) -> bool:
+    return circumstances.is_idle or (
+        circumstances.last_run is not None and now - circumstances.last_run > NO_WORKER_SECONDS
     )
 
 
-def _no_worker(task: Task, now: float, about: Circumstances, due: bool) -> str:
+def _no_worker(task: Task, now: float, circumstances: Circumstances, due: bool) -> str:
     """Report that no worker is running, and since when."""
     ran = (
         ""
-        if about.last_run is None
-        else f", last run {format_rough_duration(now - about.last_run)} ago"
+        if circumstances.last_run is None
+        else f", last run {format_rough_duration(now - circumstances.last_run)} ago"
     )
     if not due:
         return f"no worker running{ran}"
     # With due 0 the start of the wait is unknown: the task may have been retried just now.
     for_long = f" for {format_rough_duration(now - task.due)}" if task.due else ""
-    free = about.lock is not None and about.lock.verdict is Verdict.FREE
+    free = circumstances.lock is not None and circumstances.lock.verdict is Verdict.FREE
     return f"due{for_long}, no worker running{': lock is free' if free else ''}{ran}"
 
 
@@ -332,17 +336,17 @@ _BLOCKING_VERDICTS: Mapping[Verdict, Callable[[LockEvidence], str]] = {
 """Verdict of a lock that blocks or delays tasks -> its description."""
 
 
-def _why_held(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+def _why_held(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
     yield "held by an operator until released"
     if not is_due(task, now):
         # The first attempt has no backoff; its error field contains the reason for the wait.
         why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else "backoff"
         yield f"{why} until {format_deadline(task.due or 0.0, now)}"
-    yield from _handler_problem(task, about)
+    yield from _handler_problem(task, circumstances)
 
 
-def _why_active(task: Task, now: float, about: Circumstances) -> Iterator[str]:
-    lock, lease = about.lock, task.lease
+def _why_active(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
+    lock, lease = circumstances.lock, task.lease
     taken = "" if lease is None else f", claimed {format_rough_duration(now - lease.since)} ago"
     if lock is not None and lock.verdict in (Verdict.FREE, Verdict.STALE):
         why = "lock is free" if lock.verdict is Verdict.FREE else safe_line(lock.reason)
@@ -363,28 +367,28 @@ def _why_active(task: Task, now: float, about: Circumstances) -> Iterator[str]:
         yield f"being processed{' by ' if who else ''}{who}{at_it}"
 
 
-def _describe_lease(lease: Lease, ends: float, now: float) -> Iterator[str]:
+def _describe_lease(lease: Lease, end: float, now: float) -> Iterator[str]:
     """Describe a claim that expires; it does not show whether a worker is running."""
     # A lease without an end time has `until` 0: do not show an age for it.
     ago = f" {format_rough_duration(now - lease.since)} ago" if lease.since > 0 else ""
     claimed = f"claimed{ago}{f' by {safe_line(lease.owner)}' if lease.owner else ''}"
-    if ends > now:
+    if end > now:
         yield f"{claimed}{'' if lease.owner else ', owner unknown'}"
-        yield f"its lease expires at {format_deadline(ends, now)}"
+        yield f"its lease expires at {format_deadline(end, now)}"
         return
-    expired = f" {format_rough_duration(now - ends)} ago" if ends > 0 else ""
+    expired = f" {format_rough_duration(now - end)} ago" if end > 0 else ""
     yield f"its lease expired{expired}: the next worker counts an attempt and requeues it"
     if lease.since > 0 or lease.owner:
         yield claimed
 
 
-def _why_dead(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+def _why_dead(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
     since = _parse_seconds(task.extra.get("dead_since", ""))
     ago = "" if since is None else f" {format_rough_duration(now - since)} ago"
     reason = safe_line(task.extra.get("dead_reason", ""))
     yield f"given up{ago}{f' ({reason})' if reason else ''}"
     yield "stays here until retried (attempts reset)"
-    yield from _handler_problem(task, about)
+    yield from _handler_problem(task, circumstances)
 
 
 def _parse_seconds(text: str) -> float | None:
@@ -394,11 +398,11 @@ def _parse_seconds(text: str) -> float | None:
         return None
 
 
-def _why_done(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+def _why_done(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
     yield "done; its store deletes it later"
 
 
-def _why_trash(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+def _why_trash(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
     yield "purged by an operator: workers ignore it; it can be restored"
 
 
@@ -418,8 +422,8 @@ def format_deadline(moment: float, now: float) -> str:
     if moment == float("inf") or not text.endswith("Z"):
         return text
     today, time_of_day = format_time(now)[:11], text[11:]
-    shown = time_of_day if text.startswith(today) else text
-    return f"{shown} (in {format_rough_duration(moment - now)})"
+    time_text = time_of_day if text.startswith(today) else text
+    return f"{time_text} (in {format_rough_duration(moment - now)})"
 
 
 def format_time(moment: float) -> str:

@@ -45,22 +45,22 @@ class SeenTime(NamedTuple):
         return sum(max(0.0, end - max(start, moment)) for start, end in self.stretches)
 
 
-def note_run(seen: SeenTime, here: RunMoment) -> SeenTime:
+def note_run(times: SeenTime, moment: RunMoment) -> SeenTime:
     """Add a run. If the clock was set since the last one, all ages start again from zero: nothing
     irreversible follows for a full period.
     """
-    last, start = seen.last, (here.at, here.at)
+    last, start = times.last, (moment.at, moment.at)
     if last is None:
-        return SeenTime((start,), here)
-    passed = here.at - last.at
+        return SeenTime((start,), moment)
+    passed = moment.at - last.at
     step, is_confirmed = min(0.0, passed), passed <= STEP_SECONDS
-    if here.boot and here.boot == last.boot and here.uptime >= last.uptime:
-        step, is_confirmed = passed - (here.uptime - last.uptime), True
+    if moment.boot and moment.boot == last.boot and moment.uptime >= last.uptime:
+        step, is_confirmed = passed - (moment.uptime - last.uptime), True
     if abs(step) > STEP_SECONDS:
-        return SeenTime((start,), here, here.at, step)
-    if not is_confirmed or not seen.stretches:
+        return SeenTime((start,), moment, moment.at, step)
+    if not is_confirmed or not times.stretches:
         # The system was off; or its clock was wrong before it started, or is now.
-        return seen._replace(stretches=(*seen.stretches, start)[-MAX_STRETCHES:], last=here)
-    since, until = seen.stretches[-1]
-    longer = since, max(until, here.at)
-    return seen._replace(stretches=(*seen.stretches[:-1], longer), last=here)
+        return times._replace(stretches=(*times.stretches, start)[-MAX_STRETCHES:], last=moment)
+    since, until = times.stretches[-1]
+    longer = since, max(until, moment.at)
+    return times._replace(stretches=(*times.stretches[:-1], longer), last=moment)

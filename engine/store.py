@@ -269,9 +269,9 @@ def count_by_scan(store: ReadableStore) -> dict[State, int]:
     cheaper way.
     """
     counts = dict.fromkeys(store.states, 0)
-    for found in store.scan(store.states.values()):
-        if isinstance(found, Task):
-            counts[found.state] += 1
+    for answer in store.scan(store.states.values()):
+        if isinstance(answer, Task):
+            counts[answer.state] += 1
     return counts
 
 
@@ -286,10 +286,10 @@ def measure_trash_by_scan(store: ReadableStore) -> int:
     """
     taken = 0
     if State.TRASH in store.states:
-        for found in store.scan({store.states[State.TRASH]}):
-            if isinstance(found, Task) and found.state is State.TRASH:
+        for answer in store.scan({store.states[State.TRASH]}):
+            if isinstance(answer, Task) and answer.state is State.TRASH:
                 with suppress(Gone):
-                    taken += store.size(found)
+                    taken += store.size(answer)
     return taken
 
 
@@ -315,12 +315,12 @@ def sample_by_scan(store: ReadableStore, number: int) -> StoreSample:
 
 
 def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
-    for found in store.scan():
+    for answer in store.scan():
         number -= store.expected_tasks > 0  # the sample of a full scan comes before this is known
         if number < 0:
             return
-        if not isinstance(found, Missing):
-            yield found
+        if not isinstance(answer, Missing):
+            yield answer
 
 
 class ChangeableStore(ReadableStore, Protocol):

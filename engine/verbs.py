@@ -73,12 +73,12 @@ def postpone(task: Task, due: float, why: str) -> Task:
 
     The reason is stored as its error, unless that holds the error of a real attempt.
     """
-    says = (
+    error = (
         f"{WAITING_PREFIX}{why}"
         if not task.error or task.error.startswith(WAITING_PREFIX)
         else task.error
     )
-    return task._replace(state=State.PENDING, due=due, error=says, lease=None)
+    return task._replace(state=State.PENDING, due=due, error=error, lease=None)
 
 
 def give_up_task(task: Task, error: str, counts: int = 0, end: State = State.DEAD) -> Task:
@@ -327,13 +327,17 @@ def edges_of(edges: Edges, verb: str, state: State | None = None) -> Edges:
     """The edges of a store that a verb may use, from one state if that is given. A verb that edges
     name has only those, with its own warning.
     """
-    ways = VERBS[verb].edges
-    found: dict[tuple[State | None, State | None], Edge]
-    found = {way: edges[way] for way in ways if way in edges and state in (None, way[0])}
+    transitions = VERBS[verb].edges
+    usable: dict[tuple[State | None, State | None], Edge]
+    usable = {
+        transition: edges[transition]
+        for transition in transitions
+        if transition in edges and state in (None, transition[0])
+    }
     if VERBS[verb].is_named:
-        named = ((way, _named_edge(edge, verb)) for way, edge in found.items())
-        found = {way: edge for way, edge in named if edge is not None}
-    return found
+        named = ((transition, _named_edge(edge, verb)) for transition, edge in usable.items())
+        usable = {transition: edge for transition, edge in named if edge is not None}
+    return usable
 
 
 def _named_edge(edge: Edge, verb: str) -> Edge | None:

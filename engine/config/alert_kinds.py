@@ -65,7 +65,7 @@ def check_accepted(value: object, at: ConfigLocation) -> AcceptedAlert:
     Raises:
         ConfigError: a value is invalid, or it has no kind.
     """
-    said = validators.check_mapping(value, at, _ACCEPTED)
-    if "kind" not in said:
+    fields = validators.check_mapping(value, at, _ACCEPTED)
+    if "kind" not in fields:
         raise at.wrong_value("kind, and place or text if it is not for all", value)
-    return AcceptedAlert(**said)
+    return AcceptedAlert(**fields)

@@ -93,7 +93,7 @@ def _statuses(value: object, at: ConfigLocation) -> dict[str, str]:
         is_code = word.isascii() and word.isupper() and word.replace("_", "").isalpha()
         if not is_status and not is_code:
             raise at.at_key(key).error("expected a status like 404, a class like 5xx, or a code")
-    return {str(key): outcome(said, at.at_key(key)) for key, said in value.items()}
+    return {str(key): outcome(setting, at.at_key(key)) for key, setting in value.items()}
 
 
 def parse_deliver(value: object, at: ConfigLocation) -> DeliverConfig:

@@ -102,7 +102,7 @@ class MailSettings(NamedTuple):
 
 
 def mail_settings_for(
-    said: Mapping[str, Any],
+    configured: Mapping[str, Any],
     root: str,
     log_dir: str,
     environ: Mapping[str, str],
@@ -110,34 +110,34 @@ def mail_settings_for(
 ) -> MailSettings:
     """Combine all sources into the mail settings of the data folder `root`.
 
-    `said` is the `mail` section of the YAML file. `planned` are variables to treat as if the last
-    configuration file set them.
+    `configured` is the `mail` section of the YAML file. `planned` are variables to treat as if
+    the last configuration file set them.
 
     Raises:
         ConfigError: an invalid value in the environment or in a file.
     """
-    told = NftbanVariables.read(environ, _TABLE, FILES)
+    variables = NftbanVariables.read(environ, _TABLE, FILES)
     if planned:
         set_last = {
             name: VariableValue(text, ConfigLocation(FILES[-1], name))
             for name, text in planned.items()
         }
-        told = told._replace(conf={**told.conf, **set_last})
-    values = told.values(root, _TABLE)
+        variables = variables._replace(conf={**variables.conf, **set_last})
+    values = variables.values(root, _TABLE)
     programs = {
         key.partition(":")[2]: values.pop(key) for key in list(values) if key.startswith("program:")
     }
     share = values.pop("share", "")
     if share:
         values["templates"] = f"{share}/templates/mail"
-    merged = {"programs": programs, **values, **said}
+    merged = {"programs": programs, **values, **configured}
     merged.setdefault("allowed_paths", (root, log_dir))
     merged.setdefault("delivery_log", f"{root}/mail/delivery.jsonl")
     return MailSettings(**merged)
 
 
 def field_source(
-    field: str, said: Mapping[str, Any], root: str, environ: Mapping[str, str]
+    field: str, configured: Mapping[str, Any], root: str, environ: Mapping[str, str]
 ) -> ConfigLocation | None:
     """The file and variable of the real program that set a field; None if missing, or if
     YAML overrides it.
@@ -145,39 +145,39 @@ def field_source(
     Raises:
         ConfigError: as `mail_settings_for`.
     """
-    if field in said:
+    if field in configured:
         return None
-    told = NftbanVariables.read(environ, _TABLE, FILES)
+    variables = NftbanVariables.read(environ, _TABLE, FILES)
     for name, key in _VARIABLES.items():
         table = _TABLE._replace(variables={name: key})
-        if key != field or field not in told.values(root, table):
+        if key != field or field not in variables.values(root, table):
             continue
-        own = told._replace(conf={}, unreadable="").values(root, table)
-        return (told.environ if own else told.conf)[name].at
+        environ_values = variables._replace(conf={}, unreadable="").values(root, table)
+        return (variables.environ if environ_values else variables.conf)[name].at
     return None
 
 
 def lenient_mail_settings(
-    said: Mapping[str, Any], root: str, log_dir: str, environ: Mapping[str, str]
+    configured: Mapping[str, Any], root: str, log_dir: str, environ: Mapping[str, str]
 ) -> MailSettings:
     """Like `mail_settings_for`, but ignore invalid values: enough to spool a mail, not to send
     one. Never raises.
     """
-    told = NftbanVariables.read(environ, _TABLE, FILES)
+    variables = NftbanVariables.read(environ, _TABLE, FILES)
     meant: dict[str, Any] = {}
     try:
-        told.values(root, _TABLE._replace(variables={}))
+        variables.values(root, _TABLE._replace(variables={}))
     except ConfigError:  # an unreadable file: unknown whether it applies and what it sets
-        told = told._replace(conf={}, unreadable="")
+        variables = variables._replace(conf={}, unreadable="")
         meant["allowed_paths"] = (root,)
     for name, key in _VARIABLES.items():
         try:
-            meant |= told.values(root, _TABLE._replace(variables={name: key}))
+            meant |= variables.values(root, _TABLE._replace(variables={name: key}))
         except ConfigError:
             if key == "allowed_paths":
                 meant[key] = (root,)  # the narrowest possible meaning
     known = {key: meant[key] for key in meant if key in MailSettings._fields}
-    merged = {"allowed_paths": (root, log_dir), **known, **said}
+    merged = {"allowed_paths": (root, log_dir), **known, **configured}
     merged.setdefault("delivery_log", f"{root}/mail/delivery.jsonl")
     return MailSettings(**merged)
 

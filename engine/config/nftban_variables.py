@@ -84,23 +84,23 @@ class NftbanVariables(NamedTuple):
         cls, environ: Mapping[str, str], table: VariableTable, names: Sequence[str] = CONFIG_FILES
     ) -> "NftbanVariables":
         """Read these variables from the environment and from the files with these names."""
-        wanted = (*table.variables, "NFTBAN_DATA_DIR")
-        said = {
+        variable_names = (*table.variables, "NFTBAN_DATA_DIR")
+        from_environ = {
             name: VariableValue(environ[name], ConfigLocation("environment", name))
-            for name in wanted
+            for name in variable_names
             if environ.get(name)  # as in a shell's ${NAME:-...}, empty is not set
         }
         folder = config_dir(environ)
         conf, unreadable = _read_files(folder, environ, names)
         applies_anywhere = folder != CONFIG_DIR or bool(environ.get("NFTBAN_CONFIG_DIR"))
-        return cls(said, conf, applies_anywhere, unreadable)
+        return cls(from_environ, conf, applies_anywhere, unreadable)
 
     @property
     def data_dir(self) -> str:
         """The data folder that they name; an invalid value in the files is ignored."""
-        said = self.environ.get("NFTBAN_DATA_DIR")
-        if said is not None:
-            return validators.check_path(said.text, said.at)
+        variable = self.environ.get("NFTBAN_DATA_DIR")
+        if variable is not None:
+            return validators.check_path(variable.text, variable.at)
         named = self.conf["NFTBAN_DATA_DIR"].text if "NFTBAN_DATA_DIR" in self.conf else ""
         return os.path.normpath(named) if named.startswith("/") else DATA_DIR
 
@@ -115,8 +115,8 @@ class NftbanVariables(NamedTuple):
         Raises:
             ConfigError: a value that applies here is invalid.
         """
-        own = is_same_folder(root, self.data_dir)
-        if own or self.applies_anywhere:
+        is_data_dir = is_same_folder(root, self.data_dir)
+        if is_data_dir or self.applies_anywhere:
             if self.unreadable:
                 raise ConfigError(self.unreadable)
             named = self.conf.get("NFTBAN_DATA_DIR")
@@ -124,40 +124,46 @@ class NftbanVariables(NamedTuple):
                 validators.check_path(named.text, named.at)
         values = {}
         for name, key in table.variables.items():
-            said = self.environ.get(name) if self._environ_counts(key, own, table) else None
-            if said is None and (own or (self.applies_anywhere and not table.is_place_bound(key))):
-                said = self.conf.get(name)
-            if said is not None and said.require_text():
-                value = _parse_number(said) if key in table.numbers else said.text
-                values[key] = table.checks[key](value, said.at)
+            variable = (
+                self.environ.get(name) if self._environ_counts(key, is_data_dir, table) else None
+            )
+            if variable is None and (
+                is_data_dir or (self.applies_anywhere and not table.is_place_bound(key))
+            ):
+                variable = self.conf.get(name)
+            if variable is not None and variable.require_text():
+                value = _parse_number(variable) if key in table.numbers else variable.text
+                values[key] = table.checks[key](value, variable.at)
         return values
 
     def valid_part(self, root: str | None, table: VariableTable) -> "NftbanVariables":
         """Return the variables without those that `values` would refuse for the queue at `root`
         (None: at their data folder). Files that cannot be read count as missing. Raises nothing.
         """
-        kept = self
+        valid = self
         try:
-            root = root or kept.data_dir
+            root = root or valid.data_dir
         except ConfigError:
-            kept = kept._replace(environ={k: v for k, v in kept.environ.items() if k != _DATA_DIR})
-            root = kept.data_dir
+            valid = valid._replace(
+                environ={k: v for k, v in valid.environ.items() if k != _DATA_DIR}
+            )
+            root = valid.data_dir
         try:
-            kept.values(root, table._replace(variables={}))
+            valid.values(root, table._replace(variables={}))
         except ConfigError:
-            kept = kept._replace(conf={}, unreadable="")
+            valid = valid._replace(conf={}, unreadable="")
         for name, key in table.variables.items():
             try:
-                kept.values(root, table._replace(variables={name: key}))
+                valid.values(root, table._replace(variables={name: key}))
             except ConfigError:
-                environ, conf = dict(kept.environ), dict(kept.conf)
+                environ, conf = dict(valid.environ), dict(valid.conf)
                 environ.pop(name, None)
                 conf.pop(name, None)
-                kept = kept._replace(environ=environ, conf=conf)
-        return kept
+                valid = valid._replace(environ=environ, conf=conf)
+        return valid
 
-    def _environ_counts(self, key: str, own: bool, table: VariableTable) -> bool:
-        if own or not table.is_place_bound(key):
+    def _environ_counts(self, key: str, is_data_dir: bool, table: VariableTable) -> bool:
+        if is_data_dir or not table.is_place_bound(key):
             return True
         return key not in table.tasks and "NFTBAN_DATA_DIR" not in self.environ
 
@@ -173,11 +179,11 @@ def is_same_folder(a: str, b: str) -> bool:
     return a == b or os.path.realpath(a) == os.path.realpath(b)
 
 
-def _parse_number(said: VariableValue) -> int:
+def _parse_number(variable: VariableValue) -> int:
     """Convert plain digits to a number: the shell of the other program takes nothing else."""
-    text = said.text
+    text = variable.text
     if not text.isascii() or not text.isdigit() or len(text) >= 16:
-        raise said.at.wrong_value("a whole number", text)
+        raise variable.at.wrong_value("a whole number", text)
     return int(text)
 
 
@@ -186,7 +192,7 @@ def _read_files(
 ) -> tuple[dict[str, VariableValue], str]:
     """The variables set by the files in this folder, and why an existing one cannot be read."""
     read: dict[str, Variable] = {}
-    said: dict[str, VariableValue] = {}
+    variables: dict[str, VariableValue] = {}
     for name in names:
         path = f"{folder}/{name}"
         try:
@@ -196,12 +202,12 @@ def _read_files(
             continue
         except OSError as error:
             return {}, f"{safe_line(path)}: cannot be read: {error.strerror}"
-        found = shell_assignments.parse_variables(text, {**_FOLDERS, **read}, environ)
-        for key, variable in found.items():
+        parsed = shell_assignments.parse_variables(text, {**_FOLDERS, **read}, environ)
+        for key, variable in parsed.items():
             at = ConfigLocation(f"{safe_line(path)}: line {variable.line}", key)
-            said[key] = VariableValue(variable.text, at, variable.problem)
-        read |= found
-    return said, ""
+            variables[key] = VariableValue(variable.text, at, variable.problem)
+        read |= parsed
+    return variables, ""
 
 
 _FOLDERS: Mapping[str, Variable] = {

@@ -46,20 +46,20 @@ class Address(NamedTuple):
 def is_url(text: str) -> bool:
     """True if a text is written as a URL; a file of such a name is opened as ./NAME."""
     scheme, colon, _ = text.partition("://")
-    rest = scheme[1:].translate({ord(sign): None for sign in "+.-"})
-    return bool(colon) and scheme.isascii() and scheme[:1].isalpha() and (rest + "x").isalnum()
+    tail = scheme[1:].translate({ord(sign): None for sign in "+.-"})
+    return bool(colon) and scheme.isascii() and scheme[:1].isalpha() and (tail + "x").isalnum()
 
 
 def has_password(word: str) -> bool:
     """True if a word of a command line is a URL with a password, or might be meant as one."""
     value = word.partition("=")[2] if word.startswith("--") else word
-    scheme, colon, rest = value.strip().partition("://")
+    scheme, colon, after_scheme = value.strip().partition("://")
     if not colon or not scheme or set(scheme) & set("/ \t"):
         return False
     try:
-        return bool(parse_address(value).password) or (not is_url(value) and "@" in rest)
+        return bool(parse_address(value).password) or (not is_url(value) and "@" in after_scheme)
     except BadAddress:
-        return "@" in rest
+        return "@" in after_scheme
 
 
 def parse_address(text: str) -> Address:
@@ -85,8 +85,8 @@ def parse_address(text: str) -> Address:
         raise BadAddress("spaces or control characters in a URL: write them as %XX")
     before, at, _ = text.partition("://")[2].rpartition("@")
     if at and {"/", "?", "#"}.intersection(before):
-        signs = "/ as %2F, ? as %3F, # as %23, @ as %40, % as %25"
-        raise BadAddress(f"@ only before the host; in a password or parameter write {signs}")
+        escapes = "/ as %2F, ? as %3F, # as %23, @ as %40, % as %25"
+        raise BadAddress(f"@ only before the host; in a password or parameter write {escapes}")
     try:
         parts = urlsplit(text)
         host, user = parts.hostname or "", parts.username

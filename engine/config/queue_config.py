@@ -243,10 +243,10 @@ def load_config(
     Raises:
         ConfigError: an existing file cannot be read or has an invalid value.
     """
-    found = _read_first_file(path, environ, search)
-    if found is None:
+    source = _read_first_file(path, environ, search)
+    if source is None:
         return Config()
-    candidate, data, at = found
+    candidate, data, at = source
     settings = validators.check_mapping(_parse_yaml(data, at), at, _SETTINGS)
     config = Config(path=candidate, **settings)
     _check_root(config.queue, at)
@@ -285,17 +285,17 @@ def load_valid_part(
     A file that cannot be read, trusted or parsed counts as missing. Raises nothing.
     """
     try:
-        found = _read_first_file(path, environ, search)
-        data = None if found is None else _parse_yaml(found[1], found[2])
+        source = _read_first_file(path, environ, search)
+        data = None if source is None else _parse_yaml(source[1], source[2])
     except ConfigError:
         return Config()
-    if found is None or not isinstance(data, dict):
+    if source is None or not isinstance(data, dict):
         return Config()
     queue, mail = (
-        _valid_values(data.get(name), found[2].at_key(name), check)
+        _valid_values(data.get(name), source[2].at_key(name), check)
         for name, check in (("queue", _queue_values), ("mail", _mail))
     )
-    return Config(path=found[0], queue=QueueSettings(**queue), mail=mail)
+    return Config(path=source[0], queue=QueueSettings(**queue), mail=mail)
 
 
 def _valid_values(
@@ -322,16 +322,16 @@ def queue_settings_for(
     Raises:
         ConfigError: an invalid value in the environment or in nftban.conf.
     """
-    said = config.queue
-    foreign = NftbanVariables.read(environ, _TABLE)
+    given = config.queue
+    variables = NftbanVariables.read(environ, _TABLE)
     if is_lenient:
-        foreign = foreign.valid_part(place or said.root, _TABLE)
-    root, tasks = _place_folders(place or said.root or foreign.data_dir)
-    if said.root is None or not is_same_folder(root, said.root):
-        said = said._replace(**dict.fromkeys(_PATHS))
-    values = foreign.values(root, _TABLE)
-    profile = said.profile or _profile(said, values)
-    installed = foreign.installed_at(root)
+        variables = variables.valid_part(place or given.root, _TABLE)
+    root, tasks = _place_folders(place or given.root or variables.data_dir)
+    if given.root is None or not is_same_folder(root, given.root):
+        given = given._replace(**dict.fromkeys(_PATHS))
+    values = variables.values(root, _TABLE)
+    profile = given.profile or _profile(given, values)
+    installed = variables.installed_at(root)
     return Queue(
         **{
             "pending": f"{tasks}/pending",
@@ -345,7 +345,7 @@ def queue_settings_for(
             "mail_spool": f"{root}/mailspool",
             "backoff_base": 30 if profile == "shipped" else 60,
             **values,
-            **{key: value for key, value in said._asdict().items() if value is not None},
+            **{key: value for key, value in given._asdict().items() if value is not None},
             "root": root,
             "profile": profile,
         }
@@ -358,10 +358,10 @@ def retry_policy(queue: Queue) -> RetryPolicy:
     return make(queue.backoff_base, queue.backoff_max, queue.max_retries)
 
 
-def _profile(said: QueueSettings, values: Mapping[str, object]) -> str:
+def _profile(given: QueueSettings, values: Mapping[str, object]) -> str:
     """If any retry value comes from the real program's settings, count as that program does."""
-    foreign = any(getattr(said, key) is None and key in values for key in _RETRY_VALUES)
-    return "shipped" if foreign else "contract"
+    is_shipped = any(getattr(given, key) is None and key in values for key in _RETRY_VALUES)
+    return "shipped" if is_shipped else "contract"
 
 
 # Folders of a place.
@@ -428,23 +428,23 @@ def _stores(
 ) -> dict[str, tuple[object, validators.ConfigLocation]]:
     if not isinstance(value, dict):
         raise at.wrong_value("a mapping from formats to their settings", value)
-    return {str(name): (said, at.at_key(name)) for name, said in value.items()}
+    return {str(name): (settings, at.at_key(name)) for name, settings in value.items()}
 
 
 def _handler(kind: str, value: object, at: validators.ConfigLocation) -> HandlerConfig:
-    said = validators.check_mapping(value, at, _HANDLER)
-    if "deliver" in said:
-        if "command" in said:
+    fields = validators.check_mapping(value, at, _HANDLER)
+    if "deliver" in fields:
+        if "command" in fields:
             raise at.error("expected command or deliver, not both")
         if kind in BUILT_IN_KINDS:
             raise at.at_key("deliver").error("mails are no HTTP requests: use another kind")
-        said.setdefault("timeout", DELIVER_TIMEOUT_SECONDS)
-    elif "command" not in said and kind not in BUILT_IN_KINDS:
+        fields.setdefault("timeout", DELIVER_TIMEOUT_SECONDS)
+    elif "command" not in fields and kind not in BUILT_IN_KINDS:
         raise at.at_key("command").wrong_value("a list with the program first", None)
     for key in ("run_as", "environment"):
-        if "command" not in said and key in said:
+        if "command" not in fields and key in fields:
             raise at.at_key(key).error("needs command too: the built-in handler does not use it")
-    return HandlerConfig(**said)
+    return HandlerConfig(**fields)
 
 
 def _deliver(value: object, at: validators.ConfigLocation) -> object:
@@ -465,15 +465,15 @@ def _handlers(value: object, at: validators.ConfigLocation) -> dict[str, Handler
             raise at.at_key(kind).wrong_value(
                 "a kind name of letters, digits and _ . -, at most 64 characters", kind
             )
-    return {kind: _handler(kind, said, at.at_key(kind)) for kind, said in value.items()}
+    return {kind: _handler(kind, handler, at.at_key(kind)) for kind, handler in value.items()}
 
 
 def _outbox(value: object, at: validators.ConfigLocation) -> OutboxConfig:
-    said = validators.check_mapping(value, at, _OUTBOX)
+    fields = validators.check_mapping(value, at, _OUTBOX)
     for key in ("table", "field"):
-        if key not in said:
+        if key not in fields:
             raise at.at_key(key).wrong_value("a name", None)
-    return OutboxConfig(**said)
+    return OutboxConfig(**fields)
 
 
 def _queue(value: object, at: validators.ConfigLocation) -> QueueSettings:
@@ -564,12 +564,12 @@ _SETTINGS: Mapping[str, validators.Check] = {
 
 
 def _candidates(search: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
-    own = environ.get("XDG_CONFIG_HOME", "")
-    if not own.startswith("/"):  # XDG Base Directory Specification: ignore a relative path
-        own = environ["HOME"] + "/.config" if environ.get("HOME") else ""
+    config_home = environ.get("XDG_CONFIG_HOME", "")
+    if not config_home.startswith("/"):  # XDG Base Directory Specification: ignore a relative path
+        config_home = environ["HOME"] + "/.config" if environ.get("HOME") else ""
     for candidate in search:
-        if own or "$XDG_CONFIG_HOME" not in candidate:
-            yield candidate.replace("$XDG_CONFIG_HOME", own)
+        if config_home or "$XDG_CONFIG_HOME" not in candidate:
+            yield candidate.replace("$XDG_CONFIG_HOME", config_home)
 
 
 def _read_config_file(path: str, named: bool) -> bytes:
@@ -577,15 +577,15 @@ def _read_config_file(path: str, named: bool) -> bytes:
 
     The file is opened with O_NONBLOCK; one in the working folder also with O_NOFOLLOW.
     """
-    here = not named and path.startswith("./")
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW * here)
+    in_cwd = not named and path.startswith("./")
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW * in_cwd)
     try:
         folder = os.open(os.path.dirname(path) or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fd = os.open(os.path.basename(path) or ".", flags, dir_fd=folder)
             try:
-                seen = os.fstat(fd), os.fstat(folder)
-                if why := _refusal(*seen, os.geteuid(), named, here):
+                stats = os.fstat(fd), os.fstat(folder)
+                if why := _refusal(*stats, os.geteuid(), named, in_cwd):
                     raise ConfigError(f"{safe_line(path)}: {why}")
                 with open(fd, "rb", closefd=False) as file:
                     return file.read((1 << 20) + 1)  # one byte more than `yaml_file` accepts
@@ -596,7 +596,7 @@ def _read_config_file(path: str, named: bool) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        is_link = here and error.errno == errno.ELOOP
+        is_link = in_cwd and error.errno == errno.ELOOP
         what = "a symbolic link (name the file with --config)" if is_link else error.strerror
         raise ConfigError(f"{safe_line(path)}: cannot be read: {what}") from error
 
@@ -604,7 +604,9 @@ def _read_config_file(path: str, named: bool) -> bytes:
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def _refusal(file: os.stat_result, folder: os.stat_result, us: int, named: bool, here: bool) -> str:
+def _refusal(
+    file: os.stat_result, folder: os.stat_result, us: int, named: bool, in_cwd: bool
+) -> str:
     """Why a configuration file is refused; "" if it is accepted. It names programs that we run.
 
     A search accepts only files of the user `us` or of root; for root only files of root.
@@ -612,13 +614,13 @@ def _refusal(file: os.stat_result, folder: os.stat_result, us: int, named: bool,
     use = "; to use it anyway, name it with --config"
     if not stat.S_ISREG(file.st_mode):
         return "expected a regular file"
-    if (us == 0 or here) and file.st_mode & _WRITABLE_BY_OTHERS:
+    if (us == 0 or in_cwd) and file.st_mode & _WRITABLE_BY_OTHERS:
         return "is writable by its group or by others: chmod go-w"
     if named:
         return ""
     if us == 0 and (folder.st_uid != 0 or folder.st_mode & _WRITABLE_BY_OTHERS):
         return f"expected a folder that only root can write to{use}"
-    if (us == 0 or here) and file.st_uid not in (0, us):
+    if (us == 0 or in_cwd) and file.st_uid not in (0, us):
         return f"expected a file owned by {'root' if us == 0 else 'you or root'}{use}"
     return ""
 
@@ -654,12 +656,12 @@ def _refuse_repeated_keys(node: Any, at: validators.ConfigLocation) -> None:
             _refuse_repeated_keys(item, at.at_key(number))
     if node.id != "mapping":
         return
-    seen = set()
+    known_keys = set()
     for key, value in node.value:
-        if key.id == "scalar" and key.value in seen:
+        if key.id == "scalar" and key.value in known_keys:
             line = key.start_mark.line + 1
             raise at.at_key(key.value).error(f"repeated in line {line}, expected once")
-        seen.add(key.value if key.id == "scalar" else id(key))
+        known_keys.add(key.value if key.id == "scalar" else id(key))
         _refuse_repeated_keys(value, at.at_key(key.value))
 
 

@@ -52,23 +52,25 @@ def read_filters(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _parse_filters(data: bytes) -> Mapping[str, str]:
-    found = yaml_file.load_yaml(data)
-    if found is None:
+    filters = yaml_file.load_yaml(data)
+    if filters is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(filters, dict):
         raise yaml_file.BadYaml('expected lines such as name: "err~550"')
-    for name, text in found.items():
+    for name, text in filters.items():
         if not (isinstance(name, str) and _IS_NAME(name) and isinstance(text, str)):
-            shown = safe_line(str(name))
-            raise yaml_file.BadYaml(f'{shown}: expected a line such as name: "err~550"')
+            label = safe_line(str(name))
+            raise yaml_file.BadYaml(f'{label}: expected a line such as name: "err~550"')
         _require_printable(name, text)
-    return found
+    return filters
 
 
 def _require_printable(name: str, text: str) -> None:
     """Raise BadYaml at a character that a terminal obeys, or that YAML drops or refuses."""
-    if odd := next((c for c in text if not c.isprintable()), ""):
-        raise yaml_file.BadYaml(f"{name}: expected printable characters, not U+{ord(odd):04X}")
+    if character := next((c for c in text if not c.isprintable()), ""):
+        raise yaml_file.BadYaml(
+            f"{name}: expected printable characters, not U+{ord(character):04X}"
+        )
 
 
 def find_filter(saved: Mapping[str, str], name: str) -> str:

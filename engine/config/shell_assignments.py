@@ -27,7 +27,7 @@ def parse_variables(
     text: str, before: Mapping[str, Variable], environ: Mapping[str, str]
 ) -> dict[str, Variable]:
     """Parse the file. `before`: values set earlier; the environment overrides both."""
-    found: dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     known = dict(before)
     for number, line in enumerate(text.split("\n"), 1):
         default = _default_assignment(line)
@@ -38,14 +38,14 @@ def parse_variables(
             variable = Variable(_expand(word, bool(default), known, environ), number)
         except ValueError as problem:
             variable = Variable("", number, str(problem))
-        known[name] = found[name] = variable
-    return found
+        known[name] = variables[name] = variable
+    return variables
 
 
 def _is_set(name: str, known: Mapping[str, Variable], environ: Mapping[str, str]) -> bool:
     """True if `:=` does not change it; a default (line 0) may still be changed."""
-    said = known.get(name, Variable(""))
-    return bool(environ.get(name) or (said.line and (said.text or said.problem)))
+    variable = known.get(name, Variable(""))
+    return bool(environ.get(name) or (variable.line and (variable.text or variable.problem)))
 
 
 def _default_assignment(line: str) -> tuple[str, str] | None:
@@ -58,10 +58,10 @@ def _default_assignment(line: str) -> tuple[str, str] | None:
 
 def _assignment(line: str) -> tuple[str, str]:
     """The name and the text after the equals sign; ("", "") if the line is no assignment."""
-    name, equals, rest = line.strip().partition("=")
+    name, equals, assigned = line.strip().partition("=")
     for word in ("export ", "readonly ", "declare -r ", "declare -x ", "declare -rx "):
         name = name.removeprefix(word)
-    return (name, rest) if equals and _is_name(name) else ("", "")
+    return (name, assigned) if equals and _is_name(name) else ("", "")
 
 
 def _is_name(name: str) -> bool:
@@ -83,12 +83,12 @@ def _expand(
         if literal:
             return word
     done: list[str] = []
-    rest = word
-    while rest:
-        plain, dollar, rest = rest.partition("$")
+    remaining = word
+    while remaining:
+        plain, dollar, remaining = remaining.partition("$")
         done.append(plain)
         if dollar:
-            value, rest = _variable(rest, known, environ)
+            value, remaining = _variable(remaining, known, environ)
             done.append(value)
     return "".join(done)
 
@@ -119,30 +119,30 @@ def _has_more(tail: str) -> bool:
 
 
 def _variable(
-    rest: str, known: Mapping[str, Variable], environ: Mapping[str, str]
+    text: str, known: Mapping[str, Variable], environ: Mapping[str, str]
 ) -> tuple[str, str]:
     """The value of the variable named after a `$`, and the rest of the text."""
-    name, rest, default = _name_behind_dollar(rest)
+    name, text, default = _name_behind_dollar(text)
     before = known.get(name, Variable(""))
     value = environ.get(name) or before.text
     if before.problem and not value:
         raise ValueError(f"the value of {name} is unknown (line {before.line})")
     if not value and default is None:
         raise ValueError(f"{name} is not set")
-    return value or default or "", rest
+    return value or default or "", text
 
 
-def _name_behind_dollar(rest: str) -> tuple[str, str, str | None]:
+def _name_behind_dollar(text: str) -> tuple[str, str, str | None]:
     """The variable name, the rest of the text, and the default value, if any."""
-    if not rest.startswith("{"):
-        end = next((i for i, c in enumerate(rest) if not (c.isalnum() or c == "_")), len(rest))
-        name, rest, default = rest[:end], rest[end:], None
+    if not text.startswith("{"):
+        end = next((i for i, c in enumerate(text) if not (c.isalnum() or c == "_")), len(text))
+        name, text, default = text[:end], text[end:], None
     else:
-        inner, closed, rest = rest[1:].partition("}")
+        inner, closed, text = text[1:].partition("}")
         name, other, word = inner.partition(":-")
         default = word if other else None
         if not closed or "$" in word:
             raise ValueError(f"expected ${{NAME}} or ${{NAME:-value}}, not ${{{inner}")
     if not _is_name(name):
         raise ValueError("expected a variable name after $")
-    return name, rest, default
+    return name, text, default

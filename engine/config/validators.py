@@ -36,12 +36,12 @@ class ConfigLocation(NamedTuple):
         key = f"{self.key}: " if self.key else ""
         return ConfigError(safe_line(f"{self.file}: {key}{what}"))
 
-    def wrong_value(self, expected: str, found: object) -> ConfigError:
+    def wrong_value(self, expected: str, actual: object) -> ConfigError:
         """Make an error with the expected and the actual value."""
-        said = "nothing" if found is None else repr(found)
-        if "://" in said:  # it may have a password
-            said = "a URL" if isinstance(found, str) else f"a {type(found).__name__} with a URL"
-        return self.error(f"expected {expected}, not {said[:60]}")
+        text = "nothing" if actual is None else repr(actual)
+        if "://" in text:  # it may have a password
+            text = "a URL" if isinstance(actual, str) else f"a {type(actual).__name__} with a URL"
+        return self.error(f"expected {expected}, not {text[:60]}")
 
 
 Check: TypeAlias = Callable[[object, ConfigLocation], object]
@@ -280,13 +280,13 @@ def check_variables(value: object, at: ConfigLocation) -> dict[str, str | None]:
     """Environment variables by name; None means: copy the value from our own environment."""
     if not isinstance(value, dict):
         raise at.wrong_value("a mapping like {NAME: value}", value)
-    for name, said in value.items():
+    for name, setting in value.items():
         if not isinstance(name, str) or not name.isascii() or not name.isidentifier():
             raise at.at_key(name).wrong_value("a name of letters, digits and _", name)
         if name.startswith("TASK_"):
             raise at.at_key(name).error("TASK_ variables are set from the task")
-        if said is not None and (not isinstance(said, str) or "\0" in said):
-            raise at.at_key(name).wrong_value("text (put it in quotes)", said)
+        if setting is not None and (not isinstance(setting, str) or "\0" in setting):
+            raise at.at_key(name).wrong_value("text (put it in quotes)", setting)
     return value
 
 
@@ -304,10 +304,10 @@ def check_rate(value: object, at: ConfigLocation) -> Rate:
     """A rate limit: `per_hour` and optional `burst`."""
     if not isinstance(value, dict):
         raise at.wrong_value("a mapping like {per_hour: 40, burst: 5}", value)
-    said = check_mapping(value, at, _RATE)
-    if "per_hour" not in said:
+    fields = check_mapping(value, at, _RATE)
+    if "per_hour" not in fields:
         raise at.at_key("per_hour").wrong_value("a whole number of attempts", None)
-    return Rate.with_default_burst(said["per_hour"], said.get("burst"))
+    return Rate.with_default_burst(fields["per_hour"], fields.get("burst"))
 
 
 _RATE: Mapping[str, Check] = {

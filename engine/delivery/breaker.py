@@ -58,19 +58,19 @@ class Breaker:
         """
         try:
             for _ in range(CLAIM_TRIES):
-                now, found = self._clock(), self._get(origin)
-                until = destinations.waits_until(found, now)
-                if until is not None and (found.blocked or self._is_gating):
-                    raise Postponed(until, _describe_wait(found))
+                now, destination = self._clock(), self._get(origin)
+                until = destinations.waits_until(destination, now)
+                if until is not None and (destination.blocked or self._is_gating):
+                    raise Postponed(until, _describe_wait(destination))
                 if not self._is_gating:
                     return False
                 claimed = destinations.start_probe(
-                    found, now, self._patience
-                ) or destinations.restart_probes(found, now, self._probes)
+                    destination, now, self._patience
+                ) or destinations.restart_probes(destination, now, self._probes)
                 if claimed is None:
                     return False
                 try:
-                    self._keep(self._registry.swap(found, claimed))
+                    self._keep(self._registry.swap(destination, claimed))
                 except Gone:  # another worker has claimed it
                     self._known.pop(origin, None)
                     continue
@@ -124,20 +124,20 @@ class Breaker:
             return update(self._registry, origin, change)
 
     def _get(self, origin: str) -> Destination:
-        found, read = self._known.get(origin, (None, 0.0))
-        if found is not None and 0 <= self._clock() - read < KNOWN_SECONDS:
-            return found
-        found = self._registry.get(origin)
-        self._keep(found)
-        return found
+        destination, read = self._known.get(origin, (None, 0.0))
+        if destination is not None and 0 <= self._clock() - read < KNOWN_SECONDS:
+            return destination
+        destination = self._registry.get(origin)
+        self._keep(destination)
+        return destination
 
-    def _keep(self, found: Destination) -> None:
+    def _keep(self, destination: Destination) -> None:
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        self._known[found.origin] = found, self._clock()
+        self._known[destination.origin] = destination, self._clock()
 
 
-def _describe_wait(found: Destination) -> str:
-    if found.blocked:
-        return f"{found.origin} is blocked: {found.blocked}"
-    return f"{found.origin} is unhealthy: {found.reason}: no probe"
+def _describe_wait(destination: Destination) -> str:
+    if destination.blocked:
+        return f"{destination.origin} is blocked: {destination.blocked}"
+    return f"{destination.origin} is unhealthy: {destination.reason}: no probe"

@@ -134,8 +134,8 @@ def _describe(answer: Answer) -> str:
     except ValueError:
         phrase = "unknown status"
     reason = _readable_body(answer, MAX_REASON_CHARACTERS).partition("\n")[0].strip()
-    said = f": {safe_line(reason)}" if reason else ""
-    return f"[HTTP_{answer.status}] {urlsplit(answer.url).netloc}: {phrase}{said}"
+    detail = f": {safe_line(reason)}" if reason else ""
+    return f"[HTTP_{answer.status}] {urlsplit(answer.url).netloc}: {phrase}{detail}"
 
 
 def _readable_body(answer: Answer, most: int) -> str:

@@ -71,7 +71,7 @@ class _RunningRequest:
     """The limits of a request while it runs on one thread."""
 
     def __init__(self, timeout: float, is_cancelled: Callable[[], bool]) -> None:
-        self._ends, self._is_cancelled = time.monotonic() + timeout, is_cancelled
+        self._deadline, self._is_cancelled = time.monotonic() + timeout, is_cancelled
         self._timeout, self._bytes_left, self._part = timeout, MAX_HEADER_BYTES, "headers"
         self.peer, self.peer_closed = "", False
 
@@ -85,12 +85,12 @@ class _RunningRequest:
         Raises:
             DeliveryError: TIMEOUT or CANCELLED.
         """
-        left = self._ends - time.monotonic()
-        if left <= 0:
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
             raise self.error(network_errors.TIMEOUT, f"no whole answer after {self._timeout:g} s")
         if self._is_cancelled():
             raise self.error(network_errors.CANCELLED, "cancelled by the worker")
-        return min(left, most)
+        return min(seconds, most)
 
     def expect(self, part: str, most: int) -> None:
         """Limit the bytes of the next part of the answer."""
@@ -144,11 +144,11 @@ class _Stream(httpcore.NetworkStream):
             DeliveryError: the limit is exceeded.
             WriteError: the peer has closed the connection.
         """
-        run, rest = self._running.request, memoryview(buffer)
-        while rest:
+        run, unsent = self._running.request, memoryview(buffer)
+        while unsent:
             self._socket.settimeout(run.seconds_left())
             try:
-                rest = rest[self._socket.send(rest) :]
+                unsent = unsent[self._socket.send(unsent) :]
             except TimeoutError:
                 continue
             except OSError as error:
@@ -187,10 +187,10 @@ class _Connections:
         Raises:
             DeliveryError, OSError: there is none.
         """
-        while (kept := self._take_idle(origin)) is not None:
-            if not kept.has_expired():
-                return kept
-            kept.close()
+        while (connection := self._take_idle(origin)) is not None:
+            if not connection.has_expired():
+                return connection
+            connection.close()
         stream = _Stream(self._connect(origin), self._running)
         return httpcore.HTTP11Connection(origin, stream, keepalive_expiry=KEPT_SECONDS)
 
@@ -217,8 +217,8 @@ class _Connections:
     def close(self) -> None:
         """Close the idle connections."""
         with self._lock:
-            for _, kept in self._idle:
-                kept.close()
+            for _, connection in self._idle:
+                connection.close()
             self._idle.clear()
 
     def _connect(self, origin: httpcore.Origin) -> socket.socket:
@@ -247,18 +247,18 @@ class _Connections:
 
 def _within(run: _RunningRequest, look_up: Callable[[], Sequence[str]]) -> Sequence[str]:
     """Run a look-up, which has no timeout, on a thread that is left behind if it takes too long."""
-    found: SimpleQueue[Sequence[str] | Exception] = SimpleQueue()
+    answers: SimpleQueue[Sequence[str] | Exception] = SimpleQueue()
 
     def ask() -> None:
         try:
-            found.put(look_up())
+            answers.put(look_up())
         except Exception as error:  # raised again below
-            found.put(error)
+            answers.put(error)
 
     threading.Thread(target=ask, name="look-up", daemon=True).start()
     while True:
         try:
-            answer = found.get(timeout=run.seconds_left())
+            answer = answers.get(timeout=run.seconds_left())
         except Empty:
             continue
         if isinstance(answer, Exception):
@@ -376,17 +376,17 @@ class HttpClient:
         try:
             response = connection.handle_request(request)
             run.expect("body", MAX_WIRE_BYTES)
-            found: dict[str, str] = {}
+            merged: dict[str, str] = {}
             for raw_name, raw in response.headers:
                 name, value = raw_name.decode("latin-1").lower(), raw.decode("latin-1")
-                found[name] = f"{found[name]}, {value}" if name in found else value
+                merged[name] = f"{merged[name]}, {value}" if name in merged else value
             whole = b""
-            if "location" not in found or not 300 < response.status < 400:
-                whole = _read_body(run, response, found.get("content-encoding", ""))
+            if "location" not in merged or not 300 < response.status < 400:
+                whole = _read_body(run, response, merged.get("content-encoding", ""))
             response.close()
         finally:
             self._connections.give_back(target.origin, connection)
-        return Answer(response.status, found, whole, str(url))
+        return Answer(response.status, merged, whole, str(url))
 
 
 def _read_body(run: _RunningRequest, response: httpcore.Response, encoding: str) -> bytes:

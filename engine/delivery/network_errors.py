@@ -51,10 +51,10 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """The error and what caused it, outermost first."""
-    seen: set[int] = set()
+    known_ids: set[int] = set()
     one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
+    while one is not None and id(one) not in known_ids:
+        known_ids.add(id(one))
         yield one
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
 
@@ -63,8 +63,8 @@ def error_code(error: BaseException) -> str:
     """The code of an exception, by it or by what caused it."""
     if any(map(own_limit, _chain(error))):
         return OWN_LIMIT
-    found = (code for one in _chain(error) for kind, code in _CODES if isinstance(one, kind))
-    return next(found, UNKNOWN)
+    codes = (code for one in _chain(error) for kind, code in _CODES if isinstance(one, kind))
+    return next(codes, UNKNOWN)
 
 
 def describe_error(error: BaseException) -> str:
@@ -72,5 +72,5 @@ def describe_error(error: BaseException) -> str:
     if lack := next(filter(None, map(own_limit, _chain(error))), ""):
         return lack
     *_, inner = _chain(error)
-    said = getattr(inner, "verify_message", "") or getattr(inner, "strerror", "") or str(inner)
-    return str(said) or type(inner).__name__
+    text = getattr(inner, "verify_message", "") or getattr(inner, "strerror", "") or str(inner)
+    return str(text) or type(inner).__name__

@@ -55,20 +55,20 @@ def parse_request(data: bytes | None) -> DeliveryRequest:
     if len(data) >= MAX_PART_BYTES:
         raise _fault(f"the data has {MAX_PART_BYTES >> 20} MiB or more")
     try:
-        said = json.loads(data)
+        fields = json.loads(data)
     except RecursionError:
         raise _fault("the data is nested too deeply") from None
     except ValueError as error:
         raise _fault(f"the data is not JSON: {error}") from error
-    if not isinstance(said, dict):
-        raise _fault(f"expected a JSON object with url and method, not {_type_name(said)}")
+    if not isinstance(fields, dict):
+        raise _fault(f"expected a JSON object with url and method, not {_type_name(fields)}")
     return DeliveryRequest(
-        _text(said, "url"),
-        _method(said),
-        _headers(said.get("headers")),
-        _body(said),
-        _timeout(said.get("timeout")),
-        _destination(said),
+        _text(fields, "url"),
+        _method(fields),
+        _headers(fields.get("headers")),
+        _body(fields),
+        _timeout(fields.get("timeout")),
+        _destination(fields),
     )
 
 
@@ -87,17 +87,17 @@ def _type_name(value: object) -> str:
     return "nothing" if value is None else names.get(type(value), "a number")
 
 
-def _text(said: Mapping[str, Any], key: str) -> str:
-    value = said.get(key)
-    if key not in said:
+def _text(fields: Mapping[str, Any], key: str) -> str:
+    value = fields.get(key)
+    if key not in fields:
         raise _fault(f"{key} is missing")
     if not isinstance(value, str):
         raise _fault(f"{key}: expected text, not {_type_name(value)}")
     return value
 
 
-def _method(said: Mapping[str, Any]) -> str:
-    method = _text(said, "method")
+def _method(fields: Mapping[str, Any]) -> str:
+    method = _text(fields, "method")
     if method not in METHODS:
         raise _fault(f"method: expected one of {', '.join(METHODS)}, not {method[:20]!r}")
     return method
@@ -120,13 +120,13 @@ def _headers(value: object) -> dict[str, str]:
     return value
 
 
-def _body(said: Mapping[str, Any]) -> bytes:
-    if "body_base64" in said and "body" in said:
+def _body(fields: Mapping[str, Any]) -> bytes:
+    if "body_base64" in fields and "body" in fields:
         raise _fault("body and body_base64: expected one of them")
-    if "body_base64" not in said:
-        return _encode("body", _text(said, "body")) if "body" in said else b""
+    if "body_base64" not in fields:
+        return _encode("body", _text(fields, "body")) if "body" in fields else b""
     try:
-        return base64.b64decode(_text(said, "body_base64"), validate=True)
+        return base64.b64decode(_text(fields, "body_base64"), validate=True)
     except ValueError as error:
         raise _fault(f"body_base64: {error}") from error
 
@@ -147,10 +147,10 @@ def _timeout(value: object) -> float | None:
     return float(number)
 
 
-def _destination(said: Mapping[str, Any]) -> str:
-    if said.get("destination") is None:
+def _destination(fields: Mapping[str, Any]) -> str:
+    if fields.get("destination") is None:
         return ""
     try:
-        return origin_of(_text(said, "destination"))
+        return origin_of(_text(fields, "destination"))
     except ValueError as error:
         raise _fault(f"destination: {error}") from error

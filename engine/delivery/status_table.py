@@ -49,10 +49,10 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
     A date counts from the peer's own `Date`, if it sends one: its clock may differ from ours.
     """
-    said = headers.get("retry-after", "").strip()
-    if said.isascii() and said.isdigit():
-        seconds = float(said[:12])
-    elif (then := _parse_date(said)) is None:
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        seconds = float(text[:12])
+    elif (then := _parse_date(text)) is None:
         return None
     else:
         sent = _parse_date(headers.get("date", ""))
@@ -62,7 +62,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 def _parse_date(text: str) -> float | None:
     try:
-        found: datetime = parsedate_to_datetime(text)
-        return found.timestamp()
+        parsed: datetime = parsedate_to_datetime(text)
+        return parsed.timestamp()
     except (ValueError, OverflowError):
         return None

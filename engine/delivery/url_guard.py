@@ -67,8 +67,8 @@ def resolve_name(host: str, port: int) -> Sequence[str]:
     Raises:
         OSError: there are none.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(address[4][0]) for address in found))
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[4][0]) for address in addresses))
 
 
 def innermost(address: IpAddress) -> IpAddress:
@@ -104,21 +104,21 @@ class UrlGuard:
             DeliveryError: BLOCKED_URL, with the reason.
         """
         try:
-            found = httpx.URL(url)
-            host = found.host
-            found.raw_host.decode("ascii").encode("idna")  # as each look-up does
+            parsed = httpx.URL(url)
+            host = parsed.host
+            parsed.raw_host.decode("ascii").encode("idna")  # as each look-up does
         except (httpx.InvalidURL, TypeError, ValueError) as error:
             raise DeliveryError(BLOCKED_URL, f"not a URL: {error}") from error
-        if found.scheme not in ("http", "https"):
-            said = f"{found.scheme[:20]}:" if found.scheme else "no scheme"
-            raise DeliveryError(BLOCKED_URL, f"{said}, expected http: or https:")
-        if found.userinfo:
+        if parsed.scheme not in ("http", "https"):
+            scheme = f"{parsed.scheme[:20]}:" if parsed.scheme else "no scheme"
+            raise DeliveryError(BLOCKED_URL, f"{scheme}, expected http: or https:")
+        if parsed.userinfo:
             raise DeliveryError(BLOCKED_URL, "a user name or password in the URL")
         if not host:
             raise DeliveryError(BLOCKED_URL, "no host name in the URL")
-        if found.port is not None and not 0 < found.port < 65536:
-            raise DeliveryError(BLOCKED_URL, f"port {found.port}, expected 1 to 65535")
-        return _with_normal_host(found, str(url))
+        if parsed.port is not None and not 0 < parsed.port < 65536:
+            raise DeliveryError(BLOCKED_URL, f"port {parsed.port}, expected 1 to 65535")
+        return _with_normal_host(parsed, str(url))
 
     def addresses(
         self,
@@ -133,20 +133,20 @@ class UrlGuard:
             DeliveryError: BLOCKED_URL: at least one of them is not allowed.
             OSError: there are none.
         """
-        found: Sequence[str] = ()
+        addresses: Sequence[str] = ()
         with suppress(ValueError):  # a name
-            found = (str(ipaddress.ip_address(host)),)
-        is_literal = bool(found)
-        found = found or wait(lambda: self._resolve(host, port))
-        if not found:
+            addresses = (str(ipaddress.ip_address(host)),)
+        is_literal = bool(addresses)
+        addresses = addresses or wait(lambda: self._resolve(host, port))
+        if not addresses:
             raise socket.gaierror(socket.EAI_NONAME, "no address")
-        for address in found:
+        for address in addresses:
             parsed = ipaddress.ip_address(address)
             problem = address_problem(parsed)
             if problem and not self._is_allowed(host, parsed, port):
-                said = host if is_literal else f"{host} is {address}"
-                raise DeliveryError(BLOCKED_URL, f"{said}: {problem}, not in deliver.allow")
-        return found
+                target = host if is_literal else f"{host} is {address}"
+                raise DeliveryError(BLOCKED_URL, f"{target}: {problem}, not in deliver.allow")
+        return addresses
 
     def _is_allowed(self, name: str, address: IpAddress, port: int) -> bool:
         inner = innermost(address)
@@ -161,19 +161,19 @@ class UrlGuard:
         )
 
 
-def _with_normal_host(found: httpx.URL, url: str) -> httpx.URL:
+def _with_normal_host(parsed: httpx.URL, url: str) -> httpx.URL:
     """The URL with its `normal_host`.
 
     Raises:
         DeliveryError: BLOCKED_URL: there is none, or the block list would read another host in it.
     """
     try:
-        host = normal_host(found.raw_host.decode("ascii"))
+        host = normal_host(parsed.raw_host.decode("ascii"))
         name = f"[{host}]" if ":" in host else host
-        port = "" if found.port is None else f":{found.port}"
-        is_same = origin_of(url) == f"{found.scheme}://{name}{port}"
+        port = "" if parsed.port is None else f":{parsed.port}"
+        is_same = origin_of(url) == f"{parsed.scheme}://{name}{port}"
     except ValueError as error:
         raise DeliveryError(BLOCKED_URL, str(error)) from error
     if not is_same:
         raise DeliveryError(BLOCKED_URL, "not a URL: its host can be read in two ways")
-    return found if found.raw_host == host.encode() else found.copy_with(host=host)
+    return parsed if parsed.raw_host == host.encode() else parsed.copy_with(host=host)

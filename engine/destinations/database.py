@@ -160,8 +160,8 @@ class SqlDatabase:
         try:
             yield
         except errors as error:
-            found = self.dialect.explain(error, self._patience)
-            raise type(found)(f"{self.address.text}: {found}") from error
+            explained = self.dialect.explain(error, self._patience)
+            raise type(explained)(f"{self.address.text}: {explained}") from error
         except UnicodeEncodeError as error:
             raise BadValue(f"{self.address.text}: a text with half of a character") from error
         except (OSError, users.Unsafe) as error:
@@ -200,16 +200,16 @@ def _connect_sqlite(address: Address, patience: float, creates: bool) -> PooledC
             check_same_thread=False,
         )
         raw.execute("PRAGMA trusted_schema = OFF")
-        seen = os.stat(path)
-    return PooledConnection(raw, (seen.st_dev, seen.st_ino), account)
+        file_stat = os.stat(path)
+    return PooledConnection(raw, (file_stat.st_dev, file_stat.st_ino), account)
 
 
 def _is_current_file(address: Address, connection: PooledConnection) -> bool:
     try:
-        seen = os.stat(_path_of(address))
+        file_stat = os.stat(_path_of(address))
     except FileNotFoundError:
         return False
-    return (seen.st_dev, seen.st_ino) == connection.file
+    return (file_stat.st_dev, file_stat.st_ino) == connection.file
 
 
 def _explain_sqlite(error: sqlite3.Error, patience: float) -> Unavailable:
@@ -247,7 +247,7 @@ def _connect_postgres(address: Address, patience: float, creates: bool) -> Poole
     import psycopg
 
     milliseconds = max(1, round(patience * 1000))
-    own = psycopg.conninfo.conninfo_to_dict(address.text).get("options") or ""
+    options = psycopg.conninfo.conninfo_to_dict(address.text).get("options") or ""
     raw = psycopg.connect(
         address.text,
         autocommit=True,
@@ -255,7 +255,7 @@ def _connect_postgres(address: Address, patience: float, creates: bool) -> Poole
         connect_timeout=max(2, round(patience)),  # libpq: 1 counts as 2
         application_name="spooldeck",
         options=f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds}"
-        f" -c timezone=UTC {own}",
+        f" -c timezone=UTC {options}",
     )
     return PooledConnection(raw)
 

@@ -236,5 +236,5 @@ def origin_of(url: str) -> str:
         raise ValueError("expected a port from 1 to 65535, not 0")
     host = normal_host(parts.hostname)
     name = f"[{host}]" if ":" in host else host
-    shown = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
-    return f"{parts.scheme}://{name}{shown}"
+    port_suffix = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{name}{port_suffix}"

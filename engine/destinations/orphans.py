@@ -38,17 +38,17 @@ def find_orphans(outbox: Outbox, store: ReadableStore, field: str) -> Orphans:
     Raises:
         Unavailable: the outbox or the store cannot be read.
     """
-    before = left = outbox.keys()
+    before = unmatched = outbox.keys()
     without: dict[str, str] = {}
     for _ in range(PASSES):
         keyed = [*_keyed_tasks(store, field)]
-        left = left - {key for task, key in keyed if task.state is not State.DONE}
+        unmatched = unmatched - {key for task, key in keyed if task.state is not State.DONE}
         without = without or {
             task.id: key for task, key in keyed if task.state in UNFINISHED and key not in before
         }
-        if not left:
+        if not unmatched:
             break
-    rows = outbox.keys(left)
+    rows = outbox.keys(unmatched)
     added = outbox.keys(set(without.values()))
     missing = {ident for ident, key in without.items() if key not in added}
     still = {task.id for task in _tasks(store, missing) if task.state in UNFINISHED}
@@ -56,8 +56,8 @@ def find_orphans(outbox: Outbox, store: ReadableStore, field: str) -> Orphans:
 
 
 def _tasks(store: ReadableStore, names: Collection[str]) -> Iterator[Task]:
-    found = store.scan(names) if names else ()
-    return (one for one in found if isinstance(one, Task))
+    scanned = store.scan(names) if names else ()
+    return (one for one in scanned if isinstance(one, Task))
 
 
 def _keyed_tasks(store: ReadableStore, field: str) -> Iterator[tuple[Task, str]]:
@@ -83,8 +83,8 @@ def read_data(store: ReadableStore, task: Task) -> bytes | None:
 def row_key(data: bytes, field: str) -> str:
     """The key of a task's row, from a field of its JSON data; "" if it has none."""
     try:
-        found = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError):
         return ""
-    key = found.get(field) if isinstance(found, dict) else None
+    key = fields.get(field) if isinstance(fields, dict) else None
     return str(key) if isinstance(key, str | int) else ""

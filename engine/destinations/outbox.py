@@ -146,9 +146,9 @@ class RowRemover:
                 failures, rows = 0, []
 
     def _waiting(self, *, block: bool) -> list[str]:
-        found = [self._rows.get()] if block else []
+        keys = [self._rows.get()] if block else []
         while True:
             try:
-                found.append(self._rows.get_nowait())
+                keys.append(self._rows.get_nowait())
             except Empty:
-                return [row for row in found if row]
+                return [row for row in keys if row]

@@ -26,15 +26,15 @@ DESTINATION_CHARACTERS = 16384
 def url_in(data: str, field: str) -> str:
     """The URL in a field of JSON; "" without one. A name in a text is not found, as its quotes are
     escaped there."""
-    found = re.search(rf'"{re.escape(field)}"\s*:\s*"([^"\\]*)"', data[:DESTINATION_CHARACTERS])
-    return found[1][:300] if found else ""
+    match = re.search(rf'"{re.escape(field)}"\s*:\s*"([^"\\]*)"', data[:DESTINATION_CHARACTERS])
+    return match[1][:300] if match else ""
 
 
 def find_destination(data: bytes) -> str:
     """The destination of a request, from the beginning of its data; "" without one."""
     text = data[:DESTINATION_CHARACTERS].decode("utf-8", "replace")
-    found = (url_in(text, name) for name in DESTINATIONS)
-    return parse_destination(next(filter(None, found), ""))
+    urls = (url_in(text, name) for name in DESTINATIONS)
+    return parse_destination(next(filter(None, urls), ""))
 
 
 @lru_cache(maxsize=4096)
@@ -49,19 +49,19 @@ def parse_destination(text: str) -> str:
 def request_facts(data: bytes) -> tuple[tuple[str, str], ...]:
     """URL, method and size of the body, each with its name; nothing if it is no request."""
     try:
-        said = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError):
         return ()
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         return ()
-    url = next((said[name] for name in URLS if isinstance(said.get(name), str)), "")
+    url = next((fields[name] for name in URLS if isinstance(fields.get(name), str)), "")
     if not url:
         return ()
-    method = said.get("method", "POST")
+    method = fields.get("method", "POST")
     sizes = (
         int(len(text.encode(errors="replace")) * share)
         for name, share in BODIES.items()
-        if isinstance(text := said.get(name), str)
+        if isinstance(text := fields.get(name), str)
     )
     facts = [("url", url), ("method", str(method)[:40]), ("body", f"{next(sizes, 0):,} bytes")]
     return tuple(facts)

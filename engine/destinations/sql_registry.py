@@ -29,10 +29,10 @@ def _read_time(value: Any) -> float | None:
 
 
 def _read_extra(value: Any) -> Mapping[str, object]:
-    found = json.loads(value)
-    if not isinstance(found, dict):
+    extra = json.loads(value)
+    if not isinstance(extra, dict):
         raise TypeError("expected a JSON object")
-    return found
+    return extra
 
 
 _TEXT = RegistryColumn("TEXT NOT NULL", read=str)
@@ -97,8 +97,8 @@ class SqlRegistry:
 
     def get(self, origin: str) -> Destination:
         """See `Registry`."""
-        found = self._read(f"{_SELECT} WHERE origin = ?", origin)
-        return found[0] if found else Destination(origin)
+        destinations = self._read(f"{_SELECT} WHERE origin = ?", origin)
+        return destinations[0] if destinations else Destination(origin)
 
     def all(self) -> list[Destination]:
         """See `Registry`."""

@@ -119,13 +119,13 @@ def join(reading: DestinationsReading, tasks: CountedTasks | None) -> tuple[Seen
         return ()
     known = {one.origin: one for one in reading.found}
     origins = sorted({*known, *(tasks.by_origin if tasks else ())})
-    seen = []
+    joined = []
     for origin in origins:
         one = known.get(origin) or Destination(origin)
         state = DestinationState.UNKNOWN if reading.unknown else state_of(one)
-        own = None if tasks is None else tasks.of(origin)
-        seen.append(SeenDestination(one, own, state))
-    return tuple(sorted(seen, key=_urgency))
+        counts = None if tasks is None else tasks.of(origin)
+        joined.append(SeenDestination(one, counts, state))
+    return tuple(sorted(joined, key=_urgency))
 
 
 def _urgency(one: SeenDestination) -> tuple[float, int]:
@@ -204,9 +204,9 @@ ACTIONS: Mapping[str, DestinationAction] = {
 
 
 def change_destination(
-    registry: Registry, verb: str, seen: Destination, reason: str, now: float
+    registry: Registry, verb: str, expected: Destination, reason: str, now: float
 ) -> Destination:
-    """Make a change to a destination that still is as it was `seen`, by compare-and-swap; what
+    """Make a change to a destination that still is as `expected`, by compare-and-swap; what
     else workers recorded meanwhile is kept.
 
     Raises:
@@ -215,12 +215,12 @@ def change_destination(
         Unavailable: see `Registry`.
     """
     action = ACTIONS[verb]
-    if why := action.refusal(seen):
+    if why := action.refusal(expected):
         raise Unsupported(why)
 
     def change(old: Destination) -> Destination:
-        if action.fact(old) != action.fact(seen):
-            raise Gone(f"{seen.origin} was changed by others: now {action.fact(old)}")
+        if action.fact(old) != action.fact(expected):
+            raise Gone(f"{expected.origin} was changed by others: now {action.fact(old)}")
         return action.change(old, reason, now)
 
-    return update(registry, seen.origin, change)
+    return update(registry, expected.origin, change)

@@ -15,14 +15,14 @@ from engine.store import ReadableStore, Unavailable
 def check_registry(registry: Registry) -> Finding:
     """Whether the registry can be read, and how many destinations get no deliveries."""
     try:
-        found = registry.all()
+        destinations = registry.all()
     except NoTable as error:
         return Finding(Grade.HIDDEN, f"{error} when it has something to record")
     except Unavailable as error:
         return Finding(Grade.BAD, str(error), "correct `destinations`, or start the server")
-    unhealthy = sum(not one.healthy for one in found)
-    blocked = sum(bool(one.blocked) for one in found)
-    text = f"{len(found):,} destinations, {unhealthy:,} unhealthy, {blocked:,} blocked"
+    unhealthy = sum(not one.healthy for one in destinations)
+    blocked = sum(bool(one.blocked) for one in destinations)
+    text = f"{len(destinations):,} destinations, {unhealthy:,} unhealthy, {blocked:,} blocked"
     return Finding(Grade.OK, text)
 
 

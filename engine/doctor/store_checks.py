@@ -33,16 +33,16 @@ def check_store(
     ahead: list[str] = []
     overdue: list[float] = []
     try:
-        for found in store.scan():
-            if isinstance(found, Problem):
-                problems[found.where] = found
-        for found in store.scan(store.states.values()):
-            if isinstance(found, Task):
-                counts[found.state] += 1
-                if found.created > now + CLOCK_SKEW_SECONDS:
-                    ahead.append(f"{found.id}, created {format_time(found.created)}")
-                since = max(found.due or 0.0, found.created)
-                if found.state is State.PENDING and since <= now - OVERDUE_SECONDS:
+        for answer in store.scan():
+            if isinstance(answer, Problem):
+                problems[answer.where] = answer
+        for answer in store.scan(store.states.values()):
+            if isinstance(answer, Task):
+                counts[answer.state] += 1
+                if answer.created > now + CLOCK_SKEW_SECONDS:
+                    ahead.append(f"{answer.id}, created {format_time(answer.created)}")
+                since = max(answer.due or 0.0, answer.created)
+                if answer.state is State.PENDING and since <= now - OVERDUE_SECONDS:
                     overdue.append(since)
     except Unavailable as error:
         yield "tasks", Finding(Grade.BAD, str(error))
@@ -56,8 +56,11 @@ def check_store(
         for finding in list_problems(list(problems.values()), lambda problem: f"{command} status")
     )
     for what in ahead[:MAX_LISTED]:
-        mend = "timedatectl  # is the clock right? was it set back?"
-        yield "clock", Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", mend)
+        remedy = "timedatectl  # is the clock right? was it set back?"
+        yield (
+            "clock",
+            Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", remedy),
+        )
     if (word := store.states.get(State.DEAD)) is not None:
         yield "dead", check_dead(counts[State.DEAD], word, f"{command} clusters")
     yield "worker", check_overdue(overdue, "task", "runs", work)
@@ -67,35 +70,35 @@ def check_run_times(folder: str, root: str, now: float) -> Iterator[Finding]:
     """Whether the clock was set since the last run at a place, or by a run of the last days;
     `folder` is our own there."""
     try:
-        seen = note_run(read_seen_time(folder, root), read_moment(now))
+        times = note_run(read_seen_time(folder, root), read_moment(now))
     except OSError:
         return  # other checks report what cannot be read
-    if seen.stepped_at is not None and now - seen.stepped_at < STEP_SHOWN_SECONDS:
-        what = f"{describe_step(seen)}: all ages count from then"
+    if times.stepped_at is not None and now - times.stepped_at < STEP_SHOWN_SECONDS:
+        what = f"{describe_step(times)}: all ages count from then"
         yield Finding(Grade.WARN, what, "timedatectl  # is the clock right now?")
 
 
 def list_problems(
-    problems: Sequence[Problem], mend: Callable[[Problem], str], limit: int = MAX_LISTED
+    problems: Sequence[Problem], remedy: Callable[[Problem], str], limit: int = MAX_LISTED
 ) -> Iterator[Finding]:
     """A finding for each problem up to a limit, and one with the number of the others."""
     problems = fold_problems(problems)
     for problem in problems[:limit]:
-        yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", mend(problem))
+        yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", remedy(problem))
     if len(problems) > limit:
         more = len(problems) - limit
         words = "and 1 more problem" if more == 1 else f"and {more:,} more problems"
         yield Finding(Grade.WARN, words, "repair those above, then run doctor again")
 
 
-def check_dead(dead: int, word: str, mend: str) -> Finding:
-    """A finding on the number of dead tasks, with the store's word; `mend` lists them."""
+def check_dead(dead: int, word: str, remedy: str) -> Finding:
+    """A finding on the number of dead tasks, with the store's word; `remedy` lists them."""
     if dead <= DLQ_ALERT_LIMIT:
         return Finding(Grade.OK, f"at most {DLQ_ALERT_LIMIT} tasks are {word}")
-    return Finding(Grade.WARN, f"{dead:,} tasks are {word} (over {DLQ_ALERT_LIMIT})", mend)
+    return Finding(Grade.WARN, f"{dead:,} tasks are {word} (over {DLQ_ALERT_LIMIT})", remedy)
 
 
-def check_overdue(overdue: Sequence[float], noun: str, verb: str, mend: str) -> Finding:
+def check_overdue(overdue: Sequence[float], noun: str, verb: str, remedy: str) -> Finding:
     """A finding on overdue tasks, given their due times (epoch seconds UTC).
 
     `noun` and `verb` say what they are and what should happen to them: mail, sends.
@@ -107,4 +110,4 @@ def check_overdue(overdue: Sequence[float], noun: str, verb: str, mend: str) -> 
     them = "it" if number == 1 else "them"
     since = format_time(min(overdue))
     what = f"{many} overdue, the first since {since}: no process {verb} {them}"
-    return Finding(Grade.WARN, what, mend)
+    return Finding(Grade.WARN, what, remedy)

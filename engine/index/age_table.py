@@ -131,18 +131,18 @@ def _count_by_index(
     index, columns, name = GROUPINGS[by]
     if not reader.has_index(index):
         return None
-    found = list(islice(_names(reader, states, index, columns), MAX_INDEXED_NAMES + 1))
-    if len(found) > MAX_INDEXED_NAMES:
+    keys = list(islice(_names(reader, states, index, columns), MAX_INDEXED_NAMES + 1))
+    if len(keys) > MAX_INDEXED_NAMES:
         return None
     met = " AND ".join(f"{column}=?" for column in ("state", *columns))
     count = f"(SELECT count(*) FROM task INDEXED BY {index} WHERE {met} AND "
     known, unknown = f"{count}created>? AND created<=?)", f"{count}created IS NULL)"
     sql = "SELECT " + ", ".join([*([known] * len(_ZERO_COUNTS)), unknown])
     at = 1 + columns.index(name)
-    ends = list(pairwise((float("inf"), *edges, float("-inf"))))
+    spans = list(pairwise((float("inf"), *edges, float("-inf"))))
     return [
-        (str(key[at]), reader.fetch(sql, [*(v for a, b in ends for v in (*key, b, a)), *key])[0])
-        for key in found
+        (str(key[at]), reader.fetch(sql, [*(v for a, b in spans for v in (*key, b, a)), *key])[0])
+        for key in keys
     ]
 
 
@@ -152,12 +152,12 @@ def _names(
     """The states and names in an index, by skip scan: jump from each to the next."""
     listed, marks = ", ".join(columns), ", ".join("?" * len(columns))
     first = f"SELECT {listed} FROM task INDEXED BY {index} WHERE state=?"
-    rest = f"ORDER BY {listed} LIMIT 1"
+    order = f"ORDER BY {listed} LIMIT 1"
     for state in map(STATE_NUMBERS.__getitem__, states):
-        rows = reader.fetch(f"{first} {rest}", (state,))
+        rows = reader.fetch(f"{first} {order}", (state,))
         while rows:
             yield state, *rows[0]
-            after = f"{first} AND ({listed}) > ({marks}) {rest}"
+            after = f"{first} AND ({listed}) > ({marks}) {order}"
             rows = reader.fetch(after, (state, *rows[0]))
 
 
@@ -182,9 +182,9 @@ def _count_by_scan(
     )
     # Tasks of unknown age are only in the last count.
     (names, *all_counts), *largest = rows
-    found = [_row(name, _differences(counts)) for name, *counts in largest]
+    largest_rows = [_row(name, _differences(counts)) for name, *counts in largest]
     total = _row("TOTAL", _differences(map(int, all_counts)))
-    return Ages(by, tuple(found), total, names - len(found))
+    return Ages(by, tuple(largest_rows), total, names - len(largest_rows))
 
 
 def _differences(counts: Iterable[int]) -> list[int]:

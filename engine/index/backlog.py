@@ -89,12 +89,12 @@ def _ask(reader: Reader, query: str, index: str, *values: str | float) -> Sequen
 
 def count_due(reader: Reader, now: float, kinds: Collection[str]) -> dict[str, DueTasks]:
     """Count the tasks of some kinds that may run at `now` (epoch seconds UTC)."""
-    found = {}
+    due = {}
     for kind in kinds:
         number, oldest = _ask(reader, _DUE_OF_KIND, "by_cluster", clean_text(kind), now)
         if number:
-            found[kind] = DueTasks(number, now if oldest is None else oldest)
-    return found
+            due[kind] = DueTasks(number, now if oldest is None else oldest)
+    return due
 
 
 def count_kinds(reader: Reader, most: int) -> dict[str, tuple[int, float | None]]:

@@ -62,13 +62,13 @@ def query_clusters(reader: Reader, query: Query, now: float) -> tuple[Cluster, .
     if query.state is None:
         met = f"state IN ({ALL_STATE_NUMBERS}) AND {met}"  # the index begins with the state
     sql = _CLUSTERS.format(how=how, met=f"cluster<>'' AND {met}", by=by)
-    found: list[Cluster] = []
+    clusters: list[Cluster] = []
     for pattern, count, first, last, kinds, example in reader.fetch(sql, values):
         is_sorted = reader.has_index("by_cluster")
         places = _destinations(reader, met, (*values, pattern)) if is_sorted else ()
         name = error_pattern.pattern_name(pattern)
-        found.append(Cluster(name, pattern, count, first, last, _kinds(kinds), example, places))
-    return tuple(found)
+        clusters.append(Cluster(name, pattern, count, first, last, _kinds(kinds), example, places))
+    return tuple(clusters)
 
 
 def _destinations(
@@ -76,19 +76,21 @@ def _destinations(
 ) -> tuple[str, ...]:
     sql = f"""SELECT DISTINCT domain FROM task INDEXED BY by_cluster
               WHERE {met} AND cluster = ? AND domain<>'' LIMIT {MAX_DESTINATIONS + 1}"""
-    found = tuple(sorted(domain for (domain,) in reader.fetch(sql, values)))
-    return found if len(found) <= MAX_DESTINATIONS else ()
+    domains = tuple(sorted(domain for (domain,) in reader.fetch(sql, values)))
+    return domains if len(domains) <= MAX_DESTINATIONS else ()
 
 
 def find_destinations(reader: Reader, ids: Iterable[str]) -> dict[str, str]:
     """The domain or origin that tasks go to, by id, of those that are in the index and name one, or
     were among the last `MAX_DEPARTED` to leave it."""
-    there = f"""SELECT domain FROM task INDEXED BY by_id
+    indexed = f"""SELECT domain FROM task INDEXED BY by_id
                 WHERE state IN ({ALL_STATE_NUMBERS}) AND id = ? AND domain<>'' LIMIT 1"""
-    gone = "SELECT domain FROM departed WHERE id = ? ORDER BY n DESC LIMIT 1"
+    departed = "SELECT domain FROM departed WHERE id = ? ORDER BY n DESC LIMIT 1"
     texts = {id: (clean_text(id),) for id in ids}
-    found = {id: reader.fetch(there, t) or reader.fetch(gone, t) for id, t in texts.items()}
-    return {id: rows[0][0] for id, rows in found.items() if rows}
+    rows_by_id = {
+        id: reader.fetch(indexed, t) or reader.fetch(departed, t) for id, t in texts.items()
+    }
+    return {id: rows[0][0] for id, rows in rows_by_id.items() if rows}
 
 
 def count_deaths(reader: Reader, query: Query, now: float, minutes: int) -> tuple[int, ...]:
@@ -96,8 +98,8 @@ def count_deaths(reader: Reader, query: Query, now: float, minutes: int) -> tupl
     met, values = query_condition(query, now)
     age = f"CAST(({now:f} - died) / 60 AS INT)"
     sql = f"SELECT {age}, count(*) FROM task WHERE {met} AND died BETWEEN ? AND ? GROUP BY 1"
-    found = dict(reader.fetch(sql, (*values, now - 60 * minutes, now)))
-    return tuple(found.get(at, 0) for at in reversed(range(minutes)))
+    deaths = dict(reader.fetch(sql, (*values, now - 60 * minutes, now)))
+    return tuple(deaths.get(at, 0) for at in reversed(range(minutes)))
 
 
 def _kinds(listed: str) -> tuple[str, ...]:

@@ -95,9 +95,9 @@ class Clause(NamedTuple):
             return True
         if len(self.terms) > 1 or len(other.terms) > 1:
             return False
-        (ours,), (theirs,) = self.terms, other.terms
-        is_word = not (ours.field or ours.negated or theirs.field or theirs.negated)
-        return is_word and str(ours.values[0]).startswith(str(theirs.values[0])[:-1])
+        (term,), (theirs,) = self.terms, other.terms
+        is_word = not (term.field or term.negated or theirs.field or theirs.negated)
+        return is_word and str(term.values[0]).startswith(str(theirs.values[0])[:-1])
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -134,9 +134,9 @@ class Filter:
         last one perhaps with more letters, and maybe others behind them.
         """
         *first, last = other.clauses or (None,)
-        ours = self.clauses[: len(first) + 1]
-        return len(ours) == len(other.clauses) > 0 and (
-            [*ours[:-1]] == first and last is not None and ours[-1].extends(last)
+        clauses = self.clauses[: len(first) + 1]
+        return len(clauses) == len(other.clauses) > 0 and (
+            [*clauses[:-1]] == first and last is not None and clauses[-1].extends(last)
         )
 
     def mentions_field(self, field: str) -> bool:
@@ -242,10 +242,10 @@ def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     return f"{column} {like}", (pattern,)
 
 
-def _destination(column: str, op: str, text: str, about: _ParseContext) -> Condition:
+def _destination(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     """Match a destination; a value without an @ is a domain and matches all its addresses."""
     is_domain = op == "=" and "@" not in text
-    return _text("domain" if is_domain else column, op, text, about)
+    return _text("domain" if is_domain else column, op, text, context)
 
 
 def _number(column: str, op: str, text: str, _: _ParseContext) -> Condition:
@@ -254,10 +254,10 @@ def _number(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     return f"{column} {_IS.get(op, op)} ?", (min(int(text), (1 << 63) - 1),)
 
 
-def _code(column: str, op: str, text: str, about: _ParseContext) -> Condition:
+def _code(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     if len(text) != 3:
         raise ValueError("expected a reply of a mail server: three digits such as 550")
-    return _number(column, op, text, about)
+    return _number(column, op, text, context)
 
 
 def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
@@ -265,55 +265,55 @@ def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     return f"{column} {_TURNED[op]} ?", (RelativeTime(parse_duration(text)),)
 
 
-def _moment(column: str, op: str, text: str, about: _ParseContext) -> Condition:
-    found = time_expressions.parse_time(text, about.now)
-    if isinstance(found, Clock):  # only due times are in the future
-        found = found.today if column == "due" else found.before(about.now)
-    return f"{column} {op} ?", (found,)
+def _moment(column: str, op: str, text: str, context: _ParseContext) -> Condition:
+    moment = time_expressions.parse_time(text, context.now)
+    if isinstance(moment, Clock):  # only due times are in the future
+        moment = moment.today if column == "due" else moment.before(context.now)
+    return f"{column} {op} ?", (moment,)
 
 
-def _since(column: str, _op: str, text: str, about: _ParseContext) -> Condition:
-    return _moment(column, ">=", text, about)
+def _since(column: str, _op: str, text: str, context: _ParseContext) -> Condition:
+    return _moment(column, ">=", text, context)
 
 
-def _until(column: str, _op: str, text: str, about: _ParseContext) -> Condition:
-    return _moment(column, "<", text, about)
+def _until(column: str, _op: str, text: str, context: _ParseContext) -> Condition:
+    return _moment(column, "<", text, context)
 
 
-def _between(column: str, _op: str, text: str, about: _ParseContext) -> Condition:
+def _between(column: str, _op: str, text: str, context: _ParseContext) -> Condition:
     first, dots, last = text.partition("..")
     if not dots:
         raise ValueError("expected two times such as 02:10..02:20")
-    start = _moment(column, ">=", first, about)[1][0]
-    end: float | RelativeTime | Clock = time_expressions.parse_time(last, about.now)
-    begun = about.now - start.seconds if isinstance(start, RelativeTime) else float(start)
+    start = _moment(column, ">=", first, context)[1][0]
+    end: float | RelativeTime | Clock = time_expressions.parse_time(last, context.now)
+    begun = context.now - start.seconds if isinstance(start, RelativeTime) else float(start)
     if isinstance(end, Clock):
         end = end.after(begun)
-    if (about.now - end.seconds if isinstance(end, RelativeTime) else end) < begun:
+    if (context.now - end.seconds if isinstance(end, RelativeTime) else end) < begun:
         raise ValueError("expected an end that is not before the beginning")
     return f"{column} >= ? AND {column} < ?", (start, end)
 
 
-def _state(column: str, op: str, text: str, about: _ParseContext) -> Condition:
+def _state(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     words = {str(state): state for state in State}
-    words |= {word.lower(): state for state, word in about.states.items()}
-    finer = {word.lower(): (of, word) for word, of in about.words.items()}
+    words |= {word.lower(): state for state, word in context.states.items()}
+    finer = {word.lower(): (of, word) for word, of in context.words.items()}
     if text.lower() in finer:
         return f"{column} = ? AND word = ?", finer[text.lower()]
     state = words.get(text.lower())
     if state is None:
-        known = [*about.states.values(), *about.words] or [str(state) for state in State]
+        known = [*context.states.values(), *context.words] or [str(state) for state in State]
         raise ValueError(f"expected {', '.join(known)}")
-    parts = tuple(word for word, of in about.words.items() if of is state)
+    parts = tuple(word for word, of in context.words.items() if of is state)
     but = f" AND word NOT IN ({', '.join('?' * len(parts))})" if parts else ""
     return f"{column} = ?{but}", (state, *parts)
 
 
-def _cluster(column: str, op: str, text: str, about: _ParseContext) -> Condition:
+def _cluster(column: str, op: str, text: str, context: _ParseContext) -> Condition:
     """Match a cluster by its mark, or by its pattern."""
     if op != "~" and _MARK(text):
         return "mark = ?", (text.upper(),)
-    return _text(column, op, text, about)
+    return _text(column, op, text, context)
 
 
 _MARK = re.compile("F-[0-9a-f]{4}", re.IGNORECASE | re.ASCII).fullmatch
@@ -392,8 +392,8 @@ def _is_bare(text: str) -> bool:
 class _Parser:
     """Parses a text from left to right."""
 
-    def __init__(self, text: str, about: _ParseContext) -> None:
-        self._text, self._about = text, about
+    def __init__(self, text: str, context: _ParseContext) -> None:
+        self._text, self._context = text, context
         self._at = self._terms = 0
         self.is_expanded = False
         """True if the clauses of a saved filter are among those found."""
@@ -401,12 +401,12 @@ class _Parser:
     def clauses(self) -> tuple[Clause, ...]:
         if len(self._text) > MAX_FILTER_CHARS:
             raise BadFilter(f"expected at most {MAX_FILTER_CHARS:,} characters", MAX_FILTER_CHARS)
-        found: list[Clause] = []
+        clauses: list[Clause] = []
         self._skip()
         while self._at < len(self._text):
             start = self._at
             if self._text[start] == "@":
-                found += self._saved_clauses()
+                clauses += self._saved_clauses()
                 self._skip()
                 continue
             terms = [self._term()]
@@ -417,8 +417,8 @@ class _Parser:
                 terms.append(self._term())
                 end = self._at
                 self._skip()
-            found.append(Clause(self._text[start:end], start, tuple(terms)))
-        return tuple(found)
+            clauses.append(Clause(self._text[start:end], start, tuple(terms)))
+        return tuple(clauses)
 
     def _saved_clauses(self) -> tuple[Clause, ...]:
         """The clauses of the saved filter whose name is here, at the column of the name."""
@@ -426,8 +426,8 @@ class _Parser:
         word = self._text[start:].split(maxsplit=1)[0]
         self._at, self.is_expanded = start + len(word), True
         try:
-            text = self._about.saved(word[1:])
-            clauses = _Parser(text, self._about._replace(saved=no_saved_filters)).clauses()
+            text = self._context.saved(word[1:])
+            clauses = _Parser(text, self._context._replace(saved=no_saved_filters)).clauses()
         except (ValueError, BadFilter) as error:
             raise BadFilter(f"{word} at {start + 1}: {error}", start) from None
         self._count_terms(sum(len(clause.terms) for clause in clauses), start)
@@ -481,21 +481,23 @@ class _Parser:
 
     def _comparison(self, name: str, op: str, field: FilterField, negated: bool) -> FilterTerm:
         start = self._at
-        said = self._text[start - len(name) - len(op) : start]
-        value = self._value(f"a value after {said}", op.endswith("~"), empty=op in ("=", "!="))
+        comparison = self._text[start - len(name) - len(op) : start]
+        value = self._value(
+            f"a value after {comparison}", op.endswith("~"), empty=op in ("=", "!=")
+        )
         base = op[1:] if op.startswith("!") else op
         try:
-            sql, values = field.build_condition(field.column, base, value, self._about)
+            sql, values = field.build_condition(field.column, base, value, self._context)
         except ValueError as error:
-            raise BadFilter(f"{said} at {start + 1}: {error}", start) from None
+            raise BadFilter(f"{comparison} at {start + 1}: {error}", start) from None
         plain = ALIASES.get(name.lower(), name.lower())
         return FilterTerm(plain, sql, values, negated != (base != op))
 
-    def _value(self, wanted: str, pattern: bool, empty: bool = False) -> str:
+    def _value(self, expected: str, pattern: bool, empty: bool = False) -> str:
         start = self._at
         value = self._quoted() if self._take('"') else self._bare(pattern)
         if not value and not (empty and self._at > start):
-            raise BadFilter(f"expected {wanted} at {start + 1}", start)
+            raise BadFilter(f"expected {expected} at {start + 1}", start)
         return value
 
     def _quoted(self) -> str:
@@ -510,8 +512,8 @@ class _Parser:
                 break
         after = self._text[self._at : self._at + 1]
         if after and after != "|" and not after.isspace():
-            wanted = 'expected a blank or | after the closing "'
-            raise BadFilter(f"{wanted} at {self._at + 1}", self._at)
+            expected = 'expected a blank or | after the closing "'
+            raise BadFilter(f"{expected} at {self._at + 1}", self._at)
         return '"'.join(parts)
 
     def _bare(self, pattern: bool) -> str:

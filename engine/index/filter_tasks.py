@@ -39,6 +39,6 @@ def select_matching(items: Iterable[T], filter: Filter, now: float) -> Iterator[
             rows = ((*clean_row(row_of(t)), n) for n, t in enumerate(some) if isinstance(t, Task))
             db.execute("BEGIN")
             db.executemany(INSERT_TASK, rows)
-            kept = {n for (n,) in db.execute(f"SELECT n FROM task WHERE {met}", values)}
+            matching = {n for (n,) in db.execute(f"SELECT n FROM task WHERE {met}", values)}
             db.execute("ROLLBACK")
-            yield from (t for n, t in enumerate(some) if n in kept or not isinstance(t, Task))
+            yield from (t for n, t in enumerate(some) if n in matching or not isinstance(t, Task))

@@ -31,14 +31,15 @@ def freeze_rows(
     ids: Collection[str] | None,
     now: float,
     recent: float,
-    noted: Collection[str],
+    ids_with_note: Collection[str],
     *,
     by_age: bool = False,
 ) -> RowTable:
     """Copy the tasks of a plan to a temporary table beside the index, within SQLite: in the order
     of the query, or the oldest first.
 
-    Those with a note (`noted`), or created after `recent`, are suspicious. An id has one row.
+    Those with a note (`ids_with_note`), or created after `recent`, are suspicious. An id has one
+    row.
 
     Raises:
         sqlite3.Error: the disk is full, or the index is gone.
@@ -58,9 +59,10 @@ def freeze_rows(
             f"FROM {source} {BY_AGE if by_age else order_clause(query)}",
             (recent, *values),
         )
-        if noted:
+        if ids_with_note:
             reader.fetch(
-                f"UPDATE plan.planned SET suspicious=2 WHERE {_AMONG}", (json.dumps([*noted]),)
+                f"UPDATE plan.planned SET suspicious=2 WHERE {_AMONG}",
+                (json.dumps([*ids_with_note]),),
             )
         if twice := _repeated_ids(reader, query, is_few=ids is not None):
             reader.fetch(
@@ -83,12 +85,12 @@ def read_sharing(
     plan."""
     source, values = task_source(query, ids, now)
     column = _SHARED_COLUMNS[field]
-    found = reader.fetch(
+    rows = reader.fetch(
         f"SELECT {TASK_COLUMNS} FROM main.task WHERE {column} IN "
         f"(SELECT {column} FROM {source}) ORDER BY {column}, id",
         values,
     )
-    return map(task_of, found)
+    return map(task_of, rows)
 
 
 _SHARED_COLUMNS = {"payload": "payload", "group": "grp"}
@@ -105,8 +107,8 @@ def _repeated_ids(reader: Reader, query: Query, *, is_few: bool) -> list[str]:
         if not reader.fetch(queued, (STATE_NUMBERS[query.state],)):
             return []
     table = "plan.planned" if is_few else "main.task"
-    found = reader.fetch(f"SELECT id FROM {table} GROUP BY id HAVING count(*) > 1")
-    return [ident for (ident,) in found]
+    rows = reader.fetch(f"SELECT id FROM {table} GROUP BY id HAVING count(*) > 1")
+    return [ident for (ident,) in rows]
 
 
 def _detach(reader: Reader) -> None:
@@ -119,11 +121,11 @@ _AMONG = "id IN (SELECT value FROM json_each(?))"
 
 def differing_rows(reader: Reader, rows: Sequence[Row]) -> list[Row]:
     """Those of some rows whose task is not in the index with the same state and revision."""
-    there: set[tuple[Any, ...]] = set()
+    present: set[tuple[Any, ...]] = set()
     for state in {row.state for row in rows}:
         ids = [clean_text(row.id) for row in rows if row.state is state]
         marks = ", ".join("?" * len(ids))
         sql = f"SELECT id, rev FROM task INDEXED BY by_id WHERE state=? AND id IN ({marks})"
-        found = reader.fetch(sql, (STATE_NUMBERS[state], *ids))
-        there.update((ident, state, rev) for ident, rev in found)
-    return [row for row in rows if (clean_text(row.id), row.state, row.rev) not in there]
+        versions = reader.fetch(sql, (STATE_NUMBERS[state], *ids))
+        present.update((ident, state, rev) for ident, rev in versions)
+    return [row for row in rows if (clean_text(row.id), row.state, row.rev) not in present]

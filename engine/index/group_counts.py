@@ -101,9 +101,9 @@ def query_groups(
     Without `by`, the first key of `GROUP_COLUMNS` with more than one group is used.
     """
     met, values = query_condition(query, now)
-    ends = ", ".join(f"min({column}), max({column})" for column in GROUP_COLUMNS.values())
-    (found,) = reader.fetch(f"SELECT {ends} FROM task NOT INDEXED WHERE {met}", values)
-    ranges = dict(zip(GROUP_COLUMNS, zip(found[::2], found[1::2], strict=True), strict=True))
+    extremes = ", ".join(f"min({column}), max({column})" for column in GROUP_COLUMNS.values())
+    (bounds,) = reader.fetch(f"SELECT {extremes} FROM task NOT INDEXED WHERE {met}", values)
+    ranges = dict(zip(GROUP_COLUMNS, zip(bounds[::2], bounds[1::2], strict=True), strict=True))
     several = (key for key, (low, high) in ranges.items() if low != high)
     by = by or next(several, DEFAULT_GROUPING)
     groupings = tuple(key for key, (_, high) in ranges.items() if high) or (by,)
@@ -122,8 +122,8 @@ def query_groups(
         for name, *counts, oldest, due, payloads, _, _ in rows
     )
     *_, amount, total = rows[0]
-    rest = total - sum(group.total for group in groups)
-    return GroupTable(by, groupings, groups, amount - len(groups), rest)
+    remainder = total - sum(group.total for group in groups)
+    return GroupTable(by, groupings, groups, amount - len(groups), remainder)
 
 
 MAX_DESTINATION_ROWS = 5000
@@ -145,16 +145,16 @@ GROUP BY domain, state, bracketed ORDER BY domain LIMIT ?"""
 def count_destinations(reader: Reader, most: int = MAX_DESTINATION_ROWS) -> CountedTasks:
     """The tasks of each destination that is an origin, such as https://peer.example, as far as
     there are fewer than `most` counts of them."""
-    found: dict[str, DestinationTasks] = {}
+    by_origin: dict[str, DestinationTasks] = {}
     rows = reader.fetch(_DESTINATIONS, (most,))
     for origin, state, code, number, oldest in rows:
-        had = found.get(origin, DestinationTasks())
+        had = by_origin.get(origin, DestinationTasks())
         if STATES[state] is State.PENDING:
-            found[origin] = had._replace(waiting=number, oldest=oldest)
+            by_origin[origin] = had._replace(waiting=number, oldest=oldest)
         else:
-            found[origin] = had._replace(failed={**had.failed, code: number})
+            by_origin[origin] = had._replace(failed={**had.failed, code: number})
     if len(rows) < most:
-        return CountedTasks(found)
+        return CountedTasks(by_origin)
     last = rows[-1][0]  # perhaps not with all of its codes
-    del found[last]
-    return CountedTasks(found, unknown_from=last)
+    del by_origin[last]
+    return CountedTasks(by_origin, unknown_from=last)

@@ -38,8 +38,8 @@ class ListedRows:
         return query.state is not None or self._has_all_states()
 
     def _has_all_states(self) -> bool:
-        found = self._db.execute("SELECT 1 FROM block WHERE state=-1 LIMIT 1").fetchone()
-        return found is not None
+        row = self._db.execute("SELECT 1 FROM block WHERE state=-1 LIMIT 1").fetchone()
+        return row is not None
 
     def total(self, query: Query) -> int:
         """The number of rows of its state, or of all; the filter does not count."""
@@ -50,10 +50,10 @@ class ListedRows:
 
     def _last_block(self, state: State | None, condition: str, value: str | int) -> tuple[str, int]:
         """The last block that meets a condition, and the number of rows before it."""
-        found = self._db.execute(
+        block = self._db.execute(
             _BEFORE.format(condition=condition), (_number(state), value)
         ).fetchone()
-        return found or ("", 0)
+        return block or ("", 0)
 
     def place(self, query: Query, ident: str) -> int:
         """The position of an id among the rows of a state, or of all, in the order of a query."""

@@ -106,7 +106,7 @@ class Reader:
         self, query: Query, ids: Collection[str] | None = None, now: float = 0.0
     ) -> tuple[Row, ...]:
         """Id, state and revision of all tasks that match a query, or of those among `ids`."""
-        return tuple(Row(*found[:3]) for found in self.plan_rows(query, ids, now))
+        return tuple(Row(*fields[:3]) for fields in self.plan_rows(query, ids, now))
 
     def plan_rows(
         self,
@@ -119,14 +119,14 @@ class Reader:
         bars no task, and builds none.
         """
         source, values = task_source(query, ids, now)
-        wanted = "id, state, rev, created" if bar is None else TASK_COLUMNS
+        columns = "id, state, rev, created" if bar is None else TASK_COLUMNS
         with self._matcher.query():
-            found = self._db.execute(f"SELECT {wanted} FROM {source} {order_clause(query)}", values)
+            rows = self._db.execute(f"SELECT {columns} FROM {source} {order_clause(query)}", values)
             if bar is None:
-                for ident, state, rev, created in found:
+                for ident, state, rev, created in rows:
                     yield ident, STATES[state], rev, created or 0.0, ""
             else:
-                for task in map(task_of, found):
+                for task in map(task_of, rows):
                     yield task.id, task.state, task.rev, task.created, bar(task)
 
     def fetch(
@@ -158,10 +158,10 @@ class Reader:
         most, text = max(alone, key=itemgetter(0))
         if most:
             return f'"{text}" matches none; {most:,} without it'
-        left = self._met(query, (), now)
+        matches = self._met(query, (), now)
         for end, clause in enumerate(clauses, 1):
-            before, left = left, self._met(query, clauses[:end], now)
-            if before and not left:
+            before, matches = matches, self._met(query, clauses[:end], now)
+            if before and not matches:
                 return f'"{clause.text}" matches none of the {before:,} left by the words before'
         return ""
 
@@ -201,13 +201,13 @@ class Reader:
 
     def problems(self) -> tuple[Problem, ...]:
         """The problems, at most `MAX_PROBLEMS`."""
-        found = self._db.execute(
+        rows = self._db.execute(
             "SELECT place, what, state, since, quarantined FROM problem ORDER BY place LIMIT ?",
             (MAX_PROBLEMS,),
         )
         return tuple(
             Problem(place, what, None if state is None else STATES[state], *times)
-            for place, what, state, *times in found.fetchall()
+            for place, what, state, *times in rows.fetchall()
         )
 
     def is_listed(self, query: Query) -> bool:

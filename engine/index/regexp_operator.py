@@ -20,7 +20,7 @@ class Matcher:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         """`clock` returns seconds; only the time spent in matching counts."""
         self._clock = clock
-        self._left = QUERY_SECONDS
+        self._remaining_seconds = QUERY_SECONDS
         self._stopped: BaseException | None = None
 
     def install(self, db: sqlite3.Connection) -> None:
@@ -37,7 +37,7 @@ class Matcher:
         Raises:
             Unavailable: the time limit was exceeded.
         """
-        self._left, self._stopped = QUERY_SECONDS, None
+        self._remaining_seconds, self._stopped = QUERY_SECONDS, None
         try:
             yield
         except sqlite3.OperationalError:
@@ -48,7 +48,7 @@ class Matcher:
     def _matches(self, pattern: str, text: str | None) -> bool:
         began = self._clock()
         try:
-            if self._left <= 0:
+            if self._remaining_seconds <= 0:
                 seconds = f"{QUERY_SECONDS:g} s"
                 raise Unavailable(f"the pattern of the filter needs more than {seconds}: {pattern}")
             return text is not None and compile_pattern(pattern).is_found_in(text)
@@ -56,4 +56,4 @@ class Matcher:
             self._stopped = error
             raise
         finally:
-            self._left -= self._clock() - began
+            self._remaining_seconds -= self._clock() - began

@@ -213,9 +213,9 @@ def row_of(task: Task) -> Values:
     (ident, kind, state, created, queue, group, word, due, attempts, priority, description,
      destination, payload, error, lease, rev, extra, _) = task
     # fmt: on
-    told, died = "", None
+    extra_json, died = "", None
     if extra:
-        told, died, attempts = json.dumps(dict(extra)), died_at(task), counted_attempts(task)
+        extra_json, died, attempts = json.dumps(dict(extra)), died_at(task), counted_attempts(task)
     if len(error) > MAX_TEXT_CHARS:
         error = _shorten(error)
     if len(description) > MAX_TEXT_CHARS:
@@ -228,7 +228,7 @@ def row_of(task: Task) -> Values:
         *(queue, group, word, priority, destination),
         domain_of(destination) if destination else "",
         *(lease or _NO_LEASE),
-        *(told, died),
+        *(extra_json, died),
     )
 
 
@@ -239,8 +239,8 @@ def task_of(row: tuple[Any, ...]) -> Task:
     """Convert a row of `SHOWN` to a task."""
     owner, since, until, token, rev, extra = row[14:]
     lease = None if owner is None else Lease(owner, since, until, token)
-    told = json.loads(extra) if extra else EMPTY
-    fields = [row[0], row[1], STATES[row[2]], row[3] or 0.0, *row[4:14], lease, rev, told]
+    extras = json.loads(extra) if extra else EMPTY
+    fields = [row[0], row[1], STATES[row[2]], row[3] or 0.0, *row[4:14], lease, rev, extras]
     return Task(*fields)
 
 
@@ -312,7 +312,7 @@ def task_source(query: Query, ids: Collection[str] | None, now: float) -> Condit
 
 def order_clause(query: Query) -> str:
     """The ORDER BY clause; equal rows are sorted by id."""
-    way = "DESC" if query.descending else "ASC"
+    direction = "DESC" if query.descending else "ASC"
     columns = dict.fromkeys((ORDER_COLUMNS[query.order], "id", "queue", "state"))
     last = f"{ORDER_COLUMNS[query.order]} IS NULL, " if query.order in _MAY_LACK else ""
-    return f"ORDER BY {last}" + ", ".join(f"{column} {way}" for column in columns)
+    return f"ORDER BY {last}" + ", ".join(f"{column} {direction}" for column in columns)

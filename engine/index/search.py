@@ -48,22 +48,22 @@ class Search:
 
     def __init__(self, db: sqlite3.Connection, matcher: Matcher, listed: ListedRows) -> None:
         self._db, self._matcher, self._listed = db, matcher, listed
-        self._found: _FoundRows | None = None
+        self._stored: _FoundRows | None = None
 
     def forget(self) -> None:
         """Search again: the temporary table may be incomplete."""
-        self._found = None
+        self._stored = None
 
     def is_empty(self, query: Query) -> bool:
         """True if this query was the last one, and found nothing."""
-        return self._found is not None and (self._found.query, self._found.total) == (query, 0)
+        return self._stored is not None and (self._stored.query, self._stored.total) == (query, 0)
 
     def count(self, query: Query, now: float) -> int:
         """Count the tasks that match, by reading all."""
         met, values = query_condition(query, now)
         with self._matcher.query():
-            found = self._db.execute(f"SELECT count(*) FROM task NOT INDEXED WHERE {met}", values)
-            return int(found.fetchone()[0])
+            cursor = self._db.execute(f"SELECT count(*) FROM task NOT INDEXED WHERE {met}", values)
+            return int(cursor.fetchone()[0])
 
     def window(
         self, query: Query, start: int, size: int, generation: int, now: float, *, counts: bool
@@ -75,17 +75,17 @@ class Search:
                 limit = start + size
             elif not query.filter:  # its number is known
                 limit = MAX_FIRST_ROWS
-        found = self._find(query, generation, now, limit)
-        if found.total is None and (counts or self._listed.total(query) <= COUNTED_ROWS):
-            found = self._count_rest(found)
-        total = found.rows if found.total is None else found.total
+        stored = self._find(query, generation, now, limit)
+        if stored.total is None and (counts or self._listed.total(query) <= COUNTED_ROWS):
+            stored = self._count_rest(stored)
+        total = stored.rows if stored.total is None else stored.total
         start = max(0, min(start, total - size))
         rows = self._db.execute(
             f"SELECT {TASK_COLUMNS} FROM temp.found CROSS JOIN task ON task.n = found.n "
             "WHERE place > ? AND place <= ? ORDER BY place",
             (start, start + size),
         ).fetchall()
-        is_counted = found.total is not None
+        is_counted = stored.total is not None
         return Window(tuple(map(task_of, rows)), start, total, generation, is_counted)
 
     def find(self, query: Query, ident: str, generation: int, now: float) -> int | None:
@@ -94,8 +94,8 @@ class Search:
         among = f"task INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND id=?"
         ident = clean_text(ident)
         with self._matcher.query():
-            found = self._db.execute(f"SELECT 1 FROM {among} AND {met} LIMIT 1", (ident, *values))
-            if found.fetchone() is None:
+            cursor = self._db.execute(f"SELECT 1 FROM {among} AND {met} LIMIT 1", (ident, *values))
+            if cursor.fetchone() is None:
                 return None
         place = None
         for limit in (0, None):  # among the rows that are known, else among all
@@ -112,10 +112,10 @@ class Search:
         """Store the row numbers of a result in order in a temporary table: all of them, or at least
         `limit`.
         """
-        known, before = (query, generation, now if query.filter.is_relative else 0.0), self._found
+        known, before = (query, generation, now if query.filter.is_relative else 0.0), self._stored
         if before is not None and before[:3] == known and before.has_rows(limit):
             return before
-        self._found = None
+        self._stored = None
         self._db.execute("DROP TABLE IF EXISTS temp.earlier")
         source, order = "task NOT INDEXED", order_clause(query)
         if before is not None and before.has_rows(None) and _is_within(known, before):
@@ -132,33 +132,33 @@ class Search:
         most = -1 if limit is None else limit
         with self._matcher.query():
             rows = self._db.execute(insert, (*values, most)).rowcount
-        self._found = _FoundRows(*known, rows, None if rows == most else rows)
-        return self._found
+        self._stored = _FoundRows(*known, rows, None if rows == most else rows)
+        return self._stored
 
-    def _count_rest(self, found: _FoundRows) -> _FoundRows:
+    def _count_rest(self, stored: _FoundRows) -> _FoundRows:
         """Count a result whose first rows are known; if it is not dense, store the others, too."""
-        query, now, rows = found.query, found.now, found.rows
+        query, now, rows = stored.query, stored.now, stored.rows
         if not query.filter:
-            self._found = found._replace(total=self._listed.total(query))
-            return self._found
+            self._stored = stored._replace(total=self._listed.total(query))
+            return self._stored
         last = "SELECT id, queue FROM temp.found CROSS JOIN task ON task.n = found.n WHERE place=?"
         end = self._db.execute(last, (rows,)).fetchone()
         if end is None:  # that task has left, but the next generation was not reported yet
-            return self._find(query, found.generation, now, None)
+            return self._find(query, stored.generation, now, None)
         if self._listed.place(query, end[0]) < DENSE_ROWS * rows:
-            self._found = found._replace(total=self.count(query, now))
-            return self._found
+            self._stored = stored._replace(total=self.count(query, now))
+            return self._stored
         met, values = query_condition(query, now)
         behind = f"{met} AND (id, queue) {'<' if query.descending else '>'} (?, ?)"
         insert = f"INSERT INTO temp.found(n) SELECT n FROM task INDEXED BY by_id WHERE {behind} "
         with self._matcher.query():
             more = self._db.execute(insert + order_clause(query), (*values, *end)).rowcount
-        self._found = found._replace(rows=rows + more, total=rows + more)
-        return self._found
+        self._stored = stored._replace(rows=rows + more, total=rows + more)
+        return self._stored
 
 
-def _is_within(wanted: tuple[Query, int, float], found: _FoundRows) -> bool:
+def _is_within(request: tuple[Query, int, float], stored: _FoundRows) -> bool:
     """True if all rows of a result are among those found, in the same order."""
-    query, *at = wanted
-    same = query._replace(filter=found.query.filter) == found.query
-    return same and [*found[1:3]] == at and query.filter.extends(found.query.filter)
+    query, *at = request
+    same = query._replace(filter=stored.query.filter) == stored.query
+    return same and [*stored[1:3]] == at and query.filter.extends(stored.query.filter)

@@ -103,7 +103,7 @@ class Writer:
         # One byte for each row number: unseen rows are found without reading the disk.
         self._marks = bytearray(1)
         self._free: list[int] = []
-        self._look = 0
+        self._scan_number = 0
         self._filled = False
         self._early: set[Key] = set()
         """In the first scan, rows that it may yet show: of the store's sample, and of lookups."""
@@ -129,8 +129,8 @@ class Writer:
 
     def word_counts(self) -> dict[tuple[State, str], int]:
         """The number of tasks by state and by words finer than a state."""
-        found = self._db.execute("SELECT state, word, tasks FROM worded WHERE tasks > 0").fetchall()
-        return {(STATES[state], word): tasks for state, word, tasks in found}
+        rows = self._db.execute("SELECT state, word, tasks FROM worded WHERE tasks > 0").fetchall()
+        return {(STATES[state], word): tasks for state, word, tasks in rows}
 
     @property
     def total(self) -> int:
@@ -141,15 +141,15 @@ class Writer:
 
     def begin_scan(self) -> None:
         """Start a full scan: from now on, remember which rows are seen."""
-        self._look += 1
+        self._scan_number += 1
         self._filled = self.total > 0
         self._early.clear()
         self._marks = self._marks.replace(bytes([SEEN]), bytes([UNSEEN]))
 
-    def add_scanned(self, seen: Collection[Task | Missing | Problem]) -> IndexDelta:
+    def add_scanned(self, scanned: Collection[Task | Missing | Problem]) -> IndexDelta:
         """Write a part of a full scan; rows that are not in it stay until the end of the scan."""
-        tasks = [row_of(item) for item in seen if isinstance(item, Task)]
-        problems = [item for item in seen if isinstance(item, Problem)]
+        tasks = [row_of(item) for item in scanned if isinstance(item, Task)]
+        problems = [item for item in scanned if isinstance(item, Problem)]
         try:
             return self._add_scanned(tasks, problems)
         except (UnicodeEncodeError, OverflowError):
@@ -171,11 +171,11 @@ class Writer:
         problems: list[Problem],
     ) -> IndexDelta:
         with self._transaction():
-            came = {key[1] for key in rows if key not in known}
+            appeared = {key[1] for key in rows if key not in known}
             moved: dict[Key, int] = {}
-            if self._filled and came:
-                elsewhere = self._rows_with_ids(came)
-                came -= {key[1] for key in elsewhere}
+            if self._filled and appeared:
+                elsewhere = self._rows_with_ids(appeared)
+                appeared -= {key[1] for key in elsewhere}
                 # A row that this scan has seen in its old state, too, exists twice; both stay.
                 moved = {
                     key: n
@@ -188,11 +188,11 @@ class Writer:
             self._remove(moved)
             places = {clean_text(problem.where) for problem in problems}
             changed |= self._replace_problems(places, "place", problems)
-        return IndexDelta(frozenset(came), frozenset(), changed or bool(moved))
+        return IndexDelta(frozenset(appeared), frozenset(), changed or bool(moved))
 
-    def mark_unchanged(self, seen: Collection[tuple[str, State, str]]) -> list[str]:
+    def mark_unchanged(self, unchanged: Collection[tuple[str, State, str]]) -> list[str]:
         """Count the rows with these ids, states and revisions as seen; return the other ids."""
-        revs = {(STATE_NUMBERS[state], clean_text(name), ""): rev for name, state, rev in seen}
+        revs = {(STATE_NUMBERS[state], clean_text(name), ""): rev for name, state, rev in unchanged}
         known = self._known(revs)
         others = []
         for key, rev in revs.items():
@@ -212,8 +212,8 @@ class Writer:
                 break
             numbers.append(n)
         marks = ", ".join("?" * len(numbers))
-        found = self._db.execute(f"SELECT id FROM task WHERE n IN ({marks})", numbers)
-        return [ident for (ident,) in found.fetchall()]
+        rows = self._db.execute(f"SELECT id FROM task WHERE n IN ({marks})", numbers)
+        return [ident for (ident,) in rows.fetchall()]
 
     def mark_seen(self, ids: Iterable[str]) -> None:
         """Count these as seen: they are being moved between two states."""
@@ -224,10 +224,12 @@ class Writer:
         """Delete the problems that the scan has not seen again; True if there were any."""
         self._filled, self._early = True, set()
         with self._transaction():
-            gone = self._db.execute("DELETE FROM problem WHERE look < ?", (self._look,)).rowcount
+            deleted = self._db.execute(
+                "DELETE FROM problem WHERE look < ?", (self._scan_number,)
+            ).rowcount
             self._count_problems()
         self._db.execute("PRAGMA shrink_memory")  # until tasks change, no page is used
-        return gone > 0
+        return deleted > 0
 
     def build_indexes(self) -> Iterator[None]:
         """Create the indexes that wait for the first full scan, one at each step."""
@@ -242,23 +244,23 @@ class Writer:
     # ---- a lookup of some names
 
     def apply_lookup(
-        self, asked: Collection[str], seen: Collection[Task | Missing | Problem]
+        self, asked: Collection[str], answers: Collection[Task | Missing | Problem]
     ) -> IndexDelta:
         """Write the result of looking up some names: these tasks exist there, and nowhere else.
 
         A name without a result is unknown: its rows do not change.
         """
-        tasks = [row_of(item) for item in seen if isinstance(item, Task)]
-        gone = {clean_text(item.id) for item in seen if isinstance(item, Missing)}
-        problems = [item for item in seen if isinstance(item, Problem)]
+        tasks = [row_of(item) for item in answers if isinstance(item, Task)]
+        missing = {clean_text(item.id) for item in answers if isinstance(item, Missing)}
+        problems = [item for item in answers if isinstance(item, Problem)]
         names = {clean_text(name) for name in asked}
         try:
-            return self._apply_lookup(names, tasks, gone, problems)
+            return self._apply_lookup(names, tasks, missing, problems)
         except (UnicodeEncodeError, OverflowError):
-            return self._apply_lookup(names, [clean_row(row) for row in tasks], gone, problems)
+            return self._apply_lookup(names, [clean_row(row) for row in tasks], missing, problems)
 
     def _apply_lookup(
-        self, asked: set[str], tasks: list[Values], gone: set[str], problems: list[Problem]
+        self, asked: set[str], tasks: list[Values], missing: set[str], problems: list[Problem]
     ) -> IndexDelta:
         rows = {_key(row): row for row in tasks}
         ids = {key[1] for key in rows}
@@ -269,21 +271,21 @@ class Writer:
             for stem in _stems(problem)
         }
         with self._transaction():
-            gone |= _ids_below(self._db, (name for name in gone if name.endswith("/")))
-            there = self._rows_with_ids(ids | gone | {stem for _, stem in unreadable})
+            missing |= _ids_below(self._db, (name for name in missing if name.endswith("/")))
+            known = self._rows_with_ids(ids | missing | {stem for _, stem in unreadable})
             moved = {
                 key: n
-                for key, (n, _) in there.items()
-                if key not in rows and (key[1] in ids or key[1] in gone or key[:2] in unreadable)
+                for key, (n, _) in known.items()
+                if key not in rows and (key[1] in ids or key[1] in missing or key[:2] in unreadable)
             }
-            changed = self._put(rows, there)
+            changed = self._put(rows, known)
             if not self._filled:
                 self._early.update(rows)
             self._remove(moved)
             names = asked | {_name(problem) for problem in problems}
             changed |= self._replace_problems(names, "name", problems)
-        before = {key[1] for key in there}
-        after = ids | {key[1] for key in there if key not in moved}
+        before = {key[1] for key in known}
+        after = ids | {key[1] for key in known if key not in moved}
         return IndexDelta(
             frozenset(ids - before), frozenset(before - after), changed or bool(moved)
         )
@@ -292,10 +294,10 @@ class Writer:
 
     def problem_names(self, limit: int) -> list[str]:
         """Names of files with problems to look up again, the longest known last."""
-        found = self._db.execute(
+        rows = self._db.execute(
             "SELECT DISTINCT name FROM problem ORDER BY rowid DESC LIMIT ?", (limit,)
         )
-        return [name for (name,) in found.fetchall()]
+        return [name for (name,) in rows.fetchall()]
 
     def _replace_problems(self, names: set[str], column: str, problems: list[Problem]) -> bool:
         """Replace the problems known for these names; True if that changes anything."""
@@ -314,7 +316,7 @@ class Writer:
     def _insert_problem(self, problem: Problem) -> None:
         self._db.execute(
             "INSERT OR REPLACE INTO problem VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*_problem_row(problem), _name(problem), self._look),
+            (*_problem_row(problem), _name(problem), self._scan_number),
         )
 
     def _count_problems(self) -> None:
@@ -337,9 +339,9 @@ class Writer:
 
     def _rows_with_ids(self, ids: Iterable[str]) -> dict[Key, tuple[int, str]]:
         """The number and revision of every row with these ids, in any state."""
-        wanted = iter(ids)
+        remaining = iter(ids)
         known = {}
-        while some := list(islice(wanted, CHUNK_ROWS)):
+        while some := list(islice(remaining, CHUNK_ROWS)):
             marks = ", ".join("?" * len(some))
             for n, state, ident, queue, rev in self._db.execute(
                 "SELECT n, state, id, queue, rev FROM task INDEXED BY by_id "
@@ -394,8 +396,8 @@ class Writer:
 
     def _numbers(self, count: int) -> list[int]:
         """Allocate row numbers, free ones first."""
-        kept = len(self._free) - min(count, len(self._free))
-        numbers, self._free = self._free[kept:], self._free[:kept]
+        split = len(self._free) - min(count, len(self._free))
+        numbers, self._free = self._free[split:], self._free[:split]
         more = count - len(numbers)
         numbers += range(len(self._marks), len(self._marks) + more)
         self._marks += bytes([FREE]) * more

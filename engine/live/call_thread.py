@@ -93,20 +93,20 @@ class CallThread:
         while (call := self._calls.get()) is not None:
             self._now = call
             if self._closed or call.answer.cancelled():
-                _tell(loop, call.answer, None, Unavailable("closed"))
+                _set_outcome(loop, call.answer, None, Unavailable("closed"))
                 continue
             try:
                 result = call.make()
             except BaseException as error:
                 # Any exception is raised in the caller.
-                _tell(loop, call.answer, None, error)
+                _set_outcome(loop, call.answer, None, error)
             else:
-                _tell(loop, call.answer, result, None)
+                _set_outcome(loop, call.answer, result, None)
         self._at_end()
-        _tell(loop, self._ended, None, None)
+        _set_outcome(loop, self._ended, None, None)
 
 
-def _tell(
+def _set_outcome(
     loop: asyncio.AbstractEventLoop,
     future: asyncio.Future[Any] | None,
     result: object,

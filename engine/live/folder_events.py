@@ -75,18 +75,18 @@ class FolderEventSource:
         """
         try:
             gather = max(GATHER_MS, step_ms)
-            found = self._notify.watch(gather, step_ms, max(1, round(seconds * 1000)), None)
+            events = self._notify.watch(gather, step_ms, max(1, round(seconds * 1000)), None)
         except self._error as error:
             raise OSError(str(error)) from None
-        if isinstance(found, str):
+        if isinstance(events, str):
             return FolderEvents()
         names: dict[str, set[str]] = {}
-        for _, path in found:
+        for _, path in events:
             folder, _, name = path.rpartition("/")
             if folder in self.folders:
                 names.setdefault(folder, set()).add(name)
-        changed = self.folders & {path for _, path in found}
-        return FolderEvents(names, changed, len(found) >= self._many_changes)
+        changed = self.folders & {path for _, path in events}
+        return FolderEvents(names, changed, len(events) >= self._many_changes)
 
     def close(self) -> None:
         """End the watch."""

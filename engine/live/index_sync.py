@@ -121,17 +121,17 @@ class IndexSync:
         self,
         open_store: Callable[[], ReadableStore],
         place: str | None,
-        tell: Callable[[], None],
+        notify: Callable[[], None],
         is_shown: Callable[[], bool] = lambda: True,
         shared: SharedParts | None = None,
         *,
         read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
     ) -> None:
-        """`tell` is called on this object's thread when `latest` or `crash` changes; `read_store`
+        """`notify` is called on this object's thread when `latest` or `crash` changes; `read_store`
         is what a full scan reads."""
         self._open_store, self._read_store = open_store, read_store
         self._place = place
-        self._tell = tell
+        self._notify = notify
         self._is_shown, self._shared = is_shown, shared or SharedParts()
         self.latest = IndexChanged()
         self.states: Mapping[State, str] = {}
@@ -241,7 +241,7 @@ class IndexSync:
                 done()
             self._drop_index()
             self.has_ended = True
-            self._tell()
+            self._notify()
 
     def _follow_store(self) -> None:
         """Follow the store while it is available."""
@@ -281,8 +281,8 @@ class IndexSync:
         self._look_up_changed(index, near)
         if self._is_check_wanted and self.latest.is_complete and now >= self._check_earliest:
             self._check_all(index, wide, near)
-        wanted = self._is_scan_wanted and now >= self._scan_earliest
-        if (wanted or now >= self._scan_latest) and not self._halted:
+        is_requested = self._is_scan_wanted and now >= self._scan_earliest
+        if (is_requested or now >= self._scan_latest) and not self._halted:
             self._scan(index, wide, near)
         if index.problems and now >= self._problems_due:
             self._recheck_problems(index, near)
@@ -338,11 +338,11 @@ class IndexSync:
         self._publish()
 
     def _look_up(self, index: Writer, near: ReadableStore, names: list[str]) -> None:
-        found, looked_up = near.scan(set(names)), self._looked_up_in_scan
+        scanned, looked_up = near.scan(set(names)), self._looked_up_in_scan
         problems: list[Found] = []
         is_last = False
         while not is_last:  # of names of many tasks, not all tasks are in memory at a time
-            some = list(islice(found, MAX_LOOKUP_ROWS))
+            some = list(islice(scanned, MAX_LOOKUP_ROWS))
             is_last = len(some) < MAX_LOOKUP_ROWS
             if looked_up is not None:
                 looked_up.update(i.id for i in some if isinstance(i, (Task, Missing)))
@@ -359,9 +359,9 @@ class IndexSync:
         if now < self._hidden_recheck_due and not self._is_shown():
             self._recheck_due = now + RECHECK_SECONDS  # it may be shown by then
             return
-        began, shown = time.thread_time(), self._visible
+        began, visible = time.thread_time(), self._visible
         # Even without names, the store re-reads its edges.
-        self._look_up(index, near, list(shown))
+        self._look_up(index, near, list(visible))
         cost = time.thread_time() - began
         self._recheck_due = time.monotonic() + max(RECHECK_SECONDS, RECHECK_COST_FACTOR * cost)
         self._hidden_recheck_due = now + HIDDEN_RECHECK_SECONDS
@@ -369,11 +369,11 @@ class IndexSync:
     def _recheck_problems(self, index: Writer, near: ReadableStore) -> None:
         """Look up the problems again: a rewrite in place causes no event."""
         names = set(index.problem_names(PROBLEMS_PER_SECOND))
-        seen = list(near.scan(names))
+        scanned = list(near.scan(names))
         self._copy_facts(near)
         # A missing task does not prove that the file is gone: the next full scan decides that.
-        names -= {item.id for item in seen if isinstance(item, Missing)}
-        self._count_changes(index.apply_lookup(names, seen))
+        names -= {item.id for item in scanned if isinstance(item, Missing)}
+        self._count_changes(index.apply_lookup(names, scanned))
 
     # ---- full scans
 
@@ -443,7 +443,7 @@ class IndexSync:
         """Write all tasks of the store to the index; True if the scan reached the end."""
         assert self._looked_up_in_scan is not None
         some: list[Found] = []
-        rows, shown, whole = 0, time.monotonic(), False
+        rows, last_batch_at, whole = 0, time.monotonic(), False
         enough, looked_up = FIRST_BATCH_ROWS, self._looked_up_in_scan
         look_up_changed = partial(self._look_up_changed, index, near)
 
@@ -459,7 +459,7 @@ class IndexSync:
                     self._names.add(item.id)
                     continue
                 some.append(item)
-                if len(some) >= enough or time.monotonic() - shown > MAX_BATCH_SECONDS:
+                if len(some) >= enough or time.monotonic() - last_batch_at > MAX_BATCH_SECONDS:
                     expected = wide.expected_tasks
                     if not self.latest.is_complete and expected != self.latest.expected_tasks:
                         with self._latest_lock:
@@ -472,7 +472,7 @@ class IndexSync:
                         turn.enter_context(self._shared.scan_turn(is_urgent, look_up_changed))
                     rows += len(some)
                     enough = FIRST_BATCH_ROWS if rows < SMALL_BATCH_ROWS else CHUNK_ROWS
-                    some, shown = [], time.monotonic()
+                    some, last_batch_at = [], time.monotonic()
             else:
                 whole = True
         self._count_changes(index.add_scanned(some))
@@ -508,24 +508,24 @@ class IndexSync:
         self._dirty |= sighting.changed
         if not self.latest.is_complete:
             return
-        came = sum(self._departing.pop(ident, None) is None for ident in sighting.appeared)
+        appeared = sum(self._departing.pop(ident, None) is None for ident in sighting.appeared)
         now = time.monotonic()
         self._departing.update((ident, now) for ident in sighting.departed)
-        if came:
-            self._update(lambda latest: latest._replace(appeared=latest.appeared + came))
+        if appeared:
+            self._update(lambda latest: latest._replace(appeared=latest.appeared + appeared))
 
     def _debounce_departures(self) -> None:
         long_ago = time.monotonic() - DEPARTURE_DELAY_SECONDS
-        gone = []
+        departed = []
         for ident, since in self._departing.items():
             if since > long_ago:
                 break
-            gone.append(ident)
-        for ident in gone:
+            departed.append(ident)
+        for ident in departed:
             del self._departing[ident]
-        if gone:
+        if departed:
             self._dirty = True
-            self._update(lambda latest: latest._replace(departed=latest.departed + len(gone)))
+            self._update(lambda latest: latest._replace(departed=latest.departed + len(departed)))
 
     def _copy_facts(self, store: ReadableStore, *, with_controls: bool = True) -> None:
         """Copy the store's states, words, edges and controls, which it re-reads at each scan; its
@@ -550,13 +550,13 @@ class IndexSync:
             for (state, word), tasks in (index.word_counts() if self.words else {}).items()
             if self.words.get(word) is state
         }
-        found = TaskCounts(counts, words)
+        task_counts = TaskCounts(counts, words)
         self._update(
-            lambda latest: _with_counts(latest, found, self._counted)._replace(
+            lambda latest: _with_counts(latest, task_counts, self._counted)._replace(
                 problems=index.problems, indexed=index.total
             )
         )
-        self._tell()
+        self._notify()
 
     def _note_counts(self, counts: TaskCounts) -> None:
         """Publish what the store has counted, on the thread of the watch."""
@@ -565,7 +565,7 @@ class IndexSync:
             self._update(
                 lambda latest: _with_counts(latest, TaskCounts(latest.counts, latest.words), counts)
             )
-            self._tell()
+            self._notify()
 
     def _update(self, change: Callable[[IndexChanged], IndexChanged]) -> None:
         """Replace `latest`, on any thread."""
@@ -581,7 +581,7 @@ class IndexSync:
                     generation=latest.generation + 1, unavailable=why, is_stopped=False
                 )
             )
-            self._tell()
+            self._notify()
         for done in self._scan_waiters:
             done()
         self._scan_waiters = []

@@ -130,8 +130,8 @@ class Inspector:
                 raise Unavailable("closed")
             await self._next_change(None)
         if self.latest.generation != self._reported:
-            while (rest := self._reported_at + _report_period(self.latest) - loop.time()) > 0:
-                await self._next_change(rest)
+            while (delay := self._reported_at + _report_period(self.latest) - loop.time()) > 0:
+                await self._next_change(delay)
             self._reported, self._reported_at = self.latest.generation, loop.time()
         return self.latest
 

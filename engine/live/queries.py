@@ -65,11 +65,11 @@ class IndexQueries:
         """
         empty = Window((), 0, 0, self._sync.latest.generation)
         now = _age_base(query, self._clock)
-        found = await self._ask(
+        page = await self._ask(
             query, lambda r, n: r.window(query, start, size, n, now, counts=counts), empty
         )
-        self._sync.set_visible(task.id for task in found.tasks)
-        return found
+        self._sync.set_visible(task.id for task in page.tasks)
+        return page
 
     async def find(self, query: Query, id: str) -> int | None:
         """The position of a task in a result; None if it is not in it."""
@@ -156,8 +156,10 @@ class IndexQueries:
                 )
             if plans.has_bars(edges, verb):
                 bar = partial(plans.bar_reason, edges, verb, now=now)
-                seen = reader.plan_rows(query, ids, now, bar)
-                return plans.freeze_rows(verb, seen, now, filter=filter, noted=noted, by_age=by_age)
+                facts = reader.plan_rows(query, ids, now, bar)
+                return plans.freeze_rows(
+                    verb, facts, now, filter=filter, noted=noted, by_age=by_age
+                )
             recent = now - plans.RECENT_SECONDS if careful else float("inf")
             others = noted if careful else ()
             table = freeze_rows(reader, query, ids, now, recent, others, by_age=by_age)
@@ -171,14 +173,14 @@ class IndexQueries:
         """The rows of a plan whose task has changed, each with its present state or the change."""
 
         def differing(reader: Reader) -> tuple[tuple[Row, str], ...]:
-            found: list[tuple[Row, str]] = []
+            changes: list[tuple[Row, str]] = []
             rows = iter(plan.rows)
             while some := list(islice(rows, CHUNK_ROWS)):
                 if other := differing_rows(reader, some):
                     ids = {row.id for row in other}
-                    there = {row.id: row for row in reader.rows(Query(), ids)}
-                    found += plans.changed_rows(other, there)
-            return tuple(found)
+                    present = {row.id: row for row in reader.rows(Query(), ids)}
+                    changes += plans.changed_rows(other, present)
+            return tuple(changes)
 
         return await self._searches.ask(differing, ())
 
@@ -221,7 +223,7 @@ class CachedQueries:
     def __init__(self, sync: IndexSync, clock: Callable[[], float]) -> None:
         self._sync, self._clock = sync, clock
         self._thread = QueryThread("spooldeck-tallies", sync)
-        self._kept: dict[Hashable, _QueryAnswer] = {}
+        self._answers: dict[Hashable, _QueryAnswer] = {}
 
     async def close(self, seconds: float) -> None:
         """Interrupt the running query and end the thread."""
@@ -314,11 +316,11 @@ class CachedQueries:
         Raises:
             Unavailable: the index cannot be read.
         """
-        kept, generation = self._kept.get(key), self._sync.latest.generation
-        if kept is not None:
-            known: T = kept.value
-            is_unchanged = kept.generation == generation
-            if time.monotonic() < kept.until or (is_unchanged and holds(known)):
+        cached, generation = self._answers.get(key), self._sync.latest.generation
+        if cached is not None:
+            known: T = cached.value
+            is_unchanged = cached.generation == generation
+            if time.monotonic() < cached.until or (is_unchanged and holds(known)):
                 return known
 
         def timed(reader: Reader) -> tuple[T, float]:
@@ -328,9 +330,9 @@ class CachedQueries:
             return answer, cost
 
         value, cost = await self._thread.ask(timed, (otherwise, 0.0))
-        self._kept.pop(key, None)
+        self._answers.pop(key, None)
         until = time.monotonic() + ANSWER_COST_FACTOR * cost
-        self._kept[key] = _QueryAnswer(value, until, generation)
-        while len(self._kept) > MAX_CACHED_ANSWERS:
-            del self._kept[next(iter(self._kept))]
+        self._answers[key] = _QueryAnswer(value, until, generation)
+        while len(self._answers) > MAX_CACHED_ANSWERS:
+            del self._answers[next(iter(self._answers))]
         return value

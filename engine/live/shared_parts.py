@@ -14,7 +14,7 @@ SCANS_TOGETHER = 2
 TURN_TIMEOUT_SECONDS = 60.0
 """Seconds to wait for a turn; a store that hangs keeps its turn."""
 TURN_CHECK_SECONDS = 0.1
-"""Seconds between two calls of `meanwhile`, while a scan waits for its turn."""
+"""Seconds between two calls of `while_waiting`, while a scan waits for its turn."""
 
 
 class SharedParts:
@@ -28,15 +28,15 @@ class SharedParts:
 
     @contextmanager
     def scan_turn(
-        self, is_urgent: Callable[[], bool], meanwhile: Callable[[], None]
+        self, is_urgent: Callable[[], bool], while_waiting: Callable[[], None]
     ) -> Iterator[None]:
         """Wait for a turn at a full scan, and hold it; not while it `is_urgent`, nor longer than
-        `TURN_TIMEOUT_SECONDS`. Calls `meanwhile` ten times a second."""
+        `TURN_TIMEOUT_SECONDS`. Calls `while_waiting` ten times a second."""
         deadline, is_taken = time.monotonic() + TURN_TIMEOUT_SECONDS, False
         while not (is_taken or is_urgent() or time.monotonic() > deadline):
             is_taken = self._turns.acquire(timeout=TURN_CHECK_SECONDS)
             if not is_taken:
-                meanwhile()
+                while_waiting()
         try:
             yield
         finally:

@@ -121,9 +121,9 @@ class WatchedFolders:
         now: dict[str, Stamp | None] = {}
         unchanged = set[str]()
         for path in self._order:
-            seen = self._known[path]
+            stamp = self._known[path]
             # A missing folder appears only if the one above it changes.
-            if (seen is None and os.path.dirname(path) in unchanged) or _is_at(seen, path):
+            if (stamp is None and os.path.dirname(path) in unchanged) or _is_at(stamp, path):
                 unchanged.add(path)
             else:
                 now[path] = _stamp(path)
@@ -143,7 +143,7 @@ class WatchedFolders:
 
     def changed(self) -> set[str]:
         """Folders that have changed since their last event."""
-        return {path for path, seen in self._known.items() if not _is_at(seen, path)}
+        return {path for path, stamp in self._known.items() if not _is_at(stamp, path)}
 
 
 class SharedFolderWatch:
@@ -184,9 +184,9 @@ class SharedFolderWatch:
             # The old watch ends after the new one has begun, so that no event is lost.
             if before.folders:
                 with suppress(OSError):
-                    heard = before.wait(LAST_EVENTS_SECONDS)
+                    changes = before.wait(LAST_EVENTS_SECONDS)
                     for place in places:
-                        place.pass_on(heard)
+                        place.pass_on(changes)
             before.close()
             for place in places:
                 place.begin(events.folders | self._polled)
@@ -213,12 +213,12 @@ class SharedFolderWatch:
             step_ms = STEP_MS if turn - changed < QUIET_SECONDS else QUIET_STEP_MS
             if not any(place.is_shown() for place in places):
                 step_ms = SLOW_STEP_MS
-            heard = events.wait(TURN_SECONDS, step_ms)
+            changes = events.wait(TURN_SECONDS, step_ms)
             turn = time.monotonic()
             renewed: list[WatchedFolders] = []
-            if heard.names or heard.folders:
+            if changes.names or changes.folders:
                 changed = turn
-                renewed += [place for place in places if place.pass_on(heard)]
+                renewed += [place for place in places if place.pass_on(changes)]
             if turn - checked >= pause or any(place.has_doubts for place in places):
                 checked = turn
                 renewed += [place for place in places if place.check(turn)]
@@ -241,13 +241,13 @@ def _names(folder: str) -> set[str]:
 
 def _stamp(path: str) -> Stamp | None:
     try:
-        there = os.stat(path)
+        folder_stat = os.stat(path)
     except OSError:
         return None
-    if not stat.S_ISDIR(there.st_mode):
+    if not stat.S_ISDIR(folder_stat.st_mode):
         return None
-    racy = time.time_ns() - there.st_mtime_ns < MTIME_GRAIN_NANOSECONDS
-    return Stamp((there.st_dev, there.st_ino), there.st_mtime_ns, racy)
+    racy = time.time_ns() - folder_stat.st_mtime_ns < MTIME_GRAIN_NANOSECONDS
+    return Stamp((folder_stat.st_dev, folder_stat.st_ino), folder_stat.st_mtime_ns, racy)
 
 
 def _folder(stamp: Stamp | None) -> tuple[int, int] | None:
@@ -257,10 +257,10 @@ def _folder(stamp: Stamp | None) -> tuple[int, int] | None:
 def _is_at(known: Stamp | None, path: str) -> bool:
     """True if a folder cannot have changed since its stamp."""
     try:
-        there = os.stat(path)
+        folder_stat = os.stat(path)
     except OSError:
         return known is None
     if known is None:
-        return not stat.S_ISDIR(there.st_mode)
-    is_same = known[:2] == ((there.st_dev, there.st_ino), there.st_mtime_ns)
+        return not stat.S_ISDIR(folder_stat.st_mode)
+    is_same = known[:2] == ((folder_stat.st_dev, folder_stat.st_ino), folder_stat.st_mtime_ns)
     return is_same and not known.racy

@@ -205,11 +205,11 @@ class StoreActions:
         """
         return await self._acting.run(lambda store: controls.forecast_control(store, order))
 
-    async def measure_tasks(self, plan: Plan, tell: Callable[[int, int], bool]) -> None:
+    async def measure_tasks(self, plan: Plan, report: Callable[[int, int], bool]) -> None:
         """Measure the size of a plan's first `sizes.MAX_MEASURED_TASKS` tasks, batch by batch.
 
-        `tell` is called on another thread with the bytes and the number of tasks so far; it returns
-        False to stop.
+        `report` is called on another thread with the bytes and the number of tasks so far; it
+        returns False to stop.
 
         Raises:
             Unavailable: the store cannot be reached.
@@ -222,7 +222,7 @@ class StoreActions:
             measured = islice(plan.rows, sizes.MAX_MEASURED_TASKS)
             for more, tasks in sizes.measure_tasks(store, measured):
                 size, amount = size + more, amount + tasks
-                if self._closed or not thread.is_wanted() or not tell(size, amount):
+                if self._closed or not thread.is_wanted() or not report(size, amount):
                     return
 
         try:

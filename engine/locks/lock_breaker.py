@@ -92,7 +92,7 @@ def free_lock(
     def doubted(evidence: LockEvidence) -> LockEvidence:
         return queue_lock.check_claims(evidence, begun(), threshold, clock())
 
-    def look() -> LockEvidence:
+    def examine() -> LockEvidence:
         return doubted(queue_lock.examine_lock(path, threshold, clock, uptime))
 
     orphans = False
@@ -106,7 +106,7 @@ def free_lock(
             if evidence.verdict is not Verdict.STUCK:
                 raise
         if evidence.signal_refusal:
-            again = look()
+            again = examine()
             if (again.identity, again.signal_refusal) == (
                 evidence.identity,
                 evidence.signal_refusal,
@@ -120,14 +120,14 @@ def free_lock(
                 )
             orphans = True
         for pid in evidence.holders:
-            _end_process(pid, evidence.identity, look, say, wait)
+            _end_process(pid, evidence.identity, examine, say, wait)
     raise UnsafeToSignal(f"{path}: keeps changing hands; try again")
 
 
 def _end_process(
     pid: int,
-    seen: str,
-    look: Callable[[], LockEvidence],
+    identity: str,
+    examine: Callable[[], LockEvidence],
     say: Callable[[str], None],
     wait: ExitWait,
 ) -> None:
@@ -150,7 +150,7 @@ def _end_process(
         for number in (signal.SIGTERM, signal.SIGKILL):
             # The pidfd is older than this proof and not ended after it, so it refers to the proven
             # process.
-            if not _may_end(look(), pid, seen) or lock_holder.has_ended(pidfd):
+            if not _may_end(examine(), pid, identity) or lock_holder.has_ended(pidfd):
                 return
             say(f"{number.name} to PID {pid}")
             signal.pidfd_send_signal(pidfd, number)
@@ -172,12 +172,12 @@ def _end_process(
         os.close(pidfd)
 
 
-def _may_end(now: LockEvidence, pid: int, seen: str) -> bool:
+def _may_end(now: LockEvidence, pid: int, identity: str) -> bool:
     """True if the lock is unchanged, still stuck, and this process is proven to hold it."""
     return (now.verdict, now.signal_refusal, now.identity) == (
         Verdict.STUCK,
         "",
-        seen,
+        identity,
     ) and pid in now.holders
 
 

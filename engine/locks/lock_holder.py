@@ -205,7 +205,7 @@ def _flock_taker(pid: int, lock: os.stat_result) -> int | None:
 
 def processes_with_flock(lock: os.stat_result) -> tuple[HolderProcess, ...]:
     """Return all visible processes that have the locked file open with its flock."""
-    found = []
+    holders = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -216,8 +216,8 @@ def processes_with_flock(lock: os.stat_result) -> tuple[HolderProcess, ...]:
             continue  # another user's, or it has exited
         process = read_process(int(name), lock)
         if process is not None and process.taker is not None:
-            found.append(process)
-    return tuple(found)
+            holders.append(process)
+    return tuple(holders)
 
 
 def shared_file_system(fd: int) -> str:
@@ -262,9 +262,9 @@ class LockScene(NamedTuple):
     @property
     def is_elsewhere(self) -> bool:
         """True if the PID is meaningless here: written on another host, boot or in a container."""
-        mark, here = self.claim.mark, self.observer
+        mark, observer = self.claim.mark, self.observer
         return mark is not None and (mark.host, mark.boot, mark.pid_ns) != (
-            *(here.host, here.boot, here.pid_ns),
+            *(observer.host, observer.boot, observer.pid_ns),
         )
 
     @property
@@ -299,15 +299,15 @@ def signal_refusal(scene: LockScene) -> str:
 
 
 def _signal_refusals(scene: LockScene) -> Iterator[str]:
-    claim, mark, here = scene.claim, scene.claim.mark, scene.observer
+    claim, mark, observer = scene.claim, scene.claim.mark, scene.observer
     if scene.remote:
         yield f"the lock is on a file system that other machines may share ({scene.remote})"
     if mark is not None:
-        if mark.host != here.host:
-            yield f"the lock was taken on host {safe_line(mark.host)}; this is {here.host}"
-        if mark.boot != here.boot:
+        if mark.host != observer.host:
+            yield f"the lock was taken on host {safe_line(mark.host)}; this is {observer.host}"
+        if mark.boot != observer.boot:
             yield "the lock was taken before the last boot"
-        if mark.pid_ns != here.pid_ns:
+        if mark.pid_ns != observer.pid_ns:
             yield f"PID {claim.pid} belongs to another PID namespace (a container)"
         yield heartbeat_contradiction(scene)
     targets = scene.targets
@@ -361,19 +361,19 @@ def find_contradiction(scene: LockScene) -> str:
 
 def _process_refusal(process: HolderProcess, scene: LockScene) -> str:
     """Why a process must not be signalled, independent of the lock; "" if there is no reason."""
-    pid, here = process.pid, scene.observer
+    pid, observer = process.pid, scene.observer
     if pid == 1:
         return "PID 1 is never signalled"
-    if pid == here.pid:
+    if pid == observer.pid:
         return f"PID {pid} is this process"
-    if pid in here.ancestors:
+    if pid in observer.ancestors:
         return f"PID {pid} is an ancestor of this process"
     if process.hidden:
         return f"PID {pid} cannot be verified: {process.hidden}"
     if len(process.uids) != 1:
         return f"PID {pid} runs under several uids"
     (uid,) = process.uids
-    if here.uid not in (0, uid):
+    if observer.uid not in (0, uid):
         who = "root" if uid == 0 else f"uid {uid}"
         return f"PID {pid} runs as {who}: permission denied to signal it (use root)"
     if uid not in (0, scene.owner):
@@ -460,19 +460,19 @@ def is_proven(scene: LockScene, verdict: Verdict) -> bool:
 def list_facts(scene: LockScene, age: float, threshold: float) -> tuple[tuple[str, str], ...]:
     """Findings as (name, text) pairs for the operator; `age` and `threshold` in seconds."""
     claim, mark, named = scene.claim, scene.claim.mark, scene.named
-    found = [("holder", _describe_holder(claim, named, scene.holder))]
+    facts = [("holder", _describe_holder(claim, named, scene.holder))]
     if named is not None and not named.hidden:
-        found.append(("started", f"{format_time(scene.started_at(named))}: {_identity(scene)}"))
+        facts.append(("started", f"{format_time(scene.started_at(named))}: {_identity(scene)}"))
     now = scene.latest if mark is None else scene.booted + mark.alive_at
-    found += [
+    facts += [
         ("last heartbeat", f"{format_time(now)}, {format_rough_duration(age)} ago"),
         ("limit", f"{describe_limit(threshold)} without one"),
     ]
     if mark is None:
-        found.append(("written by", "another program (PID and time only)"))
+        facts.append(("written by", "another program (PID and time only)"))
     else:
         same = mark.boot == scene.observer.boot, mark.pid_ns == scene.observer.pid_ns
-        found += [
+        facts += [
             ("boot", "same" if same[0] else "an earlier one or another machine"),
             ("PID namespace", "same" if same[1] else "another one (a container)"),
             (
@@ -482,9 +482,9 @@ def list_facts(scene: LockScene, age: float, threshold: float) -> tuple[tuple[st
             ("user", f"uid {mark.uid}"),
         ]
     if scene.remote:
-        found.append(("file system", scene.remote))
-    found.append(("flock", _describe_flock(scene)))
-    return tuple(found)
+        facts.append(("file system", scene.remote))
+    facts.append(("flock", _describe_flock(scene)))
+    return tuple(facts)
 
 
 def _identity(scene: LockScene) -> str:
@@ -492,10 +492,10 @@ def _identity(scene: LockScene) -> str:
     if scene.is_elsewhere:
         return "another process: the lock was taken elsewhere"
     if scene.claim.mark is not None:
-        ours = scene.holder is not None
+        is_holder = scene.holder is not None
         return (
             "matches lock file (same process)"
-            if ours
+            if is_holder
             else "PID reused: not the process that took it"
         )
     if scene.holder is None:

@@ -104,10 +104,10 @@ class ProcessDelta(NamedTuple):
 
 def read_stats(pid: int, below: str = "", proc: ProcReader = REAL_PROC) -> ProcessStats:
     """Read the present state of a process; `below` is the folder whose open files to list."""
-    seen = _read(pid, proc)
-    if seen.unknown:
-        return seen
-    return seen._replace(files=_files(pid, below, proc), descendants=_read_descendants(pid, proc))
+    stats = _read(pid, proc)
+    if stats.unknown:
+        return stats
+    return stats._replace(files=_files(pid, below, proc), descendants=_read_descendants(pid, proc))
 
 
 def _read(pid: int, proc: ProcReader) -> ProcessStats:
@@ -151,7 +151,7 @@ def _read_wchan(pid: int, proc: ProcReader) -> str:
 
 def _files(pid: int, below: str, proc: ProcReader) -> OpenFiles | str:
     folder, under = f"/proc/{pid}/fd", os.path.join(below, "") if below else ""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     try:
         numbers = proc.names(folder)
         for number in numbers[:MAX_FILES]:
@@ -160,10 +160,10 @@ def _files(pid: int, below: str, proc: ProcReader) -> OpenFiles | str:
             except FileNotFoundError:
                 continue  # closed since
             if under and path.startswith(under):
-                found[safe_line(path.removeprefix(under))] = None
+                paths[safe_line(path.removeprefix(under))] = None
     except OSError as error:
         return _why(error)
-    return OpenFiles(len(numbers), tuple(found), len(numbers) > MAX_FILES)
+    return OpenFiles(len(numbers), tuple(paths), len(numbers) > MAX_FILES)
 
 
 def count_open_files(pid: int, proc: ProcReader = REAL_PROC) -> tuple[int, int] | None:
@@ -180,9 +180,9 @@ def count_open_files(pid: int, proc: ProcReader = REAL_PROC) -> tuple[int, int] 
 
 def _read_descendants(pid: int, proc: ProcReader) -> tuple[ProcessStats, ...] | str:
     """Its descendants, parents first."""
-    found: list[ProcessStats] = []
+    descendants: list[ProcessStats] = []
     waiting = [pid]
-    while waiting and len(found) < MAX_DESCENDANTS:
+    while waiting and len(descendants) < MAX_DESCENDANTS:
         parent = waiting.pop(0)
         try:
             children = list(_children(parent, proc))
@@ -190,10 +190,10 @@ def _read_descendants(pid: int, proc: ProcReader) -> tuple[ProcessStats, ...] | 
             if parent == pid:
                 return _why(error)
             continue  # it has exited
-        seen = [_read(child, proc) for child in children]
-        found += [child for child in seen if not child.unknown]
+        children_stats = [_read(child, proc) for child in children]
+        descendants += [child for child in children_stats if not child.unknown]
         waiting += children
-    return tuple(found[:MAX_DESCENDANTS])
+    return tuple(descendants[:MAX_DESCENDANTS])
 
 
 def _children(pid: int, proc: ProcReader) -> Iterator[int]:
@@ -361,8 +361,8 @@ def _describe_files(files: OpenFiles) -> str:
     if not files.below:
         return f"{amount}, none in the spool"
     below = sorted(files.below, key=_file_order)
-    named, left = ", ".join(below[:MAX_NAMED_FILES]), len(below) - MAX_NAMED_FILES
-    more = f" and {left} more" if left > 0 else ""
+    named, unnamed = ", ".join(below[:MAX_NAMED_FILES]), len(below) - MAX_NAMED_FILES
+    more = f" and {unnamed} more" if unnamed > 0 else ""
     return f"{amount}; in the spool: {named}{more}"
 
 

@@ -120,8 +120,8 @@ def _open(path: str, flags: int) -> int:
 def _no_file(path: str) -> files.Refused:
     import shlex  # not needed when a worker starts
 
-    mend = f"ls -ld {shlex.quote(path)}"
-    return files.Refused(f"expected a regular file; check and remove it: {mend}")
+    command = f"ls -ld {shlex.quote(path)}"
+    return files.Refused(f"expected a regular file; check and remove it: {command}")
 
 
 def _folder_of(path: str) -> int:
@@ -254,8 +254,8 @@ def _judge_without_pid(
         ("flock", "free" if free else "? held; the file names no process"),
         ("follows", describe_consequence(verdict, doubt)),
     )
-    seen = _lock_identity(None, data, state)
-    return LockEvidence(verdict, None, since, age, reason, doubt, facts, seen, is_proven=False)
+    identity = _lock_identity(None, data, state)
+    return LockEvidence(verdict, None, since, age, reason, doubt, facts, identity, is_proven=False)
 
 
 def _lock_identity(claim: LockClaim | None, data: bytes, state: os.stat_result) -> str:
@@ -267,14 +267,14 @@ def _lock_identity(claim: LockClaim | None, data: bytes, state: os.stat_result) 
 
 def judge_lock(scene: LockScene, age: float, threshold: float) -> tuple[Verdict, str]:
     """Verdict and reason for a lock that names a process; uses only the given values."""
-    pid, there = scene.claim.pid, scene.holder is not None
+    pid, has_holder = scene.claim.pid, scene.holder is not None
     # On a shared file system, flock and PID say nothing about processes on other machines.
     far = bool(scene.remote) and (scene.claim.mark is None or scene.is_elsewhere)
     if not scene.busy and not far:
         if scene.claim.mark is not None:
             # In containers all workers may have the same PID: only the flock shows that it is gone.
-            return Verdict.STALE, f"PID {pid} {'released it' if there else 'is gone'}"
-        if not there or pid == scene.observer.pid:
+            return Verdict.STALE, f"PID {pid} {'released it' if has_holder else 'is gone'}"
+        if not has_holder or pid == scene.observer.pid:
             return Verdict.STALE, f"PID {pid} is gone"
     takers = {process.taker for process in scene.others} - {pid, 0, None}
     if takers:
@@ -286,7 +286,7 @@ def judge_lock(scene: LockScene, age: float, threshold: float) -> tuple[Verdict,
     elif scene.is_elsewhere:
         who = f"PID {pid} of another container or machine"
     else:
-        who = f"PID {pid}" if there else f"a child of PID {pid}, which is gone,"
+        who = f"PID {pid}" if has_holder else f"a child of PID {pid}, which is gone,"
     if policy.is_stuck(age, threshold):
         limit = policy.describe_limit(threshold)
         why = f"no heartbeat for {policy.format_rough_duration(age)} (limit {limit})"
@@ -512,7 +512,7 @@ def _remove_drafts(final: str, folder: int, now: float) -> None:
 
 
 def _take_over(
-    path: str, threshold: float, clock: Clock, uptime: Clock, seen: str
+    path: str, threshold: float, clock: Clock, uptime: Clock, identity: str
 ) -> PidLock | None:
     """Take over the lock file of a dead holder; None if it is gone now.
 
@@ -529,7 +529,11 @@ def _take_over(
         if not _is_at(path, os.fstat(fd)):
             os.close(fd)
             return None
-        if not free or evidence.verdict is not Verdict.STALE or seen not in ("", evidence.identity):
+        if (
+            not free
+            or evidence.verdict is not Verdict.STALE
+            or identity not in ("", evidence.identity)
+        ):
             raise LockBusy(evidence)
         _forget_draft(path, fd)
         claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
@@ -591,7 +595,7 @@ def _write(fd: int, claim: LockClaim) -> None:
 
 def _is_at(path: str, opened: os.stat_result) -> bool:
     try:
-        there = os.stat(path, follow_symlinks=False)
+        named_stat = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return os.path.samestat(there, opened)
+    return os.path.samestat(named_stat, opened)

@@ -47,21 +47,21 @@ def token_after(
 ) -> float:
     """Epoch seconds UTC when all buckets of a kind hold a token for one more task, after the tasks
     `ahead` of it (numbers by kind) have spent theirs: 0.0 for now, infinite for never."""
-    found = next_token_at(buckets, kind)
+    token_at = next_token_at(buckets, kind)
     for each in buckets:
         before = sum(ahead.values()) if each.name == ALL_KINDS else ahead.get(kind, 0)
         missing = before + 1 - each.tokens
         if each.name in (ALL_KINDS, kind) and missing > 0 and each.per_hour is not None:
             period = 3600 / each.per_hour if each.per_hour else inf
             first = now + period if each.next is None else each.next
-            found = max(found, inf if each.paused else first + (missing - 1) * period)
-    return found
+            token_at = max(token_at, inf if each.paused else first + (missing - 1) * period)
+    return token_at
 
 
 def count_with_tokens(buckets: Sequence[BucketState], tasks: Mapping[str, int]) -> int:
     """How many of some tasks (numbers by kind) wait for no token of their kind."""
-    left = {each.name: each.tokens for each in buckets}
-    return sum(min(number, left.get(kind, number)) for kind, number in tasks.items())
+    tokens = {each.name: each.tokens for each in buckets}
+    return sum(min(number, tokens.get(kind, number)) for kind, number in tasks.items())
 
 
 class TokenBuckets:
@@ -118,8 +118,8 @@ class TokenBuckets:
             lines = _parse(os.pread(fd, _MAX_BYTES, 0))
             now = self._clock()
             refilled = self._refilled(names, lines, now)
-            left = {name: policy.spend_tokens(bucket) for name, bucket in refilled.items()}
-            taken = {name: bucket for name, bucket in left.items() if bucket is not None}
+            spent = {name: policy.spend_tokens(bucket) for name, bucket in refilled.items()}
+            taken = {name: bucket for name, bucket in spent.items() if bucket is not None}
             if len(taken) == len(names):
                 _write(fd, lines | taken)
                 return True
@@ -166,7 +166,10 @@ class TokenBuckets:
         if not names:
             return {}
         try:
-            with self._here() as here, _closing(files.open_plain(self._name, here)) as fd:
+            with (
+                self._open_folder() as folder_fd,
+                _closing(files.open_plain(self._name, folder_fd)) as fd,
+            ):
                 lines = _parse(os.pread(fd, _MAX_BYTES, 0))
         except FileNotFoundError:
             return {}
@@ -178,15 +181,15 @@ class TokenBuckets:
         replaced."""
         while True:
             with (
-                self._here() as here,
-                _closing(files.open_shared(self._name, here, os.O_RDWR)) as fd,
+                self._open_folder() as folder_fd,
+                _closing(files.open_shared(self._name, folder_fd, os.O_RDWR)) as fd,
                 files.Flock(fd),
             ):
-                if _still_there(self._name, here, fd):
+                if _still_there(self._name, folder_fd, fd):
                     yield fd
                     return
 
-    def _here(self) -> AbstractContextManager[int]:
+    def _open_folder(self) -> AbstractContextManager[int]:
         return _closing(files.open_dir_path(self._folder or ".", self._root))
 
 
@@ -207,10 +210,10 @@ def _closing(fd: int) -> Iterator[int]:
 
 def _still_there(name: str, dir_fd: int, fd: int) -> bool:
     try:
-        there = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        named_stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return os.path.samestat(os.fstat(fd), there)
+    return os.path.samestat(os.fstat(fd), named_stat)
 
 
 def _is_clock_behind(lines: Mapping[str, Bucket], now: float) -> bool:

@@ -35,10 +35,10 @@ def _line_without_head() -> bytes:
     """
     wrong = r"[A-Za-z]*[^A-Za-z\]]"
     for place in reversed(_HEAD):
-        ways = [f"[^{''.join(first for first, _ in place)}]"]
-        ways += [f"[{first}][^{second}]" for first, second in place if second]
+        alternatives = [f"[^{''.join(first for first, _ in place)}]"]
+        alternatives += [f"[{first}][^{second}]" for first, second in place if second]
         right = "|".join(f"[{one}][{two}]" if two else f"[{one}]" for one, two in place)
-        wrong = "|".join((*ways, f"(?:{right})(?:{wrong})"))
+        wrong = "|".join((*alternatives, f"(?:{right})(?:{wrong})"))
     return f"\\n(?:{wrong})".encode()
 
 
@@ -120,15 +120,15 @@ def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[Fi
     places = [*matching_lines(data, sieve)]
     if not data or len(places) * PARSED_SHARE > data.count(b"\n"):
         return file.entries(cell)
-    found: list[FileEntry] = []
+    entries: list[FileEntry] = []
     high, at = _last_time(file, cell) if places else NO_TIME, 0
     for begin in places:
         entry = file.parse_line(data, offset, begin, data.index(b"\n", begin))
         if entry.line.when is None:
             return file.entries(cell)
         high, at = max(high, _latest(data[at:begin]), entry.key[0]), begin
-        found.append(entry._replace(key=(high, *entry.key[1:])))
-    return found
+        entries.append(entry._replace(key=(high, *entry.key[1:])))
+    return entries
 
 
 def _last_time(file: LogFile, cell: int) -> float:
@@ -179,24 +179,24 @@ def matching_lines(data: bytes, sieve: LineFilter) -> Iterator[int]:
 def _lines_of_levels(data: bytes, lowest: int, highest: int) -> Iterator[int]:
     """The offsets of the lines with a level of these severities."""
     marks = safe_regex.compile_bytes_pattern(rb"\] \[(?:%s)\]" % level_names(lowest, highest))
-    for found in marks.finditer(data):
-        begin = found.start() + len("] [") - _LEVEL_AT
+    for match in marks.finditer(data):
+        begin = match.start() + len("] [") - _LEVEL_AT
         if begin == 0 or (begin > 0 and data[begin - 1] == ord("\n")):  # not in the text of a line
             yield begin
 
 
 def _needles(sieve: LineFilter) -> tuple[bytes, ...]:
     """Bytes of which each matching line contains at least one, in lower case; () if unknown."""
-    found: list[bytes] = []
+    needles: list[bytes] = []
     for clauses in sieve.alternatives:
         usable = [c for c in clauses if all(_is_plain(term.text, term.negated) for term in c)]
         if not usable:
-            found = []
+            needles = []
             break
         # The longest words are the rarest.
         best = max(usable, key=lambda clause: min(len(term.text) for term in clause))
-        found += [term.text.encode() for term in best]
-    return tuple(found)
+        needles += [term.text.encode() for term in best]
+    return tuple(needles)
 
 
 def _is_plain(text: str, negated: bool) -> bool:

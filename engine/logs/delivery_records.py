@@ -40,27 +40,29 @@ RECORD_KEYS = ("ts", *Delivery._fields[1:])
 """The keys of a line, in the order of the original program."""
 
 
-def normalize_delivery(told: Delivery) -> Delivery:
+def normalize_delivery(delivery: Delivery) -> Delivery:
     """Normalize a delivery as a record holds it: shortened, safe to show, whole seconds."""
-    local = safe_line(told.recipient.partition("@")[0])[:64]
-    transport, result, reason = map(safe_line, (told.transport, told.result, told.reason))
-    when = float(int(told.when))
+    local = safe_line(delivery.recipient.partition("@")[0])[:64]
+    transport, result, reason = map(
+        safe_line, (delivery.transport, delivery.result, delivery.reason)
+    )
+    when = float(int(delivery.when))
     return Delivery(when, transport[:64], f"{local}@\u2026", result[:64], reason[:ERROR_LIMIT])
 
 
-def format_record(told: Delivery) -> bytes:
+def format_record(delivery: Delivery) -> bytes:
     """Format a record, as the original program does."""
-    when, *words = normalize_delivery(told)
+    when, *words = normalize_delivery(delivery)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
-    said = dict(zip(RECORD_KEYS, (stamp, *words), strict=True))
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    fields = dict(zip(RECORD_KEYS, (stamp, *words), strict=True))
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def parse_record(raw: bytes) -> Delivery | None:
     """Parse a line of any origin; None if it is not a record."""
     try:
-        said = decode.check_object(decode.load_json(raw))
-        stamp, *words = (str(said[key]) for key in RECORD_KEYS)
+        fields = decode.check_object(decode.load_json(raw))
+        stamp, *words = (str(fields[key]) for key in RECORD_KEYS)
         return normalize_delivery(Delivery(datetime.fromisoformat(stamp).timestamp(), *words))
     except (LookupError, OverflowError, ValueError):
         return None
@@ -84,26 +86,26 @@ class DeliveryRecords:
         """
         folder, name = os.path.split(self._path)
         data = format_record(delivery)
-        here = files.open_dir(folder, self._root, make=True)
+        folder_fd = files.open_dir(folder, self._root, make=True)
         try:
             # The flock is on a separate file, because each trim replaces the file itself.
-            lock = files.open_shared(f"{name}.lock", here, os.O_RDWR)
+            lock = files.open_shared(f"{name}.lock", folder_fd, os.O_RDWR)
             try:
                 with files.Flock(lock):
-                    before = self._append(name, here, data)
+                    before = self._append(name, folder_fd, data)
                     # Lines are counted only after so many bytes, and rewritten only after so many
                     # records: the cost of a mail does not grow with the file.
                     step = self._slack * _SHORTEST
                     if before // step != (before + len(data)) // step:
-                        self._trim(name, here)
+                        self._trim(name, folder_fd)
             finally:
                 os.close(lock)
         finally:
-            os.close(here)
+            os.close(folder_fd)
 
-    def _append(self, name: str, here: int, data: bytes) -> int:
+    def _append(self, name: str, folder_fd: int, data: bytes) -> int:
         """Append to the file; return its former size in bytes."""
-        fd = files.open_shared(name, here, os.O_RDWR | os.O_APPEND)
+        fd = files.open_shared(name, folder_fd, os.O_RDWR | os.O_APPEND)
         try:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
@@ -118,14 +120,14 @@ class DeliveryRecords:
             os.close(fd)
         return size
 
-    def _trim(self, name: str, here: int) -> None:
+    def _trim(self, name: str, folder_fd: int) -> None:
         """Replace the file by a new one with only the newest records."""
-        fd = files.open_plain(name, here)
+        fd = files.open_plain(name, folder_fd)
         try:
-            seen = os.fstat(fd)
-            start = max(0, seen.st_size - self._most * _LONGEST)
+            file_stat = os.fstat(fd)
+            start = max(0, file_stat.st_size - self._most * _LONGEST)
             data = b""
-            while more := os.pread(fd, seen.st_size - start - len(data), start + len(data)):
+            while more := os.pread(fd, file_stat.st_size - start - len(data), start + len(data)):
                 data += more
         finally:
             os.close(fd)
@@ -133,4 +135,4 @@ class DeliveryRecords:
         if start:
             lines = lines[1:]  # the first line may be incomplete
         if start or len(lines) > self._most + self._slack:
-            files.replace_durably(name, here, b"".join(lines[-self._most :]), like=seen)
+            files.replace_durably(name, folder_fd, b"".join(lines[-self._most :]), like=file_stat)

@@ -54,13 +54,13 @@ class LineRates:
         Raises:
             OSError: a log cannot be read.
         """
-        left = self._step_cells
+        budget = self._step_cells
         for file in self._book.files:
             if file.number not in self._offsets:
                 self._offsets[file.number] = find_offset(file, (self.begin, -1, -1))
-            while left > 0 and self._offsets[file.number] < file.complete_bytes:
+            while budget > 0 and self._offsets[file.number] < file.complete_bytes:
                 self._offsets[file.number] = self._count(file, self._offsets[file.number])
-                left -= 1
+                budget -= 1
             if self._offsets[file.number] >= file.complete_bytes:
                 self._settled[file.number] = file.size
 
@@ -69,17 +69,17 @@ class LineRates:
         cell = at // file.cell_size
         stop = min((cell + 1) * file.cell_size, file.complete_bytes)
         is_whole = at == cell * file.cell_size and stop == at + file.cell_size
-        found: Counter[tuple[float, bool]] = Counter()
+        counts: Counter[tuple[float, bool]] = Counter()
         if data := contract_lines(file, cell).data if is_whole else b"":
             for (stamp, level), number in Counter(_heads_of(data)).items():
                 when = parse_local_time(stamp.decode())
                 is_error = level_rank(level.decode().upper()) >= ERROR
-                found[NO_TIME if when is None else when, is_error] += number
+                counts[NO_TIME if when is None else when, is_error] += number
         else:
             for entry in file.entries(cell):
                 if entry.key[2] >= at and not entry.is_torn and not entry.line.is_foreign:
-                    found[entry.key[0] // 1, entry.rank >= ERROR] += 1
-        for (when, is_error), number in found.items():
+                    counts[entry.key[0] // 1, entry.rank >= ERROR] += 1
+        for (when, is_error), number in counts.items():
             if self.begin <= when:
                 lines, errors = self._seconds.get(when, LineRate())
                 self._seconds[when] = LineRate(lines + number, errors + number * is_error)

@@ -77,7 +77,7 @@ class _Cell:
         """Their keys have their own time; NEVER if they have none."""
         self.entries: list[FileEntry] = []
         """The same lines with their final keys, as far as they were requested."""
-        self.seen = -1
+        self.read_size = -1
         """Size of the file when the cell was read."""
         self.closed = False
         """True if no more lines can be added."""
@@ -99,7 +99,7 @@ class LogFile:
         self._no_newline = (0, 0)
         self._whole = (0, 0)
         self._before = b""
-        self._seen: tuple[int, int] | None = None
+        self._last_stat: tuple[int, int] | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -133,13 +133,13 @@ class LogFile:
             OSError: it cannot be read.
         """
         now = os.fstat(self._fd)
-        if self._seen == (now.st_size, now.st_mtime_ns):
+        if self._last_stat == (now.st_size, now.st_mtime_ns):
             return False
         known = len(self._before)
         if now.st_size < self.size or self.read(self.size - known, known) != self._before:
             return None
         more = now.st_size > self.size
-        self._seen, self.size = (now.st_size, now.st_mtime_ns), now.st_size
+        self._last_stat, self.size = (now.st_size, now.st_mtime_ns), now.st_size
         begin = max(0, self.size - _COMPARED_BYTES)
         self._before = self.read(begin, self.size - begin)
         return more
@@ -153,8 +153,8 @@ class LogFile:
 
     def _last_whole(self) -> int:
         for number in range(self.cell_count - 1, -1, -1):
-            if found := self.entries(number):
-                return found[-1].key[2] if found[-1].is_torn else self.size
+            if entries := self.entries(number):
+                return entries[-1].key[2] if entries[-1].is_torn else self.size
         return self.size
 
     def read(self, at: int, size: int) -> bytes:
@@ -179,8 +179,8 @@ class LogFile:
     def first_from(self, number: int) -> FileEntry | None:
         """The first line that begins in this cell or a later one; None if missing."""
         for cell in range(number, self.cell_count):
-            if found := self.entries(cell):
-                return found[0]
+            if entries := self.entries(cell):
+                return entries[0]
         return None
 
     def _cell(self, number: int) -> _Cell:
@@ -191,7 +191,7 @@ class LogFile:
             if len(self._cells) > MAX_CACHED_CELLS:
                 self._cells.popitem(last=False)
         self._cells.move_to_end(number)
-        if not cell.closed and cell.seen != self.size:
+        if not cell.closed and cell.read_size != self.size:
             self._read_on(cell)
         return cell
 
@@ -205,7 +205,7 @@ class LogFile:
                 cell.lines.pop()
                 del cell.entries[len(cell.lines) :]
         cell.lines += self._lines(begin, cell.stop, at_line)
-        cell.seen = self.size
+        cell.read_size = self.size
         torn = bool(cell.lines) and cell.lines[-1].is_torn
         cell.closed = self.size >= cell.stop and not torn
 
@@ -264,9 +264,9 @@ class LogFile:
             begin = known
         while (at := self._behind_hole(at)) < self.size:
             data = self.read(at, min(_SEARCH_BYTES, self.size - at))
-            found = data.find(b"\n")
-            if found >= 0:
-                return at + found
+            newline = data.find(b"\n")
+            if newline >= 0:
+                return at + newline
             if not data:
                 break
             at += len(data)
@@ -276,9 +276,9 @@ class LogFile:
     def _behind_nuls(self, at: int, end: int) -> int:
         while (at := self._behind_hole(at)) < end:
             data = self.read(at, min(_SEARCH_BYTES, end - at))
-            rest = data.lstrip(b"\0")
-            if rest or not data:
-                return at + len(data) - len(rest)
+            stripped = data.lstrip(b"\0")
+            if stripped or not data:
+                return at + len(data) - len(stripped)
             at += len(data)
         return end
 
@@ -300,21 +300,21 @@ class LogFile:
     def carried_into(self, number: int) -> CarriedTime:
         """The time and severity from the nearest earlier cell that has any."""
         passed = []
-        found, self._parsed_in_vain = CarriedTime(), 0
+        carried, self._parsed_in_vain = CarriedTime(), 0
         for cell in range(number - 1, -1, -1):
             if cell in self._carried:
-                found = self._carried[cell]
+                carried = self._carried[cell]
                 break
             summed = self._summed(cell)
             if summed is not None:
-                found = summed
+                carried = summed
                 break
             passed.append(cell)
             if self._parsed_in_vain >= MAX_UNDATED_CELLS:
                 break  # not a log: what came before it is unknown
         for cell in passed:
-            self._carried[cell] = found
-        return found
+            self._carried[cell] = carried
+        return carried
 
     def _summed(self, number: int) -> CarriedTime | None:
         cell = self._cells.get(number)
@@ -341,5 +341,5 @@ class LogFile:
 
 def _after(carried: CarriedTime, line: FileEntry) -> CarriedTime:
     """The time and severity to carry after this line."""
-    says = line.line.when is not None or line.line.level
-    return CarriedTime(max(carried.high, line.key[0]), line.rank if says else carried.rank)
+    has_head = line.line.when is not None or line.line.level
+    return CarriedTime(max(carried.high, line.key[0]), line.rank if has_head else carried.rank)

@@ -35,10 +35,10 @@ def parse_typed_time(text: str, now: float) -> float:
     Raises:
         ValueError: it is not a time; the message contains what was expected.
     """
-    found = typed(" ".join(text.split()), now)
-    if isinstance(found, RelativeTime):
-        return now - found.seconds
-    return found.before(now) if isinstance(found, Clock) else found
+    moment = typed(" ".join(text.split()), now)
+    if isinstance(moment, RelativeTime):
+        return now - moment.seconds
+    return moment.before(now) if isinstance(moment, Clock) else moment
 
 
 class BadWords(ValueError):
@@ -60,8 +60,8 @@ class LogTerm(NamedTuple):
 
     def is_match(self, text: str, small: str) -> bool:
         """True if a text matches; `small` is the text in lower case."""
-        there = self.text in small and (self.pattern is None or self.pattern.is_found_in(text))
-        return there is not self.negated
+        is_found = self.text in small and (self.pattern is None or self.pattern.is_found_in(text))
+        return is_found is not self.negated
 
 
 Clause: TypeAlias = tuple[LogTerm, ...]
@@ -171,7 +171,7 @@ def parse_line_filter(words: str, level: int = DEBUG) -> LineFilter:
     Raises:
         BadWords: the words are not a valid filter.
     """
-    found: list[list[Clause]] = [[]]
+    alternatives: list[list[Clause]] = [[]]
     terms: list[LogTerm] = []
     at, joined = 0, False
     while at < len(words):
@@ -180,20 +180,20 @@ def parse_line_filter(words: str, level: int = DEBUG) -> LineFilter:
         elif words[at] == "|":
             tight = at > 0 and not words[at - 1].isspace() and words[at + 1 : at + 2].strip() != ""
             if not tight:
-                _close(found[-1], terms)
-            if not (terms or found[-1]) or not words[at + 1 :].strip():
+                _close(alternatives[-1], terms)
+            if not (terms or alternatives[-1]) or not words[at + 1 :].strip():
                 raise BadWords("expected words on both sides of |", at)
             if not tight:
-                found.append([])
+                alternatives.append([])
             joined, at = tight, at + 1
         else:
             if not joined:
-                _close(found[-1], terms)
+                _close(alternatives[-1], terms)
             term, at = _term(words, at)
             terms.append(term)
             joined = False
-    _close(found[-1], terms)
-    return LineFilter(level, tuple(tuple(clauses) for clauses in found if clauses))
+    _close(alternatives[-1], terms)
+    return LineFilter(level, tuple(tuple(clauses) for clauses in alternatives if clauses))
 
 
 def _close(clauses: list[Clause], terms: list[LogTerm]) -> None:
@@ -208,8 +208,8 @@ def _closing(words: str, sign: str, at: int) -> int:
     """
     if sign == '"':
         return words.find(sign, at)
-    ends = re.compile(r"/(?=[\s|]|$)").search(words, at) if sign == "/" else None
-    return ends.start() if ends else -1
+    closing = re.compile(r"/(?=[\s|]|$)").search(words, at) if sign == "/" else None
+    return closing.start() if closing else -1
 
 
 def _term(words: str, at: int) -> tuple[LogTerm, int]:

@@ -84,13 +84,13 @@ def parse_log_line(raw: bytes, source: str) -> LogLine:
 
 
 def _contract(text: str, source: str) -> LogLine | None:
-    level, closed, rest = text[23:].partition("]")
+    level, closed, message = text[23:].partition("]")
     if text[20:23] != "] [" or not closed or not level.isalpha():
         return None
     when = parse_local_time(text[1:20])
     if when is None:
         return None
-    return LogLine(when, level.upper(), rest.removeprefix(" "), source)
+    return LogLine(when, level.upper(), message.removeprefix(" "), source)
 
 
 def parse_local_time(stamp: str) -> float | None:
@@ -137,28 +137,28 @@ def _json(text: str, source: str) -> LogLine | None:
     import json  # loaded only for logs in JSON
 
     try:
-        said = json.loads(text)  # numbers of any size: the line is shown anyway
+        fields = json.loads(text)  # numbers of any size: the line is shown anyway
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict) or decode.is_nested_deeper(said):
+    if not isinstance(fields, dict) or decode.is_nested_deeper(fields):
         return None
-    named = said.get("db")
-    foreign = isinstance(source, SharedLog) and isinstance(named, str) and named != source.db
-    when = _moment(_taken(said, _TIMES))
-    level = _level(_taken(said, _LEVELS))
-    words = [str(word) for word in [_taken(said, _TEXTS)] if word is not None]
-    if all(isinstance(said.get(key), int | str) for key in _TASK):
-        words.append("-".join(str(said.pop(key)) for key in _TASK))
-    last = {key: said.pop(key) for key in _LAST if key in said}
-    first = {key: said.pop(key) for key in _FIRST if key in said}
-    pairs = {**first, **said, **last}.items()
+    named = fields.get("db")
+    is_foreign = isinstance(source, SharedLog) and isinstance(named, str) and named != source.db
+    when = _moment(_taken(fields, _TIMES))
+    level = _level(_taken(fields, _LEVELS))
+    words = [str(word) for word in [_taken(fields, _TEXTS)] if word is not None]
+    if all(isinstance(fields.get(key), int | str) for key in _TASK):
+        words.append("-".join(str(fields.pop(key)) for key in _TASK))
+    last = {key: fields.pop(key) for key in _LAST if key in fields}
+    first = {key: fields.pop(key) for key in _FIRST if key in fields}
+    pairs = {**first, **fields, **last}.items()
     words += [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in pairs]
-    return LogLine(when, level, " ".join(words), source, foreign)
+    return LogLine(when, level, " ".join(words), source, is_foreign)
 
 
-def _taken(said: dict[str, object], keys: tuple[str, ...]) -> object:
+def _taken(fields: dict[str, object], keys: tuple[str, ...]) -> object:
     """Remove the first of these keys that is present, and return its value."""
-    return next((said.pop(key) for key in keys if key in said), None)
+    return next((fields.pop(key) for key in keys if key in fields), None)
 
 
 def _level(value: object) -> str:
@@ -205,7 +205,7 @@ class Tail:
         """The beginning of an incomplete line."""
         self._skipping = False
         """True if data is dropped up to the next newline."""
-        self._seen: tuple[int, int] | None = None
+        self._last_stat: tuple[int, int] | None = None
 
     def poll(self) -> list[LogLine]:
         """The complete lines since the last poll; none while the file does not exist.
@@ -241,13 +241,13 @@ class Tail:
         except (FileNotFoundError, NotADirectoryError):
             self._backlog = None
             return
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode):
+        file_stat = os.fstat(fd)
+        if not stat.S_ISREG(file_stat.st_mode):
             os.close(fd)
             raise OSError(errno.EINVAL, "expected a regular file", self._path)
         self.close()
         self._fd = fd
-        self._begin(0 if self._backlog is None else max(0, seen.st_size - self._backlog))
+        self._begin(0 if self._backlog is None else max(0, file_stat.st_size - self._backlog))
         self._backlog = None
 
     def _begin(self, at: int) -> None:
@@ -256,14 +256,14 @@ class Tail:
         self._skipping = at > 0
         self._before = b""
         self._torn = b""
-        self._seen = None
+        self._last_stat = None
 
     def _restart_if_truncated(self, lines: list[LogLine]) -> None:
         """Start again if the file was truncated, even if it is longer again by now."""
         now = os.fstat(self._fd)
-        if self._seen == (now.st_size, now.st_mtime_ns):
+        if self._last_stat == (now.st_size, now.st_mtime_ns):
             return
-        self._seen = now.st_size, now.st_mtime_ns
+        self._last_stat = now.st_size, now.st_mtime_ns
         known = len(self._before)
         same = os.pread(self._fd, known, self._at - known) == self._before
         if now.st_size < self._at or not same:
@@ -273,10 +273,10 @@ class Tail:
     def _switch_file(self, lines: list[LogLine]) -> bool:
         """At the end of the file: switch to a new file with the same name, if there is one."""
         try:
-            there = os.stat(self._path)
+            named_stat = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        if os.path.samestat(there, os.fstat(self._fd)):
+        if os.path.samestat(named_stat, os.fstat(self._fd)):
             return False
         lines.extend(self._unfinished_line())
         try:
@@ -295,7 +295,7 @@ class Tail:
 
     def _complete_lines(self, data: bytes) -> Iterator[LogLine]:
         """Yield the lines that these bytes complete; keep the rest."""
-        *ended, rest = data.split(b"\n")
+        *ended, partial = data.split(b"\n")
         for piece in ended:
             line, self._torn = self._torn + piece, b""
             if not self._skipping:
@@ -303,7 +303,7 @@ class Tail:
             self._skipping = False
         if self._skipping:
             return
-        self._torn += rest
+        self._torn += partial
         if len(self._torn) > MAX_LINE_BYTES:
             yield from self._line(self._torn)
             self._torn, self._skipping = b"", True

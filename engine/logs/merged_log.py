@@ -161,10 +161,10 @@ def describe_troubles(troubles: Mapping[str, str]) -> str:
     """Describe `MergedLog.troubles` by log name; safe to show, "" for none."""
     names = {path: safe_line(PurePath(path).name) for path in troubles}
     absent = [names[path] for path, why in troubles.items() if why == NO_LOG_FILE]
-    said = [
+    problems = [
         f"{names[path]}: {safe_line(why)}" for path, why in troubles.items() if why != NO_LOG_FILE
     ]
-    return "; ".join([*said, *_absent(absent)])
+    return "; ".join([*problems, *_absent(absent)])
 
 
 def _absent(names: Sequence[str]) -> Iterator[str]:
@@ -191,8 +191,8 @@ class _RotatedLog:
         for file in tuple(self.files):
             changed |= self._refresh_file(file)
         try:
-            there = os.stat(self.path)
-            if not self.files or not os.path.samestat(there, self.files[-1].identity()):
+            named_stat = os.stat(self.path)
+            if not self.files or not os.path.samestat(named_stat, self.files[-1].identity()):
                 self.files.append(self._open())
                 self.files[-1].check_growth()
                 changed = True
@@ -201,8 +201,8 @@ class _RotatedLog:
             why = (
                 (_REMOVED if self.files else NO_LOG_FILE) if gone else error.strerror or str(error)
             )
-            kept = "; its former lines are still shown" if self.files else ""
-            self.trouble = why + kept
+            remark = "; its former lines are still shown" if self.files else ""
+            self.trouble = why + remark
             return changed
         self.trouble = ""
         while len(self.files) > 1 + MAX_ROTATED_FILES:
@@ -260,7 +260,7 @@ class _SearchBounds:
     def __init__(self, file: LogFile, at: int, forward: bool) -> None:
         self.file, self.at, self.forward = file, at, forward
         """All lines between the start and `at` were searched."""
-        self.found: deque[FileEntry] = deque()
+        self.matches: deque[FileEntry] = deque()
         self._edge: tuple[int, Key | None] = (-1, None)
 
     @property
@@ -285,10 +285,10 @@ class _SearchBounds:
         numbers = tuple(self._cells(cells))
         if numbers and may_match_cells(self.file, min(numbers), max(numbers), sieve):
             for cell in numbers:
-                found = matching_entries(self.file, cell, sieve)
-                self.found.extend(e for e in self._ahead(found) if _is_match(sieve, e))
+                entries = matching_entries(self.file, cell, sieve)
+                self.matches.extend(e for e in self._ahead(entries) if _is_match(sieve, e))
                 self.at = self._behind(cell)
-                if self.found:
+                if self.matches:
                     break
         elif numbers:
             self.at = self._behind(numbers[-1])
@@ -364,8 +364,8 @@ class LineScan:
         return LogPosition((time, file, at + 1 if self._forward else at), offsets)
 
     def _offset(self, reach: _SearchBounds) -> int:
-        if reach.found:
-            return reach.found[0].key[2] if self._forward else reach.found[0].end_offset
+        if reach.matches:
+            return reach.matches[0].key[2] if self._forward else reach.matches[0].end_offset
         # An incomplete line is read again later.
         return min(reach.at, reach.file.complete_bytes) if self.exhausted else reach.at
 
@@ -374,7 +374,7 @@ class LineScan:
         keys = [
             key
             for reach in self._reaches or ()
-            if (key := reach.found[0].key if reach.found else reach.edge()) is not None
+            if (key := reach.matches[0].key if reach.matches else reach.edge()) is not None
         ]
         if not keys or self._reaches is None:
             return -NO_TIME if self._reaches is None or self._forward else NO_TIME
@@ -390,16 +390,16 @@ class LineScan:
         if self._reaches is None:
             self._begin()
         assert self._reaches is not None
-        left, known = self._step_cells * self._stride, len(self.found)
-        while not self.done and left > 0:
+        budget, known = self._step_cells * self._stride, len(self.found)
+        while not self.done and budget > 0:
             reach = self._blocking()
             if reach is None:
                 self._take_one()
                 continue
-            most = 1 if self._sieve.matches_all else min(left, self._step_cells)
+            most = 1 if self._sieve.matches_all else min(budget, self._step_cells)
             read = reach.read_on(self._sieve, most)
             self.read += read
-            left -= max(1, -(-read // reach.file.cell_size))
+            budget -= max(1, -(-read // reach.file.cell_size))
         self._stride = 1 if len(self.found) > known else min(2 * self._stride, self._longest)
         if self.done:
             self._reached = self._place()
@@ -412,18 +412,18 @@ class LineScan:
             self.total += file.size - at if self._forward else at
 
     def _heads(self) -> list[_SearchBounds]:
-        return [reach for reach in self._reaches or () if reach.found]
+        return [reach for reach in self._reaches or () if reach.matches]
 
     def _best(self) -> _SearchBounds | None:
         heads = self._heads()
         if not heads:
             return None
         choose = min if self._forward else max
-        return choose(heads, key=lambda reach: reach.found[0].key)
+        return choose(heads, key=lambda reach: reach.matches[0].key)
 
     def _blocking(self) -> _SearchBounds | None:
         """The unread file that may contain the next line; None if the next line is known."""
-        open_ones = [r for r in self._reaches or () if not r.found and not r.ended]
+        open_ones = [r for r in self._reaches or () if not r.matches and not r.ended]
         if len(open_ones) == 1 and not self._heads():
             return open_ones[0]
         edges = [(key, r) for r in open_ones if (key := r.edge()) is not None]
@@ -434,7 +434,7 @@ class LineScan:
         best = self._best()
         if best is None:
             return reach
-        nearer = key < best.found[0].key if self._forward else key > best.found[0].key
+        nearer = key < best.matches[0].key if self._forward else key > best.matches[0].key
         return reach if nearer else None
 
     def _take_one(self) -> None:
@@ -442,8 +442,8 @@ class LineScan:
         if best is None:
             self.done = self.exhausted = True
             return
-        self.found.append(best.found.popleft())
-        ended = all(reach.ended and not reach.found for reach in self._reaches or ())
+        self.found.append(best.matches.popleft())
+        ended = all(reach.ended and not reach.matches for reach in self._reaches or ())
         self.exhausted = ended
         self.done = ended or len(self.found) >= self._want
 
@@ -504,8 +504,8 @@ ORDER_PROBES = 16
 
 def _in_order(file: LogFile) -> bool:
     numbers = sorted({file.cell_count * probe // ORDER_PROBES for probe in range(ORDER_PROBES)})
-    found = [first for number in numbers if (first := file.first_from(number)) is not None]
-    return all(a.key <= b.key for a, b in pairwise(found))
+    entries = [first for number in numbers if (first := file.first_from(number)) is not None]
+    return all(a.key <= b.key for a, b in pairwise(entries))
 
 
 class LogCounts:
@@ -552,15 +552,15 @@ class LogCounts:
         Raises:
             OSError: a log cannot be read.
         """
-        left = self._step_cells
+        budget = self._step_cells
         for file in self._book.files:
             if file.number not in self._places:
                 self._places[file.number] = self._book.offset(file, self.since)
-            while left > 0 and not self._is_through(file):
+            while budget > 0 and not self._is_through(file):
                 before = self._at(file)
                 self._count(file, before)
                 self.read += self._at(file) - before
-                left -= 1
+                budget -= 1
             if self._is_through(file):
                 self._settled[file.number] = file.size
 
@@ -574,7 +574,7 @@ class LogCounts:
         """Count the rest of a cell."""
         cell = at // file.cell_size
         begin, stop = cell * file.cell_size, (cell + 1) * file.cell_size
-        lines, kept = self._counts.get(file.number, (0, 0))
+        lines, matching = self._counts.get(file.number, (0, 0))
         is_whole = at == begin and stop <= file.complete_bytes
         if data := contract_lines(file, cell).data if is_whole else b"":
             more = data.count(b"\n")
@@ -586,7 +586,7 @@ class LogCounts:
             entries = [e for e in file.entries(cell) if e.key[2] >= at and not e.is_torn]
             more = sum(not e.line.is_foreign for e in entries)
             let_through = sum(_is_match(self._sieve, e) for e in entries)
-        self._counts[file.number] = lines + more, kept + let_through
+        self._counts[file.number] = lines + more, matching + let_through
         self._places[file.number] = min(stop, file.complete_bytes)
 
     def _none_or_all(self, file: LogFile, cell: int) -> bool:

@@ -73,22 +73,22 @@ class RecentLines:
             self.since = now
             return Tail(self.path, 0)
         try:
-            seen = os.fstat(fd)
-            if not stat.S_ISREG(seen.st_mode):
+            file_stat = os.fstat(fd)
+            if not stat.S_ISREG(file_stat.st_mode):
                 raise OSError(errno.EINVAL, "expected a regular file", self.path)
-            at, self.since = self._beginning(fd, seen.st_size, now - self._reach)
+            at, self.since = self._beginning(fd, file_stat.st_size, now - self._reach)
         finally:
             os.close(fd)
-        return Tail(self.path, seen.st_size - at)
+        return Tail(self.path, file_stat.st_size - at)
 
-    def _beginning(self, fd: int, size: int, wanted: float) -> tuple[int, float]:
+    def _beginning(self, fd: int, size: int, start: float) -> tuple[int, float]:
         """The offset to start at, and the time from which on no line is missing."""
         at, when = size, None
         while at > 0 and size - at < self._most:
             at = max(0, at - _STEP)
             when = _time_at(fd, at, self.path) or when
-            if when is not None and when < wanted:
-                return at, wanted
+            if when is not None and when < start:
+                return at, start
         if at > 0:
             return at, float("inf") if when is None else when
         return 0, self._rotated()

@@ -129,16 +129,16 @@ attempt before it, has it."""
 
 
 class _EventRow(NamedTuple):
-    rest: str
+    pattern: str
     what: EventKind
     transport: str
 
 
 def _by_head() -> dict[str, list[_EventRow]]:
     rows: dict[str, list[_EventRow]] = {}
-    for head, rest, what in LINE_PATTERNS:
+    for head, pattern, what in LINE_PATTERNS:
         by = next((by for start, by in _MAIL_HEADS.items() if head.startswith(start)), "")
-        row = _EventRow(rest, what, by)
+        row = _EventRow(pattern, what, by)
         rows.setdefault(head, []).append(row)
     return rows
 
@@ -156,32 +156,32 @@ def parse_event(line: LogLine) -> TaskEvent | None:
     if head is None:
         return None
     for row in _ROWS[head[0]]:
-        found = _compile(row.rest).match(line.text, head.end())
-        if found is not None:
-            return _event(line, found.groupdict(""), row)
+        match = _compile(row.pattern).match(line.text, head.end())
+        if match is not None:
+            return _event(line, match.groupdict(""), row)
     return None
 
 
-def _event(line: LogLine, said: dict[str, str], row: _EventRow) -> TaskEvent:
+def _event(line: LogLine, groups: dict[str, str], row: _EventRow) -> TaskEvent:
     is_mail = bool(row.transport)
-    id = said.get("id", "")
+    id = groups.get("id", "")
     if id == INLINE_ID:
         id = ""
-    error = said.get("error", "")
-    if is_mail and "error" in said:
+    error = groups.get("error", "")
+    if is_mail and "error" in groups:
         error = error or line.text
     return TaskEvent(
         line.when,
         id,
-        said.get("kind") or kind_of(id) or (MAIL_KIND if is_mail else ""),
+        groups.get("kind") or kind_of(id) or (MAIL_KIND if is_mail else ""),
         # A mail with an id belongs to a task: the queue log decides whether it is retried.
         EventKind.FAILED if is_mail and id and row.what is EventKind.BURIED else row.what,
         error,
-        said.get("transport") or row.transport,
+        groups.get("transport") or row.transport,
         line,
-        int(said["attempt"]) if said.get("attempt") else None,
+        int(groups["attempt"]) if groups.get("attempt") else None,
         error_pattern.pattern_name(error_pattern.fold_error(error)) if error else "",
-        said.get("end", ""),
+        groups.get("end", ""),
     )
 
 
@@ -190,8 +190,8 @@ _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-(?P<kind>.+)-(?:[0-9a-f]{4,8}|[0-9]+)")
 
 def kind_of(id: str) -> str:
     """The kind of a task from its id (`<stamp>-<kind>-<random>`); "" for any other id."""
-    found = _ID.fullmatch(id)
-    return found["kind"] if found else ""
+    match = _ID.fullmatch(id)
+    return match["kind"] if match else ""
 
 
 def read_events(
@@ -204,25 +204,25 @@ def read_events(
     """
     transports = {} if transports is None else transports
     for line in lines:
-        told = parse_event(line)
-        if told is None:
+        event = parse_event(line)
+        if event is None:
             continue
-        if told.transport == "?":
-            told = told._replace(transport=transports.get(line.source, "?"))
-        elif told.transport:
-            transports[line.source] = told.transport
-        yield told
+        if event.transport == "?":
+            event = event._replace(transport=transports.get(line.source, "?"))
+        elif event.transport:
+            transports[line.source] = event.transport
+        yield event
 
 
 def task_history(events: Iterable[TaskEvent], id: str) -> tuple[TaskEvent, ...]:
     """The events of one task, sorted by time; an event without a time keeps its place."""
     timed: list[tuple[float, TaskEvent]] = []
     when = float("-inf")
-    for told in events:
-        if told.id == id:
-            when = when if told.when is None else told.when
-            timed.append((when, told))
-    return tuple(told for _, told in sorted(timed, key=lambda pair: pair[0]))
+    for event in events:
+        if event.id == id:
+            when = when if event.when is None else event.when
+            timed.append((when, event))
+    return tuple(event for _, event in sorted(timed, key=lambda pair: pair[0]))
 
 
 class Attempt(NamedTuple):
@@ -249,27 +249,29 @@ def task_attempts(history: Sequence[TaskEvent]) -> tuple[Attempt, ...]:
 
     If both logs have a run, the queue log counts: the mail log only covers the sending.
     """
-    runs = [told for told in history if not told.transport] or history
+    runs = [event for event in history if not event.transport] or history
     tries: list[Attempt] = []
     before = 0
-    for told in runs:
+    for event in runs:
         last = tries[-1] if tries else None
-        if told.what is EventKind.STARTED:
-            before = told.attempt or before + 1
-            tries.append(Attempt(before, told.when, None, None))
-        elif told.what is EventKind.PUT_OFF and last is not None and last.outcome is None:
+        if event.what is EventKind.STARTED:
+            before = event.attempt or before + 1
+            tries.append(Attempt(before, event.when, None, None))
+        elif event.what is EventKind.PUT_OFF and last is not None and last.outcome is None:
             before = tries.pop().number - 1
-        elif told.what is EventKind.RETRIED:
+        elif event.what is EventKind.RETRIED:
             before = 0  # the count starts again
-        elif told.what in _ENDS and (last is None or last.outcome is not None):
-            before = told.attempt or before + 1
-            tries.append(Attempt(before, None, told.when, told.what, told.error))
-        elif told.what in _ENDS and last is not None:
-            tries[-1] = last._replace(ended=told.when, outcome=told.what, error=told.error)
+        elif event.what in _ENDS and (last is None or last.outcome is not None):
+            before = event.attempt or before + 1
+            tries.append(Attempt(before, None, event.when, event.what, event.error))
+        elif event.what in _ENDS and last is not None:
+            tries[-1] = last._replace(ended=event.when, outcome=event.what, error=event.error)
         elif (
-            told.what in _VERDICTS and last is not None and last.outcome in (None, EventKind.FAILED)
+            event.what in _VERDICTS
+            and last is not None
+            and last.outcome in (None, EventKind.FAILED)
         ):
-            before = told.attempt or before
-            ended = last._replace(ended=told.when) if last.ended is None else last
-            tries[-1] = ended._replace(outcome=told.what, number=before)
+            before = event.attempt or before
+            ended = last._replace(ended=event.when) if last.ended is None else last
+            tries[-1] = ended._replace(outcome=event.what, number=before)
     return tuple(tries)

@@ -55,8 +55,8 @@ def require_address(text: str, strict: bool = True) -> str:
     why = _describe_fault(text, strict)
     if why:
         local, at, _ = text.partition("@")
-        told = safe_line(local[:_MAX_SHOWN_LENGTH]) + ("@..." if at else "")
-        raise BadMail(f"'{told}' {why}, expected one address such as admin@example.com")
+        excerpt = safe_line(local[:_MAX_SHOWN_LENGTH]) + ("@..." if at else "")
+        raise BadMail(f"'{excerpt}' {why}, expected one address such as admin@example.com")
     return text
 
 

@@ -188,8 +188,8 @@ def has_accepted_mail(output: bytes) -> bool:
 
     curl also waits for the answer to QUIT and fails without one, when the mail is sent already.
     """
-    found = _find_data_answer(output.decode("utf-8", "replace"))
-    return found is not None and found[1] == "2"
+    reply = _find_data_answer(output.decode("utf-8", "replace"))
+    return reply is not None and reply[1] == "2"
 
 
 def classify_curl_failure(code: int, output: bytes, secrets: Collection[str] = ()) -> NotSent:
@@ -201,20 +201,20 @@ def classify_curl_failure(code: int, output: bytes, secrets: Collection[str] = (
     text = output.decode("utf-8", "replace")
     if code < 0:
         return failure_from_word(_classify_status(code), f"curl {_describe_exit(code)}")
-    own = "; ".join(_find_curl_messages(text)) or f"curl {_describe_exit(code)}"
+    messages = "; ".join(_find_curl_messages(text)) or f"curl {_describe_exit(code)}"
     answer = _last_refusal(text) if code in _REFUSAL_STATUSES else 0
     if answer:
         # curl names the stage, the server the reason.
         reply = "\n".join(re.findall(rf"(?m)^{answer}[ -].*$", text))
-        word = _classify_reply(answer, "login denied" if code == 67 else own)
-        return failure_from_word(word, _append_text(redact_text(reply, secrets), own))
+        word = _classify_reply(answer, "login denied" if code == 67 else messages)
+        return failure_from_word(word, _append_text(redact_text(reply, secrets), messages))
     word = _CURL_WORDS.get(code, f"unavailable_curl_{code}")
-    phrase = _classify_phrases(own) if code in _CONNECT_STATUSES else ""
+    phrase = _classify_phrases(messages) if code in _CONNECT_STATUSES else ""
     if phrase.startswith(("connect_", "timeout")) and phrase != "connect_failed":
         word = phrase
     if word in ("timeout", "connect_lost") and _find_no_upload(text) and not _find_data_reply(text):
         word += "_before_data"
-    safe = redact_text(own, secrets)
+    safe = redact_text(messages, secrets)
     return failure_from_word(
         word, f"{safe} {_TLS_HINT}"[:ERROR_LIMIT] if word == "tls_missing" else safe
     )
@@ -294,16 +294,16 @@ def redact_text(text: str, secrets: Collection[str] = ()) -> str:
         if secret:
             text = text.replace(secret, "***")
     text = _said_password(r"\1***", _said_login(r"\1 ***", _login_in_url("", text)))
-    text = _address(lambda found: hide_domain(found[0]), text)
+    text = _address(lambda match: hide_domain(match[0]), text)
     lines = [safe_line(" ".join(line.split())) for line in text.splitlines()]
     return _join_last_lines([line for line in lines if line and not _is_noise(line)])
 
 
 def _join_last_lines(lines: list[str]) -> str:
     """Return the last whole lines that fit, joined; if the last line is too long, its beginning."""
-    kept = lines.pop()[:ERROR_LIMIT] if lines else ""
+    joined = lines.pop()[:ERROR_LIMIT] if lines else ""
     for line in reversed(lines):
-        if len(line) + 2 + len(kept) > ERROR_LIMIT:
+        if len(line) + 2 + len(joined) > ERROR_LIMIT:
             break
-        kept = f"{line}; {kept}"
-    return kept
+        joined = f"{line}; {joined}"
+    return joined

@@ -58,10 +58,10 @@ def outgoing_ip() -> str:
         # connect() of a UDP socket chooses a route and an address, and sends nothing.
         with (
             suppress(OSError),
-            socket.socket(family, socket.SOCK_DGRAM) as way,
+            socket.socket(family, socket.SOCK_DGRAM) as probe,
         ):
-            way.connect((far, 9))
-            return str(way.getsockname()[0])
+            probe.connect((far, 9))
+            return str(probe.getsockname()[0])
     return ""
 
 

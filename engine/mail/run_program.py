@@ -32,9 +32,9 @@ def environment(
 
     For mail programs and handlers. `account` is the user that runs the program; None: our own.
     """
-    ours = login_environment(account, environ)
-    kept = {name: ours[name] for name in PASSED_VARIABLES if name in ours}
-    return {"PATH": PATH, "LC_ALL": "C.UTF-8", **kept}
+    account_environ = login_environment(account, environ)
+    passed = {name: account_environ[name] for name in PASSED_VARIABLES if name in account_environ}
+    return {"PATH": PATH, "LC_ALL": "C.UTF-8", **passed}
 
 
 def find_program(name: str) -> str:

@@ -40,9 +40,9 @@ def check_wire_format(contents: BinaryIO) -> WireFacts:
     tail = b"\n"  # the mail begins on a new line
     for chunk in _read_chunks(contents):
         window = tail + chunk
-        found = _find_lone_dot(window) if alone < 0 else None
-        if found:
-            alone = size - len(tail) + found.start() + 1
+        dot = _find_lone_dot(window) if alone < 0 else None
+        if dot:
+            alone = size - len(tail) + dot.start() + 1
         eight_bit = eight_bit or not chunk.isascii()
         size += len(chunk)
         tail = window[-(len(END_OF_MAIL) + 2) :]
@@ -81,10 +81,10 @@ def read_headers(contents: BinaryIO, most: int = CHUNK_BYTES) -> bytes:
 
     If they are longer than `most` bytes, only the whole lines that fit.
     """
-    found = []
+    headers = []
     for line in contents.read(most).split(b"\n")[:-1]:
         line = line.removesuffix(b"\r")
         if line in (b"", b"."):
             break
-        found.append(line.removeprefix(b"."))
-    return b"\n".join(found)
+        headers.append(line.removeprefix(b"."))
+    return b"\n".join(headers)

@@ -217,18 +217,18 @@ class AlertInputs(NamedTuple):
     """Seconds for which the lock must have been free; 0.0 for a single look."""
 
 
-def find_alerts(sight: AlertInputs, now: float, limits: Thresholds) -> tuple[Alert, ...]:
+def find_alerts(inputs: AlertInputs, now: float, limits: Thresholds) -> tuple[Alert, ...]:
     """Return the alerts of one place, the most urgent first."""
-    found = []
+    alerts = []
     for rule in _RULES:
-        for level, what, words, since, goal in rule(sight, now, limits):
+        for level, what, words, since, goal in rule(inputs, now, limits):
             accepted = any(
                 one.kind == what and words.startswith(one.text) for one in limits.accepted
             )
             if accepted and level is Level.WARN:
                 level, words = Level.INFO, f"accepted: {words}"
-            found.append(Alert(level, what, _short(words), since, Goal(sight.name, *goal)))
-    return tuple(sorted(found, key=lambda alert: (alert.level, _ORDER[alert.kind])))
+            alerts.append(Alert(level, what, _short(words), since, Goal(inputs.name, *goal)))
+    return tuple(sorted(alerts, key=lambda alert: (alert.level, _ORDER[alert.kind])))
 
 
 def needs_attention(alerts: Iterable[Alert]) -> bool:
@@ -243,21 +243,21 @@ _Found: TypeAlias = Iterator[tuple[Level, AlertKind, str, float | None, _Goal]]
 _Rule: TypeAlias = Callable[[AlertInputs, float, Thresholds], _Found]
 
 
-def _unreadable(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    if sight.unavailable:
-        words = f"cannot be read: {_without_path(sight.unavailable)}"
+def _unreadable(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    if inputs.unavailable:
+        words = f"cannot be read: {_without_path(inputs.unavailable)}"
         yield Level.CRIT, AlertKind.UNREADABLE, words, None, (Where.QUEUE,)
 
 
-def _lock(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    lock = sight.lock
-    if lock is None or (sight.unavailable and lock.verdict is Verdict.UNKNOWN):
+def _lock(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    lock = inputs.lock
+    if lock is None or (inputs.unavailable and lock.verdict is Verdict.UNKNOWN):
         return  # _unreadable reports it already
     who = "its holder" if lock.pid is None else f"PID {lock.pid}"
     if lock.verdict is Verdict.STUCK:
         words = f"lock STUCK {format_rough_duration(lock.age)}, {who}"
-        if sight.due:
-            due = _count_due(sight)
+        if inputs.due:
+            due = _count_due(inputs)
             words += "; 1 due task waits" if due == "1" else f"; {due} due tasks wait"
         yield Level.CRIT, AlertKind.STUCK, words, lock.since, (Where.LOCK,)
     elif lock.verdict is Verdict.STALE:
@@ -267,30 +267,30 @@ def _lock(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         yield Level.WARN, AlertKind.UNKNOWN_LOCK, words, None, (Where.LOCK,)
 
 
-def _abandoned(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    active = sight.counts.get(State.ACTIVE, 0) if sight.active is None else sight.active
-    unlocked = sight.lock is not None and sight.lock.verdict in (Verdict.FREE, Verdict.STALE)
-    if active and unlocked and not sight.unavailable:
-        word = safe_line(sight.states.get(State.ACTIVE, "work"))
+def _abandoned(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    active = inputs.counts.get(State.ACTIVE, 0) if inputs.active is None else inputs.active
+    unlocked = inputs.lock is not None and inputs.lock.verdict in (Verdict.FREE, Verdict.STALE)
+    if active and unlocked and not inputs.unavailable:
+        word = safe_line(inputs.states.get(State.ACTIVE, "work"))
         words = f"{_many(active)} in {word}, but no worker running"
         yield Level.WARN, AlertKind.ABANDONED, words, None, (Where.STATE, State.ACTIVE)
 
 
-def _interrupted(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for left in sight.unfinished:
-        who = safe_line(left.who)
+def _interrupted(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for operation in inputs.unfinished:
+        who = safe_line(operation.who)
         who = who if len(who) <= 10 else f"{who[:9]}~"
-        hour = format_time(left.when)[11:16]
-        rows = f"{left.open:,} of {left.planned:,} not moved"
-        words = f"{left.name} of {hour} by {who} interrupted: {rows}"
-        goal = Where.OPERATIONS, None, left.op
-        yield Level.WARN, AlertKind.INTERRUPTED, words, left.when, goal
+        hour = format_time(operation.when)[11:16]
+        rows = f"{operation.open:,} of {operation.planned:,} not moved"
+        words = f"{operation.name} of {hour} by {who} interrupted: {rows}"
+        goal = Where.OPERATIONS, None, operation.op
+        yield Level.WARN, AlertKind.INTERRUPTED, words, operation.when, goal
 
 
-def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    if sight.unavailable:
+def _dead(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    if inputs.unavailable:
         return
-    dead, growth, sorts = sight.counts.get(State.DEAD, 0), sight.dead_growth, sight.dead_clusters
+    dead, growth, sorts = inputs.counts.get(State.DEAD, 0), inputs.dead_growth, inputs.dead_clusters
     grown = 0 if growth is None else growth.tasks
     is_growing = grown >= limits.dlq_growth
     if dead <= limits.dlq and not is_growing:
@@ -298,7 +298,7 @@ def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     clusters = "" if not sorts else " in 1 cluster" if sorts == 1 else f" in {sorts:,} clusters"
     more = f", +{grown:,} in {_span(growth)}" if growth is not None and grown > 0 else ""
     limit = f" (limit {limits.dlq:,})" if dead > limits.dlq else ""
-    words = f"{dead:,}{'' if sight.complete else '+'} dead{clusters}{more or limit}"
+    words = f"{dead:,}{'' if inputs.complete else '+'} dead{clusters}{more or limit}"
     kind = AlertKind.DEAD if dead > limits.dlq else AlertKind.GROWING
     yield Level.WARN, kind, words, None, (Where.STATE, State.DEAD)
 
@@ -309,51 +309,51 @@ def _span(growth: Growth) -> str:
     return format_duration(seconds) if seconds < 60 else format_rough_duration(seconds)
 
 
-def _problems(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    if sight.problems and not sight.unavailable:
-        is_one = sight.problems == 1 and sight.is_scanned
-        number = f"{sight.problems:,}{'' if sight.is_scanned else '+'}"
+def _problems(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    if inputs.problems and not inputs.unavailable:
+        is_one = inputs.problems == 1 and inputs.is_scanned
+        number = f"{inputs.problems:,}{'' if inputs.is_scanned else '+'}"
         words = "1 problem" if is_one else f"{number} problems"
         yield Level.WARN, AlertKind.PROBLEMS, words, None, (Where.PROBLEMS,)
 
 
-def _oldest(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    if sight.oldest is None or sight.unavailable or now - sight.oldest <= limits.oldest:
+def _oldest(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    if inputs.oldest is None or inputs.unavailable or now - inputs.oldest <= limits.oldest:
         return
-    word = safe_line(sight.states.get(State.PENDING, "pending"))
+    word = safe_line(inputs.states.get(State.PENDING, "pending"))
     words = (
-        f"oldest in {word} for {format_rough_duration(now - sight.oldest)} (over "
+        f"oldest in {word} for {format_rough_duration(now - inputs.oldest)} (over "
         f"{format_rough_duration(limits.oldest)})"
     )
-    yield Level.WARN, AlertKind.OLDEST, words, sight.oldest, (Where.STATE, State.PENDING)
+    yield Level.WARN, AlertKind.OLDEST, words, inputs.oldest, (Where.STATE, State.PENDING)
 
 
-def _idle(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    since, goal = _idle_since(sight, now), (Where.STATE, State.PENDING)
-    number = _count_due(sight)
+def _idle(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    since, goal = _idle_since(inputs, now), (Where.STATE, State.PENDING)
+    number = _count_due(inputs)
     due = "1 task is due" if number == "1" else f"{number} tasks are due"
     if since is not None and now - since > 60 * limits.idle:
         words = f"nothing has run for {format_rough_duration(now - since)}, {due}"
         yield Level.CRIT, AlertKind.IDLE, words, since, goal
-    elif sight.due and lacks_worker(sight, now, limits):
+    elif inputs.due and lacks_worker(inputs, now, limits):
         words = f"no worker running, {due}"
-        yield Level.CRIT, AlertKind.IDLE, words, sight.free_since, (Where.WORKERS,)
+        yield Level.CRIT, AlertKind.IDLE, words, inputs.free_since, (Where.WORKERS,)
 
 
-def _count_due(sight: AlertInputs) -> str:
+def _count_due(inputs: AlertInputs) -> str:
     """The number of due tasks, with `+` if it is a lower bound."""
-    return f"{sight.due or 0:,}{'+' if sight.is_sample else ''}"
+    return f"{inputs.due or 0:,}{'+' if inputs.is_sample else ''}"
 
 
-def lacks_worker(sight: AlertInputs, now: float, limits: Thresholds) -> bool:
+def lacks_worker(inputs: AlertInputs, now: float, limits: Thresholds) -> bool:
     """True if no process has held the lock for `free_grace` seconds and no timer run is expected
     soon.
     """
-    free, runs, lock = sight.free_since, sight.runs, sight.lock
+    free, runs, lock = inputs.free_since, inputs.runs, inputs.lock
     is_free = lock is not None and lock.verdict is Verdict.FREE
-    if not is_free or sight.unavailable or free is None or runs is None:
+    if not is_free or inputs.unavailable or free is None or runs is None:
         return False
-    if now - free < sight.free_grace:
+    if now - free < inputs.free_grace:
         return False
     if runs.last is None:
         return True
@@ -373,30 +373,30 @@ def is_stalled(due: int | None, alerts: Sequence[Alert], without_output: bool = 
     return bool(due) and (stops or without_output)
 
 
-def _blocked(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for kind, due, since, why in sight.blocked:
-        if now - since > 60 * limits.idle and not sight.unavailable:
+def _blocked(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for kind, due, since, why in inputs.blocked:
+        if now - since > 60 * limits.idle and not inputs.unavailable:
             what = f"{due:,} {_brief(safe_line(kind))} due for {format_rough_duration(now - since)}"
             words = f"{what}: {why}: see `doctor`"
             yield Level.WARN, AlertKind.BLOCKED, words, since, (Where.STATE, State.PENDING)
 
 
-def _lacking(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for kind, lack, since in sight.lacks:
+def _lacking(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for kind, lack, since in inputs.lacks:
         words = f"{_brief(safe_line(kind))} not tried: {safe_line(lack)}"
         yield Level.WARN, AlertKind.LACKING, words, since, (Where.WORKERS,)
 
 
-def _full(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for number, (path, room) in enumerate(sight.free_tasks.items()):
+def _full(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for number, (path, room) in enumerate(inputs.free_tasks.items()):
         if room < MIN_FREE_TASKS:
             where = f"room for {_many(room) if room else 'no task'}"
             words = f"disk full: {safe_line(path) if number else where}: see `doctor`"
             yield Level.CRIT, AlertKind.FULL, words, None, (Where.QUEUE,)
 
 
-def _limits(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for one in sight.limits:
+def _limits(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for one in inputs.limits:
         if is_nearly_full(one):
             level = Level.CRIT if one.used >= one.limit else Level.WARN
             goal = (Where.QUEUE,) if one.state is None else (Where.STATE, one.state)
@@ -414,48 +414,48 @@ def describe_limit(one: LimitUse) -> str:
     return f"{one.name} {share}: {one.used:,.0f} of {one.limit:,.0f} {one.unit}".rstrip()
 
 
-def _idle_since(sight: AlertInputs, now: float) -> float | None:
+def _idle_since(inputs: AlertInputs, now: float) -> float | None:
     """Epoch seconds UTC since when no task ran although one was due; None if that cannot be
     decided.
     """
-    lock, queue = sight.lock, sight.queue
-    held = lock is not None and lock.verdict is Verdict.HELD
+    lock, queue = inputs.lock, inputs.queue
+    is_held = lock is not None and lock.verdict is Verdict.HELD
     stuck = lock is not None and lock.verdict is Verdict.STUCK  # has an alert of its own
-    if not sight.due or sight.oldest_due is None or sight.unavailable or stuck:
+    if not inputs.due or inputs.oldest_due is None or inputs.unavailable or stuck:
         return None
-    if held and lock is not None and lock.since is None:
+    if is_held and lock is not None and lock.since is None:
         return None  # a worker holds the lock, but since when is not known
-    signs = [
-        sight.oldest_due,
-        sight.last_run,
-        lock.since if held and lock is not None else None,
+    run_times = [
+        inputs.oldest_due,
+        inputs.last_run,
+        lock.since if is_held and lock is not None else None,
         queue.get(LAST_RUN) if isinstance(queue, Samples) else None,
     ]
     # Ignore times in the future: a wrong clock must not suppress this alert.
     return max(
-        (s for s in signs if s is not None and s <= now + CLOCK_SKEW_SECONDS),
-        default=sight.oldest_due,
+        (s for s in run_times if s is not None and s <= now + CLOCK_SKEW_SECONDS),
+        default=inputs.oldest_due,
     )
 
 
-def _transports(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for way in sight.transports:
-        window = way.find_proof(limits.transport_failures)
+def _transports(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for transport in inputs.transports:
+        window = transport.find_proof(limits.transport_failures)
         if window is None or window.tally is None or window.share is None:
             continue
-        if way.health(limits.transport_failures) is Health.FAILING:
+        if transport.health(limits.transport_failures) is Health.FAILING:
             ended = window.tally.ended
             mails = "1 mail" if ended == 1 else f"{ended:,} mails"
-            name = _brief(safe_line(way.name))
+            name = _brief(safe_line(transport.name))
             words = f"{name} failed {window.share:.0%} of {mails} in {window.name}"
-            if way.name == NO_TRANSPORT:
+            if transport.name == NO_TRANSPORT:
                 words = f"no transport available for {mails} in {window.name}"
-            goal = Where.TRANSPORTS, None, way.name
-            yield Level.WARN, AlertKind.TRANSPORT, words, way.last_success, goal
+            goal = Where.TRANSPORTS, None, transport.name
+            yield Level.WARN, AlertKind.TRANSPORT, words, transport.last_success, goal
 
 
-def _suspended(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    routes = sight.routes
+def _suspended(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    routes = inputs.routes
     if routes is None or routes.unknown:
         if routes is not None and routes.blocked:
             words = "no mail is sent: suspensions unreadable: see `doctor`"
@@ -472,19 +472,19 @@ def _suspended(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         yield Level.WARN, AlertKind.SUSPENDED, words, stopped.since, goal
 
 
-def _destinations(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for one in sight.destinations[:MAX_DESTINATIONS]:
-        about, tasks = one.destination, one.tasks
-        goal, name = (Where.TRANSPORTS, None, about.origin), _host(about.origin)
+def _destinations(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for one in inputs.destinations[:MAX_DESTINATIONS]:
+        destination, tasks = one.destination, one.tasks
+        goal, name = (Where.TRANSPORTS, None, destination.origin), _host(destination.origin)
         if one.state is DestinationState.UNHEALTHY:
-            lasts = "" if about.since is None else f" {_age(now - about.since)}"
-            words = f"{name} unhealthy{lasts}: {about.reason or 'unknown'}"
+            lasts = "" if destination.since is None else f" {_age(now - destination.since)}"
+            words = f"{name} unhealthy{lasts}: {destination.reason or 'unknown'}"
             waiting = 0 if tasks is None else tasks.waiting
             words += f", {waiting:,} wait" if waiting else ""
-            yield Level.WARN, AlertKind.UNHEALTHY, words, about.since, goal
+            yield Level.WARN, AlertKind.UNHEALTHY, words, destination.since, goal
         elif one.can_recover and tasks is not None:
             words = f"{name} is back: {tasks.repeatable:,} failed can be sent"
-            yield Level.WARN, AlertKind.RECOVERED, words, about.since, goal
+            yield Level.WARN, AlertKind.RECOVERED, words, destination.since, goal
 
 
 MAX_DESTINATIONS = 20
@@ -500,21 +500,21 @@ def _age(seconds: float) -> str:
     return format_rough_duration(max(0.0, seconds))
 
 
-def _lost(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    if sight.orphaned_mails:
+def _lost(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    if inputs.orphaned_mails:
         mails = (
             "1 spooled mail has"
-            if sight.orphaned_mails == 1
-            else f"{sight.orphaned_mails:,} spooled mails have"
+            if inputs.orphaned_mails == 1
+            else f"{inputs.orphaned_mails:,} spooled mails have"
         )
         words = f"{mails} no task: see `mail spool list`"
         yield Level.WARN, AlertKind.LOST, words, None, (Where.TRANSPORTS,)
 
 
-def _refused(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    recent = recent_refusals(sight.refusals, now)
+def _refused(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    recent = recent_refusals(inputs.refusals, now)
     if recent:
-        count = count_refusals(sight.refusals, now)
+        count = count_refusals(inputs.refusals, now)
         mails = "1 mail" if count == "1" else f"{count} mails"
         words = f"{mails} refused or lost in a day: {recent[0].text or recent[0].word}"
         yield Level.WARN, AlertKind.REFUSED, words, recent[0].when, (Where.TRANSPORTS,)
@@ -534,29 +534,31 @@ def count_refusals(refusals: Refusals | str, now: float) -> str:
     return f"{len(recent_refusals(refusals, now)):,}{'+' if is_cut else ''}"
 
 
-def _warned(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for words in dict.fromkeys(sight.warnings):
+def _warned(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for words in dict.fromkeys(inputs.warnings):
         yield Level.WARN, AlertKind.WARNED, words, None, (Where.CONTROLS, None, words)
 
 
-def _clock(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    if sight.clock_step:
-        yield Level.WARN, AlertKind.CLOCK, sight.clock_step, None, (Where.QUEUE,)
+def _clock(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    if inputs.clock_step:
+        yield Level.WARN, AlertKind.CLOCK, inputs.clock_step, None, (Where.QUEUE,)
 
 
-def _metrics(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    queue, goal = sight.queue, (Where.QUEUE,)
+def _metrics(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    queue, goal = inputs.queue, (Where.QUEUE,)
     if isinstance(queue, Samples):
         age = now - queue.modified
-        stuck = sight.lock is not None and sight.lock.verdict is Verdict.STUCK
-        to_do = sight.counts.get(State.PENDING, 0) + sight.counts.get(State.ACTIVE, 0)
+        stuck = inputs.lock is not None and inputs.lock.verdict is Verdict.STUCK
+        to_do = inputs.counts.get(State.PENDING, 0) + inputs.counts.get(State.ACTIVE, 0)
         # Old metrics are no news if the queue is stalled anyway, or has nothing to do.
-        known = stuck or any(_idle(sight, now, limits))
+        known = stuck or any(_idle(inputs, now, limits))
         if age > 60 * limits.idle and to_do and not known:
             words = f"queue.prom not written for {format_rough_duration(age)}"
             yield Level.WARN, AlertKind.OLD_METRICS, words, queue.modified, goal
-        ours = OwnCounts(sight.states, sight.counts, _is_whole(sight), sight.earlier_counts)
-        for difference in find_contradictions(queue, ours)[:1]:
+        own_counts = OwnCounts(
+            inputs.states, inputs.counts, _is_whole(inputs), inputs.earlier_counts
+        )
+        for difference in find_contradictions(queue, own_counts)[:1]:
             words = f"queue.prom differs: {difference}"
             yield Level.WARN, AlertKind.CONTRADICTION, words, queue.modified, goal
     elif queue is not None and queue != _NOT_THERE:
@@ -567,8 +569,8 @@ _NOT_THERE = os.strerror(errno.ENOENT)
 """Reason text for a missing file. Before the first run there is none, so it raises no alert."""
 
 
-def _is_whole(sight: AlertInputs) -> bool:
-    return sight.complete and not sight.unavailable
+def _is_whole(inputs: AlertInputs) -> bool:
+    return inputs.complete and not inputs.unavailable
 
 
 _RULES: tuple[_Rule, ...] = (

@@ -29,12 +29,12 @@ _REASON = re.compile(r"([a-z][a-z0-9_.]{1,39}): (\S.*)")
 
 
 class DeliveryReader:
-    """Reader of one delivery record file, of which the writer keeps `kept` records."""
+    """Reader of one delivery record file, of which the writer keeps `record_limit` records."""
 
-    def __init__(self, path: str, kept: int = KEPT_RECORDS) -> None:
-        self._path, self._kept = path, kept
+    def __init__(self, path: str, record_limit: int = KEPT_RECORDS) -> None:
+        self._path, self._record_limit = path, record_limit
         self.refusals = Refusals()
-        self._seen: tuple[int, int, int] | None = None
+        self._file_key: tuple[int, int, int] | None = None
         self._failures: Mapping[str, Sequence[Failure]] = NO_RECORDS
 
     def read(self) -> Mapping[str, Sequence[Failure]]:
@@ -46,19 +46,19 @@ class DeliveryReader:
         try:
             fd = files.open_file(self._path)
         except (FileNotFoundError, NotADirectoryError):
-            self._seen, self._failures, self.refusals = None, NO_RECORDS, Refusals()
+            self._file_key, self._failures, self.refusals = None, NO_RECORDS, Refusals()
             return self._failures
         try:
             state = os.fstat(fd)
-            seen = (state.st_ino, state.st_mtime_ns, state.st_size)
+            file_key = (state.st_ino, state.st_mtime_ns, state.st_size)
             if not stat.S_ISREG(state.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", self._path)
-            if seen != self._seen:
+            if file_key != self._file_key:
                 at = max(0, state.st_size - TAIL_BYTES)
                 data = os.pread(fd, TAIL_BYTES, at)
                 self._failures = parse_failures(data, torn=at > 0)
-                self.refusals = parse_refusals(data, torn=at > 0, kept=self._kept)
-                self._seen = seen
+                self.refusals = parse_refusals(data, torn=at > 0, record_limit=self._record_limit)
+                self._file_key = file_key
         finally:
             os.close(fd)
         return self._failures
@@ -68,17 +68,19 @@ def parse_failures(data: bytes, *, torn: bool = False) -> dict[str, tuple[Failur
     """Parse the failures of delivery records, by transport, the latest first; `torn`: the first
     line is incomplete.
     """
-    found: dict[str, list[Failure]] = {}
+    failures: dict[str, list[Failure]] = {}
     for record in _failed(data, torn=torn):
         if record.transport:
-            found.setdefault(record.transport, []).append(_failure(record))
-    return {name: tuple(found[name][:MAX_FAILURES]) for name in [*found][:MAX_TRANSPORTS]}
+            failures.setdefault(record.transport, []).append(_failure(record))
+    return {name: tuple(failures[name][:MAX_FAILURES]) for name in [*failures][:MAX_TRANSPORTS]}
 
 
-def parse_refusals(data: bytes, *, torn: bool = False, kept: int = KEPT_RECORDS) -> Refusals:
+def parse_refusals(
+    data: bytes, *, torn: bool = False, record_limit: int = KEPT_RECORDS
+) -> Refusals:
     """Parse the mails that were refused for good, or neither sent nor stored. `torn`: the first
-    line is incomplete; `kept`: with so many records older ones may have been removed."""
-    found: list[Failure] = []
+    line is incomplete; `record_limit`: with so many records older ones may have been removed."""
+    failures: list[Failure] = []
     retried: Counter[str] = Counter()
     number, oldest = 0, 0.0
     for record in _records(data, torn=torn):
@@ -91,8 +93,8 @@ def parse_refusals(data: bytes, *, torn: bool = False, kept: int = KEPT_RECORDS)
                 if retried[record.recipient] > 0:
                     retried[record.recipient] -= 1
                 else:
-                    found.append(failure)
-    return Refusals(tuple(found), oldest if torn or number >= kept else 0.0)
+                    failures.append(failure)
+    return Refusals(tuple(failures), oldest if torn or number >= record_limit else 0.0)
 
 
 _REFUSAL_WORDS = ("rejected_", "lost")
@@ -105,8 +107,8 @@ def _failed(data: bytes, *, torn: bool) -> Iterator[Delivery]:
 
 def _records(data: bytes, *, torn: bool) -> Iterator[Delivery]:
     """The records, the latest first."""
-    found = map(parse_record, reversed(data.split(b"\n")[torn:-1]))
-    return (record for record in found if record is not None)
+    records = map(parse_record, reversed(data.split(b"\n")[torn:-1]))
+    return (record for record in records if record is not None)
 
 
 def _failure(record: Delivery) -> Failure:

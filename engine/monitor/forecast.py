@@ -46,7 +46,7 @@ class ForecastTopic(StrEnum):
 class Forecast(NamedTuple):
     """One forecast."""
 
-    about: ForecastTopic
+    topic: ForecastTopic
     brief: str
     """Short form, for a line with several forecasts."""
     sentence: str
@@ -87,20 +87,20 @@ def make_forecasts(
     `retention_days` is infinite if nothing is ever deleted, None if not known.
     """
     waiting = known.counts.get(State.PENDING, 0)
-    found = [forecast_drain(waiting, known.pace, known.tokens, known.kinds)]
+    forecasts = [forecast_drain(waiting, known.pace, known.tokens, known.kinds)]
     if State.DEAD in known.words or not known.words:
         dead, word = known.counts.get(State.DEAD, 0), known.words.get(State.DEAD, "dead")
-        found.append(forecast_dead_letters(dead, limits.dlq, known.growth, word))
+        forecasts.append(forecast_dead_letters(dead, limits.dlq, known.growth, word))
         if retention_days != inf:
-            found.append(
+            forecasts.append(
                 forecast_retention(dead, known.died, retention_days, now, word, known.undated)
             )
-    return tuple(found)
+    return tuple(forecasts)
 
 
 def forecast_drain(
     waiting: int,
-    pace: Drain,
+    drain: Drain,
     tokens: Sequence[BucketState] | str = (),
     kinds: Mapping[str, int] | None = None,
 ) -> Forecast:
@@ -115,39 +115,39 @@ def forecast_drain(
     limit, name = slow
     numbers: dict[str, float | str | None] = {
         "waiting": waiting,
-        "at_present_rate": pace.seconds,
+        "at_present_rate": drain.seconds,
         "at_bucket_rate": limit if name is not None and isfinite(limit) else None,
         "bucket": name,
     }
     bucket = "" if name is None else f"the rate limit of {safe_line(name) if name else 'all kinds'}"
 
-    def said(brief: str, sentence: str, seconds: float | None, grave: bool = False) -> Forecast:
+    def forecast(brief: str, sentence: str, seconds: float | None, grave: bool = False) -> Forecast:
         return Forecast(ForecastTopic.DRAIN, brief, sentence, seconds, "", grave, numbers)
 
     if not waiting:
-        return said("nothing waits", "nothing waits", 0.0)
-    if not isinstance(tokens, str) and any(left.paused for left in tokens):
-        return said("paused", "paused: no task is taken until the queue is resumed", None)
+        return forecast("nothing waits", "nothing waits", 0.0)
+    if not isinstance(tokens, str) and any(bucket_state.paused for bucket_state in tokens):
+        return forecast("paused", "paused: no task is taken until the queue is resumed", None)
     if limit == inf:
-        return said("rate limit 0", f"never empty: {bucket} is 0", None, True)
-    if pace.trend is Trend.STALLED:
-        return said("stalled", "stalled: tasks are due, none runs", None, True)
+        return forecast("rate limit 0", f"never empty: {bucket} is 0", None, True)
+    if drain.trend is Trend.STALLED:
+        return forecast("stalled", "stalled: tasks are due, none runs", None, True)
     alone = f"; {format_rough_duration(limit)} at {bucket}" if bucket else ""
-    if pace.trend is Trend.UNKNOWN and not bucket:
+    if drain.trend is Trend.UNKNOWN and not bucket:
         why = "not enough data yet"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
-    slower = pace.seconds is not None and limit > pace.seconds
+    slower = drain.seconds is not None and limit > drain.seconds
     # A low rate limit makes the backlog look idle although it does drain.
-    unseen = pace.trend is Trend.IDLE and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
-    if pace.trend is Trend.UNKNOWN or slower or unseen:
+    unseen = drain.trend is Trend.IDLE and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
+    if drain.trend is Trend.UNKNOWN or slower or unseen:
         words = f"{describe_time_to_empty(limit)}: {bucket} allows no more"
-        return said(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
-    if pace.trend is Trend.IDLE:
+        return forecast(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
+    if drain.trend is Trend.IDLE:
         return _unknown(ForecastTopic.DRAIN, "ETA", "nothing moved in the last minute", numbers)
-    if pace.seconds is None:
-        return said("growing", f"backlog is growing at the present rate{alone}", None, True)
-    words = f"empty in {format_rough_duration(pace.seconds)} at the present rate{alone}"
-    return said(f"empty in {format_rough_duration(pace.seconds)}", words, pace.seconds)
+    if drain.seconds is None:
+        return forecast("growing", f"backlog is growing at the present rate{alone}", None, True)
+    words = f"empty in {format_rough_duration(drain.seconds)} at the present rate{alone}"
+    return forecast(f"empty in {format_rough_duration(drain.seconds)}", words, drain.seconds)
 
 
 def _slowest(
@@ -159,17 +159,21 @@ def _slowest(
     if isinstance(tokens, str):
         return f"rate limits cannot be read: {safe_line(tokens)}"
     longest: tuple[float, str | None] = (0.0, None)
-    for left in tokens:
-        if left.per_hour is None:
+    for bucket_state in tokens:
+        if bucket_state.per_hour is None:
             continue
         amount = (
-            waiting if left.name == ALL_KINDS else None if kinds is None else kinds.get(left.name)
+            waiting
+            if bucket_state.name == ALL_KINDS
+            else None
+            if kinds is None
+            else kinds.get(bucket_state.name)
         )
         if amount is None:
-            return f"backlog of {safe_line(left.name)} not counted yet"
-        seconds = seconds_to_spend(amount, left.tokens, left.per_hour)
+            return f"backlog of {safe_line(bucket_state.name)} not counted yet"
+        seconds = seconds_to_spend(amount, bucket_state.tokens, bucket_state.per_hour)
         if seconds > longest[0]:
-            longest = seconds, left.name
+            longest = seconds, bucket_state.name
     return longest
 
 
@@ -228,13 +232,13 @@ def forecast_retention(
     if died is None:
         return _unknown(ForecastTopic.RETENTION, what, undated, numbers)
     seconds = max(0.0, died + days * DAY_SECONDS - now)
-    kept = f"{days:g} days"
+    retention = f"{days:g} days"
     if not seconds:
-        words = f"the next run deletes the oldest of {name} (kept {kept})"
+        words = f"the next run deletes the oldest of {name} (kept {retention})"
         brief = "next run deletes oldest"
         return Forecast(ForecastTopic.RETENTION, brief, words, 0.0, "", True, numbers)
     when = format_rough_duration(seconds)
-    words = f"retention deletes the oldest of {name} in {when} (kept {kept})"
+    words = f"retention deletes the oldest of {name} in {when} (kept {retention})"
     brief = f"oldest deleted in {when}"
     return Forecast(
         ForecastTopic.RETENTION, brief, words, seconds, "", seconds < DAY_SECONDS, numbers
@@ -242,15 +246,15 @@ def forecast_retention(
 
 
 def _unknown(
-    about: ForecastTopic,
+    topic: ForecastTopic,
     what: str,
     why: str,
     numbers: Mapping[str, float | str | None] | None = None,
 ) -> Forecast:
     brief = {ForecastTopic.DRAIN: "empty: ?", ForecastTopic.DEAD: "dead: ?"}.get(
-        about, "oldest deleted: ?"
+        topic, "oldest deleted: ?"
     )
-    return Forecast(about, brief, f"{what} unknown: {why}", None, why, False, numbers or {})
+    return Forecast(topic, brief, f"{what} unknown: {why}", None, why, False, numbers or {})
 
 
 class ExpectedStart(NamedTuple):
@@ -299,11 +303,11 @@ def expected_start(
     return ExpectedStart(max(earliest, now + ahead / outward))
 
 
-def drain_with_rate_limit(pace: Drain, forecasts: Sequence[Forecast]) -> Drain:
+def drain_with_rate_limit(drain: Drain, forecasts: Sequence[Forecast]) -> Drain:
     """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate."""
-    empty = next((each.seconds for each in forecasts if each.about is ForecastTopic.DRAIN), None)
-    decided = pace.trend in (Trend.EMPTY, Trend.GROWING, Trend.STALLED)
-    return pace if decided or not empty else Drain(Trend.DRAINING, empty)
+    empty = next((each.seconds for each in forecasts if each.topic is ForecastTopic.DRAIN), None)
+    decided = drain.trend in (Trend.EMPTY, Trend.GROWING, Trend.STALLED)
+    return drain if decided or not empty else Drain(Trend.DRAINING, empty)
 
 
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:
@@ -311,7 +315,7 @@ def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:
     seconds UTC and with `_at` as RFC 3339 text.
     """
     return {
-        str(each.about): {
+        str(each.topic): {
             "seconds": each.seconds,
             "words": each.sentence,
             "unknown": each.unknown or None,

@@ -153,19 +153,21 @@ class LatencyMeter:
         """Return the figures of each kind with a run in the ten minutes before `now`, the busiest
         first; for a past time without the runs that ended after `until`.
         """
-        found = []
-        for kind, kept in self._runs.items():
-            runs = sorted(kept, key=attrgetter("ended"))  # of several logs, or after a clock change
+        figures = []
+        for kind, all_runs in self._runs.items():
+            runs = sorted(
+                all_runs, key=attrgetter("ended")
+            )  # of several logs, or after a clock change
             start = bisect_left(runs, now - HISTORY_SECONDS, key=attrgetter("ended"))
             runs = runs[start : bisect_right(runs, until, key=attrgetter("ended"))]
-            is_cut = len(kept) == MAX_RUNS and start == 0
+            is_cut = len(all_runs) == MAX_RUNS and start == 0
             if not runs:
-                found += [KindFigures(kind, unknown="its runs of then are not kept")] * is_cut
+                figures += [KindFigures(kind, unknown="its runs of then are not kept")] * is_cut
                 continue
             seconds = now - runs[0].ended if is_cut else HISTORY_SECONDS
             waits = _mostly_known([run.wait for run in runs])
             times = _mostly_known([run.seconds for run in runs])
-            found.append(
+            figures.append(
                 KindFigures(
                     kind,
                     60 * len(runs) / max(1.0, seconds),
@@ -176,7 +178,7 @@ class LatencyMeter:
                     NO_START if not times else "" if waits else NO_DUE,
                 )
             )
-        return tuple(sorted(found, key=lambda one: (-(one.per_minute or 0.0), one.kind)))
+        return tuple(sorted(figures, key=lambda one: (-(one.per_minute or 0.0), one.kind)))
 
 
 def _mostly_known(values: Sequence[float | None]) -> list[float]:
@@ -198,11 +200,11 @@ def _first_due(id: str, since: float | None) -> float | None:
     A task that is older than the lines read may have run before, so it is not known since when it
     was due.
     """
-    found = _STAMP.match(id)
-    if found is None or since is None:
+    match = _STAMP.match(id)
+    if match is None or since is None:
         return None
     try:
-        created = datetime.strptime(found[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        created = datetime.strptime(match[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None  # digits that are no time
     return created if created >= since else None

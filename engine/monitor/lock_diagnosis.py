@@ -54,13 +54,13 @@ def diagnose_lock(
     """Diagnose a lock. `holder` is the state of its first holder process, `done` what that process
     did since the previous measurement. Evidence that contradicts itself makes no verdict sure.
     """
-    odd = evidence.contradiction
-    judged = evidence._replace(signal_refusal="") if odd else evidence
+    contradiction = evidence.contradiction
+    judged = evidence._replace(signal_refusal="") if contradiction else evidence
     certainty, why = _JUDGES[evidence.verdict](judged, holder, done)
-    if odd:
+    if contradiction:
         certainty = Certainty.LIKELY if certainty is Certainty.SURE else certainty
         signals = "; no process is signalled" if evidence.signal_refusal else ""
-        why = f"{why}; but {odd}{signals}"
+        why = f"{why}; but {contradiction}{signals}"
     return LockDiagnosis(evidence.verdict, certainty, why)
 
 
@@ -83,7 +83,7 @@ def _stale(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDel
 
 
 def _held(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
-    seen = f"{evidence.reason}, last heartbeat {format_rough_duration(evidence.age)} ago"
+    evidence_text = f"{evidence.reason}, last heartbeat {format_rough_duration(evidence.age)} ago"
     if holder is not None and process_stats.is_stopped(holder):
         wake = f"kill -CONT {holder.pid} resumes it"
         return (
@@ -91,8 +91,11 @@ def _held(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelt
             f"PID {holder.pid} has it, but {process_stats.describe_state(holder)}: {wake}",
         )
     if holder is not None and process_stats.is_uninterruptible(holder):
-        return Certainty.LIKELY, f"{seen}; just now it {process_stats.describe_state(holder)}"
-    return Certainty.SURE if evidence.is_proven else Certainty.LIKELY, seen
+        return (
+            Certainty.LIKELY,
+            f"{evidence_text}; just now it {process_stats.describe_state(holder)}",
+        )
+    return Certainty.SURE if evidence.is_proven else Certainty.LIKELY, evidence_text
 
 
 def _stuck(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
@@ -104,8 +107,8 @@ def _stuck(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDel
     sure = Certainty.SURE if evidence.is_proven else Certainty.LIKELY
     if holder is None or holder.unknown:
         return Certainty.LIKELY, evidence.reason
-    left = f"PID {holder.pid} (left behind by PID {evidence.pid}) is "
-    who = "" if evidence.pid in (None, holder.pid) else left
+    holder_text = f"PID {holder.pid} (left behind by PID {evidence.pid}) is "
+    who = "" if evidence.pid in (None, holder.pid) else holder_text
     silent = f"{who}alive, no heartbeat for {format_rough_duration(evidence.age)}"
     silent += f" (limit {describe_limit(evidence.limit)})" if evidence.limit else ""
     if process_stats.is_stopped(holder):
@@ -169,9 +172,9 @@ def is_success_line(line: LogLine) -> bool:
     A known log event decides by its kind; any other line by a word for success without a word that
     negates it.
     """
-    told = task_events.parse_event(line)
-    if told is not None:
-        return told.what is EventKind.SUCCEEDED
+    event = task_events.parse_event(line)
+    if event is not None:
+        return event.what is EventKind.SUCCEEDED
     return _YES.search(line.text) is not None and _NO.search(line.text) is None
 
 
@@ -185,11 +188,11 @@ def summarize_task_log(lines: Iterable[LogLine], id: str) -> TaskLogSummary:
     return TaskLogSummary(last, accepted)
 
 
-def describe_task_log(said: TaskLogSummary, now: float) -> str:
+def describe_task_log(summary: TaskLogSummary, now: float) -> str:
     """Describe in one sentence what the logs contain about a task and what a repeat would mean."""
-    line = said.accepted or said.last
-    if said.unknown:
-        return f"? {said.unknown}: unknown whether a repeat would be a duplicate"
+    line = summary.accepted or summary.last
+    if summary.unknown:
+        return f"? {summary.unknown}: unknown whether a repeat would be a duplicate"
     if line is None:
         return "no log line mentions it: no record of success"
     when = (
@@ -198,7 +201,7 @@ def describe_task_log(said: TaskLogSummary, now: float) -> str:
         else f" at {format_time(line.when)[11:]} ({format_rough_duration(now - line.when)} ago)"
     )
     quoted = f'"{safe_line(line.text)}"{when}'
-    if said.accepted is not None:
+    if summary.accepted is not None:
         return f"{quoted}: accepted, a repeat would be a duplicate"
     return f"{quoted}, the last log line: no record of success"
 
@@ -213,17 +216,17 @@ ADVICE_TEXT = {
 # ---- drain rate once the lock is free
 
 
-def start_rate_before(told: Sequence[TaskEvent], moment: float) -> float | None:
+def start_rate_before(events: Sequence[TaskEvent], moment: float) -> float | None:
     """Return tasks per second started before a moment, from log events; None if the log covers too
     little of that time.
     """
-    dated = [each.when for each in told if each.when is not None]
+    dated = [each.when for each in events if each.when is not None]
     start = max(moment - RUN_WINDOW_SECONDS, min(dated, default=moment))
     if moment - start < MIN_LOG_SECONDS:
         return None
     begun = [
         each
-        for each in told
+        for each in events
         if each.what is EventKind.STARTED
         and not each.transport
         and each.when is not None

@@ -73,20 +73,20 @@ class MailEvents(NamedTuple):
 
 def parse_mail_event(line: LogLine) -> MailEvents | None:
     """Parse an attempt, a failed attempt or the end of a mail; None for any other line."""
-    told = parse_event(line)
-    if told is None or not told.transport:
+    event = parse_event(line)
+    if event is None or not event.transport:
         return None
-    name = "" if told.transport == "?" else told.transport[:_NAME]
-    if told.what is EventKind.STARTED:
-        return MailEvents(name, DeliveryCounts(attempts=1), id=told.id)
-    if told.what is EventKind.SUCCEEDED:
-        return MailEvents(name, DeliveryCounts(success=1), id=told.id)
-    if told.what not in (EventKind.FAILED, EventKind.BURIED):
+    name = "" if event.transport == "?" else event.transport[:_NAME]
+    if event.what is EventKind.STARTED:
+        return MailEvents(name, DeliveryCounts(attempts=1), id=event.id)
+    if event.what is EventKind.SUCCEEDED:
+        return MailEvents(name, DeliveryCounts(success=1), id=event.id)
+    if event.what not in (EventKind.FAILED, EventKind.BURIED):
         return None
     # Only the end of a mail says by which transport; a failed attempt may be followed by another.
     failed = 1 if name else 0
-    counts = DeliveryCounts(failures=failed, refused=failed if _is_bad_address(told.error) else 0)
-    return MailEvents(name, counts, told.error[:_ERROR], told.id)
+    counts = DeliveryCounts(failures=failed, refused=failed if _is_bad_address(event.error) else 0)
+    return MailEvents(name, counts, event.error[:_ERROR], event.id)
 
 
 _is_bad_address = re.compile(r"(?:^|\D)5\.1\.[0-9]").search
@@ -162,31 +162,31 @@ class _TransportLog:
         self.totals: DeliveryCounts | None = None
         """Counters at the last reading of the metrics file."""
 
-    def hear(self, said: MailEvents, when: float, line: str) -> None:
+    def add_events(self, events: MailEvents, when: float, line: str) -> None:
         self.spoken = True
-        self.bins.add(when, said.tally)
-        self._time(said, when)
-        if said.tally.success:
+        self.bins.add(when, events.tally)
+        self._time(events, when)
+        if events.tally.success:
             self.last_success = max(when, self.last_success or when)
-        if said.error:
+        if events.error:
             self.last_failure = max(when, self.last_failure or when)
         # The end of a mail repeats the error of its last attempt, which was counted with that.
-        if said.error and not (said.tally.failures and self.tried):
-            self._blame(said, when, line)
-        self.tried = self.tried + 1 if said.error and not said.tally.failures else 0
+        if events.error and not (events.tally.failures and self.tried):
+            self._blame(events, when, line)
+        self.tried = self.tried + 1 if events.error and not events.tally.failures else 0
 
-    def _time(self, said: MailEvents, when: float) -> None:
+    def _time(self, events: MailEvents, when: float) -> None:
         """Note the start of an attempt, or how long a successful one took.
 
         A mail without a task has no id, so its lines may be mixed with those of another one.
         """
-        if not said.id:
+        if not events.id:
             return
-        if said.tally.attempts:
-            self.begun[said.id] = when
+        if events.tally.attempts:
+            self.begun[events.id] = when
             if len(self.begun) > MAX_SENDS:
                 del self.begun[next(iter(self.begun))]
-        elif said.tally.success and (start := self.begun.pop(said.id, None)) is not None:
+        elif events.tally.success and (start := self.begun.pop(events.id, None)) is not None:
             self.sends.append((when, max(0.0, when - start)))
 
     def send_times(self, since: float) -> tuple[float, float] | None:
@@ -194,20 +194,20 @@ class _TransportLog:
         known = sorted(seconds for when, seconds in self.sends if when >= since)
         return (known[len(known) // 2], known[len(known) * 95 // 100]) if known else None
 
-    def _blame(self, said: MailEvents, when: float, line: str) -> None:
-        pattern = fold_error(said.error)
+    def _blame(self, events: MailEvents, when: float, line: str) -> None:
+        pattern = fold_error(events.error)
         if pattern not in self.kin and len(self.kin) >= MAX_ERROR_PATTERNS:
             pattern = OTHER_ERRORS
-        self.kin.setdefault(pattern, _ErrorKinds(when)).add(when, said.error)
-        self.failures.append(Failure(when, said.error, line=line[:_LINE], task=said.id))
+        self.kin.setdefault(pattern, _ErrorKinds(when)).add(when, events.error)
+        self.failures.append(Failure(when, events.error, line=line[:_LINE], task=events.id))
 
     def faults(self, now: float) -> tuple[ErrorCluster, ...]:
         self.kin = {p: kin for p, kin in self.kin.items() if kin.count(now)}
-        found = [
+        clusters = [
             ErrorCluster(pattern_name(p), p, kin.count(now), kin.first, kin.last, kin.example)
             for p, kin in self.kin.items()
         ]
-        return tuple(sorted(found, key=lambda fault: (-fault.times, fault.pattern)))
+        return tuple(sorted(clusters, key=lambda fault: (-fault.times, fault.pattern)))
 
 
 class CounterSample(NamedTuple):
@@ -226,7 +226,7 @@ class TransportMonitor:
         self._last_line: float | None = None
         self._current = ""
         """Transport of the latest attempt in the log."""
-        self._ways: dict[str, _TransportLog] = {}
+        self._transports: dict[str, _TransportLog] = {}
         self._others = 0
         self._history: list[CounterSample] = []
         self._mail: MetricsReading = None
@@ -254,16 +254,24 @@ class TransportMonitor:
         """
         log = self._log
         for name in names:
-            self._way(name)
+            self._find_transport(name)
         lines = log.poll(now) if log is not None else []
         # Windows move by whole bins: within one bin only new data can change anything.
-        turn = int(now // _BIN), log and (log.problem, log.is_behind), len(self._ways), records
+        turn = (
+            int(now // _BIN),
+            log and (log.problem, log.is_behind),
+            len(self._transports),
+            records,
+        )
         if lines or mail != self._mail or turn != self._turn:
             self._turn, self._records = turn, records
             self._note(mail, now)
-            self._hear(lines, now)
+            self._add_lines(lines, now)
             self._latest = MailHealth(
-                tuple(self._told_of(name, way, now) for name, way in self._ways.items()),
+                tuple(
+                    self._transport_health(name, transport, now)
+                    for name, transport in self._transports.items()
+                ),
                 self._others,
                 tuple(self._sources(now)),
             )
@@ -275,23 +283,23 @@ class TransportMonitor:
         before, self._mail = self._mail, mail
         if not isinstance(mail, Samples) or mail is before:
             return
-        found = read_totals(mail)
+        totals = read_totals(mail)
         # Transports with attempts come first: only `FOLLOWED` are kept.
-        wanted = sorted(found, key=lambda name: not any(found[name]))[:MAX_TRANSPORTS]
-        known = {*wanted, *self._ways}
+        followed = sorted(totals, key=lambda name: not any(totals[name]))[:MAX_TRANSPORTS]
+        known = {*followed, *self._transports}
         sums = dict(self._history[-1].sums) if self._history else {}
-        for name in filter(known.__contains__, found):
-            way = self._way(name)
-            if way is None:
+        for name in filter(known.__contains__, totals):
+            transport = self._find_transport(name)
+            if transport is None:
                 continue
-            more = _increase(way.totals, found[name], fresh=bool(self._history))
-            way.totals = found[name]
+            more = _increase(transport.totals, totals[name], fresh=bool(self._history))
+            transport.totals = totals[name]
             if more.success:
-                way.last_success = max(way.last_success or 0.0, min(mail.modified, now))
+                transport.last_success = max(transport.last_success or 0.0, min(mail.modified, now))
             if more.failures:
-                way.last_failure = max(way.last_failure or 0.0, min(mail.modified, now))
+                transport.last_failure = max(transport.last_failure or 0.0, min(mail.modified, now))
             sums[name] = _sum(sums.get(name, DeliveryCounts()), more)
-        self._others = len(found) - sum(name in self._ways for name in found)
+        self._others = len(totals) - sum(name in self._transports for name in totals)
         self._attribute_last_success(mail)
         self._remember(CounterSample(mail.modified, sums), now)
 
@@ -299,7 +307,11 @@ class TransportMonitor:
         """Use the file's single last-success time for the transport, if only one transport has
         successes.
         """
-        senders = [way for way in self._ways.values() if way.totals and way.totals.success]
+        senders = [
+            transport
+            for transport in self._transports.values()
+            if transport.totals and transport.totals.success
+        ]
         when = mail.get(LAST_SUCCESS)
         if len(senders) == 1 and when and 0 < when < 1e11:
             (sender,) = senders
@@ -342,26 +354,28 @@ class TransportMonitor:
             )
         was, is_now = before.sums.get(name, DeliveryCounts()), latest.sums[name]
         grown = DeliveryCounts(*(b - a for a, b in zip(was, is_now, strict=True)))
-        way = self._ways.get(name)
-        refused = 0 if way is None else way.bins.since(latest.when - window.seconds).refused
+        transport = self._transports.get(name)
+        refused = (
+            0 if transport is None else transport.bins.since(latest.when - window.seconds).refused
+        )
         grown = grown._replace(refused=min(grown.failures, refused))  # no counter has them
         return window._replace(tally=grown, source=source)
 
     # The log
 
-    def _hear(self, lines: Sequence[LogLine], now: float) -> None:
+    def _add_lines(self, lines: Sequence[LogLine], now: float) -> None:
         for line in lines:
-            said = parse_mail_event(line)
+            events = parse_mail_event(line)
             if line.when is not None:
                 self._last_line = min(line.when, now)
-            if said is None or self._last_line is None or self._last_line < now - HOUR_SECONDS:
+            if events is None or self._last_line is None or self._last_line < now - HOUR_SECONDS:
                 continue  # older than any window
-            self._current = said.transport or self._current
-            way = self._way(self._current) if self._current else None
-            if way is not None:
-                way.hear(said, self._last_line, line.text)
+            self._current = events.transport or self._current
+            transport = self._find_transport(self._current) if self._current else None
+            if transport is not None:
+                transport.add_events(events, self._last_line, line.text)
 
-    def _by_log(self, way: _TransportLog, window: CountWindow, now: float) -> CountWindow:
+    def _by_log(self, transport: _TransportLog, window: CountWindow, now: float) -> CountWindow:
         source, log = Source.LOG, self._log
         if log is None:
             return window._replace(reason=f"{source}: no such file")
@@ -374,43 +388,52 @@ class TransportMonitor:
             data = f"only {format_rough_duration(known)} of data" if known >= 0 else "no data yet"
             return window._replace(reason=f"{source}: {data}")
         start = now - window.seconds
-        tally, times = way.bins.since(start), way.send_times(start)
+        tally, times = transport.bins.since(start), transport.send_times(start)
         return window._replace(
             tally=tally, source=source, send_times=times if tally.success else None
         )
 
     # Both
 
-    def _way(self, name: str) -> _TransportLog | None:
+    def _find_transport(self, name: str) -> _TransportLog | None:
         """Return the data of a transport; None if there are already `FOLLOWED` others."""
-        way = self._ways.get(name)
-        if way is None and len(self._ways) < MAX_TRANSPORTS:
-            way = self._ways[name] = _TransportLog()
-        return way
+        transport = self._transports.get(name)
+        if transport is None and len(self._transports) < MAX_TRANSPORTS:
+            transport = self._transports[name] = _TransportLog()
+        return transport
 
-    def _told_of(self, name: str, way: _TransportLog, now: float) -> TransportHealth:
-        windows = tuple(self._window(name, way, CountWindow(*shape), now) for shape in WINDOWS)
-        faults, minutes = way.faults(now), tuple(self._minutes(way, now)) if way.spoken else ()
-        ends = way.last_success, way.last_failure
-        failures = merge_failures(tuple(reversed(way.failures)), self._records.get(name, ()))
-        return TransportHealth(name, way.totals, windows, faults, *ends, minutes, failures)
+    def _transport_health(self, name: str, transport: _TransportLog, now: float) -> TransportHealth:
+        windows = tuple(
+            self._window(name, transport, CountWindow(*shape), now) for shape in WINDOWS
+        )
+        faults, minutes = (
+            transport.faults(now),
+            tuple(self._minutes(transport, now)) if transport.spoken else (),
+        )
+        last_times = transport.last_success, transport.last_failure
+        failures = merge_failures(tuple(reversed(transport.failures)), self._records.get(name, ()))
+        return TransportHealth(
+            name, transport.totals, windows, faults, *last_times, minutes, failures
+        )
 
     def _window(
-        self, name: str, way: _TransportLog, window: CountWindow, now: float
+        self, name: str, transport: _TransportLog, window: CountWindow, now: float
     ) -> CountWindow:
         """Fill a window from the log if that mentions this transport, else from the metrics."""
-        log, metrics = self._by_log(way, window, now), self._by_metrics(name, window, now)
-        if log.tally is not None and (way.spoken or not (metrics.tally and any(metrics.tally))):
+        log, metrics = self._by_log(transport, window, now), self._by_metrics(name, window, now)
+        if log.tally is not None and (
+            transport.spoken or not (metrics.tally and any(metrics.tally))
+        ):
             return log
         if metrics.tally is not None:
             return metrics
         return window._replace(reason=f"{log.reason}; {metrics.reason}")
 
-    def _minutes(self, way: _TransportLog, now: float) -> Iterator[DeliveryCounts | None]:
-        log, here = self._log, int(now // 60)
+    def _minutes(self, transport: _TransportLog, now: float) -> Iterator[DeliveryCounts | None]:
+        log, this_minute = self._log, int(now // 60)
         since = float("inf") if log is None or log.since is None else log.since
-        counted = way.bins.by_minute()
-        for minute in range(here - 59, here + 1):
+        counted = transport.bins.by_minute()
+        for minute in range(this_minute - 59, this_minute + 1):
             known = since < 60.0 * (minute + 1)
             yield counted.get(minute, DeliveryCounts()) if known else None
 
@@ -431,15 +454,15 @@ def merge_failures(logged: Sequence[Failure], recorded: Sequence[Failure]) -> tu
     Both record the end of a mail: the log with one word, the records with the transport's own text,
     if their writer stored it.
     """
-    left = list(recorded)
-    found: list[Failure] = []
+    unmatched = list(recorded)
+    failures: list[Failure] = []
     for failure in logged:
-        twin = next((each for each in left if _is_same(failure, each)), None)
+        twin = next((each for each in unmatched if _is_same(failure, each)), None)
         if twin is not None:
-            left.remove(twin)
+            unmatched.remove(twin)
             failure = failure._replace(text=twin.text)
-        found.append(failure)
-    rows = sorted((*found, *left), key=lambda each: each.when or 0.0, reverse=True)
+        failures.append(failure)
+    rows = sorted((*failures, *unmatched), key=lambda each: each.when or 0.0, reverse=True)
     return tuple(rows[:MAX_FAILURES])
 
 

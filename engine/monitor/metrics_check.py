@@ -40,20 +40,20 @@ class Rest(NamedTuple):
 
 
 def counts_when_written(
-    metrics: MetricsReading, rest: Rest | None, samples: Sequence[CountSample]
+    metrics: MetricsReading, quiet_span: Rest | None, samples: Sequence[CountSample]
 ) -> Sequence[CountSample]:
     """Our counts at the time the metrics file was written: those counted then, and the last ones
     from then on if no folder of the tasks has changed between."""
     if not isinstance(metrics, Samples):
         return ()
     written = metrics.modified
-    found = [each for each in samples if abs(each[0] - written) <= MAX_APART_SECONDS]
-    if rest is not None and rest.since < written:
+    counts = [each for each in samples if abs(each[0] - written) <= MAX_APART_SECONDS]
+    if quiet_span is not None and quiet_span.since < written:
         start = written + MAX_APART_SECONDS  # a count may lag behind the folders
-        later = [each for each in samples if start < each[0] <= rest.until]
+        later = [each for each in samples if start < each[0] <= quiet_span.until]
         if later:
-            found.append((written, max(later, key=itemgetter(0))[1]))
-    return found
+            counts.append((written, max(later, key=itemgetter(0))[1]))
+    return counts
 
 
 class OwnCounts(NamedTuple):
@@ -74,33 +74,37 @@ class OwnCounts(NamedTuple):
         return self.counts_at(moment) or [self.counts]
 
 
-def find_differences(samples: Samples, ours: OwnCounts) -> list[str]:
+def find_differences(samples: Samples, own_counts: OwnCounts) -> list[str]:
     """Describe where the metrics file differs from our own counts at the time it was written.
 
     A working queue is always some tasks ahead of its last metrics; that is no difference.
     """
-    return _compared(samples, ours, ours.counts_near(samples.modified))
+    return _compared(samples, own_counts, own_counts.counts_near(samples.modified))
 
 
-def find_contradictions(samples: Samples, ours: OwnCounts) -> list[str]:
+def find_contradictions(samples: Samples, own_counts: OwnCounts) -> list[str]:
     """Like `differences`, but only if we counted at the time the file was written.
 
     Present counts may differ because tasks came and left since.
     """
-    then = ours.counts_at(samples.modified)
-    return _compared(samples, ours, then) if then else []
+    then = own_counts.counts_at(samples.modified)
+    return _compared(samples, own_counts, then) if then else []
 
 
-def _compared(samples: Samples, ours: OwnCounts, then: Sequence[Mapping[State, int]]) -> list[str]:
-    if not ours.complete:
+def _compared(
+    samples: Samples, own_counts: OwnCounts, then: Sequence[Mapping[State, int]]
+) -> list[str]:
+    if not own_counts.complete:
         return []
     rows = []
     for state, gauge in GAUGES.items():
         value = samples.get(gauge)
-        here = [counts.get(state, 0) for counts in then]
+        counted = [counts.get(state, 0) for counts in then]
         # We count once a second; between two counts tasks may move as far again.
-        moved = max(here) - min(here)
-        agree = value is None or min(here) - moved <= value <= max(here) + moved
-        if state in ours.states and value is not None and not agree:
-            rows.append(f"{safe_line(ours.states[state])} {value:,.0f}, counted {here[-1]:,}")
+        moved = max(counted) - min(counted)
+        agree = value is None or min(counted) - moved <= value <= max(counted) + moved
+        if state in own_counts.states and value is not None and not agree:
+            rows.append(
+                f"{safe_line(own_counts.states[state])} {value:,.0f}, counted {counted[-1]:,}"
+            )
     return rows

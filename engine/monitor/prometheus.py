@@ -57,8 +57,8 @@ def read_metrics(path: str) -> Samples:
     """
     fd = files.open_file(path)
     try:
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_size > _LIMIT:
+        file_stat = os.fstat(fd)
+        if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > _LIMIT:
             raise BadMetrics(f"{safe_line(path)}: expected a file of at most {_LIMIT:,} bytes")
         data = os.read(fd, _LIMIT)
     finally:
@@ -67,7 +67,7 @@ def read_metrics(path: str) -> Samples:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadMetrics(f"{safe_line(path)}: not UTF-8 at byte {error.start}") from error
-    return Samples(_parse(text, path), seen.st_mtime)
+    return Samples(_parse(text, path), file_stat.st_mtime)
 
 
 def _parse(text: str, path: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -106,9 +106,9 @@ _match_simple = partial(
 
 
 def _values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    found = [_match_simple(line) for line in text.split("\n")]
-    simple = [one.groups() for one in found if one is not None]
-    if len(simple) == len(found):
+    matches = [_match_simple(line) for line in text.split("\n")]
+    simple = [one.groups() for one in matches if one is not None]
+    if len(simple) == len(matches):
         return {
             (name, ((label, value),) if label else ()): float(number)
             for name, label, value, number in simple
@@ -202,10 +202,10 @@ class CounterFiles:
     @contextmanager
     def _locked(self, name: str) -> Iterator[int]:
         with (
-            _closing(files.open_dir_path(self._folder, self._root, make=True)) as here,
-            _own(f"{name}.lock", here) as lock,
+            _closing(files.open_dir_path(self._folder, self._root, make=True)) as folder_fd,
+            _open_writable(f"{name}.lock", folder_fd) as lock,
             files.Flock(lock),
-            _own(name, here) as fd,
+            _open_writable(name, folder_fd) as fd,
         ):
             yield fd
 
@@ -216,19 +216,22 @@ class CounterFiles:
             OSError: it exists and cannot be read.
         """
         try:
-            here = files.open_dir_path(self._folder, self._root)
+            folder_fd = files.open_dir_path(self._folder, self._root)
         except FileNotFoundError:
             return 0
-        with _closing(here):
+        with _closing(folder_fd):
             try:
-                with _closing(files.open_plain(f"{name}.lock", here)) as lock, files.Flock(lock):
-                    return self._read(name, here)
+                with (
+                    _closing(files.open_plain(f"{name}.lock", folder_fd)) as lock,
+                    files.Flock(lock),
+                ):
+                    return self._read(name, folder_fd)
             except (FileNotFoundError, PermissionError):
-                return self._read(name, here)  # no counter yet, or read-only access
+                return self._read(name, folder_fd)  # no counter yet, or read-only access
 
-    def _read(self, name: str, here: int) -> int:
+    def _read(self, name: str, folder_fd: int) -> int:
         try:
-            with _closing(files.open_plain(name, here)) as fd:
+            with _closing(files.open_plain(name, folder_fd)) as fd:
                 return self._number(os.pread(fd, _NUMBER, 0), name)
         except FileNotFoundError:
             return 0
@@ -246,7 +249,7 @@ _NUMBER = 64
 """Bytes read from a counter file; a longer one is damaged."""
 
 
-def _own(name: str, dir_fd: int) -> AbstractContextManager[int]:
+def _open_writable(name: str, dir_fd: int) -> AbstractContextManager[int]:
     """Open a file for writing; create it if missing."""
     return _closing(files.open_shared(name, dir_fd, os.O_RDWR, 0o644))
 

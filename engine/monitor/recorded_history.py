@@ -70,8 +70,8 @@ class RecordedHistory:
         if after < 0:
             return MissingSpan(None, before)
         moment = self._moments[after]
-        found = self._sample(moment) if when - moment.at <= MAX_SAMPLE_AGE_SECONDS else None
-        return MissingSpan(moment.at, before) if found is None else found
+        sample = self._sample(moment) if when - moment.at <= MAX_SAMPLE_AGE_SECONDS else None
+        return MissingSpan(moment.at, before) if sample is None else sample
 
     def series(self, now: float, seconds: float, steps: int) -> FlowSeries:
         """Return the course of the last `seconds` up to `now` in `steps` equal parts, as far as
@@ -82,9 +82,9 @@ class RecordedHistory:
         parts: list[list[RecordedSample]] = [[] for _ in range(steps)]
         for moment in self._moments[max(0, self._upto(first * length)) : self._upto(now) + 1]:
             at = int(moment.at // length) - first
-            found = self._sample(moment) if 0 <= at < steps else None
-            if found is not None and found.complete and not found.unavailable:
-                parts[at].append(found)
+            sample = self._sample(moment) if 0 <= at < steps else None
+            if sample is not None and sample.complete and not sample.unavailable:
+                parts[at].append(sample)
         rows, before = [], None
         for part in parts:
             rows.append(_course(part, before))
@@ -96,48 +96,50 @@ class RecordedHistory:
         flow = FlowHistory(has_flow=False)
         first = max(0, self._upto(when - over))
         for moment in self._moments[first : self._upto(when) + 1]:
-            found = self._sample(moment)
-            if found is not None and found.complete and not found.unavailable:
-                flow.add(found.when, 0, 0, found.counts)
+            sample = self._sample(moment)
+            if sample is not None and sample.complete and not sample.unavailable:
+                flow.add(sample.when, 0, 0, sample.counts)
         return flow
 
     def samples_until(self, when: float, over: float = HISTORY_SECONDS) -> list[Sample]:
         """Return the counts up to a moment, as far as recorded, with the tasks that came and left
         from the recorded rates."""
-        found: list[Sample] = []
+        samples: list[Sample] = []
         for moment in self._moments[max(0, self._upto(when - over)) : self._upto(when) + 1]:
             one = self._sample(moment)
             if one is None or not one.complete or one.unavailable:
                 continue
-            came, left = 0.0, 0.0
-            if found:
-                last = found[-1]
+            added, removed = 0.0, 0.0
+            if samples:
+                last = samples[-1]
                 more = count_unfinished(one.counts) - count_unfinished(last.counts)
                 out = 0.0 if one.rates is None else one.rates.outward * (one.when - last.when)
                 out = max(out, -more)
-                came, left = last.came + more + out, last.left + out
-            found.append(Sample(one.when, came, left, one.counts))
-        return found
+                added, removed = last.added + more + out, last.removed + out
+            samples.append(Sample(one.when, added, removed, one.counts))
+        return samples
 
-    def transports(self, found: RecordedSample) -> tuple[TransportHealth, ...]:
+    def transports(self, sample: RecordedSample) -> tuple[TransportHealth, ...]:
         """Return the transports of a sample; missing windows are computed from the totals of
         earlier samples.
         """
         return tuple(
-            way._replace(windows=tuple(self._window(way, w, found.when) for w in way.windows))
-            for way in found.transports
+            transport._replace(
+                windows=tuple(self._window(transport, w, sample.when) for w in transport.windows)
+            )
+            for transport in sample.transports
         )
 
-    def _window(self, way: TransportHealth, window: CountWindow, when: float) -> CountWindow:
-        if window.tally is not None or way.totals is None:
+    def _window(self, transport: TransportHealth, window: CountWindow, when: float) -> CountWindow:
+        if window.tally is not None or transport.totals is None:
             return window
         before = self.at(when - window.seconds)
         others = before.transports if isinstance(before, RecordedSample) else ()
-        first = next((other.totals for other in others if other.name == way.name), None)
+        first = next((other.totals for other in others if other.name == transport.name), None)
         if first is None:
             return window
         tally = DeliveryCounts(
-            *(max(0, now - then) for now, then in zip(way.totals, first, strict=True))
+            *(max(0, now - then) for now, then in zip(transport.totals, first, strict=True))
         )
         return window._replace(tally=tally, source=Source.METRICS, reason="")
 
@@ -153,8 +155,8 @@ class RecordedHistory:
             if len(self._samples) >= _KEPT:
                 self._samples.clear()
             try:
-                found = decode_sample(moment.data, self._place)
-                self._samples[moment.at] = found._replace(when=moment.at)
+                sample = decode_sample(moment.data, self._place)
+                self._samples[moment.at] = sample._replace(when=moment.at)
             except BadSample:
                 self._samples[moment.at] = None
         return self._samples[moment.at]
@@ -166,11 +168,11 @@ def _course(
     """Means of some samples: tasks in and out per second, new dead ones, and backlog."""
     if not part:
         return None, None, None, None
-    rates = [found.rates for found in part if found.rates is not None]
+    rates = [sample.rates for sample in part if sample.rates is not None]
     first, last = before or part[0], part[-1]
     seconds = last.when - first.when
     more = last.counts.get(State.DEAD, 0) - first.counts.get(State.DEAD, 0)
-    waiting = [found.counts.get(State.PENDING, 0) for found in part]
+    waiting = [sample.counts.get(State.PENDING, 0) for sample in part]
     return (
         sum(rate.inward for rate in rates) / len(rates) if rates else None,
         sum(rate.outward for rate in rates) / len(rates) if rates else None,
@@ -186,22 +188,22 @@ def step_seconds(run: int) -> float:
     return FINE_STEP_SECONDS if run < FINE_STEPS else COARSE_STEP_SECONDS
 
 
-def step_time(tapes: Sequence[RecordedHistory], when: float, by: float) -> float | None:
+def step_time(histories: Sequence[RecordedHistory], when: float, by: float) -> float | None:
     """Return the time reached by a step back (negative) or forward; None if there are no samples in
     that direction.
 
     A span without samples in any place takes two steps: into it, and out of it.
     """
     goal = when + by
-    there = [tape.at(goal) for tape in tapes]
-    if any(isinstance(found, RecordedSample) for found in there):
+    reached = [history.at(goal) for history in histories]
+    if any(isinstance(sample, RecordedSample) for sample in reached):
         return goal
-    gaps = [found for found in there if isinstance(found, MissingSpan)]
+    gaps = [gap for gap in reached if isinstance(gap, MissingSpan)]
     if by < 0:
-        ends = [gap.after for gap in gaps if gap.after is not None]
+        edges = [gap.after for gap in gaps if gap.after is not None]
     else:
-        ends = [gap.before for gap in gaps if gap.before is not None]
-    if not ends:
+        edges = [gap.before for gap in gaps if gap.before is not None]
+    if not edges:
         return None
-    was_known = any(isinstance(tape.at(when), RecordedSample) for tape in tapes)
-    return goal if was_known else max(ends) if by < 0 else min(ends)
+    was_known = any(isinstance(history.at(when), RecordedSample) for history in histories)
+    return goal if was_known else max(edges) if by < 0 else min(edges)

@@ -95,26 +95,26 @@ def slot_number(when: float) -> int:
 class Recorder:
     """Records samples unless another process does; used on one thread, never blocks long."""
 
-    def __init__(self, spot: RecorderLocation) -> None:
-        self._spot = spot
+    def __init__(self, location: RecorderLocation) -> None:
+        self._location = location
         self._folder = self._flock = -1
         self._file: sqlite3.Connection | None = None
         self._account: Account | None = None
 
-    def write(self, seen: RecordedSample) -> RecorderStatus:
+    def write(self, sample: RecordedSample) -> RecorderStatus:
         """Record a sample unless another process records this place; return the outcome."""
         try:
-            desk = os.path.dirname(self._spot.folder)
-            if not os.path.lexists(desk):
+            staging = os.path.dirname(self._location.folder)
+            if not os.path.lexists(staging):
                 # The parent may belong to root: the spool's owner cannot write there.
-                owner = files.new_file_owner(os.stat(self._spot.like))
-                with users.files_as(users.safe_account(os.path.dirname(desk))):
-                    files.make_folder(desk, owner=owner)
-            self._account = _owner(self._spot)
+                owner = files.new_file_owner(os.stat(self._location.like))
+                with users.files_as(users.safe_account(os.path.dirname(staging))):
+                    files.make_folder(staging, owner=owner)
+            self._account = _owner(self._location)
             with users.files_as(self._account):
                 if not self._is_ours():
                     return RecorderStatus(Role.WATCHES)
-                return RecorderStatus(Role.RECORDS, self._put(seen))
+                return RecorderStatus(Role.RECORDS, self._put(sample))
         except (OSError, sqlite3.Error, users.Unsafe) as error:
             self.close()
             return RecorderStatus(Role.IDLE, f"recording not possible from here: {_why(error)}")
@@ -136,7 +136,7 @@ class Recorder:
             self.close()  # the folder was removed or replaced, its flock is void
         if self._flock >= 0:
             return True
-        self._folder = _reach(self._spot, self._account, make=True)
+        self._folder = _reach(self._location, self._account, make=True)
         self._flock = files.open_shared(OWNER_FILE, self._folder, os.O_RDWR)
         if files.claim_flock(self._flock):
             return True
@@ -145,19 +145,19 @@ class Recorder:
 
     def _is_there(self) -> bool:
         try:
-            here = _reach(self._spot, self._account)
+            folder_fd = _reach(self._location, self._account)
         except FileNotFoundError:
             return False
         try:
-            named = os.stat(OWNER_FILE, dir_fd=here, follow_symlinks=False)
+            named = os.stat(OWNER_FILE, dir_fd=folder_fd, follow_symlinks=False)
             return os.path.samestat(named, os.fstat(self._flock))
         except FileNotFoundError:
             return False
         finally:
-            os.close(here)
+            os.close(folder_fd)
 
-    def _put(self, seen: RecordedSample) -> str:
-        row = slot_number(seen.when), seen.when, encode_sample(seen)
+    def _put(self, sample: RecordedSample) -> str:
+        row = slot_number(sample.when), sample.when, encode_sample(sample)
         message = ""
         try:
             self._insert(row)
@@ -207,20 +207,20 @@ class Recorder:
             self._file = None
         files.rename(RING_FILE, QUARANTINED_RING, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         files.unlink_quietly(JOURNAL, self._folder)
-        where = f"{self._spot.folder}/{RING_FILE}"
+        where = f"{self._location.folder}/{RING_FILE}"
         return f"{where}: {why}; quarantined as {QUARANTINED_RING}, new recording started"
 
 
-def read_samples(spot: RecorderLocation, start: float, end: float) -> list[EncodedSample]:
+def read_samples(location: RecorderLocation, start: float, end: float) -> list[EncodedSample]:
     """Return the samples between two times (epoch seconds UTC), the earliest first.
 
     Raises:
         UnreadableRecording: there is none, it is not ours, or it may not be read.
     """
     try:
-        account = _owner(spot)
+        account = _owner(location)
         with users.files_as(account):
-            folder = _reach(spot, account)
+            folder = _reach(location, account)
             try:
                 if not _exists(folder):
                     raise UnreadableRecording("no recording yet")
@@ -232,18 +232,18 @@ def read_samples(spot: RecorderLocation, start: float, end: float) -> list[Encod
     except FileNotFoundError as error:
         raise UnreadableRecording("no recording yet") from error
     except files.Refused as refusal:
-        raise UnreadableRecording(f"{spot.folder}/{RING_FILE}: {refusal}") from refusal
+        raise UnreadableRecording(f"{location.folder}/{RING_FILE}: {refusal}") from refusal
     except (OSError, sqlite3.Error, users.Unsafe) as error:
-        raise UnreadableRecording(f"{spot.folder}/{RING_FILE}: {_why(error)}") from error
+        raise UnreadableRecording(f"{location.folder}/{RING_FILE}: {_why(error)}") from error
 
 
 def _moments(file: sqlite3.Connection, start: float, end: float) -> Iterator[EncodedSample]:
-    found = file.execute(
+    rows = file.execute(
         "SELECT at, data FROM moment WHERE at BETWEEN ? AND ? AND length(data) <= ?"
         " ORDER BY at LIMIT ?",
         (start, end, MAX_SAMPLE_BYTES, SLOTS),
     )
-    for at, data in found:
+    for at, data in rows:
         if isinstance(at, float) and isinstance(data, bytes):
             yield EncodedSample(at, data)
 
@@ -284,32 +284,34 @@ def _exists(folder: int) -> bool:
         Refused: it is not a plain file, or its owner is not trusted.
     """
     try:
-        seen = os.stat(RING_FILE, dir_fd=folder, follow_symlinks=False)
+        file_stat = os.stat(RING_FILE, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    around = os.fstat(folder)
-    why = files.file_problem(seen, around) or files.trust_problem(seen, around)
-    if not why and seen.st_size > PAGE_BYTES * MAX_PAGES:
-        why = f"{seen.st_size:,} bytes, expected at most {PAGE_BYTES * MAX_PAGES:,}"
+    folder_stat = os.fstat(folder)
+    why = files.file_problem(file_stat, folder_stat) or files.trust_problem(file_stat, folder_stat)
+    if not why and file_stat.st_size > PAGE_BYTES * MAX_PAGES:
+        why = f"{file_stat.st_size:,} bytes, expected at most {PAGE_BYTES * MAX_PAGES:,}"
     if why:
         raise files.Refused(why)
     return True
 
 
-def _reach(spot: RecorderLocation, account: Account | None, *, make: bool = False) -> int:
+def _reach(location: RecorderLocation, account: Account | None, *, make: bool = False) -> int:
     """Open the folder; no symbolic link below the staging directory's parent is followed."""
-    above = os.path.dirname(os.path.dirname(spot.folder))
-    fd = files.open_dir_path(spot.folder, above, make=make)
-    now = users.safe_account(spot.folder)
+    above = os.path.dirname(os.path.dirname(location.folder))
+    fd = files.open_dir_path(location.folder, above, make=make)
+    now = users.safe_account(location.folder)
     if (now and now.uid) != (account and account.uid):
         os.close(fd)
         raise PermissionError(errno.EPERM, "another user has just created its folder")
     return fd
 
 
-def _owner(spot: RecorderLocation) -> Account | None:
+def _owner(location: RecorderLocation) -> Account | None:
     """Account whose rights are used to access its files."""
-    return users.safe_account(spot.folder if os.path.lexists(spot.folder) else spot.like)
+    return users.safe_account(
+        location.folder if os.path.lexists(location.folder) else location.like
+    )
 
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:

@@ -104,7 +104,7 @@ class _ErrorCounts(NamedTuple):
     """Failures with this error in the logs."""
     ended: int = 0
     """All outcomes, of any kind, between its first and last occurrence."""
-    lately: int = 0
+    recent: int = 0
     """Failures with this error within `RECENT_SECONDS` seconds."""
     lately_fresh: int = 0
     """Of these, tasks that also began within that time, as far as the logs show."""
@@ -118,7 +118,7 @@ class _ErrorCounts(NamedTuple):
     """Failures with another error since it was last seen."""
     ahead: int = 0
     """Log lines and spool times ignored because they are in the future."""
-    told: bool = False
+    has_data: bool = False
     """True if any log or metrics file has relevant data."""
     elsewhere: int = 0
     """Successes since that are not known to have gone to a destination of the error."""
@@ -189,7 +189,7 @@ def _judged(tally: _ErrorCounts, now: float) -> StillHappens:
         return StillHappens.YES
     if tally.recovered:
         return StillHappens.NO
-    if not tally.told or tally.last is None:
+    if not tally.has_data or tally.last is None:
         return StillHappens.UNKNOWN
     if tally.succeeded >= tally.needed:
         return StillHappens.NO
@@ -201,7 +201,7 @@ class _PastErrors:
     (outcomes)."""
 
     def __init__(self, events: Iterable[TaskEvent], now: float, sent_to: Mapping[str, str]) -> None:
-        self.told = False
+        self.has_data = False
         self.ahead = 0
         self.had: dict[str, list[tuple[float, TaskEvent]]] = defaultdict(list)
         """By fingerprint: failures in order of time."""
@@ -209,53 +209,53 @@ class _PastErrors:
         """By task: time of its first log event."""
         self.done: dict[str, float] = {}
         """By task: time of its success."""
-        self._well: dict[_Way, list[float]] = defaultdict(list)
-        self._badly: dict[_Way, list[tuple[float, str, str]]] = defaultdict(list)
-        ways: dict[str, _Way] = {}
+        self._successes: dict[_Route, list[float]] = defaultdict(list)
+        self._failures: dict[_Route, list[tuple[float, str, str]]] = defaultdict(list)
+        routes: dict[str, _Route] = {}
         for event in events:
             if event.when is None:
                 continue
             if event.when > now + CLOCK_SKEW_SECONDS:
                 self.ahead += 1
                 continue
-            self.told = True
+            self.has_data = True
             who = _who(event)
             if event.what in _BEGINNINGS:
                 self.begun[who] = min(event.when, self.begun.get(who, event.when))
             elif event.what is EventKind.SUCCEEDED:
                 # Two logs may record it, and only the mail log names the transport.
                 self.done[who] = min(event.when, self.done.get(who, event.when))
-                if event.transport or who not in ways:
-                    ways[who] = (event.kind, event.transport, _destination(event, sent_to))
+                if event.transport or who not in routes:
+                    routes[who] = (event.kind, event.transport, _destination(event, sent_to))
             elif event.error:
                 self.had[event.mark].append((event.when, event))
-                way = (event.kind, event.transport, _destination(event, sent_to))
-                self._badly[way].append((event.when, who, event.mark))
+                route = (event.kind, event.transport, _destination(event, sent_to))
+                self._failures[route].append((event.when, who, event.mark))
         for who, when in self.done.items():
-            self._well[ways[who]].append(when)
-        for times in self._well.values():
+            self._successes[routes[who]].append(when)
+        for times in self._successes.values():
             times.sort()
         for had in self.had.values():
             had.sort(key=itemgetter(0))
-        for badly in self._badly.values():
+        for badly in self._failures.values():
             badly.sort(key=itemgetter(0))
 
-    def well(self, alike: Callable[[_Way], bool], after: float, until: float) -> int:
+    def count_successes(self, alike: Callable[[_Route], bool], after: float, until: float) -> int:
         """Count successes after `after`, up to and including `until`."""
         return sum(
             bisect_right(times, until) - bisect_right(times, after)
-            for way, times in self._well.items()
-            if alike(way)
+            for route, times in self._successes.items()
+            if alike(route)
         )
 
     def badly(
-        self, alike: Callable[[_Way], bool], after: float, until: float, but: str
+        self, alike: Callable[[_Route], bool], after: float, until: float, but: str
     ) -> set[str]:
         """Return the tasks that failed in that span with any fingerprint except `but`."""
         return {
             who
-            for way, failures in self._badly.items()
-            if alike(way)
+            for route, failures in self._failures.items()
+            if alike(route)
             for when, who, mark in failures[bisect_right(failures, after, key=itemgetter(0)) :]
             if when <= until and mark != but
         }
@@ -269,7 +269,7 @@ def _destination(event: TaskEvent, sent_to: Mapping[str, str]) -> str:
     return sent_to.get(event.id, "") if event.id else ANY
 
 
-_Way: TypeAlias = tuple[str, str, str]
+_Route: TypeAlias = tuple[str, str, str]
 """Kind of a task, its transport and its destination; "" for what is not known."""
 
 _BEGINNINGS = (EventKind.QUEUED, EventKind.STARTED)
@@ -278,53 +278,53 @@ _BEGINNINGS = (EventKind.QUEUED, EventKind.STARTED)
 def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts:
     """Count what the logs and the spool contain about this error."""
     had = past.had.get(cluster.mark, [])
-    seen, ahead = [when for when, _ in had[-1:]], past.ahead
+    last_times, ahead = [when for when, _ in had[-1:]], past.ahead
     if cluster.last is not None and cluster.last <= now + CLOCK_SKEW_SECONDS:
-        seen.append(cluster.last)
+        last_times.append(cluster.last)
     elif cluster.last is not None:
         ahead += 1
-    last = max(seen, default=None)
+    last = max(last_times, default=None)
     if last is None:
-        return _ErrorCounts(None, ahead=ahead, told=past.told)
+        return _ErrorCounts(None, ahead=ahead, has_data=past.has_data)
     # A failed attempt at a mail without a task is not the end of that mail.
-    ours = {_who(e): when for when, e in had if e.id or e.what is EventKind.BURIED}
-    lately = [who for who, when in ours.items() if when > now - RECENT_SECONDS]
+    failed_at = {_who(e): when for when, e in had if e.id or e.what is EventKind.BURIED}
+    recent = [who for who, when in failed_at.items() if when > now - RECENT_SECONDS]
     transports = {e.transport for _, e in had if e.transport}
 
-    def same_way(way: _Way) -> bool:
+    def same_route(route: _Route) -> bool:
         """True if a task of such a kind, sent so, could have had this error."""
-        kind, by, _ = way
+        kind, by, _ = route
         is_kind = not cluster.kinds or kind in cluster.kinds
         return is_kind and (not transports or not by or by in transports)
 
     its = frozenset({ANY, *cluster.destinations} if cluster.destinations else ())
 
-    def alike(way: _Way) -> bool:
+    def alike(route: _Route) -> bool:
         """True if a task could have had this error: one to another server could not."""
-        return same_way(way) and (not its or way[2] in its)
+        return same_route(route) and (not its or route[2] in its)
 
     first = had[0][0] if had else last
     before = math.nextafter(first, -math.inf)
-    healed = [past.done[who] for who, when in ours.items() if past.done.get(who, -1.0) >= when]
-    since = past.well(alike, last, math.inf)
+    healed = [past.done[who] for who, when in failed_at.items() if past.done.get(who, -1.0) >= when]
+    since = past.count_successes(alike, last, math.inf)
     otherwise = past.badly(alike, last, math.inf, cluster.mark)
-    others = past.badly(alike, before, last, cluster.mark) - ours.keys()
+    others = past.badly(alike, before, last, cluster.mark) - failed_at.keys()
     return _ErrorCounts(
         last,
-        failed=len(ours),
-        ended=len(ours)
-        + past.well(alike, before, last)
-        - sum(first <= past.done.get(who, -1.0) <= last for who in ours)
+        failed=len(failed_at),
+        ended=len(failed_at)
+        + past.count_successes(alike, before, last)
+        - sum(first <= past.done.get(who, -1.0) <= last for who in failed_at)
         + sum(not first <= past.done.get(who, -1.0) <= last for who in others),
-        lately=len(lately),
-        lately_fresh=sum(past.begun.get(who, now) > now - RECENT_SECONDS for who in lately),
+        recent=len(recent),
+        lately_fresh=sum(past.begun.get(who, now) > now - RECENT_SECONDS for who in recent),
         succeeded=since,
         fresh=since - sum(when > last for when in healed),
         healed=len(healed),
         otherwise=sum(who not in past.done for who in otherwise),
         ahead=ahead,
-        told=past.told,
-        elsewhere=past.well(same_way, last, math.inf) - since,
+        has_data=past.has_data,
+        elsewhere=past.count_successes(same_route, last, math.inf) - since,
     )
 
 
@@ -349,7 +349,7 @@ def _with_counters(
             succeeded=max(tally.succeeded, count.succeeded),
             fresh=max(tally.fresh, count.succeeded),
             otherwise=max(tally.otherwise, count.failed),
-            told=True,
+            has_data=True,
         )
     return tally
 
@@ -366,17 +366,17 @@ def _evidence(
         yield f"{safe_line(one.origin)} is unhealthy: {why}, {_some(one.probes, 'probe')}{failed}"
     for one in tally.recovered:
         yield f"{safe_line(one.origin)} became healthy {_ago(now - (one.since or now))}"
-    if not tally.told:
+    if not tally.has_data:
         yield "no log records how such tasks ended"
     kinds = safe_line(" or ".join(cluster.kinds))
     if tally.last is None:
         yield "neither a log nor the spool records when it was last seen"
     else:
         yield f"last seen {_ago(now - tally.last)}"
-    if tally.lately and answer is StillHappens.YES:
+    if tally.recent and answer is StillHappens.YES:
         fresh = _some(tally.lately_fresh, "new task")
-        lately = format_rough_duration(RECENT_SECONDS)
-        yield f"{_some(tally.lately, 'failure')} in {lately}, {fresh}"
+        window = format_rough_duration(RECENT_SECONDS)
+        yield f"{_some(tally.recent, 'failure')} in {window}, {fresh}"
     if tally.succeeded:
         yield f"{tally.fresh:,} new {kinds or 'tasks'} succeeded since"
     if tally.elsewhere:
@@ -385,8 +385,8 @@ def _evidence(
         yield f"{_some(tally.healed, 'task')} with this error succeeded later"
     if tally.otherwise:
         yield f"{_some(tally.otherwise, 'other error')} since"
-    ends = tally.succeeded + tally.otherwise + tally.elsewhere
-    idle = tally.told and tally.last is not None and not ends
+    outcomes = tally.succeeded + tally.otherwise + tally.elsewhere
+    idle = tally.has_data and tally.last is not None and not outcomes
     if idle and answer is not StillHappens.YES:
         yield f"no {kinds or 'task'} has ended since"
     if tally.failed and tally.ended:

@@ -72,7 +72,7 @@ class RecordedSample(NamedTuple):
 
 
 def make_sample(
-    sight: AlertInputs,
+    inputs: AlertInputs,
     now: float,
     by: str,
     *,
@@ -84,85 +84,89 @@ def make_sample(
     tokens: Sequence[BucketState] | str = (),
 ) -> RecordedSample:
     """Build the sample of a place from its facts, cut to what is stored."""
-    lock = sight.lock
+    lock = inputs.lock
     return RecordedSample(
         now,
         by,
-        {state: word[:_NAME] for state, word in sight.states.items()},
-        {state: sight.counts.get(state, 0) for state in sight.states},
-        sight.complete,
-        sight.unavailable[:_WORDS],
-        sight.problems,
+        {state: word[:_NAME] for state, word in inputs.states.items()},
+        {state: inputs.counts.get(state, 0) for state in inputs.states},
+        inputs.complete,
+        inputs.unavailable[:_WORDS],
+        inputs.problems,
         oldest,
         due,
         died,
         rates,
         lock and LockEvidence(lock.verdict, lock.pid, lock.since, lock.age, lock.reason[:_WORDS]),
         tuple(alerts[:_MANY]),
-        tuple(map(_brief, sight.transports[:_MANY])),
+        tuple(map(_brief, inputs.transports[:_MANY])),
         tokens[:_WORDS] if isinstance(tokens, str) else tuple(tokens[:_MANY]),
     )
 
 
-def _brief(way: TransportHealth) -> TransportHealth:
-    return way._replace(name=way.name[:_NAME], faults=(), minutes=())
+def _brief(transport: TransportHealth) -> TransportHealth:
+    return transport._replace(name=transport.name[:_NAME], faults=(), minutes=())
 
 
 # ---- to bytes, and back
 
 
-def encode_sample(seen: RecordedSample) -> bytes:
+def encode_sample(sample: RecordedSample) -> bytes:
     """Encode a sample in at most `MAX_SAMPLE_BYTES` bytes; if it is longer, list ends are dropped
     first."""
     while True:
         data = zlib.compressobj(9, wbits=-15, zdict=_USUAL)
-        text = json.dumps(_plain(seen), separators=(",", ":")).encode("ascii")
+        text = json.dumps(_plain(sample), separators=(",", ":")).encode("ascii")
         packed = data.compress(text) + data.flush()
         if len(packed) <= MAX_SAMPLE_BYTES:
             return packed
-        seen = _shorter(seen)
+        sample = _shorter(sample)
 
 
-def _shorter(seen: RecordedSample) -> RecordedSample:
+def _shorter(sample: RecordedSample) -> RecordedSample:
     """Drop half of the least urgent entries."""
-    tokens = "" if isinstance(seen.tokens, str) else seen.tokens[: len(seen.tokens) // 2]
-    ways = seen.transports[: len(seen.transports) // 2]
-    alerts = seen.alerts[: len(seen.alerts) // 2]
-    if len(seen.transports) > 2:
-        return seen._replace(transports=ways)
-    if len(seen.alerts) > 2:
-        return seen._replace(alerts=alerts)
-    if seen.transports or seen.alerts or seen.tokens:
-        return seen._replace(transports=ways, alerts=alerts, tokens=tokens)
-    bare = dict.fromkeys(seen.words, "")
-    kept = RecordedSample(seen.when, "", bare, seen.counts, seen.complete, problems=seen.problems)
-    return kept._replace(oldest=seen.oldest, due=seen.due, died=seen.died, rates=seen.rates)
+    tokens = "" if isinstance(sample.tokens, str) else sample.tokens[: len(sample.tokens) // 2]
+    transports = sample.transports[: len(sample.transports) // 2]
+    alerts = sample.alerts[: len(sample.alerts) // 2]
+    if len(sample.transports) > 2:
+        return sample._replace(transports=transports)
+    if len(sample.alerts) > 2:
+        return sample._replace(alerts=alerts)
+    if sample.transports or sample.alerts or sample.tokens:
+        return sample._replace(transports=transports, alerts=alerts, tokens=tokens)
+    bare = dict.fromkeys(sample.words, "")
+    minimal = RecordedSample(
+        sample.when, "", bare, sample.counts, sample.complete, problems=sample.problems
+    )
+    return minimal._replace(
+        oldest=sample.oldest, due=sample.due, died=sample.died, rates=sample.rates
+    )
 
 
-def _plain(seen: RecordedSample) -> list[object]:
-    lock, tokens = seen.lock, seen.tokens
+def _plain(sample: RecordedSample) -> list[object]:
+    lock, tokens = sample.lock, sample.tokens
     return [
         _FORMAT_VERSION,
-        round(seen.when, 1),
-        seen.by,
-        [[str(state), word, seen.counts.get(state, 0)] for state, word in seen.words.items()],
-        int(seen.complete),
-        seen.unavailable,
-        seen.problems,
-        [seen.oldest, seen.due, seen.died],
-        seen.rates and [round(rate, 3) for rate in seen.rates],
+        round(sample.when, 1),
+        sample.by,
+        [[str(state), word, sample.counts.get(state, 0)] for state, word in sample.words.items()],
+        int(sample.complete),
+        sample.unavailable,
+        sample.problems,
+        [sample.oldest, sample.due, sample.died],
+        sample.rates and [round(rate, 3) for rate in sample.rates],
         lock and [str(lock.verdict), lock.pid, lock.since, round(lock.age), lock.reason],
-        [[str(a.level), str(a.kind), a.text, a.since, *_target(a.target)] for a in seen.alerts],
+        [[str(a.level), str(a.kind), a.text, a.since, *_target(a.target)] for a in sample.alerts],
         [
             [
                 w.name,
                 w.totals and w.totals[:3],
-                *_ends(w),
+                *_last_times(w),
                 [x.tally and x.tally[:3] for x in w.windows],
             ]
-            for w in seen.transports
+            for w in sample.transports
         ],
-        tokens if isinstance(tokens, str) else [list(left) for left in tokens],
+        tokens if isinstance(tokens, str) else [list(bucket) for bucket in tokens],
     ]
 
 
@@ -170,8 +174,8 @@ def _target(goal: Goal) -> list[object]:
     return [str(goal.where), goal.state and str(goal.state), goal.name]
 
 
-def _ends(way: TransportHealth) -> tuple[float | None, float | None]:
-    return way.last_success, way.last_failure
+def _last_times(transport: TransportHealth) -> tuple[float | None, float | None]:
+    return transport.last_success, transport.last_failure
 
 
 def decode_sample(data: bytes, place: str) -> RecordedSample:
@@ -186,12 +190,12 @@ def decode_sample(data: bytes, place: str) -> RecordedSample:
         row = decode.load_json(text, _INFLATED)
         if not isinstance(row, list) or len(row) != 13 or row[0] != _FORMAT_VERSION:
             raise BadSample("another format")
-        return _seen(row, place)
+        return _sample(row, place)
     except (zlib.error, ValueError, TypeError, IndexError, KeyError) as error:
         raise BadSample(str(error)) from error
 
 
-def _seen(row: list[Any], place: str) -> RecordedSample:
+def _sample(row: list[Any], place: str) -> RecordedSample:
     states = [(State(name), _text(word), _whole(n)) for name, word, n in _list(row[3])]
     oldest, due, died = _list(row[7])
     return RecordedSample(
@@ -208,8 +212,8 @@ def _seen(row: list[Any], place: str) -> RecordedSample:
         _maybe(row[8], lambda rates: Rates(_number(rates[0]), _number(rates[1]))),
         _maybe(row[9], _lock),
         tuple(_alert(alert, place) for alert in _list(row[10])),
-        tuple(_way(way) for way in _list(row[11])),
-        _text(row[12]) if isinstance(row[12], str) else tuple(_left(n) for n in _list(row[12])),
+        tuple(_transport(transport) for transport in _list(row[11])),
+        _text(row[12]) if isinstance(row[12], str) else tuple(_bucket(n) for n in _list(row[12])),
     )
 
 
@@ -226,7 +230,7 @@ def _alert(row: Any, place: str) -> Alert:
     return Alert(Level(level), AlertKind(what), _text(words), _maybe(since, _number), goal)
 
 
-def _way(row: Any) -> TransportHealth:
+def _transport(row: Any) -> TransportHealth:
     name, totals, success, failure, tallies = row
     known = [_maybe(tally, _tally) for tally in _list(tallies)][: len(WINDOWS)]
     known += [None] * (len(WINDOWS) - len(known))
@@ -234,8 +238,8 @@ def _way(row: Any) -> TransportHealth:
         CountWindow(window, seconds, tally, Source.METRICS if tally else Source.NONE, _why(tally))
         for (window, seconds), tally in zip(WINDOWS, known, strict=True)
     ]
-    ends = _maybe(success, _number), _maybe(failure, _number)
-    return TransportHealth(_text(name), _maybe(totals, _tally), tuple(windows), (), *ends)
+    last_times = _maybe(success, _number), _maybe(failure, _number)
+    return TransportHealth(_text(name), _maybe(totals, _tally), tuple(windows), (), *last_times)
 
 
 def _why(tally: DeliveryCounts | None) -> str:
@@ -247,7 +251,7 @@ def _tally(row: Any) -> DeliveryCounts:
     return DeliveryCounts(attempts, success, failures)
 
 
-def _left(row: Any) -> BucketState:
+def _bucket(row: Any) -> BucketState:
     # Samples of earlier versions lack the paused flag.
     name, tokens, burst, more, per_hour, *paused = row
     return BucketState(

@@ -105,9 +105,9 @@ class Sample(NamedTuple):
 
     when: float
     """Epoch seconds UTC."""
-    came: float
+    added: float
     """Tasks added since the history began; below 0 before it."""
-    left: float
+    removed: float
     """Tasks that were finished or removed since then."""
     counts: Mapping[State, int]
     failed: int | None = 0
@@ -138,10 +138,10 @@ class FlowHistory:
         """When a task was last seen to begin or to be done, epoch seconds UTC; None: never."""
         self._samples: list[Sample] = []
         self._earlier: Sequence[Sample] = ()
-        self._seen = (0, 0)
+        self._last_totals = (0, 0)
         self._failed: int | None = None
         """The last total of failed tasks that were removed."""
-        self._gone = 0
+        self._failed_removed = 0
         """Those since the history began."""
         self._returned = 0
         """Tasks that are no longer DONE, but neither removed nor done again yet."""
@@ -151,40 +151,44 @@ class FlowHistory:
     def add(
         self,
         now: float,
-        came: int,
-        left: int,
+        added: int,
+        removed: int,
         counts: Mapping[State, int],
         failed: int | None = 0,
     ) -> None:
         """Add the counts at `now`, from a complete scan only. `failed`: the failed ones among those
         that left, where they are in no state; None: unknown.
 
-        `came`, `left` and `failed` only grow; if one is lower than before, its counter restarted at
-        0. A task leaves once: when it is DONE, or when it is removed and was not. If the clock was
-        set back, the history is emptied: its times would repeat.
+        `added`, `removed` and `failed` only grow; if one is lower than before, its counter
+        restarted at 0. A task leaves once: when it is DONE, or when it is removed and was not. If
+        the clock was set back, the history is emptied: its times would repeat.
         """
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
             self._samples, before, self.last_ran = [], None, None
             self._means.clear()
         if before is None:
-            sample = Sample(now, 0, 0, dict(counts), None if failed is None else self._gone)
+            sample = Sample(
+                now, 0, 0, dict(counts), None if failed is None else self._failed_removed
+            )
         elif now - before.when < _OFTEN:
             return
         else:
             finished = counts.get(State.DONE, 0) - before.counts.get(State.DONE, 0)
-            ended = _more(self._seen[1], left) + finished - self._returned
+            ended = _more(self._last_totals[1], removed) + finished - self._returned
             self._returned = max(0, -ended)
             active = counts.get(State.ACTIVE, 0) - before.counts.get(State.ACTIVE, 0)
             if active > 0 or finished > 0:
                 self.last_ran = now
-            own = before.counts if before.counts == counts else dict(counts)
-            came_since = before.came + _more(self._seen[0], came)
+            shared_counts = before.counts if before.counts == counts else dict(counts)
+            came_since = before.added + _more(self._last_totals[0], added)
             if failed is not None and self._failed is not None:
-                self._gone += _more(self._failed, failed)
-            gone = None if failed is None else self._gone
-            sample = Sample(now, came_since, before.left + max(0, ended), own, gone)
-        self._seen, self._failed = (came, left), failed
+                self._failed_removed += _more(self._failed, failed)
+            failed_removed = None if failed is None else self._failed_removed
+            sample = Sample(
+                now, came_since, before.removed + max(0, ended), shared_counts, failed_removed
+            )
+        self._last_totals, self._failed = (added, removed), failed
         self._samples.append(sample)
         self._join()
         old = bisect_left(self._samples, now - HISTORY_SECONDS, key=attrgetter("when"))
@@ -209,8 +213,10 @@ class FlowHistory:
             return
         last = known[-1]
         grown = count_unfinished(first.counts) - count_unfinished(last.counts)
-        came, left = last.came + max(0, grown), last.left + max(0, -grown)
-        before = [one._replace(came=one.came - came, left=one.left - left) for one in known]
+        added, removed = last.added + max(0, grown), last.removed + max(0, -grown)
+        before = [
+            one._replace(added=one.added - added, removed=one.removed - removed) for one in known
+        ]
         self._samples[:0] = before
         self._means.clear()
 
@@ -231,7 +237,7 @@ class FlowHistory:
             return None
         first, last = samples[0], samples[-1]
         seconds = last.when - first.when
-        return Rates((last.came - first.came) / seconds, (last.left - first.left) / seconds)
+        return Rates((last.added - first.added) / seconds, (last.removed - first.removed) / seconds)
 
     def drain(self, now: float, over: float = TREND_WINDOW_SECONDS) -> Drain:
         """Estimate the time until the backlog is empty from its slope over a window.
@@ -276,7 +282,7 @@ class FlowHistory:
         """True if no task left during the whole window and all of it was watched."""
         samples = self._since(now - over)
         watched = self._fresh(now, over) and samples[-1].when - samples[0].when >= over - _OFTEN
-        return watched and samples[-1].left == samples[0].left
+        return watched and samples[-1].removed == samples[0].removed
 
     def sparkline(self, now: float, cells: int) -> tuple[float | None, ...]:
         """Return the mean backlog in each of `cells` parts of the last ten minutes, the latest
@@ -325,8 +331,8 @@ class FlowHistory:
         if (seconds := last.when - first.when) <= 0:
             return None, None, None, backlog
         return (
-            (last.came - first.came) / seconds,
-            (last.left - first.left) / seconds,
+            (last.added - first.added) / seconds,
+            (last.removed - first.removed) / seconds,
             _died(first, last),
             backlog,
         )
@@ -392,6 +398,6 @@ def measure_runs(times: Iterable[float]) -> RunTimes:
     """
     known = sorted(times)
     last = known[-1] if known else None
-    lately = [when for when in known if last is not None and when >= last - RUN_WINDOW_SECONDS]
-    gaps = [after - before for before, after in pairwise(lately)]
-    return RunTimes(last, max(gaps) if len(lately) >= MIN_RUNS else None)
+    recent = [when for when in known if last is not None and when >= last - RUN_WINDOW_SECONDS]
+    gaps = [after - before for before, after in pairwise(recent)]
+    return RunTimes(last, max(gaps) if len(recent) >= MIN_RUNS else None)

@@ -247,7 +247,7 @@ class MailHealth(NamedTuple):
     @property
     def is_reading(self) -> bool:
         """True while the last hour of the log is still being read: the next call has more data."""
-        return any(told.since is None and not told.problem for told in self.sources)
+        return any(source.since is None and not source.problem for source in self.sources)
 
 
 class TransportSuspension(NamedTuple):
@@ -341,11 +341,14 @@ def mark_explained(sending: MailHealth, routes: MailRoutes | None) -> MailHealth
     """
     explained = routes is not None and (bool(routes.selected) or routes.is_waiting)
     stopped = () if routes is None or routes.unknown else routes.stopped
-    ways = tuple(
-        way._replace(settled=explained and way.name == NO_TRANSPORT, suspended=way.name in stopped)
-        for way in sending.transports
+    transports = tuple(
+        transport._replace(
+            settled=explained and transport.name == NO_TRANSPORT,
+            suspended=transport.name in stopped,
+        )
+        for transport in sending.transports
     )
-    return sending._replace(transports=ways)
+    return sending._replace(transports=transports)
 
 
 def find_mail_log(paths: Iterable[str]) -> str:

@@ -88,11 +88,11 @@ def control_label(name: str, target: str) -> str:
     return f"{name} {target}" if target else name
 
 
-def control_rows(found: Mapping[str, Control]) -> tuple[ControlRow, ...]:
+def control_rows(controls: Mapping[str, Control]) -> tuple[ControlRow, ...]:
     """One row for each control, or for each of its targets."""
     return tuple(
         ControlRow(name, target, control.for_target(target))
-        for name, control in found.items()
+        for name, control in controls.items()
         for target in ([one.name for one in control.targets] or [""])
     )
 
@@ -121,8 +121,8 @@ def order_problem(control: Control, order: Order) -> str:
         least, most = control.bounds
         number = int(value[:20]) if value.isascii() and value.isdecimal() else None
         if number is None or not least <= number <= most:
-            said = f"{value!r:.40}" if value else "nothing"
-            return f"{order.name} is {said}, expected a whole number from {least} to {most}"
+            quoted = f"{value!r:.40}" if value else "nothing"
+            return f"{order.name} is {quoted}, expected a whole number from {least} to {most}"
     return f"{order.name} needs a value: {control.value}" if control.value and not value else ""
 
 
@@ -142,8 +142,8 @@ def target_problem(control: Control, name: str, target: str) -> str:
 
 def _expected_choices(control: Control, order: Order) -> str:
     values = " or ".join(value or "nothing" for value, _ in control.choices)
-    said = f"{order.value!r:.40}" if order.value else "nothing"
-    return f"{order.name} is {said}, expected {values}"
+    quoted = f"{order.value!r:.40}" if order.value else "nothing"
+    return f"{order.name} is {quoted}, expected {values}"
 
 
 def suggested_value(control: Control) -> str:
@@ -264,9 +264,9 @@ def run_control(
     _require_count(store, order)
     if journal is None or intent is None:
         return ControlResult(store.control(order.name, order.target, order.value))
-    seen = order._replace(before=control.now)
+    full_order = order._replace(before=control.now)
     act = partial(store.control, order.name, order.target, order.value)
-    return run_journaled_action(journal, intent, seen, act, clock)
+    return run_journaled_action(journal, intent, full_order, act, clock)
 
 
 def run_journaled_action(
@@ -285,30 +285,32 @@ def run_journaled_action(
         StoreError, OSError: raised by `act`, which then has done nothing.
     """
     values = {"control": order.name, "target": order.target, "value": order.value}
-    said = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
-    pen = journal.begin(said, Plan(CONTROL_VERB, (), clock()))
+    recorded_intent = intent._replace(
+        verb=CONTROL_VERB, values={**values, "before": order.before or ""}
+    )
+    writer = journal.begin(recorded_intent, Plan(CONTROL_VERB, (), clock()))
     try:
-        return _run_action(act, pen)
+        return _run_action(act, writer)
     finally:
-        pen.close()
+        writer.close()
 
 
-def _run_action(act: Callable[[], str], pen: JournalWriter) -> ControlResult:
+def _run_action(act: Callable[[], str], writer: JournalWriter) -> ControlResult:
     try:
-        said = act()
+        answer = act()
     except (StoreError, OSError) as error:
         words = error.strerror if isinstance(error, OSError) else ""
         with suppress(Unavailable):  # report the first error, not this one
-            _write_result(pen, REFUSED_NOTE, words or str(error))
+            _write_result(writer, REFUSED_NOTE, words or str(error))
         raise
     trouble = ""
     try:
-        _write_result(pen, ANSWERED_NOTE, said)
+        _write_result(writer, ANSWERED_NOTE, answer)
     except Unavailable as error:
         trouble = str(error)  # the control was done: only its record is missing
-    return ControlResult(said, pen.op, trouble)
+    return ControlResult(answer, writer.op, trouble)
 
 
-def _write_result(pen: JournalWriter, what: str, words: str) -> None:
-    pen.write_note(what, words=words)
-    pen.write_end(0, {})
+def _write_result(writer: JournalWriter, what: str, words: str) -> None:
+    writer.write_note(what, words=words)
+    writer.write_end(0, {})

@@ -219,7 +219,7 @@ class PlanRun:
         store: ChangeableStore,
         plan: Plan,
         now: Callable[[], float],
-        pen: OutcomeRecorder | None = None,
+        recorder: OutcomeRecorder | None = None,
         *,
         allowed: RefusalCheck = always_allowed,
         images: Mapping[str, bytes] | None = None,
@@ -232,12 +232,12 @@ class PlanRun:
         Excluded rows are accounted for immediately; the intent names them already.
         """
         self.plan = plan
-        self._store, self._now, self._pen, self._allowed = store, now, pen, allowed
+        self._store, self._now, self._recorder, self._allowed = store, now, recorder, allowed
         self._fits = fits
         self._images = images
         self._open = OpenRows(plan)
         self._ended = OutcomeLists(is_large=isinstance(plan.rows, RowTable))
-        self._op = pen.op if pen is not None else ""
+        self._op = recorder.op if recorder is not None else ""
         self._unsure = False
         self._is_exact = True
         self._remark = ""
@@ -301,16 +301,16 @@ class PlanRun:
         """
         end = RowResult.FAILED if self.trouble else RowResult.UNAPPLIED
         while rows := self.next_rows(JOURNAL_BATCH_ROWS):
-            rest = [RowOutcome(row, end, why) for row in rows]
+            outcomes = [RowOutcome(row, end, why) for row in rows]
             if not self.trouble:
-                self._write(rest)
-            self._close(rest)
+                self._write(outcomes)
+            self._close(outcomes)
         # Rows that cannot be read any more have no id in the report; the journal has them.
         self._ended.counts[RowResult.FAILED] += len(self.plan.rows) - sum(self.counts.values())
         # Without an `end` line it counts as interrupted, and `settle` decides the open rows later.
-        if self._pen is not None and not (self.trouble or self._unsure):
+        if self._recorder is not None and not (self.trouble or self._unsure):
             try:
-                self._pen.write_end(len(self.plan.rows), self.counts)
+                self._recorder.write_end(len(self.plan.rows), self.counts)
             except Unavailable as error:
                 self._cannot_write(error)
         return self.report()
@@ -340,10 +340,10 @@ class PlanRun:
 
     def _write(self, ended: Sequence[RowOutcome]) -> None:
         known = [one for one in ended if one.is_final]
-        if self._pen is None or not known:
+        if self._recorder is None or not known:
             return
         try:
-            self._pen.write_outcomes(known)
+            self._recorder.write_outcomes(known)
         except Unavailable as error:
             self._cannot_write(error)
 
@@ -353,29 +353,29 @@ class PlanRun:
             self.trouble = str(error)
         else:
             # Go on without a journal: a full disk may be the reason for this operation.
-            self._pen, self._remark = None, str(error)
+            self._recorder, self._remark = None, str(error)
 
     def _carry_out(self, batch: list[Row], ended: list[RowOutcome]) -> None:
         """Append the outcome of each row to `ended` as soon as it is known."""
-        there: dict[tuple[str, State, str], Task] = {}
+        present_tasks: dict[tuple[str, State, str], Task] = {}
         unknown: dict[str, str] = {}
-        for seen in self._store.verify([(row.id, row.state, row.rev) for row in batch]):
-            if isinstance(seen, Task):
-                there[seen.id, seen.state, seen.rev] = seen
+        for answer in self._store.verify([(row.id, row.state, row.rev) for row in batch]):
+            if isinstance(answer, Task):
+                present_tasks[answer.id, answer.state, answer.rev] = answer
             else:
-                unknown[seen.where] = seen.what
+                unknown[answer.where] = answer.what
         moves: dict[Row, Move] = {}
-        ways: dict[tuple[State, State | None], tuple[str, bool]] = {}
+        by_transition: dict[tuple[State, State | None], tuple[str, bool]] = {}
         for row in batch:
-            task = there.get((row.id, row.state, row.rev))
-            way = row.state, row.target
-            if way not in ways:
+            task = present_tasks.get((row.id, row.state, row.rev))
+            transition = row.state, row.target
+            if transition not in by_transition:
                 its = plans.transition_of(self.plan.verb, row)
                 refused = plans.row_refusal(self._store.edges, self.plan.verb, row)
-                ways[way] = refused, its is not None and its[1] is State.TRASH
+                by_transition[transition] = refused, its is not None and its[1] is State.TRASH
                 if not refused and its is not None:
                     self._is_exact &= self._store.edges[its].exact
-            refused, into_trash = ways[way]
+            refused, into_trash = by_transition[transition]
             if task is None:
                 why = unknown.get(row.id, "")
                 ended.append(
@@ -408,7 +408,7 @@ class PlanRun:
         """Save the images of these tasks; remove from `moves`, and return, the rows where that
         fails.
         """
-        if self._pen is None or VERBS[self.plan.verb].keeps_bytes:
+        if self._recorder is None or VERBS[self.plan.verb].keeps_bytes:
             return []
         images: list[tuple[str, bytes]] = []
         lost: list[RowOutcome] = []
@@ -423,7 +423,7 @@ class PlanRun:
         for one in lost:
             del moves[one.row]
         try:
-            self._pen.save_images(images)
+            self._recorder.save_images(images)
         except Unavailable as error:
             self.trouble = str(error)
             lost += (RowOutcome(row, RowResult.FAILED, self.trouble) for row in moves)
@@ -431,13 +431,13 @@ class PlanRun:
         return lost
 
     def _swap(self, moves: Mapping[Row, Move], ended: list[RowOutcome]) -> None:
-        left = {(row.id, row.rev): row for row in moves}
+        unmoved = {(row.id, row.rev): row for row in moves}
         refused: dict[Row, str] = {}
         why = "no answer from the store"
         try:
             for move, rev, error in self._store.swap_all(moves.values()):
                 assert move.old is not None
-                row = left.pop((move.old.id, move.old.rev))
+                row = unmoved.pop((move.old.id, move.old.rev))
                 if error is None:
                     ended.append(RowOutcome(row, RowResult.DONE, rev=rev))
                 elif isinstance(error, Gone):
@@ -448,20 +448,20 @@ class PlanRun:
                     ended.append(RowOutcome(row, RowResult.FAILED, str(error)))
         except Unavailable as error:
             why = str(error)
-        refused |= dict.fromkeys(left.values(), why)
+        refused |= dict.fromkeys(unmoved.values(), why)
         ended += self._refused(refused)
 
     def _refused(self, rows: Mapping[Row, str]) -> Iterator[RowOutcome]:
         """Rows without a clear answer: failed; final only if a re-read shows where the task is."""
         try:
-            there = _read_tasks(self._store, list(rows)) if rows else {}
+            tasks = _read_tasks(self._store, list(rows)) if rows else {}
         except Unavailable:
-            there = {}
-        standing = {(ident, state) for ident, state, _ in there}
+            tasks = {}
+        standing = {(ident, state) for ident, state, _ in tasks}
         for row, why in rows.items():
             its = plans.transition_of(self.plan.verb, row)
             moves = its is not None and its[1] is not row.state
-            stayed = (row.id, row.state, row.rev) in there
+            stayed = (row.id, row.state, row.rev) in tasks
             sure = stayed or (moves and (row.id, row.state) in standing)
             yield RowOutcome(row, RowResult.FAILED, why, is_final=sure)
 
@@ -470,9 +470,9 @@ def apply_plan(
     store: ChangeableStore,
     plan: Plan,
     now: Callable[[], float],
-    pen: OutcomeRecorder | None = None,
+    recorder: OutcomeRecorder | None = None,
     *,
-    told: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
+    report_counts: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
     halted: Callable[[], bool] = lambda: False,
     allowed: RefusalCheck = always_allowed,
     images: Mapping[str, bytes] | None = None,
@@ -480,21 +480,21 @@ def apply_plan(
 ) -> Report:
     """Apply a whole plan; blocks until every outcome is durable and in the journal.
 
-    `told` gets the counts after each batch; once `halted` returns True, the remaining rows stay
-    unapplied. If the store becomes unavailable, they fail with that reason.
+    `report_counts` gets the counts after each batch; once `halted` returns True, the remaining rows
+    stay unapplied. If the store becomes unavailable, they fail with that reason.
     """
-    applying = PlanRun(store, plan, now, pen, allowed=allowed, images=images, fits=fits)
+    applying = PlanRun(store, plan, now, recorder, allowed=allowed, images=images, fits=fits)
     why = ""
     while not applying.trouble and (batch := applying.next_rows(JOURNAL_BATCH_ROWS)):
         if halted():
             why = "stopped by the operator"
             break
         applying.step(batch)
-        told(applying.counts)
+        report_counts(applying.counts)
     return applying.finish(applying.trouble or why)
 
 
 def _read_tasks(store: ReadableStore, rows: Sequence[Row]) -> dict[tuple[str, State, str], Task]:
     """Read the present state of the tasks of these rows."""
-    seen = store.scan({row.id for row in rows})
-    return {(t.id, t.state, t.rev): t for t in seen if isinstance(t, Task)}
+    scanned = store.scan({row.id for row in rows})
+    return {(t.id, t.state, t.rev): t for t in scanned if isinstance(t, Task)}

@@ -167,10 +167,10 @@ class Journal:
         names = self._names()
         floor = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(max(0.0, since)))
         ops = sorted((n for n in names if n.endswith(".jsonl") and n >= floor), reverse=True)
-        found = (self._operation(name.removesuffix(".jsonl"), names) for name in ops)
-        there = (operation for operation in found if operation is not None)
+        parsed = (self._operation(name.removesuffix(".jsonl"), names) for name in ops)
+        operations = (operation for operation in parsed if operation is not None)
         # Ids have whole seconds: sort by the time in the file, also within one second.
-        return tuple(sorted(there, key=lambda operation: operation.started, reverse=True))
+        return tuple(sorted(operations, key=lambda operation: operation.started, reverse=True))
 
     def operation(self, op: str) -> Operation | None:
         """One operation by id; None if it does not exist, or its intent is incomplete.
@@ -334,6 +334,8 @@ def _require_ours(fd: int, folder: int) -> None:
     Raises:
         PermissionError: it was not.
     """
-    seen = os.fstat(fd)
-    if seen.st_uid != os.geteuid() and (why := files.owner_problem(seen, os.fstat(folder))):
+    file_stat = os.fstat(fd)
+    if file_stat.st_uid != os.geteuid() and (
+        why := files.owner_problem(file_stat, os.fstat(folder))
+    ):
         raise PermissionError(errno.EPERM, why)

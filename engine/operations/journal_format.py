@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 class Ends(NamedTuple):
     """The outcomes of some rows: id, result, and the new revision or the reason."""
 
-    ends: list[tuple[str, RowResult, str]]
+    outcomes: list[tuple[str, RowResult, str]]
 
 
 def parse_line(
@@ -70,8 +70,8 @@ def parse_line(
             case "rows":
                 return JournaledRows([_unpacked(packed) for packed in line["rows"]])
             case "ends":
-                ends = ((end, line.get(str(end), {}).items()) for end in RowResult)
-                return Ends([(ident, end, str(w)) for end, items in ends for ident, w in items])
+                outcomes = ((end, line.get(str(end), {}).items()) for end in RowResult)
+                return Ends([(ident, end, str(w)) for end, items in outcomes for ident, w in items])
             case "end":
                 return _moment(line["when"])
             case "note":
@@ -96,8 +96,8 @@ def _intent(head: Mapping[str, Any]) -> Intent:
     fields: dict[str, Any] = {name: _text(head[name]) for name in texts if name in head}
     fields |= {name: dict(head[name]) for name in ("values", "pace") if name in head}
     person = head["who"]
-    said = {name: _text(person.get(name, "")) for name in ("user", "sudo", "ssh", "host")}
-    return Intent(**fields, who=Who(**said, pid=_amount(person.get("pid", 0))))
+    names = {name: _text(person.get(name, "")) for name in ("user", "sudo", "ssh", "host")}
+    return Intent(**fields, who=Who(**names, pid=_amount(person.get("pid", 0))))
 
 
 _text = partial(decode.check_text, what="a text", most=MAX_LINE_BYTES)
@@ -126,7 +126,7 @@ class OperationLines:
             if isinstance(line, JournaledRows):
                 self._table.write(_INSERT_ROW, map(_row_values, line.rows))
             elif isinstance(line, Ends):
-                self._table.write(_INSERT_END, map(_end_values, line.ends))
+                self._table.write(_INSERT_END, map(_end_values, line.outcomes))
             elif isinstance(line, Head) and self.head is None:
                 self.head = line
             elif isinstance(line, float):
@@ -189,13 +189,13 @@ class OperationTotals:
         parsed = parse_line(line)
         if isinstance(parsed, Ends):
             if table is not None:
-                table.write(_INSERT_END, map(_end_values, parsed.ends))
+                table.write(_INSERT_END, map(_end_values, parsed.outcomes))
         elif isinstance(parsed, Head) and self.head is None:
             self.head = parsed
         elif isinstance(parsed, float):
             self.ended = parsed
-            told = {end: line.get(str(end)) for end in RowResult}
-            self._counts = {k: n for k, n in told.items() if isinstance(n, int) and n > 0}
+            counts = {end: line.get(str(end)) for end in RowResult}
+            self._counts = {k: n for k, n in counts.items() if isinstance(n, int) and n > 0}
         elif isinstance(parsed, dict) and len(str(parsed)) <= MAX_NOTE_CHARS:
             self.notes.append(parsed)
         else:
@@ -267,8 +267,8 @@ class SavedImages(Mapping[str, bytes]):
 
     def __getitem__(self, ident: str) -> bytes:
         """The image of a task."""
-        found = "SELECT start, size FROM image WHERE id = ?"
-        for start, size in self._table.read(found, (text_value(ident),)):
+        sql = "SELECT start, size FROM image WHERE id = ?"
+        for start, size in self._table.read(sql, (text_value(ident),)):
             try:
                 image = os.pread(self._fd, size, start)
             except OSError as error:
@@ -280,8 +280,8 @@ class SavedImages(Mapping[str, bytes]):
 
     def __contains__(self, ident: object) -> bool:
         """True if a task has an image."""
-        found = "SELECT 1 FROM image WHERE id = ?"
-        return isinstance(ident, str) and bool(self._table.read(found, (text_value(ident),)))
+        sql = "SELECT 1 FROM image WHERE id = ?"
+        return isinstance(ident, str) and bool(self._table.read(sql, (text_value(ident),)))
 
     def __len__(self) -> int:
         """The number of images."""
@@ -298,9 +298,9 @@ def _find_images(file: IO[bytes]) -> Iterator[tuple[str | bytes, int, int]]:
     start = 0
     while (head := file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
         try:
-            told = decode.load_json(head, MAX_LINE_BYTES)
-            ident = str(told["id"])
-            size = decode.check_count(told["size"], "size", MAX_PART_BYTES)
+            header = decode.load_json(head, MAX_LINE_BYTES)
+            ident = str(header["id"])
+            size = decode.check_count(header["size"], "size", MAX_PART_BYTES)
         except PARSE_ERRORS:
             return  # cut off by a crash: no task was changed after it
         image = file.read(size + 1)

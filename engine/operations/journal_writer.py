@@ -160,10 +160,13 @@ class JournalWriter:
             OSError: it has not.
         """
         try:
-            there, ours = os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)
+            named_stat, open_stat = os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)
         except FileNotFoundError:
-            there = None
-        if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            named_stat = None
+        if named_stat is None or (named_stat.st_dev, named_stat.st_ino) != (
+            open_stat.st_dev,
+            open_stat.st_ino,
+        ):
             raise OSError(errno.ESTALE, f"{self._path} was removed or replaced", self._path)
 
 

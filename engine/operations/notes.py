@@ -120,7 +120,7 @@ class Notes:
         except OSError as error:
             raise self._trouble("cannot read the notes", error) from error
 
-    def remove_notes(self, gone: Collection[str]) -> int:
+    def remove_notes(self, ids: Collection[str]) -> int:
         """Rewrite the file without the notes on these tasks; return the number of tasks removed.
 
         Other writers wait for the flock, so no note is lost.
@@ -130,20 +130,20 @@ class Notes:
         """
         try:
             with self._open_locked() as (fd, folder):
-                noted = self._read(fd)
-                kept = {ident: notes for ident, notes in noted.items() if ident not in gone}
-                self._replace(fd, folder, kept)
-                return len(noted) - len(kept)
+                by_id = self._read(fd)
+                remaining = {ident: notes for ident, notes in by_id.items() if ident not in ids}
+                self._replace(fd, folder, remaining)
+                return len(by_id) - len(remaining)
         except OSError as error:
             raise self._trouble("cannot sweep the notes", error) from error
 
-    def _replace(self, fd: int, folder: int, kept: NotesById) -> None:
+    def _replace(self, fd: int, folder: int, by_id: NotesById) -> None:
         lines = (
             json.dumps(
                 {"when": note.when, "who": note.who, "id": ident, "text": note.text}
                 | ({} if note.made is None else {"made": note.made})
             )
-            for ident, notes in kept.items()
+            for ident, notes in by_id.items()
             for note in notes
         )
         files.unlink_quietly(_NEW, folder)  # left by a killed process; we hold the flock
@@ -158,12 +158,12 @@ class Notes:
             os.close(new)
 
     def _read(self, fd: int) -> NotesById:
-        seen = os.fstat(fd)  # before reading, so that a later change gives another key
-        key = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        status = os.fstat(fd)  # before reading, so that a later change gives another key
+        key = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._known[0] != key:
-            if seen.st_size > MAX_NOTES_BYTES:
+            if status.st_size > MAX_NOTES_BYTES:
                 raise Unavailable(
-                    f"{self._path}: {seen.st_size:,} bytes, expected at most {MAX_NOTES_BYTES:,}"
+                    f"{self._path}: {status.st_size:,} bytes, expected at most {MAX_NOTES_BYTES:,}"
                 )
             self._known = (key, parse_notes(os.pread(fd, MAX_NOTES_BYTES, 0)))
         return self._known[1]
@@ -213,11 +213,13 @@ def sweep_notes(notes: Notes, store: ReadableStore) -> int:
     Raises:
         Unavailable: the store or the notes cannot be read, or the notes cannot be written.
     """
-    gone = notes.noted_ids()
+    ids = notes.noted_ids()
     for _ in range(2):
-        if gone:
-            gone = frozenset(found.id for found in store.scan(gone) if isinstance(found, Missing))
-    return notes.remove_notes(gone) if gone else 0
+        if ids:
+            ids = frozenset(
+                missing.id for missing in store.scan(ids) if isinstance(missing, Missing)
+            )
+    return notes.remove_notes(ids) if ids else 0
 
 
 CLOCK_SLACK_SECONDS = 60.0
@@ -260,28 +262,28 @@ def clean_note(text: str) -> str:
 
 def parse_notes(data: bytes) -> NotesById:
     """Parse a file of notes; invalid and incomplete lines are skipped."""
-    noted: dict[str, list[Note]] = {}
+    by_id: dict[str, list[Note]] = {}
     *whole, _ = data.split(b"\n")
     for line in whole:
-        found = _line(line)
-        if found is None:
+        parsed = _line(line)
+        if parsed is None:
             continue
-        ident, note = found
+        ident, note = parsed
         if note.text:
-            noted.setdefault(ident, []).append(note)
+            by_id.setdefault(ident, []).append(note)
         else:
-            noted.pop(ident, None)
-    return {ident: tuple(notes) for ident, notes in noted.items()}
+            by_id.pop(ident, None)
+    return {ident: tuple(notes) for ident, notes in by_id.items()}
 
 
 def _line(line: bytes) -> tuple[str, Note] | None:
     try:
-        told = decode.check_object(decode.load_json(line, MAX_NOTES_BYTES))
+        fields = decode.check_object(decode.load_json(line, MAX_NOTES_BYTES))
         ident, who, text = (
-            decode.check_text(told.get(k), k, MAX_NOTES_BYTES) for k in ("id", "who", "text")
+            decode.check_text(fields.get(k), k, MAX_NOTES_BYTES) for k in ("id", "who", "text")
         )
-        when = decode.check_epoch(told.get("when"), "when")
-        made = decode.check_epoch(told["made"], "made") if "made" in told else None
+        when = decode.check_epoch(fields.get("when"), "when")
+        made = decode.check_epoch(fields["made"], "made") if "made" in fields else None
         return ident, Note(when, who, clean_note(text), made)
     except decode.Malformed:
         return None

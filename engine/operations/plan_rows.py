@@ -73,32 +73,34 @@ class RowTable(TableSequence[Row]):
     @property
     def has_odd(self) -> bool:
         """True if a row is suspicious or barred."""
-        return any(odd or barred for _, odd, _, barred in self._groups)
+        return any(exclusion or bar for _, exclusion, _, bar in self._groups)
 
     def first(self, limit: int, *, is_suspicious: bool) -> list[Row]:
         """The first rows that are suspicious or barred, or are neither."""
-        if not any(bool(odd or barred) is is_suspicious for _, odd, _, barred in self._groups):
+        if not any(
+            bool(exclusion or bar) is is_suspicious for _, exclusion, _, bar in self._groups
+        ):
             return []  # without a scan
-        found = self._table.read(
+        rows = self._table.read(
             f"{_ROWS} AND (suspicious > 0 OR barred IS NOT NULL) = ? ORDER BY place LIMIT ?",
             (is_suspicious, limit),
         )
-        return [_make_row(row[1:]) for row in found]
+        return [_make_row(row[1:]) for row in rows]
 
     def group(self, without: Collection[str]) -> Iterator[tuple[Row, int]]:
         """Each row that is named in `without`, and all others as rows without an id that differ in
         state, suspicion, target or bar, each with their number.
         """
-        left = dict(self._groups)
+        counts = dict(self._groups)
         if without:
             among = f"{_ROWS} AND id IN (SELECT value FROM json_each(?))"
             for _, *named in self._table.read(among, (json.dumps([*without]),)):
-                ident, state, rev, *rest = named
-                left[state, *rest] -= 1
-                yield _make_row((ident, state, rev, *rest)), 1
-        for (state, *rest), count in left.items():
+                ident, state, rev, *flags = named
+                counts[state, *flags] -= 1
+                yield _make_row((ident, state, rev, *flags)), 1
+        for (state, *flags), count in counts.items():
             if count:
-                yield _make_row(("", state, "", *rest)), count
+                yield _make_row(("", state, "", *flags)), count
 
 
 _GROUPED = "state, suspicious, target, barred"
@@ -115,16 +117,16 @@ def _count_groups(table: TempTable) -> list[tuple[Any, ...]]:
     for first in table.read(f"SELECT {_GROUPED} FROM planned ORDER BY place LIMIT 1"):
         counted = table.read(f"{_COUNTED} WHERE {_IS_GROUP}", first)
         if counted[0][4] < table.read("SELECT count(*) FROM planned")[0][0]:
-            rest = f"WHERE NOT ({_IS_GROUP}) GROUP BY {_GROUPED} ORDER BY min(place)"
-            counted += table.read(f"{_COUNTED} {rest}", first)
+            clauses = f"WHERE NOT ({_IS_GROUP}) GROUP BY {_GROUPED} ORDER BY min(place)"
+            counted += table.read(f"{_COUNTED} {clauses}", first)
     return counted
 
 
 def _make_row(values: tuple[Any, ...]) -> Row:
-    ident, state, rev, odd, target, barred = values
+    ident, state, rev, exclusion, target, bar_reason = values
     end = None if target is None else _STATES[target]
-    ident, rev, barred = value_text(ident), value_text(rev), value_text(barred or "")
-    return Row(ident, _STATES[state], rev, EXCLUSION_REASONS[odd], end, barred)
+    ident, rev, bar_reason = value_text(ident), value_text(rev), value_text(bar_reason or "")
+    return Row(ident, _STATES[state], rev, EXCLUSION_REASONS[exclusion], end, bar_reason)
 
 
 BY_AGE = "ORDER BY coalesce(created, 0), length(id), id"
@@ -161,10 +163,10 @@ _NUMBERS = {state: number for number, state in enumerate(_STATES)}
 
 
 def _values_of(row: tuple[Row, float]) -> SqlValues:
-    (ident, state, rev, odd, target, barred), created = row
+    (ident, state, rev, exclusion, target, bar_text), created = row
     end = None if target is None else _NUMBERS[target]
-    number, reason = _NUMBERS[state], EXCLUSION_REASONS.index(odd)
-    bar = text_value(barred) if barred else None
+    number, reason = _NUMBERS[state], EXCLUSION_REASONS.index(exclusion)
+    bar = text_value(bar_text) if bar_text else None
     return text_value(ident), number, text_value(rev), reason, created or None, end, bar
 
 

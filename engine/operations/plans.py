@@ -118,8 +118,8 @@ class Plan(NamedTuple):
         about them.
         """
         if isinstance(self.rows, RowTable):
-            odd = self.rows.first(limit, is_suspicious=True)
-            return (*odd, *self.rows.first(limit - len(odd), is_suspicious=False))
+            suspicious = self.rows.first(limit, is_suspicious=True)
+            return (*suspicious, *self.rows.first(limit - len(suspicious), is_suspicious=False))
         return tuple(sorted(self.rows, key=lambda r: not (r.barred or r.default_exclusion)))[:limit]
 
 
@@ -152,8 +152,8 @@ def freeze_plan(
     Raises:
         Unavailable: there are many, and the disk is too full for a temporary table.
     """
-    seen = ((t.id, t.state, t.rev, t.created, bar_reason(edges, verb, t, now=now)) for t in tasks)
-    return freeze_rows(verb, seen, now, filter=filter, noted=noted)
+    facts = ((t.id, t.state, t.rev, t.created, bar_reason(edges, verb, t, now=now)) for t in tasks)
+    return freeze_rows(verb, facts, now, filter=filter, noted=noted)
 
 
 def is_by_age(verb: str) -> bool:
@@ -163,7 +163,7 @@ def is_by_age(verb: str) -> bool:
 
 def freeze_rows(
     verb: str,
-    seen: Iterable[tuple[str, State, str, float, str]],
+    facts: Iterable[tuple[str, State, str, float, str]],
     now: float,
     *,
     filter: str = "",
@@ -177,11 +177,11 @@ def freeze_rows(
     careful = VERBS[verb].excludes_suspicious
 
     def make(each: tuple[str, State, str, float, str]) -> tuple[Row, float]:
-        ident, state, rev, created, barred = each
-        odd = _default_exclusion(created, ident in noted, now) if careful else ""
-        return Row(ident, state, rev, odd, None, barred), created
+        ident, state, rev, created, bar = each
+        exclusion = _default_exclusion(created, ident in noted, now) if careful else ""
+        return Row(ident, state, rev, exclusion, None, bar), created
 
-    waiting = map(make, seen)
+    waiting = map(make, facts)
     first = list(islice(waiting, MAX_ROWS_IN_MEMORY + 1))
     if len(first) > MAX_ROWS_IN_MEMORY:
         table = write_rows(chain(first, waiting), by_age=by_age)
@@ -192,23 +192,23 @@ def freeze_rows(
         rows.setdefault(row.id, (row, created))
     times = [created for _, created in rows.values() if created]
     oldest, newest = min(times, default=0.0), max(times, default=0.0)
-    found = [*rows.values()]
+    dated_rows = [*rows.values()]
     if by_age:  # of numbers of one time, the shorter one is the smaller
-        found.sort(key=lambda each: (each[1], len(each[0].id), each[0].id))
-    kept = tuple(row for row, _ in found)
-    return Plan(verb, kept, now, filter, oldest=oldest, newest=newest)
+        dated_rows.sort(key=lambda each: (each[1], len(each[0].id), each[0].id))
+    ordered = tuple(row for row, _ in dated_rows)
+    return Plan(verb, ordered, now, filter, oldest=oldest, newest=newest)
 
 
-def _default_exclusion(created: float, noted: bool, now: float) -> str:
-    if noted:
+def _default_exclusion(created: float, has_note: bool, now: float) -> str:
+    if has_note:
         return REASON_NOTED
     return REASON_RECENT if now - created < RECENT_SECONDS else ""
 
 
 def shared_field(edges: Edges, verb: str) -> str:
     """The field with whose value a verb affects all tasks; "" if it affects one task."""
-    ways = edges_of(edges, verb).values()
-    return next((edge.shared_field for edge in ways if edge.shared_field), "")
+    verb_edges = edges_of(edges, verb).values()
+    return next((edge.shared_field for edge in verb_edges if edge.shared_field), "")
 
 
 def freeze_shared_plan(
@@ -231,8 +231,13 @@ def freeze_shared_plan(
         Unavailable: there are many, and the disk is too full for a temporary table.
     """
     field = shared_field(edges, verb)
-    ways = [way for way, edge in edges_of(edges, verb).items() if edge.shared_field]
-    starts, deletes = {start for start, _ in ways}, any(end is None for _, end in ways)
+    transitions = [
+        transition for transition, edge in edges_of(edges, verb).items() if edge.shared_field
+    ]
+    starts, deletes = (
+        {start for start, _ in transitions},
+        any(end is None for _, end in transitions),
+    )
     groups: dict[str, dict[str, Task]] = {}
     for task in tasks:
         if task.state in starts or deletes:
@@ -265,7 +270,7 @@ def transition_of(verb: str, row: Row) -> Transition | None:
     if row.target is not None:
         return row.state, row.target
     edges = VERBS[verb].edges if verb in VERBS else ()
-    return next((way for way in edges if way[0] is row.state), None)
+    return next((transition for transition in edges if transition[0] is row.state), None)
 
 
 def has_bars(edges: Edges, verb: str) -> bool:
@@ -281,17 +286,17 @@ def bar_reason(
     `target` is the target state, if the verb does not decide it; None: any that the verb may have.
     """
     if target is None:
-        found = edges_of(edges, verb, task.state)
+        candidates = edges_of(edges, verb, task.state)
     else:
-        way = task.state, target
-        found = {way: edges[way]} if way in edges else {}
-    whys = [edge.bars(task, now) for edge in found.values()]
+        transition = task.state, target
+        candidates = {transition: edges[transition]} if transition in edges else {}
+    whys = [edge.bars(task, now) for edge in candidates.values()]
     return "" if "" in whys else next(iter(whys), "")
 
 
 def verb_refusal(edges: Edges, verb: str, state: State, word: str = "") -> str | None:
     """Why a verb is not offered for tasks in a state, which the store calls `word`; else None."""
-    if not any(way[0] is state for way in VERBS[verb].edges):
+    if not any(transition[0] is state for transition in VERBS[verb].edges):
         return f"not from {word or state}"
     closed = [edge.refusal for edge in edges_of(edges, verb, state).values()]
     if not closed:
@@ -308,11 +313,11 @@ def row_refusal(edges: Edges, verb: str, row: Row) -> str:
     return f"no transition from {its[0]} to {its[1]} here" if edge is None else edge.refusal
 
 
-def _edge_at(edges: Edges, verb: str, way: Transition) -> Edge | None:
+def _edge_at(edges: Edges, verb: str, transition: Transition) -> Edge | None:
     """The edge that a verb uses for a transition. Undo and restore have rows with any target."""
-    if way in VERBS[verb].edges:
-        return edges_of(edges, verb).get(way)
-    return edges.get(way)
+    if transition in VERBS[verb].edges:
+        return edges_of(edges, verb).get(transition)
+    return edges.get(transition)
 
 
 def preview_transitions(
@@ -335,14 +340,14 @@ def _preview_transition(verb: str, row: Row, amount: int, edges: Edges) -> Trans
     return TransitionPreview(its or (row.state, row.state), amount, why, edge or Edge())
 
 
-def changed_rows(rows: Iterable[Row], there: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:
+def changed_rows(rows: Iterable[Row], present: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:
     """The rows whose task has changed since the plan was made, each with its present state or the
     change.
 
-    `there` are the present rows by id.
+    `present` are the present rows by id.
     """
     for row in rows:
-        now = there.get(row.id)
+        now = present.get(row.id)
         if now is None:
             yield row, "gone: it ran, or was removed"
         elif now.state is not row.state:

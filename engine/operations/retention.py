@@ -36,30 +36,32 @@ MAIL_CHECK_PERIOD_SECONDS = 60.0
 
 
 def is_sweep_due(
-    desk: str, now: float, marker: str = SWEEP_MARKER, period: float = SWEEP_PERIOD_SECONDS
+    staging_dir: str, now: float, marker: str = SWEEP_MARKER, period: float = SWEEP_PERIOD_SECONDS
 ) -> bool:
     """True if a sweep of the staging directory is due at `now` (epoch seconds UTC).
 
     Another `marker` and `period` decide on another check.
     """
     try:
-        seen = os.stat(f"{desk}/{marker}", follow_symlinks=False)
+        marker_stat = os.stat(f"{staging_dir}/{marker}", follow_symlinks=False)
     except FileNotFoundError:
-        kept = ("trash", "journal")
-        return marker != SWEEP_MARKER or any(files.is_folder(f"{desk}/{name}") for name in kept)
+        subfolders = ("trash", "journal")
+        return marker != SWEEP_MARKER or any(
+            files.is_folder(f"{staging_dir}/{name}") for name in subfolders
+        )
     except OSError:
         return False  # opening the staging directory reports the error
     # A time in the future comes from a wrong clock, and must not delay the sweep forever.
-    return not 0 <= now - seen.st_mtime < period
+    return not 0 <= now - marker_stat.st_mtime < period
 
 
-def touch_marker(desk: str, root: str, marker: str = SWEEP_MARKER) -> None:
+def touch_marker(staging_dir: str, root: str, marker: str = SWEEP_MARKER) -> None:
     """Set the marker to now. Call it before the sweep, so that other processes skip it.
 
     Raises:
         OSError: the marker cannot be written.
     """
-    folder = files.open_dir_path(desk, root)
+    folder = files.open_dir_path(staging_dir, root)
     try:
         fd = files.open_shared(marker, folder, os.O_WRONLY)
     finally:
@@ -79,7 +81,7 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
     Raises:
         OSError: the folder cannot be read, or a file cannot be removed.
     """
-    gone = 0
+    removed = 0
     try:
         passed = files.open_dir_path(folder, root)
     except FileNotFoundError:
@@ -95,17 +97,17 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
                 continue
             limit = hours * 3600 if is_ours[2] == "before" else JOURNAL_DAYS * 86400
             try:
-                seen = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+                file_stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
             except FileNotFoundError:
                 continue  # another process sweeps, too
-            if not stat.S_ISREG(seen.st_mode):
+            if not stat.S_ISREG(file_stat.st_mode):
                 continue  # not a journal file
-            if age(seen.st_mtime) > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
+            if age(file_stat.st_mtime) > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
                 files.unlink_quietly(name, dir_fd)
-                gone += 1
+                removed += 1
     finally:
         os.close(dir_fd)
-    return gone
+    return removed
 
 
 def _is_free(name: str, dir_fd: int) -> bool:

@@ -42,16 +42,16 @@ def run_journaled_plan(
         Unavailable: the intent cannot be written, or saved images cannot be read; nothing was done.
     """
     images = saved_images(journal, plan.undoes) if journal is not None and plan.undoes else None
-    pen, trouble = None, ""
+    writer, trouble = None, ""
     if journal is not None and intent is not None:
-        said = intent._replace(
+        recorded_intent = intent._replace(
             verb=plan.verb,
             filter=plan.filter or intent.filter,
             undoes=plan.undoes,
             values=plan.values,
         )
         try:
-            pen = journal.begin(said, plan)
+            writer = journal.begin(recorded_intent, plan)
         except Unavailable as error:
             if VERBS[plan.verb].is_undoable:
                 raise Unavailable(f"nothing was done: {error}{_disk_full_advice(error)}") from error
@@ -61,16 +61,16 @@ def run_journaled_plan(
             store,
             plan,
             clock,
-            pen,
-            told=told,
+            writer,
+            report_counts=told,
             halted=halted,
             allowed=allowed,
             images=images,
             fits=unlimited_trash if quota is None else TrashQuota(store, quota),
         )
     finally:
-        if pen is not None:
-            pen.close()
+        if writer is not None:
+            writer.close()
     return report._replace(trouble=report.trouble or trouble)
 
 

@@ -23,9 +23,9 @@ def measure_tasks(store: ReadableStore, rows: Iterable[Row]) -> Iterator[tuple[i
     """
     waiting = iter(rows)
     while batch := list(islice(waiting, BATCH_TASKS)):
-        wanted = {(row.id, row.state, row.rev) for row in batch}
-        seen = store.scan({row.id for row in batch})
-        tasks = [t for t in seen if isinstance(t, Task) and (t.id, t.state, t.rev) in wanted]
+        versions = {(row.id, row.state, row.rev) for row in batch}
+        scanned = store.scan({row.id for row in batch})
+        tasks = [t for t in scanned if isinstance(t, Task) and (t.id, t.state, t.rev) in versions]
         yield sum(task_bytes(store, task) for task in tasks), len(batch)
 
 

@@ -96,11 +96,11 @@ class TableSequence(Sequence[T]):
     def __iter__(self) -> Iterator[T]:
         """The values in order, read in windows."""
         last = -1
-        while found := self._table.read(
+        while rows := self._table.read(
             f"{self._query} AND place > ? ORDER BY place LIMIT ?", (last, WINDOW_ROWS)
         ):
-            last = found[-1][0]
-            yield from (self._make(row[1:]) for row in found)
+            last = rows[-1][0]
+            yield from (self._make(row[1:]) for row in rows)
 
     @overload
     def __getitem__(self, at: int) -> T: ...

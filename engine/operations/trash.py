@@ -43,8 +43,10 @@ def trashed_tasks(store: ReadableStore) -> Iterator[Task]:
         Unavailable: the store cannot be reached.
     """
     if State.TRASH in store.states:
-        seen = store.scan({store.states[State.TRASH]})
-        yield from (task for task in seen if isinstance(task, Task) and task.state is State.TRASH)
+        scanned = store.scan({store.states[State.TRASH]})
+        yield from (
+            task for task in scanned if isinstance(task, Task) and task.state is State.TRASH
+        )
 
 
 def trashed_at(task: Task) -> float | None:
@@ -79,25 +81,25 @@ def find_origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Or
     Raises:
         Unavailable: the journal cannot be read.
     """
-    left = {task.id: task for task in tasks}
-    found: dict[str, Origin] = {}
-    if journal is not None and left:
+    unknown = {task.id: task for task in tasks}
+    origins: dict[str, Origin] = {}
+    if journal is not None and unknown:
         known = [moment for task in tasks if (moment := trashed_at(task)) is not None]
         floor = min(known) - JOURNAL_MARGIN_SECONDS if len(known) == len(tasks) else 0.0
         for operation in journal.operations(floor):
-            for row in _trashed_rows(journal, operation.op, operation.intent.verb, left):
+            for row in _trashed_rows(journal, operation.op, operation.intent.verb, unknown):
                 words = f"{operation.intent.verb} by {operation.intent.who.name}"
-                found[row.id] = Origin(row.state, words, operation.op)
-                del left[row.id]
-            if not left:
+                origins[row.id] = Origin(row.state, words, operation.op)
+                del unknown[row.id]
+            if not unknown:
                 break
-    for ident, task in left.items():
+    for ident, task in unknown.items():
         died = task.extra.get("dead_since")
-        found[ident] = Origin(State.DEAD, "has a time of death") if died else UNKNOWN_ORIGIN
-    return found
+        origins[ident] = Origin(State.DEAD, "has a time of death") if died else UNKNOWN_ORIGIN
+    return origins
 
 
-def _trashed_rows(journal: Journal, op: str, verb: str, wanted: dict[str, Task]) -> list[Row]:
+def _trashed_rows(journal: Journal, op: str, verb: str, tasks: dict[str, Task]) -> list[Row]:
     """The rows that an operation moved to the trash, out of the wanted ids.
 
     A row without an outcome counts too: the task is in the trash, so the operation moved it.
@@ -106,9 +108,9 @@ def _trashed_rows(journal: Journal, op: str, verb: str, wanted: dict[str, Task])
     if verb not in VERBS:
         return rows  # an unknown verb: written by another version or program
     for row, ended in journal.entries(op):
-        way = plans.transition_of(verb, row)
-        went = way is not None and way[1] is State.TRASH
-        if row.id in wanted and went and (ended is None or ended.result is RowResult.DONE):
+        transition = plans.transition_of(verb, row)
+        went = transition is not None and transition[1] is State.TRASH
+        if row.id in tasks and went and (ended is None or ended.result is RowResult.DONE):
             rows.append(row)
     return rows
 
@@ -124,26 +126,26 @@ def plan_restore(
     Raises:
         Unavailable: the store or the journal cannot be read.
     """
-    wanted = {(row.id, row.rev) for row in plan.rows}
-    there: dict[str, list[Task]] = {}
+    versions = {(row.id, row.rev) for row in plan.rows}
+    by_id: dict[str, list[Task]] = {}
     for task in store.scan({row.id for row in plan.rows}):
         if isinstance(task, Task):
-            there.setdefault(task.id, []).append(task)
-    tasks = {t.id: t for found in there.values() for t in found if (t.id, t.rev) in wanted}
-    came = find_origins(journal, tuple(tasks.values()))
+            by_id.setdefault(task.id, []).append(task)
+    tasks = {t.id: t for same_id in by_id.values() for t in same_id if (t.id, t.rev) in versions}
+    origins = find_origins(journal, tuple(tasks.values()))
     rows, held = [], set()
     for row in plan.rows:
-        end = came.get(row.id, UNKNOWN_ORIGIN).state
+        end = origins.get(row.id, UNKNOWN_ORIGIN).state
         died = undo.death_time(tasks[row.id]) if row.id in tasks else None
         back = undo.apply_retention(row._replace(target=end), died, now, retention)
         if back.target is not end:
             held.add(row.id)
-        barred = undo.duplicate_problem(store, row, there.get(row.id, ()))
-        if not barred and row.id in tasks:
-            barred = plans.bar_reason(
+        bar = undo.duplicate_problem(store, row, by_id.get(row.id, ()))
+        if not bar and row.id in tasks:
+            bar = plans.bar_reason(
                 store.edges, plan.verb, tasks[row.id], now=now, target=back.target
             )
-        rows.append(back._replace(barred=barred))
+        rows.append(back._replace(barred=bar))
     return UndoPlan(plan._replace(rows=tuple(rows)), frozenset(held))
 
 
@@ -157,7 +159,7 @@ class TrashQuota:
     def __init__(self, store: ReadableStore, quota: int) -> None:
         """`quota` is in bytes; the present size is measured at the first call."""
         self._store, self._quota = store, quota
-        self._left: int | None = None
+        self._free_bytes: int | None = None
 
     def __call__(self, task: Task) -> str:
         """Why a task does not fit; "" if it does, and then its size is reserved.
@@ -165,12 +167,12 @@ class TrashQuota:
         Raises:
             Unavailable: the store cannot be reached.
         """
-        if self._left is None:
-            self._left = self._quota - self._store.trash_bytes()
+        if self._free_bytes is None:
+            self._free_bytes = self._quota - self._store.trash_bytes()
         size = task_bytes(self._store, task)
-        if size > self._left:
+        if size > self._free_bytes:
             return trash_full_message(self._quota)
-        self._left -= size
+        self._free_bytes -= size
         return ""
 
 

@@ -58,9 +58,9 @@ def plan_undo(
 
     def make_rows() -> Iterator[Row]:
         for batch in _batches(done):
-            there = _look_up(store, {entry.row.id for entry in batch})[0]
+            by_id = _look_up(store, {entry.row.id for entry in batch})[0]
             for entry in batch:
-                tasks = there.get(entry.row.id, [])
+                tasks = by_id.get(entry.row.id, [])
                 task = _find_task(verb, entry, tasks)
                 row = _undo_row(store, verb, entry, task, images, now)
                 row = row._replace(barred=row.barred or duplicate_problem(store, row, tasks))
@@ -111,14 +111,14 @@ def _undo_row(
     row, ended = entry
     assert ended is not None
     its = plans.transition_of(verb, row)
-    stood = its[1] if its else None
-    if stood is None:
+    end_state = its[1] if its else None
+    if end_state is None:
         return Row(row.id, row.state, row.rev, target=State.HELD, barred="deleted permanently")
     end = State.HELD if row.state is State.ACTIVE else row.state
-    back = Row(row.id, stood, ended.rev, target=end)
-    if row.state is State.ACTIVE and stood is State.HELD:
+    back = Row(row.id, end_state, ended.rev, target=end)
+    if row.state is State.ACTIVE and end_state is State.HELD:
         return back._replace(barred=REASON_WAS_ACTIVE)
-    why = _change_problem(task, stood, ended.rev, store.states)
+    why = _change_problem(task, end_state, ended.rev, store.states)
     why = why or plans.row_refusal(store.edges, "undo", back)
     if not why and task is not None:
         why = plans.bar_reason(store.edges, "undo", task, now=now, target=end)
@@ -130,8 +130,8 @@ def _undo_row(
 def _find_task(verb: str, entry: Entry, tasks: Sequence[Task]) -> Task | None:
     """The task that an operation left for a row: the same id may exist in two states."""
     its = plans.transition_of(verb, entry.row)
-    ends = (its[1] if its else None, entry.outcome.rev if entry.outcome else "")
-    return next((t for t in tasks if (t.state, t.rev) == ends), tasks[0] if tasks else None)
+    version = (its[1] if its else None, entry.outcome.rev if entry.outcome else "")
+    return next((t for t in tasks if (t.state, t.rev) == version), tasks[0] if tasks else None)
 
 
 def _look_up(store: ReadableStore, ids: set[str]) -> tuple[dict[str, list[Task]], set[str]]:
@@ -139,14 +139,14 @@ def _look_up(store: ReadableStore, ids: set[str]) -> tuple[dict[str, list[Task]]
 
     A task that is being moved, or cannot be read now, is in neither.
     """
-    there: dict[str, list[Task]] = {}
+    by_id: dict[str, list[Task]] = {}
     missing = set()
-    for seen in store.scan(ids):
-        if isinstance(seen, Task):
-            there.setdefault(seen.id, []).append(seen)
-        elif isinstance(seen, Missing):
-            missing.add(seen.id)
-    return there, missing
+    for answer in store.scan(ids):
+        if isinstance(answer, Task):
+            by_id.setdefault(answer.id, []).append(answer)
+        elif isinstance(answer, Missing):
+            missing.add(answer.id)
+    return by_id, missing
 
 
 def _verb(operation: Operation) -> str:
@@ -163,11 +163,13 @@ def _verb(operation: Operation) -> str:
     return verb
 
 
-def _change_problem(task: Task | None, stood: State, rev: str, words: Mapping[State, str]) -> str:
+def _change_problem(
+    task: Task | None, end_state: State, rev: str, words: Mapping[State, str]
+) -> str:
     """Why a task is not as the operation left it; else "". `words` are the store's state names."""
     if task is None:
         return "gone since: it ran, or was removed"
-    if task.state is not stood:
+    if task.state is not end_state:
         return f"{words[task.state]} now: it ran, or was moved"
     return "" if task.rev == rev else "changed since: it was attempted, or edited"
 
@@ -216,13 +218,13 @@ def _settle(
 
     The tasks are read without the file's flock: its holder counts as running the operation.
     """
-    pen = journal.resume(operation.op)
-    if pen is None:
+    writer = journal.resume(operation.op)
+    if writer is None:
         return Settled(None)
-    pen.close()
+    writer.close()
     findings = _examine_open_rows(store, journal, operation)
-    pen = journal.resume(operation.op)
-    if pen is None:
+    writer = journal.resume(operation.op)
+    if writer is None:
         return Settled(None)
     try:
         now = journal.operation(operation.op)
@@ -231,16 +233,16 @@ def _settle(
         # Another process may have written some outcomes since.
         entries = journal.entries(operation.op)
         moving: list[Row] = []
-        stays = keep_rows(_write_findings(pen, findings, entries, moving))
+        stays = keep_rows(_write_findings(writer, findings, entries, moving))
         over = not moving and bool(why or not stays)
         if over:
             for batch in _batches(stays):
-                pen.write_outcomes([RowOutcome(row, RowResult.UNAPPLIED, why) for row in batch])
+                writer.write_outcomes([RowOutcome(row, RowResult.UNAPPLIED, why) for row in batch])
             rows = journal.entries(operation.op)
             counts = Counter(entry.outcome.result for entry in rows if entry.outcome is not None)
-            pen.write_end(len(rows), counts)
+            writer.write_end(len(rows), counts)
     finally:
-        pen.close()
+        writer.close()
     return Settled(journal.operation(operation.op), tuple(moving), stays)
 
 
@@ -254,28 +256,28 @@ def _examine_open_rows(
     """A table with the outcome of each open row by its id, or one of the words above; None if no
     row is open.
     """
-    found: TempTable | None = None
+    findings: TempTable | None = None
     entries = journal.entries(operation.op)
     for batch in _batches(entry.row for entry in entries if entry.outcome is None):
-        if found is None:
-            found = TempTable()
-            found.read("CREATE TABLE found(id TEXT PRIMARY KEY, result, words) WITHOUT ROWID")
+        if findings is None:
+            findings = TempTable()
+            findings.read("CREATE TABLE found(id TEXT PRIMARY KEY, result, words) WITHOUT ROWID")
             evidence = _Evidence(store, journal, operation)
-        there, missing = _look_up(store, {row.id for row in batch})
+        by_id, missing = _look_up(store, {row.id for row in batch})
         values = []
         for row in batch:
-            its = _outcome(row, there.get(row.id, []), row.id in missing, evidence)
+            its = _outcome(row, by_id.get(row.id, []), row.id in missing, evidence)
             if isinstance(its, RowOutcome):
                 result, words = its.result.value, its.reason or its.rev
             else:
                 result, words = _STAYS if its is row else _MOVING, ""
             values.append((text_value(row.id), result, text_value(words)))
-        found.write("INSERT INTO found VALUES (?, ?, ?)", values)
-    return found
+        findings.write("INSERT INTO found VALUES (?, ?, ?)", values)
+    return findings
 
 
 def _write_findings(
-    pen: JournalWriter, findings: TempTable | None, entries: Iterable[Entry], moving: list[Row]
+    writer: JournalWriter, findings: TempTable | None, entries: Iterable[Entry], moving: list[Row]
 ) -> Iterator[Row]:
     """Write the outcomes of open rows to the journal, and yield the rows that stay; those that are
     being moved are added to `moving`.
@@ -285,13 +287,13 @@ def _write_findings(
     for batch in _batches(entry.row for entry in entries if entry.outcome is None):
         marks = ", ".join("?" * len(batch))
         sql = f"SELECT id, result, words FROM found WHERE id IN ({marks})"
-        found = {
+        by_id = {
             value_text(ident): (result, value_text(words))
             for ident, result, words in findings.read(sql, [text_value(row.id) for row in batch])
         }
         known = []
         for row in batch:
-            result, words = found.get(row.id, (_MOVING, ""))
+            result, words = by_id.get(row.id, (_MOVING, ""))
             if result == _MOVING:
                 moving.append(row)
             elif result == _STAYS:
@@ -299,7 +301,7 @@ def _write_findings(
             else:
                 known.append(make_row_outcome(row, RowResult(result), words))
         if known:
-            pen.write_outcomes(known)
+            writer.write_outcomes(known)
 
 
 def _batches(some: Iterable[T]) -> Iterator[list[T]]:
@@ -319,7 +321,7 @@ class _Evidence:
     def __init__(self, store: ChangeableStore, journal: Journal, operation: Operation) -> None:
         self._store, self._intent = store, operation.intent
         self.verb = operation.intent.verb
-        self._kept = journal.images(operation.op)
+        self._images = journal.images(operation.op)
         undone = self._intent.undoes
         self._undone = journal.images(undone) if undone else {}
         self._others = TempTable()
@@ -330,9 +332,11 @@ class _Evidence:
             if other.op != operation.op:
                 self._add_operation(other, journal.entries(other.op), operation)
 
-    def _add_operation(self, other: Operation, entries: Iterable[Entry], ours: Operation) -> None:
-        follows = other.intent.follows == ours.op
-        is_later = other.started >= ours.started
+    def _add_operation(
+        self, other: Operation, entries: Iterable[Entry], operation: Operation
+    ) -> None:
+        follows = other.intent.follows == operation.op
+        is_later = other.started >= operation.started
 
         def values() -> Iterator[SqlValues]:
             for row, ended in entries:
@@ -355,11 +359,11 @@ class _Evidence:
 
     def _other(self, what: str, row: Row, rev: str = "") -> str:
         """The id of another operation of which one of the facts above is true; "" for none."""
-        found = self._others.read(
+        rows = self._others.read(
             "SELECT op FROM other WHERE what = ? AND id = ? AND rev = ?",
             (what, text_value(row.id), text_value(rev)),
         )
-        return found[0][0] if found else ""
+        return rows[0][0] if rows else ""
 
     def is_followed(self, row: Row) -> bool:
         """True if another operation has continued with the task."""
@@ -380,7 +384,7 @@ class _Evidence:
             return why
         if VERBS[self.verb].keeps_bytes:
             return ""
-        if row.id not in self._kept:
+        if row.id not in self._images:
             return "interrupted before this row, and changed since"
         try:
             is_so = self._is_as_left(row, task)
@@ -391,11 +395,11 @@ class _Evidence:
     def _is_as_left(self, row: Row, task: Task) -> bool:
         """True if the task is equal to the result of applying the verb to the saved image."""
         if row.target is not None:
-            return self._store.read(task) == self._undone.get(row.id, self._kept[row.id])
-        was = self._store.restore_image(task, self._kept[row.id], row.state)
+            return self._store.read(task) == self._undone.get(row.id, self._images[row.id])
+        was = self._store.restore_image(task, self._images[row.id], row.state)
         new = VERBS[self.verb].function(was, 0.0, **_values(self._intent.values))
-        left = keep_error(self._store.edges, was, new)
-        return left is not None and _compared_fields(left) == _compared_fields(task)
+        expected = keep_error(self._store.edges, was, new)
+        return expected is not None and _compared_fields(expected) == _compared_fields(task)
 
 
 OVERLAP_SECONDS = 86400.0

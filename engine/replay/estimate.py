@@ -70,7 +70,7 @@ def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> Re
     The waiting for canary outcomes is not included.
     """
     sending = 0.0 if pace.rate is None else count / pace.rate
-    said = [_speed(count, pace.rate, sending)]
+    phrases = [_speed(count, pace.rate, sending)]
     runs = after = None
     slow = (
         working.run_interval is None
@@ -79,7 +79,7 @@ def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> Re
     )
     if not working.is_locked and slow:
         if working.run_interval is None or working.has_stopped:
-            said.insert(0, NO_WORKER if working.is_locked is False else WORKER_UNKNOWN)
+            phrases.insert(0, NO_WORKER if working.is_locked is False else WORKER_UNKNOWN)
         else:
             runs, after = count, count * working.run_interval
             every = format_rough_duration(working.run_interval)
@@ -87,12 +87,12 @@ def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> Re
             if working.run_interval * (pace.rate or MAX_RATE) > 1:
                 words += ": too slow for this rate"
             takes = f"it takes {runs:,} run{'s' * (runs != 1)}, {format_rough_duration(after)}"
-            said.insert(0, f"{words}; {takes}")
-    worker = said[0] if len(said) > 1 else ""
+            phrases.insert(0, f"{words}; {takes}")
+    worker = phrases[0] if len(phrases) > 1 else ""
     waits = [str(size) for size in pace.canary if size]
     if waits:
-        said.append(f"first {', then '.join(waits)}; waits for results after each step")
-    return ReplayEstimate(sending, runs, after, tuple(said), worker)
+        phrases.append(f"first {', then '.join(waits)}; waits for results after each step")
+    return ReplayEstimate(sending, runs, after, tuple(phrases), worker)
 
 
 def _speed(count: int, rate: float | None, seconds: float) -> str:

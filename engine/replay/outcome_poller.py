@@ -53,7 +53,7 @@ class OutcomePoller:
         self._facts, self._tracker = facts, OutcomeTracker(timeout)
         self._failures: Counter[str] = Counter()
         self._unwritten: dict[str, KnownOutcome] = {}
-        self._looked = self._counted = self._noted = self._asked = float("-inf")
+        self._looked = self._counted = self._last_notes_at = self._asked = float("-inf")
         self._pending: int | None = None
         self.known_outcomes: dict[str, KnownOutcome] = {}
         """By task id, what is known of the tasks that were not delivered."""
@@ -109,9 +109,9 @@ class OutcomePoller:
 
     def notes(self, now: float, *, all_of_it: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the outcomes to write to the journal since the last notes, if it is time."""
-        if now - self._noted < NOTE_INTERVAL_SECONDS and not all_of_it:
+        if now - self._last_notes_at < NOTE_INTERVAL_SECONDS and not all_of_it:
             return
-        items, self._unwritten, self._noted = iter(self._unwritten.items()), {}, now
+        items, self._unwritten, self._last_notes_at = iter(self._unwritten.items()), {}, now
         while some := dict(islice(items, TASKS_PER_NOTE)):
             note: dict[str, Any] = {
                 str(fate): [ident for ident, known in some.items() if known.outcome is fate]

@@ -74,8 +74,8 @@ NOT_LOOKED_UP = KnownOutcome(ReplayOutcome.WAITING, "sent, not looked up since",
 
 def determine_outcome(
     sent: SentTask,
-    seen: Task | Missing | None,
-    told: Sequence[TaskEvent],
+    latest: Task | Missing | None,
+    events: Sequence[TaskEvent],
     silent: float = 0.0,
     timeout: float = 120.0,
     *,
@@ -84,17 +84,17 @@ def determine_outcome(
 ) -> KnownOutcome:
     """Determine the outcome of a sent task from its state in the store and its log events.
 
-    `seen` is None while it has not been looked up, or is missing only for the moment. `told` are
-    the log events of its id, `silent` the seconds for which it has been missing; after `timeout`
-    seconds the outcome is unknown. `counted`: the counter of processed tasks rose enough to include
-    it. `dead`: the store's word for the state of given-up tasks.
+    `latest` is None while it has not been looked up, or is missing only for the moment. `events`
+    are the log events of its id, `silent` the seconds for which it has been missing; after
+    `timeout` seconds the outcome is unknown. `counted`: the counter of processed tasks rose enough
+    to include it. `dead`: the store's word for the state of given-up tasks.
     """
     # Log times have whole seconds: include the second in which the task was sent.
-    since = [told_of for told_of in told if told_of.when is None or told_of.when >= int(sent.at)]
-    if seen is None:
+    since = [event for event in events if event.when is None or event.when >= int(sent.at)]
+    if latest is None:
         return NOT_LOOKED_UP
-    if isinstance(seen, Task):
-        return _BY_STATE[seen.state](sent, seen, state_name(dead))
+    if isinstance(latest, Task):
+        return _BY_STATE[latest.state](sent, latest, state_name(dead))
     runs = task_events.task_attempts(task_events.task_history(since, sent.id))
     last = runs[-1] if runs else None
     if last is not None and last.outcome in _TOLD:
@@ -207,12 +207,12 @@ class ObservedChange(NamedTuple):
 class _AwaitedTask:
     """A sent task whose outcome may still change."""
 
-    __slots__ = ("ended", "known", "nowhere", "seen", "sent", "silent", "told")
+    __slots__ = ("ended", "events", "known", "latest", "nowhere", "sent", "silent")
 
     def __init__(self, sent: SentTask) -> None:
         self.sent, self.known, self.ended = sent, NOT_LOOKED_UP, False
-        self.seen: Task | Missing | None = None
-        self.told: list[TaskEvent] = []
+        self.latest: Task | Missing | None = None
+        self.events: list[TaskEvent] = []
         self.nowhere: float | None = None
         """Missing since, epoch seconds UTC; None while it is in the store."""
         self.silent = False
@@ -277,45 +277,45 @@ class OutcomeTracker:
         """Return at most `limit` ids to look up now: those with news first, then the others in
         turn.
         """
-        heard = [ident for ident in self._touched if ident in self._open][:limit]
-        turn = islice((i for i in self._open if i not in self._touched), limit - len(heard))
-        asked = (*heard, *turn)
+        touched = [ident for ident in self._touched if ident in self._open][:limit]
+        turn = islice((i for i in self._open if i not in self._touched), limit - len(touched))
+        asked = (*touched, *turn)
         for ident in asked:
             self._open[ident] = self._open.pop(ident)
         return asked
 
-    def add_events(self, told: Iterable[TaskEvent]) -> None:
+    def add_events(self, events: Iterable[TaskEvent]) -> None:
         """Add new log events; events of other tasks only count as successes."""
-        for event in told:
+        for event in events:
             if event.what is EventKind.SUCCEEDED:
                 self._logged_done[bool(event.transport)] += 1
             item = self._open.get(event.id)
             if item is not None:
-                item.told.append(event)
+                item.events.append(event)
                 self._touched[event.id] = None
 
     def add_scan(
-        self, asked: Collection[str], seen: Iterable[Task | Missing | Problem], now: float
+        self, asked: Collection[str], answers: Iterable[Task | Missing | Problem], now: float
     ) -> None:
         """Add the result of a lookup of `asked`; a task missing from it, or a problem, is in
         transit.
         """
-        for found in seen:
-            if isinstance(found, Problem):
+        for answer in answers:
+            if isinstance(answer, Problem):
                 continue
-            item = self._open.get(found.id)
-            if item is None or found.id not in asked:
+            item = self._open.get(answer.id)
+            if item is None or answer.id not in asked:
                 continue
-            item.seen = found
-            self._touched[found.id] = None
-            if isinstance(found, Task):
+            item.latest = answer
+            self._touched[answer.id] = None
+            if isinstance(answer, Task):
                 item.nowhere = None
-                self._nowhere.discard(found.id)
+                self._nowhere.discard(answer.id)
             elif item.nowhere is None:
                 item.nowhere = now
-                self._nowhere.add(found.id)
-                for heap in self._due.values():
-                    heappush(heap, (now, found.id))
+                self._nowhere.add(answer.id)
+                for queue in self._due.values():
+                    heappush(queue, (now, answer.id))
 
     def add_count(self, finished: int | None) -> None:
         """Add a reading of the counter of processed tasks; None: no reading. It may have been
@@ -328,9 +328,9 @@ class OutcomeTracker:
     def pop_changes(self, now: float, dead: str = State.DEAD) -> Iterator[ObservedChange]:
         """Yield each change in what is known, once; `dead` as in `determine_outcome`."""
         touched, self._touched = self._touched, {}
-        for wait, heap in self._due.items():
-            while heap and now - heap[0][0] >= wait:
-                touched[heappop(heap)[1]] = None
+        for wait, queue in self._due.items():
+            while queue and now - queue[0][0] >= wait:
+                touched[heappop(queue)[1]] = None
         open_ = [item for ident in touched if (item := self._open.get(ident))]
         for item in open_:
             long_gone = item.nowhere is not None and now - item.nowhere >= COUNTER_DELAY_SECONDS
@@ -381,7 +381,9 @@ class OutcomeTracker:
     ) -> KnownOutcome:
         silent = 0.0 if item.nowhere is None else now - item.nowhere
         return determine_outcome(
-            *(item.sent, item.seen, item.told, silent, self._timeout), counted=counted, dead=dead
+            *(item.sent, item.latest, item.events, silent, self._timeout),
+            counted=counted,
+            dead=dead,
         )
 
 

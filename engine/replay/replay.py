@@ -128,7 +128,7 @@ class Replay:
         self._report: Report | None = None
         self._held: Report | None = None
         self._gone = self._failed_in_a_row = 0
-        self._pen: JournalWriter | None = None
+        self._writer: JournalWriter | None = None
         self._store: ChangeableStore
         self._applying: PlanRun
         self._rows: deque[Row]
@@ -165,13 +165,13 @@ class Replay:
         self._orders.append(name)
         self._wake.set()
 
-    def pull_back(self, wanted: PullBack) -> None:
+    def pull_back(self, request: PullBack) -> None:
         """Stop, and move back the plan's rows that are unchanged since the plan.
 
         Excluded rows, and tasks sent after the plan was made, stay. `PullBack.told` is called soon,
         unless the replay ends first.
         """
-        self._orders.append(wanted)
+        self._orders.append(request)
         self._wake.set()
 
     def close(self, patience: float = 2.0) -> None:
@@ -199,18 +199,18 @@ class Replay:
             StoreError: it could not start.
         """
         store: ChangeableStore | None = None
-        pen: JournalWriter | None = None
+        writer: JournalWriter | None = None
         try:
             store = self._open_store()
-            pen = self._begin_operation()
-            self._carry_out(store, pen)
+            writer = self._begin_operation()
+            self._carry_out(store, writer)
         except BaseException as error:
             self._troubles["end"] = str(error) or type(error).__name__
-            self._publish(Phase.OVER if pen is None else Phase.LEFT, "")
+            self._publish(Phase.OVER if writer is None else Phase.LEFT, "")
             raise
         finally:
-            if pen is not None:
-                pen.close()
+            if writer is not None:
+                writer.close()
             if store is not None:
                 store.close()
             self._poller.close()
@@ -228,9 +228,9 @@ class Replay:
         pace = pace_to_json(self._course.pace)
         return self._journal.begin(self._intent._replace(verb=self.plan.verb, pace=pace), self.plan)
 
-    def _carry_out(self, store: ChangeableStore, pen: JournalWriter | None) -> None:
-        self._store, self._pen = store, pen
-        self._applying = PlanRun(store, self.plan, self._clock, pen, allowed=self._allowed)
+    def _carry_out(self, store: ChangeableStore, writer: JournalWriter | None) -> None:
+        self._store, self._writer = store, writer
+        self._applying = PlanRun(store, self.plan, self._clock, writer, allowed=self._allowed)
         self._rows = deque(self._applying.open_rows)
         self._poller.begin()
         while not self._detached and not self._turn():
@@ -312,17 +312,17 @@ class Replay:
             return
         self._course = self._course.with_stop(why)
         self._say("stopped", why=why)
-        rest = tuple(self._rows)
+        unsent = tuple(self._rows)
         self._report = self._applying.finish(f"not sent: {why}")
-        if rest and self._course.pace.stops.rest is RemainderPolicy.HOLD:
-            plan = Plan("hold", rest, self._clock(), filter=self.plan.filter)
-            scope = f"{len(rest):,} not sent by a replay"
+        if unsent and self._course.pace.stops.rest is RemainderPolicy.HOLD:
+            plan = Plan("hold", unsent, self._clock(), filter=self.plan.filter)
+            scope = f"{len(unsent):,} not sent by a replay"
             intent = self._intent and self._intent._replace(scope=scope, follows="", pace={})
             self._held = self._also(plan, intent, self._allowed)
 
-    def _pull_back(self, wanted: PullBack, now: float) -> None:
+    def _pull_back(self, request: PullBack, now: float) -> None:
         """Stop, and move back the tasks that are unchanged since the plan."""
-        plan, intent, report_result, allowed = wanted
+        plan, intent, report_result, allowed = request
         self._say("pull_back")
         self._halt(f"stopped by {intent.who.name or 'the operator'}")
         if self._journal is None:  # the journal has the tasks' former values
@@ -389,8 +389,10 @@ class Replay:
         task is tried and counted as failed.
         """
         try:
-            seen = self._store.scan({row.id for row in rows})
-            marks = {task.id: fingerprint_of(task.error) for task in seen if isinstance(task, Task)}
+            scanned = self._store.scan({row.id for row in rows})
+            marks = {
+                task.id: fingerprint_of(task.error) for task in scanned if isinstance(task, Task)
+            }
         except Unavailable as error:
             now = self._clock()
             self._troubles["store"] = str(error)
@@ -420,22 +422,22 @@ class Replay:
             self._say("became", **words)
 
     def _say(self, what: str, **words: object) -> None:
-        if self._pen is None:
+        if self._writer is None:
             return
         try:
-            self._pen.write_note(what, **words)
+            self._writer.write_note(what, **words)
         except Unavailable as error:
             self._troubles["journal"] = str(error)
 
     def _line(self, ident: str, result: str, detail: str, took: float | None = None) -> None:
         """Keep what happened to a task in place of what was known of it."""
         line = TaskProgress(self._clock(), safe_line(ident), result, detail, took)
-        for kept, most in ((self._problems, MAX_PROBLEMS), (self._latest, MAX_LATEST)):
-            kept.pop(ident, None)
-            if line.is_problem is (kept is self._problems):
-                kept[ident] = line
-            if len(kept) > most:
-                del kept[next(iter(kept))]
+        for lines, most in ((self._problems, MAX_PROBLEMS), (self._latest, MAX_LATEST)):
+            lines.pop(ident, None)
+            if line.is_problem is (lines is self._problems):
+                lines[ident] = line
+            if len(lines) > most:
+                del lines[next(iter(lines))]
 
     def _publish(self, phase: Phase, why: str) -> None:
         course = self._course
@@ -443,7 +445,7 @@ class Replay:
         troubles = [self._poller.problem, self._tokens.problem, *self._troubles.values()]
         self._progress = ReplayProgress(
             phase,
-            self._pen.op if self._pen is not None else "",
+            self._writer.op if self._writer is not None else "",
             course.began,
             self._clock(),
             len(self.plan.rows),

@@ -211,12 +211,12 @@ class ReplayState(NamedTuple):
             edge += size
             if nth < edge:
                 tally, known, delivered, began, ended = canaries[at]
-                came = after is ReplayOutcome.DELIVERED
+                is_delivered = after is ReplayOutcome.DELIVERED
                 ended = now if first and known + 1 == size else ended
                 canaries[at] = Canary(
                     tally.moved(before, after),
                     known + first,
-                    delivered + came,
+                    delivered + is_delivered,
                     now if began is None else began,
                     ended,
                 )
@@ -332,20 +332,20 @@ class StopRuleState(NamedTuple):
 
 def check_stop_rules(course: ReplayState, pending: int | None = None) -> tuple[StopRuleState, ...]:
     """Return the state of each enabled rule."""
-    stops, found = course.pace.stops, []
+    stops, states = course.pace.stops, []
     if stops.same is not None:
         mark, times = max(course.repeated_errors.items(), key=lambda pair: pair[1], default=("", 0))
         words = f"{mark or 'the same error'} {times} of {stops.same}"
         again = f"{mark} came back" + (f" {times} times" if times > 1 else "")
-        found.append(StopRuleState("same", words, again if mark and times >= stops.same else ""))
+        states.append(StopRuleState("same", words, again if mark and times >= stops.same else ""))
     if stops.share is not None:
-        found.append(_share(course, stops.share, stops.last))
+        states.append(_share(course, stops.share, stops.last))
     if stops.pending is not None:
         over = pending is not None and pending > stops.pending
         words = f"pending {'?' if pending is None else f'{pending:,}'} of {stops.pending:,}"
         why = f"{pending:,} tasks pending, limit {stops.pending:,}" if over else ""
-        found.append(StopRuleState("pending", words, why))
-    return tuple(found)
+        states.append(StopRuleState("pending", words, why))
+    return tuple(states)
 
 
 def _share(course: ReplayState, share: float, last: int) -> StopRuleState:

@@ -41,13 +41,13 @@ class SharedTokens:
             return MAX_TASKS_PER_STEP, 0.0
         try:
             os.close(files.open_dir_path(os.path.dirname(self._path), self._root, make=True))
-            (left,) = bucket.read_states()
-            at = 0.0 if left.tokens > 0 else bucket.token_at(BUCKET_NAME)
+            (state,) = bucket.read_states()
+            at = 0.0 if state.tokens > 0 else bucket.token_at(BUCKET_NAME)
         except OSError as error:
             self._failed(error)
             return 0, self._clock() + RETRY_SECONDS
         self.problem = ""
-        return left.tokens, at
+        return state.tokens, at
 
     def spend(self, rate: float | None, amount: int) -> int:
         """Spend up to `amount` tokens; return how many were spent."""

@@ -18,37 +18,44 @@ class FdCache:
     """Open descriptors by a key, each with the path that leads to it. Threads may share it."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, ...], tuple[int, tuple[int, ...]]] = {}
+        self._descriptors: dict[tuple[str, ...], tuple[int, tuple[int, ...]]] = {}
         self._lock = allocate_lock()  # else one thread could close what another duplicates
 
     def get(self, key: tuple[str, ...], path: str) -> int:
         """Return a duplicate of the kept descriptor; -1 if none, or if the path leads
         elsewhere now."""
         with self._lock:
-            kept = self._kept.get(key)
-            if kept is None:
+            cached = self._descriptors.get(key)
+            if cached is None:
                 return -1
             try:
-                if kept[1] == _identity(os.stat(path, follow_symlinks=False)):
-                    return os.dup(kept[0])
+                if cached[1] == _identity(os.stat(path, follow_symlinks=False)):
+                    return os.dup(cached[0])
             except OSError:
                 pass  # gone: opening it again reports why
-            del self._kept[key]
-            os.close(kept[0])
+            del self._descriptors[key]
+            os.close(cached[0])
             return -1
 
     def keep(self, key: tuple[str, ...], fd: int) -> None:
         """Keep a duplicate of a descriptor that was opened and checked."""
         with self._lock:
-            before = self._kept.pop(key, None)
-            if before is None and len(self._kept) >= MAX_OPEN:
-                before = self._kept.pop(next(iter(self._kept)))
+            before = self._descriptors.pop(key, None)
+            if before is None and len(self._descriptors) >= MAX_OPEN:
+                before = self._descriptors.pop(next(iter(self._descriptors)))
             if before is not None:
                 os.close(before[0])
-            self._kept[key] = os.dup(fd), _identity(os.fstat(fd))
+            self._descriptors[key] = os.dup(fd), _identity(os.fstat(fd))
 
 
-def _identity(seen: stat_result) -> tuple[int, ...]:
+def _identity(file_stat: stat_result) -> tuple[int, ...]:
     """What a check of a folder or file depends on."""
-    hard_links = 1 if seen.st_nlink == 1 else 2  # a folder gets and loses some
-    return seen.st_dev, seen.st_ino, seen.st_mode, seen.st_uid, seen.st_gid, hard_links
+    hard_links = 1 if file_stat.st_nlink == 1 else 2  # a folder gets and loses some
+    return (
+        file_stat.st_dev,
+        file_stat.st_ino,
+        file_stat.st_mode,
+        file_stat.st_uid,
+        file_stat.st_gid,
+        hard_links,
+    )

@@ -119,18 +119,18 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
         _require_there(path)
     at, name, makers = _walk_links(path, follow=True)
     try:
-        around = os.fstat(at)
-        seen = os.stat(name, dir_fd=at, follow_symlinks=False)
-        if stat.S_ISCHR(seen.st_mode) or stat.S_ISBLK(seen.st_mode):
-            makers = makers | {around.st_uid} - {0}  # opening a device can have side effects
-        _require_owner(seen, makers, path)
+        folder_stat = os.fstat(at)
+        file_stat = os.stat(name, dir_fd=at, follow_symlinks=False)
+        if stat.S_ISCHR(file_stat.st_mode) or stat.S_ISBLK(file_stat.st_mode):
+            makers = makers | {folder_stat.st_uid} - {0}  # opening a device can have side effects
+        _require_owner(file_stat, makers, path)
         fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
     except OSError as error:
         error.filename = path
         raise
     finally:
         os.close(at)
-    if is_borrowed(os.fstat(fd), around):
+    if is_borrowed(os.fstat(fd), folder_stat):
         os.close(fd)
         raise PermissionError(errno.EPERM, "has a second hard link", path)
     return _checked_target(fd, makers, path)
@@ -211,19 +211,19 @@ def real_path(path: str) -> str:
         os.close(at)
 
 
-def is_borrowed(seen: stat_result, folder: stat_result) -> bool:
+def is_borrowed(file_stat: stat_result, folder: stat_result) -> bool:
     """True if a file may be another user's, hard-linked here by one who may write to the folder.
 
     Not if it belongs to the folder's owner, or to a member of the group that shares the folder: a
     backup by hard links (cp -al, rsnapshot) gives each file a second one.
     """
-    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink <= 1:
+    if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_nlink <= 1:
         return False
-    has_other_group = folder.st_mode & stat.S_IWGRP and seen.st_gid != folder.st_gid
+    has_other_group = folder.st_mode & stat.S_IWGRP and file_stat.st_gid != folder.st_gid
     if folder.st_mode & stat.S_IWOTH or has_other_group:
         return True
-    is_shared = seen.st_uid != 0 and not owner_problem(seen, folder)
-    return seen.st_uid != folder.st_uid != 0 and not is_shared
+    is_shared = file_stat.st_uid != 0 and not owner_problem(file_stat, folder)
+    return file_stat.st_uid != folder.st_uid != 0 and not is_shared
 
 
 MAX_LINKS = 40
@@ -234,21 +234,21 @@ def _walk_links(path: str, *, follow: bool) -> tuple[int, str, frozenset[int]]:
     """Resolve all but the last component: the folder (O_PATH), the last name, and the users except
     root who made the links on the way or could have made them."""
     at = os.open("/" if path.startswith("/") else ".", _PASS_THROUGH)
-    left = _components(path)
+    components = _components(path)
     makers: set[int] = set()
     links = 0
     try:
-        while left:
-            name = left.pop()
-            if (left or follow) and _is_link(name, at):
+        while components:
+            name = components.pop()
+            if (components or follow) and _is_link(name, at):
                 links += 1
                 if links > MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
                 makers |= {_owner_of(name, at), os.fstat(at).st_uid}
                 target = os.readlink(name, dir_fd=at)
-                left += _components(target)
+                components += _components(target)
                 deeper = os.open("/" if target.startswith("/") else ".", _PASS_THROUGH, dir_fd=at)
-            elif left:
+            elif components:
                 deeper = os.open(name, _PASS_THROUGH | os.O_NOFOLLOW, dir_fd=at)
             else:
                 return at, name, frozenset(makers - {0})
@@ -277,14 +277,14 @@ def _owner_of(name: str, dir_fd: int) -> int:
     return os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_uid
 
 
-def _require_owner(seen: stat_result, makers: frozenset[int], path: str) -> None:
+def _require_owner(file_stat: stat_result, makers: frozenset[int], path: str) -> None:
     """Check that the users who made the links own the target.
 
     Raises:
         PermissionError: they do not.
     """
-    for maker in makers - {seen.st_uid}:
-        what = f"a symbolic link of user {maker} leads to a file of user {seen.st_uid}"
+    for maker in makers - {file_stat.st_uid}:
+        what = f"a symbolic link of user {maker} leads to a file of user {file_stat.st_uid}"
         raise PermissionError(errno.EPERM, f"{what}: not followed as root", path)
 
 
@@ -370,62 +370,64 @@ def read_guarded(
         Refused: not a regular file, or more than `limit` bytes.
         OSError: it cannot be read now.
     """
-    seen = os.fstat(fd)
-    if not stat.S_ISREG(seen.st_mode):
-        raise Refused(file_problem(seen))
-    if seen.st_nlink > 1:
-        beside = os.fstat(dir_fd) if dir_fd >= 0 else folder
-        if beside is not None and (why := file_problem(seen, beside)):
+    file_stat = os.fstat(fd)
+    if not stat.S_ISREG(file_stat.st_mode):
+        raise Refused(file_problem(file_stat))
+    if file_stat.st_nlink > 1:
+        folder_stat = os.fstat(dir_fd) if dir_fd >= 0 else folder
+        if folder_stat is not None and (why := file_problem(file_stat, folder_stat)):
             raise Untrusted(why)
-    if folder is not None and (why := trust_problem(seen, folder)):
+    if folder is not None and (why := trust_problem(file_stat, folder)):
         raise Untrusted(why)
-    if seen.st_size > limit:
-        raise Refused(f"{seen.st_size:,} bytes, expected at most {limit:,}")
+    if file_stat.st_size > limit:
+        raise Refused(f"{file_stat.st_size:,} bytes, expected at most {limit:,}")
     data = os.read(fd, limit + 1)
-    if len(data) != seen.st_size:
+    if len(data) != file_stat.st_size:
         # A read may return fewer bytes, and another process may still be writing.
         while len(data) <= limit and (more := os.read(fd, limit + 1 - len(data))):
             data += more
     if len(data) > limit:
         raise Refused(f"grew beyond {limit:,} bytes while it was read")
-    return data, seen
+    return data, file_stat
 
 
-def file_problem(seen: stat_result, folder: stat_result | None = None) -> str:
+def file_problem(file_stat: stat_result, folder: stat_result | None = None) -> str:
     """Why a file is not a regular file that was made in its folder; "" if it is one.
 
     Without the stat of the folder, any second hard link is refused.
     """
-    if not stat.S_ISREG(seen.st_mode):
-        return _TYPE_REFUSALS.get(stat.S_IFMT(seen.st_mode), "not a regular file")
-    if seen.st_nlink > 1 and (folder is None or is_borrowed(seen, folder)):
+    if not stat.S_ISREG(file_stat.st_mode):
+        return _TYPE_REFUSALS.get(stat.S_IFMT(file_stat.st_mode), "not a regular file")
+    if file_stat.st_nlink > 1 and (folder is None or is_borrowed(file_stat, folder)):
         return "has a second hard link"
     return ""
 
 
-def trust_problem(seen: stat_result, folder: stat_result) -> str:
+def trust_problem(file_stat: stat_result, folder: stat_result) -> str:
     """Why a file in a folder is not trusted; "" if it is.
 
     Trusted are files of root and of the folder's owner and, if the folder is group-writable, files
     with the same group. Of other users, only a group that is the folder's or ours may have write
     permission: volumes of pods, ACLs and a umask of 002 give it to each file.
     """
-    if seen.st_mode & stat.S_IWOTH:
+    if file_stat.st_mode & stat.S_IWOTH:
         return f"is writable by all users, expected mode {FILE_MODE:o} or less"
-    known = (folder.st_gid, os.getegid(), *os.getgroups()) if seen.st_mode & stat.S_IWGRP else ()
-    if known and seen.st_gid not in known:
-        return f"is writable by group {seen.st_gid}, expected mode {FILE_MODE:o} or less"
-    return owner_problem(seen, folder)
+    known = (
+        (folder.st_gid, os.getegid(), *os.getgroups()) if file_stat.st_mode & stat.S_IWGRP else ()
+    )
+    if known and file_stat.st_gid not in known:
+        return f"is writable by group {file_stat.st_gid}, expected mode {FILE_MODE:o} or less"
+    return owner_problem(file_stat, folder)
 
 
-def owner_problem(seen: stat_result, folder: stat_result) -> str:
+def owner_problem(file_stat: stat_result, folder: stat_result) -> str:
     """Why a file's owner may not put files into this folder; "" if allowed."""
-    if seen.st_uid in (0, folder.st_uid):
+    if file_stat.st_uid in (0, folder.st_uid):
         return ""
     shared = folder.st_mode & stat.S_IWGRP and not folder.st_mode & stat.S_IWOTH
-    if shared and seen.st_gid == folder.st_gid:
+    if shared and file_stat.st_gid == folder.st_gid:
         return ""
-    return f"belongs to user {seen.st_uid}, expected {folder.st_uid} (as its folder) or root"
+    return f"belongs to user {file_stat.st_uid}, expected {folder.st_uid} (as its folder) or root"
 
 
 _STATX_BTIME = 0x800
@@ -447,9 +449,9 @@ def birth_time(path: str) -> str:
     return f"{seconds}.{nanoseconds:09}" if mask & _STATX_BTIME else ""
 
 
-def file_revision(seen: stat_result) -> str:
+def file_revision(file_stat: stat_result) -> str:
     """A text that changes whenever a file is rewritten, replaced or renamed."""
-    return f"{seen.st_ino:x}.{seen.st_ctime_ns:x}.{seen.st_size:x}"
+    return f"{file_stat.st_ino:x}.{file_stat.st_ctime_ns:x}.{file_stat.st_size:x}"
 
 
 def is_same_file(a: stat_result, b: stat_result) -> bool:
@@ -496,7 +498,7 @@ def flocked_inodes() -> frozenset[int]:
     return frozenset(int(field[-3].rpartition(":")[2]) for field in fields if "FLOCK" in field)
 
 
-def flock_holders(seen: stat_result) -> frozenset[int]:
+def flock_holders(file_stat: stat_result) -> frozenset[int]:
     """PIDs that took a flock on a file, as far as /proc/locks shows them; a process that only
     inherited it is not among them."""
     try:
@@ -504,8 +506,8 @@ def flock_holders(seen: stat_result) -> frozenset[int]:
             fields = [line.split() for line in lines]
     except OSError:
         return frozenset()
-    ours = [one for one in fields if "FLOCK" in one and one[-3].endswith(f":{seen.st_ino}")]
-    return frozenset(int(one[-4]) for one in ours)
+    flocks = [one for one in fields if "FLOCK" in one and one[-3].endswith(f":{file_stat.st_ino}")]
+    return frozenset(int(one[-4]) for one in flocks)
 
 
 class Flock:
@@ -586,18 +588,21 @@ def create_file(
     return fd
 
 
-def copy_mode(fd: int, seen: stat_result) -> None:
+def copy_mode(fd: int, file_stat: stat_result) -> None:
     """Give an open file the mode of another one, and its owner if we have the right to."""
-    own = os.fstat(fd)
-    if os.geteuid() == 0 and (own.st_uid, own.st_gid) != (seen.st_uid, seen.st_gid):
+    current = os.fstat(fd)
+    if os.geteuid() == 0 and (current.st_uid, current.st_gid) != (
+        file_stat.st_uid,
+        file_stat.st_gid,
+    ):
         try:
-            fchown(fd, seen.st_uid, seen.st_gid)
+            fchown(fd, file_stat.st_uid, file_stat.st_gid)
         except PermissionError:
-            if own.st_uid != seen.st_uid:
+            if current.st_uid != file_stat.st_uid:
                 raise
             # Running as that user (`files_as`), who is not a member of the file's group.
-    mode = seen.st_mode & 0o777
-    if own.st_mode & 0o777 != mode:
+    mode = file_stat.st_mode & 0o777
+    if current.st_mode & 0o777 != mode:
         fchmod(fd, mode)
 
 
@@ -786,10 +791,10 @@ def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | No
             make_folder(part, above, owner=owner)
             fd = _enter(part, above)
         except NotADirectoryError as error:
-            there = "/".join((root.rstrip("/"), *parts[: at + 1]))
-            if not os.path.islink(there):
+            link_path = "/".join((root.rstrip("/"), *parts[: at + 1]))
+            if not os.path.islink(link_path):
                 raise
-            raise LinkedFolder(error.errno, LINKED_FOLDER, there) from error
+            raise LinkedFolder(error.errno, LINKED_FOLDER, link_path) from error
         finally:
             os.close(above)
     return fd
@@ -862,10 +867,12 @@ def _open_plain(name: str, dir_fd: int, flags: int) -> int:
         if error.errno == errno.ENXIO:  # a FIFO without a reader, or a socket
             raise OSError(errno.ENXIO, _NOT_PLAIN, name) from error
         raise
-    seen = os.fstat(fd)
-    if stat.S_ISREG(seen.st_mode) and seen.st_nlink <= 1:
+    file_stat = os.fstat(fd)
+    if stat.S_ISREG(file_stat.st_mode) and file_stat.st_nlink <= 1:
         return fd
-    words = file_problem(seen, os.fstat(dir_fd)) if stat.S_ISREG(seen.st_mode) else _NOT_PLAIN
+    words = (
+        file_problem(file_stat, os.fstat(dir_fd)) if stat.S_ISREG(file_stat.st_mode) else _NOT_PLAIN
+    )
     if not words:
         return fd
     os.close(fd)
@@ -977,11 +984,11 @@ def regular_files(
     """
     for name in sorted(filter(wants, os.listdir(fd))):
         try:
-            seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            file_stat = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
             continue  # removed since it was listed
-        if stat.S_ISREG(seen.st_mode):
-            yield name, seen
+        if stat.S_ISREG(file_stat.st_mode):
+            yield name, file_stat
 
 
 def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
@@ -1000,10 +1007,10 @@ def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
     except FileNotFoundError:
         return
     try:
-        found = [file for file, _ in regular_files(fd)]
-        for file in [file for file in found if file not in last]:
+        names = [file for file, _ in regular_files(fd)]
+        for file in [file for file in names if file not in last]:
             unlink_quietly(file, fd)
-        for file in [file for file in last if file in found]:
+        for file in [file for file in last if file in names]:
             if file != last[0]:
                 fsync(fd)
             unlink_quietly(file, fd)
@@ -1109,11 +1116,11 @@ def format_assignment(key: str, value: str, *, utf8: bool = False) -> str:
     """
     swallows = (a > "\x7f" and value[at] in _ESCAPED for at, a in enumerate(value[:-1], 1))
     utf8 = utf8 and not any(swallows)
-    kept = "".join(
+    escaped = "".join(
         " " if c < " " or c == "\x7f" else _ESCAPED.get(c, c) if c < "\x7f" or utf8 else "_"
         for c in value
     )
-    return f'{key}="{kept}"\n'
+    return f'{key}="{escaped}"\n'
 
 
 def format_assignments(
@@ -1192,32 +1199,32 @@ def _is_control(c: str) -> bool:
 
 
 def _parse_line(line: str, number: int) -> tuple[str, str]:
-    key, quote, rest = line.partition('="')
+    key, quote, text = line.partition('="')
     if not quote or not key.replace("_", "a").isalnum() or not key.isascii() or key[0].isdigit():
         raise Refused(f'line {number}: expected KEY="value"')
     value: list[str] = []
     at = 0
     while True:
-        if at >= len(rest):
+        if at >= len(text):
             raise Refused(f"line {number}: {key} has no closing quote")
-        c = rest[at]
+        c = text[at]
         if c == '"':
             break
         if c in "$`":
             raise Refused(f"line {number}: {key} has an unescaped {c}, which a shell expands")
-        if c == "\\" and rest[at - 1 : at] > "\x7f":
+        if c == "\\" and text[at - 1 : at] > "\x7f":
             # In GBK, Big5 and Shift-JIS it may be the second byte of a character, not an escape.
             raise Refused(f"line {number}: {key} has a backslash after a non-ASCII character")
-        if c == "\\" and rest[at + 1 : at + 2] in _ESCAPED:
+        if c == "\\" and text[at + 1 : at + 2] in _ESCAPED:
             at += 1
-            c = rest[at]
-        elif c == "\\" and at + 1 >= len(rest):
+            c = text[at]
+        elif c == "\\" and at + 1 >= len(text):
             raise Refused(f"line {number}: {key} continues in the next line")
         if _is_control(c):
             raise Refused(f"line {number}: {key} has a control character")
         value.append(c)
         at += 1
-    tail = rest[at + 1 :]
+    tail = text[at + 1 :]
     if tail.strip(" \t") and not (tail[0] in " \t" and _is_comment(tail, number)):
         raise Refused(f"line {number}: unexpected characters after {key} (carriage return?)")
     return key, "".join(value)

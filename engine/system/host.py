@@ -27,26 +27,26 @@ def free_units(folder: str) -> dict[str, int]:
     Raises:
         OSError: the folder cannot be reached.
     """
-    seen = os.statvfs(folder)
-    blocks = seen.f_bavail * seen.f_frsize // max(1, seen.f_bsize)
+    fs_stat = os.statvfs(folder)
+    blocks = fs_stat.f_bavail * fs_stat.f_frsize // max(1, fs_stat.f_bsize)
     # File systems that make inodes as they go report 0 of 0.
-    inodes = {"inodes": seen.f_favail} if seen.f_files else {}
-    return {"blocks": blocks, **inodes} if seen.f_blocks else inodes
+    inodes = {"inodes": fs_stat.f_favail} if fs_stat.f_files else {}
+    return {"blocks": blocks, **inodes} if fs_stat.f_blocks else inodes
 
 
 def count_free_tasks(folders: Iterable[str]) -> dict[str, int]:
     """How many more tasks fit on each file system that has one of these folders, by the first
     folder there. One that is missing will be made: its nearest existing parent counts. One that
     cannot be reached is skipped: other checks report it."""
-    found: dict[str, int] = {}
+    free_tasks: dict[str, int] = {}
     devices: set[int] = set()
     for folder in map(_existing, folders):
         with suppress(OSError):
             device = os.stat(folder).st_dev
             if device not in devices and (units := free_units(folder)):
-                found[folder] = min(units.values())
+                free_tasks[folder] = min(units.values())
             devices.add(device)
-    return found
+    return free_tasks
 
 
 def _existing(folder: str) -> str:

@@ -28,11 +28,11 @@ def parse_mounts(text: str) -> list[Mount]:
     mounts = []
     for line in text.splitlines():
         front, dash, back = line.partition(" - ")
-        fields, about = front.split(" "), back.split(" ")
-        if dash and len(fields) >= 6 and len(about) >= 3:
-            options = frozenset(f"{fields[5]},{about[2]}".split(","))
+        fields, details = front.split(" "), back.split(" ")
+        if dash and len(fields) >= 6 and len(details) >= 3:
+            options = frozenset(f"{fields[5]},{details[2]}".split(","))
             mounts.append(
-                Mount(fields[2], _unescaped(fields[4]), about[0], _unescaped(about[1]), options)
+                Mount(fields[2], _unescaped(fields[4]), details[0], _unescaped(details[1]), options)
             )
     return mounts
 
@@ -49,12 +49,12 @@ def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
     It is the longest matching mount point; of two on one point, the later hides the earlier.
     """
-    found = None
+    best = None
     for mount in mounts:
         inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
-        if inside and (found is None or len(mount.point) >= len(found.point)):
-            found = mount
-    return found
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
 
 
 def mount_of(path: str) -> Mount | None:

@@ -36,7 +36,7 @@ class RunClock:
         followed. `log` gets level and text of one line when the clock was set."""
         self._folder, self._root = folder, root
         self._log, self._make_folder = log, make_folder
-        self._seen: SeenTime | None = None
+        self._known_times: SeenTime | None = None
         self._written: SeenTime | None = None
 
     def note(self, now: float) -> SeenTime:
@@ -45,26 +45,28 @@ class RunClock:
         Raises:
             OSError: the record cannot be read or, but for a full disk, written.
         """
-        if self._seen is None:
-            self._seen = self._written = read_seen_time(self._folder, self._root)
-        before, self._seen = self._seen, note_run(self._seen, read_moment(now))
-        if self._seen.stepped_at != before.stepped_at:
-            self._log("WARN", f"{describe_step(self._seen)}: nothing is deleted or given up by age")
+        if self._known_times is None:
+            self._known_times = self._written = read_seen_time(self._folder, self._root)
+        before, self._known_times = self._known_times, note_run(self._known_times, read_moment(now))
+        if self._known_times.stepped_at != before.stepped_at:
+            self._log(
+                "WARN", f"{describe_step(self._known_times)}: nothing is deleted or given up by age"
+            )
         last = self._written.last if self._written else None
-        is_same = self._written and len(self._written.stretches) == len(self._seen.stretches)
+        is_same = self._written and len(self._written.stretches) == len(self._known_times.stretches)
         is_recent = last is not None and 0 <= now - last.at < WRITE_SECONDS
-        if not (is_same and is_recent) or self._seen.stepped_at != before.stepped_at:
+        if not (is_same and is_recent) or self._known_times.stepped_at != before.stepped_at:
             try:
                 self._make_folder(self._folder)
                 path = f"{self._folder}/{RECORD}"
-                files.replace_file(path, _render(self._seen), files.FILE_MODE, self._root)
+                files.replace_file(path, _render(self._known_times), files.FILE_MODE, self._root)
             except OSError as error:
                 # What is old is deleted also from a full disk: the next run finds the same in the
                 # old record.
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
-            self._written = self._seen
-        return self._seen
+            self._written = self._known_times
+        return self._known_times
 
     def read(self, now: float) -> SeenTime:
         """What all runs have seen up to `now`, without a record of this one.
@@ -83,12 +85,12 @@ class RunClock:
             return 0.0
 
 
-def describe_step(seen: SeenTime) -> str:
+def describe_step(times: SeenTime) -> str:
     """When and by how much the clock was set."""
-    way = "ahead" if seen.step > 0 else "back"
+    direction = "ahead" if times.step > 0 else "back"
     return (
-        f"clock set {way} by {format_duration(abs(seen.step))} before "
-        f"{format_time(seen.stepped_at or 0.0)}"
+        f"clock set {direction} by {format_duration(abs(times.step))} before "
+        f"{format_time(times.stepped_at or 0.0)}"
     )
 
 
@@ -105,7 +107,7 @@ class ClockSteps:
         """`read` is `RunClock.read` of the place."""
         self._read, self._clock, self._uptime = read, clock, uptime
         self._offset = clock() - uptime()
-        self._seen, self._seen_at = "", -inf
+        self._last_step, self._seen_at = "", -inf
         self._recorded, self._read_at = "", -inf
 
     def describe(self) -> str:
@@ -114,20 +116,20 @@ class ClockSteps:
         step, self._offset = now - uptime - self._offset, now - uptime
         if abs(step) >= CLOCK_STEP_SECONDS:
             self._seen_at = uptime
-            self._seen = describe_step(SeenTime(stepped_at=now, step=step))
+            self._last_step = describe_step(SeenTime(stepped_at=now, step=step))
         if uptime - self._seen_at < STEP_SHOWN_SECONDS:
-            return self._seen
+            return self._last_step
         if uptime - self._read_at >= RECORD_SECONDS:
             self._read_at, self._recorded = uptime, self._read_record(now)
         return self._recorded
 
     def _read_record(self, now: float) -> str:
         try:
-            seen = self._read(now)
+            times = self._read(now)
         except OSError:
             return ""  # doctor reports what cannot be read
-        at = seen.stepped_at
-        return "" if at is None or now - at >= STEP_SHOWN_SECONDS else describe_step(seen)
+        at = times.stepped_at
+        return "" if at is None or now - at >= STEP_SHOWN_SECONDS else describe_step(times)
 
 
 CLOCK_STEP_SECONDS = 60.0
@@ -175,11 +177,11 @@ def read_seen_time(folder: str, root: str) -> SeenTime:
         os.close(fd)
 
 
-def _render(seen: SeenTime) -> bytes:
-    assert seen.last is not None
-    last = f"{seen.last.at!r} {seen.last.uptime!r} {seen.last.boot or '-'}"
-    step = f"{seen.stepped_at or 0.0!r} {seen.step!r}"
-    stretches = (f"{start!r} {end!r}" for start, end in seen.stretches)
+def _render(times: SeenTime) -> bytes:
+    assert times.last is not None
+    last = f"{times.last.at!r} {times.last.uptime!r} {times.last.boot or '-'}"
+    step = f"{times.stepped_at or 0.0!r} {times.step!r}"
+    stretches = (f"{start!r} {end!r}" for start, end in times.stretches)
     return "".join(f"{line}\n" for line in (last, step, *stretches)).encode()
 
 

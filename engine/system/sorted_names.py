@@ -72,8 +72,8 @@ class SortedNames:
         Faster than `duplicates`: the names that only the largest state has are not sorted again.
         """
         largest = max(self._counts, key=self._counts.__getitem__, default=State.PENDING)
-        rest = f"SELECT name FROM name WHERE state <> {_STATES.index(largest)}"
-        return self._group(f"name IN ({rest})")
+        others = f"SELECT name FROM name WHERE state <> {_STATES.index(largest)}"
+        return self._group(f"name IN ({others})")
 
     def _group(self, condition: str) -> list[tuple[str, list[State]]]:
         query = (

@@ -264,17 +264,17 @@ class _Link(NamedTuple):
     @classmethod
     def open(cls, pass_fds: tuple[int, ...], kept_fds: tuple[int, ...]) -> _Link:
         """Fork a supervisor."""
-        ours, theirs = socket.socketpair()
+        our_end, theirs = socket.socketpair()
         with theirs:
             try:
                 running = mmap.mmap(-1, 8)
                 pid = os.fork()
             except OSError:
-                ours.close()
+                our_end.close()
                 raise
             if pid == 0:
                 _supervise(theirs, running, pass_fds, kept_fds)
-        return cls(pid, ours, running, pass_fds, kept_fds)
+        return cls(pid, our_end, running, pass_fds, kept_fds)
 
     def is_alive(self) -> bool:
         """True if the supervisor waits for a program."""
@@ -297,11 +297,13 @@ class _Link(NamedTuple):
         poll.register(self.sock, select.POLLIN)
         why = ""
         while True:
-            left = deadline - time.monotonic()
-            if not why and (left <= 0 or cancelled()):
-                why = f"timeout after {timeout:g} s" if left <= 0 else "stopped"
+            seconds = deadline - time.monotonic()
+            if not why and (seconds <= 0 or cancelled()):
+                why = f"timeout after {timeout:g} s" if seconds <= 0 else "stopped"
                 self.sock.shutdown(socket.SHUT_WR)
-            if poll.poll(1000 * (CANCEL_CHECK_SECONDS if why else min(CANCEL_CHECK_SECONDS, left))):
+            if poll.poll(
+                1000 * (CANCEL_CHECK_SECONDS if why else min(CANCEL_CHECK_SECONDS, seconds))
+            ):
                 return why
 
     def read_report(self, why: str) -> tuple[ProgramResult, bool, bool]:
@@ -395,15 +397,15 @@ def _ignore_signal(*_: object) -> None:
     """Ignore a signal: the supervisor must outlive its program."""
 
 
-def _close_all_but(kept: Collection[int]) -> int:
+def _close_all_but(exempt: Collection[int]) -> int:
     """Close the inherited descriptors; the standard ones become /dev/null, also those that were
     closed. Return another one of that."""
     null = fcntl.fcntl(os.open(os.devnull, os.O_RDWR), fcntl.F_DUPFD_CLOEXEC, 3)
-    for fd in {0, 1, 2} - set(kept):
+    for fd in {0, 1, 2} - set(exempt):
         os.dup2(null, fd)
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
-        if fd > 2 and fd not in kept and fd != null:
+        if fd > 2 and fd not in exempt and fd != null:
             with suppress(OSError):  # the descriptor of the listing itself
                 os.close(fd)
     return null
@@ -424,15 +426,15 @@ class _Supervisor:
         """Ends of the pipes from and to the program. We keep the read end of its standard input to
         count unread bytes and to avoid EPIPE when writing, and until it has ended the write end of
         its output, so that the end of that does not wake us just before its own."""
-        self._left = memoryview(b"")
-        self._said = b""
+        self._input = memoryview(b"")
+        self._collected = b""
         self._pid = 0
 
     def serve(self, program: Program, fds: Sequence[int], how: tuple[float, float, bool]) -> bool:
         """Run a program and report its end; True if another one can be run."""
         self._program = program
         self._deadline, self._linger, self._abandon = how
-        self._left, self._said = memoryview(program.stdin or b""), b""
+        self._input, self._collected = memoryview(program.stdin or b""), b""
         try:
             return self._watch(fds)
         except Exception as error:
@@ -517,15 +519,15 @@ class _Supervisor:
             steps.insert(0, partial(self._report, None, forced=True, is_over=False))
         until = 0.0
         while True:
-            left = 1000 * max(0.0, until - time.monotonic()) if closed and steps else None
-            ready = dict(poll.poll(left))
+            milliseconds = 1000 * max(0.0, until - time.monotonic()) if closed and steps else None
+            ready = dict(poll.poll(milliseconds))
             if pidfd in ready:
                 return closed
             if self._output in ready:
                 self._read()
             if self._sock.fileno() in ready:
                 poll.unregister(self._sock)
-                if self._left:
+                if self._input:
                     poll.unregister(writing)  # stay open: half a mail must not end
                 closed = True
             elif writing in ready and not self._write():
@@ -541,8 +543,8 @@ class _Supervisor:
         poll.register(self._output, select.POLLIN)
         poll.register(self._sock, select.POLLIN)
         until = min(self._deadline, time.monotonic() + seconds)
-        while self._read() and (left := until - time.monotonic()) > 0:
-            if self._sock.fileno() in dict(poll.poll(1000 * left)):
+        while self._read() and (remaining := until - time.monotonic()) > 0:
+            if self._sock.fileno() in dict(poll.poll(1000 * remaining)):
                 return
 
     def _read(self) -> bool:
@@ -555,24 +557,24 @@ class _Supervisor:
                 return True
             if not more:
                 return False
-            self._said = (self._said + more)[-MAX_OUTPUT_BYTES:]
+            self._collected = (self._collected + more)[-MAX_OUTPUT_BYTES:]
         return True
 
     def _write(self) -> bool:
         """Write as much input as fits, and close it after the last byte; True if there is more."""
         with suppress(BlockingIOError):
-            while self._left:
-                self._left = self._left[os.write(self._writing, self._left) :]
+            while self._input:
+                self._input = self._input[os.write(self._writing, self._input) :]
             if self._writing >= 0:
                 os.close(self._writing)
                 self._writing = -1
-        return bool(self._left)
+        return bool(self._input)
 
     def _unread(self) -> bool:
         """True if input is unread in the pipe or not yet written."""
         if self._reading < 0:
             return False
-        return bool(self._left) or any(fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4)))
+        return bool(self._input) or any(fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4)))
 
     def _report(
         self,
@@ -585,7 +587,7 @@ class _Supervisor:
     ) -> None:
         """Send what `_Link.read_report` reads."""
         with suppress(BrokenPipeError):  # our parent has ended
-            _send(self._sock, ("ended", status, self._said, unread, forced, is_over, is_idle))
+            _send(self._sock, ("ended", status, self._collected, unread, forced, is_over, is_idle))
 
     def _signal(self, number: signal.Signals, *, session: bool = False) -> None:
         """Signal the program's process group; with `session`, its session and its descendants.
@@ -594,16 +596,16 @@ class _Supervisor:
         """
         with suppress(ProcessLookupError, PermissionError):  # none left, or another user's
             os.killpg(self._pid, number)
-        found: set[int] = set()
+        signalled: set[int] = set()
         for _ in range(MAX_SCANS if session else 0):
-            new = _session_members(self._pid) - found
+            new = _session_members(self._pid) - signalled
             if not new:
                 return
             for pid in new:
                 with suppress(ProcessLookupError, PermissionError):
                     if os.getpgid(pid) != self._pid:
                         os.kill(pid, number)
-            found |= new
+            signalled |= new
 
 
 def _spawn(program: Program, stdin: int, output: int) -> int:
@@ -671,7 +673,7 @@ def _is_childless() -> bool:
 
 def _session_members(session: int) -> set[int]:
     """PIDs of a session and of our descendants, as far as /proc lists them."""
-    found: set[int] = set()
+    members: set[int] = set()
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -681,9 +683,9 @@ def _session_members(session: int) -> set[int]:
                 _, parent, _, its = stat.read().rpartition(b")")[2].split()[:4]
                 children.setdefault(int(parent), []).append(int(name))
                 if int(its) == session:
-                    found.add(int(name))
+                    members.add(int(name))
     below = children.get(os.getpid(), [])
     while below:
-        found.update(below)
+        members.update(below)
         below = [pid for parent in below for pid in children.get(parent, [])]
-    return found
+    return members

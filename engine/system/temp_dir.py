@@ -94,8 +94,8 @@ def _create_claimed(parent: str) -> tuple[str, int]:
 def _remove_if_abandoned(path: str) -> bool:
     """Remove a temporary folder of this user if no process uses it."""
     try:
-        there = os.lstat(path)
-        if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid():
+        folder_stat = os.lstat(path)
+        if not stat.S_ISDIR(folder_stat.st_mode) or folder_stat.st_uid != os.geteuid():
             return False
         fd = os.open(os.path.join(path, OWNER_FILE), os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:

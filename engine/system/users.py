@@ -103,8 +103,8 @@ def login_environment(account: Account | None, environ: Mapping[str, str]) -> Ma
     """The environment with the account's home and name; unchanged if the account is None."""
     if account is None:
         return environ
-    kept = {name: value for name, value in environ.items() if name != "XDG_CONFIG_HOME"}
-    return {**kept, **account.environment}
+    others = {name: value for name, value in environ.items() if name != "XDG_CONFIG_HOME"}
+    return {**others, **account.environment}
 
 
 def state_folder(environ: Mapping[str, str]) -> str:
@@ -120,11 +120,11 @@ def state_folder(environ: Mapping[str, str]) -> str:
         if not home.startswith("/"):
             raise FileNotFoundError(errno.ENOENT, "no home directory")
         state = f"{home}/.local/state"
-    folder = there = f"{state}/spooldeck"
-    while not os.path.exists(there):
-        there = os.path.dirname(there)
-    if os.stat(there).st_uid != os.geteuid():
-        raise PermissionError(errno.EACCES, "belongs to another user", there)
+    folder = existing = f"{state}/spooldeck"
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    if os.stat(existing).st_uid != os.geteuid():
+        raise PermissionError(errno.EACCES, "belongs to another user", existing)
     return folder
 
 
@@ -159,24 +159,24 @@ def safe_account(path: str) -> Account | None:
     # One look at each step: another process may create the file in this moment.
     steps = list(_path_steps(path))
     end_path, end = steps[-1]
-    way = [(at, seen) for at, seen in steps if seen is not None]
+    existing_steps = [(at, step_stat) for at, step_stat in steps if step_stat is not None]
     folder = os.path.dirname(end_path)
-    around = dict(way)[folder]
+    folder_stat = dict(existing_steps)[folder]
     is_folder = end is not None and stat.S_ISDIR(end.st_mode)
-    if end and not is_folder and end.st_uid and around.st_uid not in (0, end.st_uid):
+    if end and not is_folder and end.st_uid and folder_stat.st_uid not in (0, end.st_uid):
         raise Unsafe(
-            f"belongs to {_name_or_uid(end.st_uid)} in a folder of {_name_or_uid(around.st_uid)}: "
-            "not opened "
-            f"as root, use sudo -u {sudo_user(end.st_uid)}"
+            f"belongs to {_name_or_uid(end.st_uid)} in a folder of "
+            f"{_name_or_uid(folder_stat.st_uid)}: not opened as root, "
+            f"use sudo -u {sudo_user(end.st_uid)}"
         )
-    for _, seen in reversed(way):
-        if seen.st_uid:
-            return file_account(seen)
-    for at, seen in way:
-        if _is_writable_by_others(at, seen, sticky_counts=not is_folder and at == folder):
+    for _, step_stat in reversed(existing_steps):
+        if step_stat.st_uid:
+            return file_account(step_stat)
+    for at, step_stat in existing_steps:
+        if _is_writable_by_others(at, step_stat, sticky_counts=not is_folder and at == folder):
             raise Unsafe(
                 f"not opened as root: other users can write to the folder {at} "
-                f"(mode {stat.S_IMODE(seen.st_mode):o}, group {seen.st_gid})"
+                f"(mode {stat.S_IMODE(step_stat.st_mode):o}, group {step_stat.st_gid})"
             )
     return None
 
@@ -186,47 +186,49 @@ def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result | None]]:
     missing end has None."""
     at, links = "/", 0
     yield at, os.lstat(at)
-    left = os.path.join(os.getcwd(), path).split("/")[::-1]
-    while left:
-        name = left.pop()
+    components = os.path.join(os.getcwd(), path).split("/")[::-1]
+    while components:
+        name = components.pop()
         if name in ("", "."):
             continue
-        there = os.path.dirname(at) if name == ".." else os.path.join(at, name)
+        next_path = os.path.dirname(at) if name == ".." else os.path.join(at, name)
         try:
-            seen = os.lstat(there)
+            step_stat = os.lstat(next_path)
         except FileNotFoundError:
-            if left:
+            if components:
                 raise
-            yield there, None
+            yield next_path, None
             return
-        yield there, seen
-        if not stat.S_ISLNK(seen.st_mode):
-            at = there
+        yield next_path, step_stat
+        if not stat.S_ISLNK(step_stat.st_mode):
+            at = next_path
             continue
         links += 1
         if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        target = os.readlink(there)
+        target = os.readlink(next_path)
         at = "/" if target.startswith("/") else at
-        left += target.split("/")[::-1]
+        components += target.split("/")[::-1]
 
 
-def _is_writable_by_others(at: str, seen: os.stat_result, *, sticky_counts: bool) -> bool:
+def _is_writable_by_others(at: str, file_stat: os.stat_result, *, sticky_counts: bool) -> bool:
     """True if users other than root can create files in root's folder or move its files."""
-    if not stat.S_ISDIR(seen.st_mode) or (seen.st_mode & stat.S_ISVTX and not sticky_counts):
+    if not stat.S_ISDIR(file_stat.st_mode) or (
+        file_stat.st_mode & stat.S_ISVTX and not sticky_counts
+    ):
         return False
-    if seen.st_mode & stat.S_IWOTH:
+    if file_stat.st_mode & stat.S_IWOTH:
         return True
     # The group bits are also the mask of an ACL, which may name any user.
-    return bool(seen.st_mode & stat.S_IWGRP) and (
-        seen.st_gid != 0 or "system.posix_acl_access" in os.listxattr(at)
+    return bool(file_stat.st_mode & stat.S_IWGRP) and (
+        file_stat.st_gid != 0 or "system.posix_acl_access" in os.listxattr(at)
     )
 
 
-def file_account(seen: os.stat_result) -> Account:
+def file_account(file_stat: os.stat_result) -> Account:
     """The owner of a file or folder; with its group, if they are a member."""
-    account = owner_account(seen)
-    return account._replace(gid=seen.st_gid) if seen.st_gid in account.groups else account
+    account = owner_account(file_stat)
+    return account._replace(gid=file_stat.st_gid) if file_stat.st_gid in account.groups else account
 
 
 def _name_or_uid(uid: int) -> str:

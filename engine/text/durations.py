@@ -27,17 +27,17 @@ def parse_duration(text: str, bare: str = "") -> float:
     Raises:
         ValueError: not a duration, or one of more than 31 years.
     """
-    rest = f"{text}{bare}" if _is_number(text) else text.lower()
+    remaining = f"{text}{bare}" if _is_number(text) else text.lower()
     seconds = 0.0
-    while rest:
-        number = rest[: len(rest) - len(rest.lstrip(".0123456789"))]
-        rest = rest[len(number) :]
-        unit = next((each for each in ("ms", *UNITS) if rest.startswith(each)), "")
+    while remaining:
+        number = remaining[: len(remaining) - len(remaining.lstrip(".0123456789"))]
+        remaining = remaining[len(number) :]
+        unit = next((each for each in ("ms", *UNITS) if remaining.startswith(each)), "")
         if not unit or not _is_number(number):
             raise ValueError(f"expected {duration_hint(bare)}")
         thousandths = unit == "ms"  # exact: 20 / 1000 is the float that 0.02 is
         seconds += float(number) / 1000 if thousandths else float(number) * UNITS[unit]
-        rest = rest[len(unit) :]
+        remaining = remaining[len(unit) :]
     if not text:
         raise ValueError(f"expected {duration_hint(bare)}")
     if seconds > MAX_SECONDS:

@@ -99,18 +99,18 @@ def fold_error(error: str) -> str:
     Folding a pattern again does not change it.
     """
     error = error[:ERROR_LIMIT]
-    found = _find_reply(error)
-    if found is None:
+    reply = _find_reply(error)
+    if reply is None:
         return _fold_words(error)
-    start, end = found.span()
+    start, end = reply.span()
     head = _fold_words(error[:start]) if start else ""
     return head + error[start:end] + _fold_words(error[end:])
 
 
 def reply_code(error: str) -> str:
     """The three-digit code of a server's reply that `fold` keeps; "" if none."""
-    found = _find_reply(error)
-    return found[1] if found else ""
+    reply = _find_reply(error)
+    return reply[1] if reply else ""
 
 
 def pattern_name(folded: str) -> str:
@@ -124,13 +124,13 @@ def pattern_name(folded: str) -> str:
 
 def _find_reply(error: str) -> re.Match[str] | None:
     quoted = error.find(_QUOTED)
-    if quoted >= 0 and (found := _CODE.match(error, quoted + len(_QUOTED))):
-        return found
+    if quoted >= 0 and (match := _CODE.match(error, quoted + len(_QUOTED))):
+        return match
     # Most errors have no reply code, and this test is faster than the patterns.
-    if error[:1] in _CLASSES and (found := _CODE.match(error)):
-        return found
-    if error[:1] in ("[", "_") and (found := _HTTP_STATUS.match(error)):
-        return found
+    if error[:1] in _CLASSES and (match := _CODE.match(error)):
+        return match
+    if error[:1] in ("[", "_") and (match := _HTTP_STATUS.match(error)):
+        return match
     return _AFTER_ERROR_NAME.match(error) or _AFTER_COLON.search(error) if ": " in error else None
 
 
@@ -152,5 +152,5 @@ def _fold_word(word: str) -> str:
     return _variable().sub(_placeholder, word) if _PUNCTUATED(word) else _NUMBERS.sub("#", word)
 
 
-def _placeholder(found: re.Match[str]) -> str:
-    return _PLACEHOLDERS.get(found.lastgroup or "", "#")
+def _placeholder(match: re.Match[str]) -> str:
+    return _PLACEHOLDERS.get(match.lastgroup or "", "#")

@@ -24,11 +24,13 @@ def html_to_text(page: str, *, links: bool = False) -> str:
     """
     lower = page.translate(_LOWER)  # of the same length, unlike str.lower()
     text: list[str] = []
-    at, kept, link = 0, False, ""
+    at, is_preformatted, link = 0, False, ""
     while at < len(page):
         begin = page.find("<", at)
         begin = len(page) if begin < 0 else begin
-        text.append(page[at:begin] if kept else re.sub(r"[\r\n\t ]+", " ", page[at:begin]))
+        text.append(
+            page[at:begin] if is_preformatted else re.sub(r"[\r\n\t ]+", " ", page[at:begin])
+        )
         if page.startswith("<!--", begin):
             at = _position_after(page, "-->", begin)
             continue
@@ -44,12 +46,12 @@ def html_to_text(page: str, *, links: bool = False) -> str:
             end = lower.find(f"</{name}", at)
             at = len(page) if end < 0 else end
         elif name == "pre":
-            kept = not closes
+            is_preformatted = not closes
         elif name == "a" and links:
             if link and link != text[-1].strip():
                 text.append(f" ({link})")
-            found = None if closes else _LINK.search(page, begin, at)
-            link = found[1] if found else ""
+            match = None if closes else _LINK.search(page, begin, at)
+            link = match[1] if match else ""
         text.append("\n" if name in _BREAKS else " " if name in _CELLS else "")
     return _tidy_lines("".join(text))
 

@@ -42,7 +42,7 @@ def lay_out_json(text: str) -> str:
     flat = compact_json(text)
     try:
         lines = json.dumps(json.loads(flat), indent=2, ensure_ascii=False)
-        shown = lines if compact_json(lines) == flat else flat
+        laid_out = lines if compact_json(lines) == flat else flat
     except ValueError:  # a number that Python cannot write as JSON
-        shown = flat
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in shown)
+        laid_out = flat
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in laid_out)

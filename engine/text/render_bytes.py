@@ -95,13 +95,13 @@ def render_verbatim(data: bytes, per_row: int = 16) -> RenderedBytes:
 
 
 def _limit_lines(kind: str, lines: Iterable[str]) -> RenderedBytes:
-    kept: list[str] = []
+    limited: list[str] = []
     for line in lines:
-        if len(kept) == MAX_LINES:
-            kept.append(f"... cut here, after {MAX_LINES:,} lines")
+        if len(limited) == MAX_LINES:
+            limited.append(f"... cut here, after {MAX_LINES:,} lines")
             break
-        kept.append(line)
-    return RenderedBytes(kind, tuple(kept))
+        limited.append(line)
+    return RenderedBytes(kind, tuple(limited))
 
 
 def hex_dump(data: bytes, per_row: int = 16) -> Iterator[str]:
@@ -128,11 +128,11 @@ def _is_text(sample: bytes) -> bool:
 def _indent_json(text: str) -> str | None:
     """Indent JSON, one value per line; None if it is not JSON."""
     try:
-        said = json.loads(text)
+        document = json.loads(text)
         pieces: list[str] = []
         length = 0
         # With indentation, deeply nested data can grow by a factor of a thousand.
-        for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(said):
+        for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(document):
             pieces.append(piece)
             length += len(piece)
             if length > _MAX_TEXT_LENGTH:
@@ -237,21 +237,21 @@ class _PartType(NamedTuple):
 
 
 def _part_type(headers: _Headers) -> _PartType:
-    about = Message()
+    message = Message()
     for name in ("Content-Type", "Content-Disposition"):
         if value := headers.first(name.lower()):
-            about[name] = value
+            message[name] = value
     try:
-        charset, boundary = about.get_content_charset(""), about.get_boundary("")
-        name = about.get_filename("") or ""
+        charset, boundary = message.get_content_charset(""), message.get_boundary("")
+        name = message.get_filename("") or ""
     except ValueError:  # raised by a codec that a parameter names
         charset = boundary = name = ""
     return _PartType(
-        about.get_content_type(),
+        message.get_content_type(),
         charset or "utf-8",
         boundary or "",
         decode_header_words(name),
-        about.get_content_disposition() == "attachment",
+        message.get_content_disposition() == "attachment",
         headers.first("content-transfer-encoding").strip().lower(),
     )
 
@@ -278,10 +278,10 @@ class _ParsedMail:
         if kind.type.startswith("multipart/") and kind.boundary:
             yield from self._several(body, kind.boundary, depth)
         elif kind.type == "message/rfc822":
-            inner, rest = _split(body)
+            inner, inner_body = _split(body)
             yield from ("", "--- a mail inside the mail")
             yield from _header_lines(inner, first=True)
-            yield from self._part(inner, rest, depth + 1)
+            yield from self._part(inner, inner_body, depth + 1)
         else:
             yield ""
             yield from _leaf_lines(kind, body)
@@ -326,8 +326,8 @@ def _leaf_lines(kind: _PartType, body: bytes) -> Iterator[str]:
     data, note = _decode_transfer(body, kind.encoding)
     if kind.is_attachment or not kind.type.startswith("text/"):
         name = kind.name or "unnamed"
-        about = f"{name}: {kind.type}"[:300]
-        yield from safe_lines(f"--- attachment {about}, {len(data):,} bytes{note}")
+        label = f"{name}: {kind.type}"[:300]
+        yield from safe_lines(f"--- attachment {label}, {len(data):,} bytes{note}")
         return
     text = _decoded(data, kind.charset)
     as_text = ", shown as text" if kind.type == "text/html" else ""
@@ -343,10 +343,10 @@ _NO_BASE64 = bytes(set(range(256)) - set(_BASE64))
 def _decode_transfer(body: bytes, encoding: str) -> tuple[bytes, str]:
     """Decode the content transfer encoding of a part; return the bytes and a note."""
     if encoding == "base64":
-        kept = body.translate(None, _NO_BASE64)
-        odd = len(kept) % 4 == 1
-        damaged = odd or bool(body.translate(None, _BASE64 + _BLANK))
-        data = binascii.a2b_base64((kept[:-1] if odd else kept) + b"===")
+        symbols = body.translate(None, _NO_BASE64)
+        is_incomplete = len(symbols) % 4 == 1
+        damaged = is_incomplete or bool(body.translate(None, _BASE64 + _BLANK))
+        data = binascii.a2b_base64((symbols[:-1] if is_incomplete else symbols) + b"===")
         return data, ", damaged base64" if damaged else ""
     if encoding == "quoted-printable":
         return binascii.a2b_qp(body), ""

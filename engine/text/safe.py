@@ -29,9 +29,9 @@ def safe_line(text: str) -> str:
     if text.isprintable():
         return text
     text = _JOINER.sub("", text)
-    kept = {found.start() for found in _find_non_joiners(text)}
-    signs = enumerate(text)
-    return "".join(c if c.isprintable() or at in kept else REPLACEMENT for at, c in signs)
+    allowed = {match.start() for match in _find_non_joiners(text)}
+    characters = enumerate(text)
+    return "".join(c if c.isprintable() or at in allowed else REPLACEMENT for at, c in characters)
 
 
 _LINE_ENDS = re.compile(r"(\r?\n|\t)")

@@ -91,8 +91,8 @@ def compile_bytes_pattern(pattern: bytes, *, case_sensitive: bool = False) -> By
     options.encoding = re2.Options.Encoding.LATIN1
     options.case_sensitive = case_sensitive
     options.never_capture = True
-    found: BytesPattern = re2.compile(b"(?m)" + pattern, options)
-    return found
+    compiled: BytesPattern = re2.compile(b"(?m)" + pattern, options)
+    return compiled
 
 
 def any_of_literals(words: Iterable[bytes]) -> BytesPattern:

@@ -68,16 +68,16 @@ def parse_future_time(text: str, now: float) -> float:
         ValueError: not a time, or beyond the year 9999.
     """
     try:
-        found = parse_time(text.strip(), now)
+        moment = parse_time(text.strip(), now)
     except ValueError:
         raise ValueError(f"expected {FUTURE_HINT}") from None
-    match found:
+    match moment:
         case RelativeTime(seconds):
             when = now - seconds
         case Clock():
-            when = found.after(now)
+            when = moment.after(now)
         case _:
-            when = found
+            when = moment
     if not 0 <= when < YEAR_10000_SECONDS:
         raise ValueError(f"expected {FUTURE_HINT}")
     return when
@@ -85,30 +85,30 @@ def parse_future_time(text: str, now: float) -> float:
 
 def _on_a_calendar(text: str, now: float) -> float | Clock:
     zone = UTC if text[-1:] in ("z", "Z") else None
-    rest = text[:-1] if zone else text
+    words = text[:-1] if zone else text
     today = datetime.fromtimestamp(now, zone).date()
 
     def on(day: date, clock: time) -> float:
         return datetime.combine(day, clock, zone).timestamp()
 
-    found = _DAY.match(rest)
-    if found is None:
-        clock = _clock(rest)
+    match = _DAY.match(words)
+    if match is None:
+        clock = _clock(words)
         return Clock(*(on(today + timedelta(days), clock) for days in _DAYS.values()))
-    word, rest = found[0].lower(), rest[found.end() :]
+    word, words = match[0].lower(), words[match.end() :]
     day = today + timedelta(_DAYS[word]) if word in _DAYS else date.fromisoformat(word)
-    if rest and rest[0] not in " tT":
+    if words and words[0] not in " tT":
         raise ValueError(text)
-    return on(day, _clock(rest[1:]) if rest else time())
+    return on(day, _clock(words[1:]) if words else time())
 
 
 def _clock(text: str) -> time:
-    found = _CLOCK.fullmatch(text)
-    if found is None or not (found[2] or found[4]):  # a number alone is not accepted
+    match = _CLOCK.fullmatch(text)
+    if match is None or not (match[2] or match[4]):  # a number alone is not accepted
         raise ValueError(text)
-    hour = int(found[1])
-    if found[4]:
+    hour = int(match[1])
+    if match[4]:
         if not 1 <= hour <= 12:
             raise ValueError(text)
-        hour = hour % 12 + (12 if found[4].lower() == "pm" else 0)
-    return time(hour, int(found[2] or 0), int(found[3] or 0))
+        hour = hour % 12 + (12 if match[4].lower() == "pm" else 0)
+    return time(hour, int(match[2] or 0), int(match[3] or 0))

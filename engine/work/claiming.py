@@ -81,7 +81,7 @@ class Slots:
         self._running[kind] -= 1
         self.busy -= 1
 
-    def rest(self, kind: str, lack: str, now: float) -> bool:
+    def pause_kind(self, kind: str, lack: str, now: float) -> bool:
         """Claim no task of a kind for 15 s, longer each time; True if this lack is a new one, or
         was reported `LACK_REPORT_SECONDS` ago. Tasks that were claimed before the rest do not
         lengthen it.
@@ -126,9 +126,9 @@ class Slots:
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
         if self._running[kind] + self._promised.get(kind, 0) >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
-        lack, rest, _ = self._rests.get(kind, ("", RetryDelay(), 0.0))
-        if lack and not rest.is_over(self._clock()):
-            self.token_at = min(rest.until, self.token_at or rest.until)
+        lack, delay, _ = self._rests.get(kind, ("", RetryDelay(), 0.0))
+        if lack and not delay.is_over(self._clock()):
+            self.token_at = min(delay.until, self.token_at or delay.until)
             return lack
         if kind not in self._gates:
             self._gates[kind] = self._services.gate(kind)
@@ -183,15 +183,15 @@ class Claimer:
         False if the store cannot be reached: a run until idle ends then, as without tasks.
         """
         try:
-            ends = self._store.claim_rules.limit_ends()
+            until = self._store.claim_rules.limit_ends()
         except (StoreError, OSError) as error:
             log("ERROR", f"Queue cannot be reached: {error}")
             return False
-        if ends is not None and ends != self._limit_ends:
-            wait = max(0.0, ends - now)
+        if until is not None and until != self._limit_ends:
+            wait = max(0.0, until - now)
             log("INFO", f"A rate limit holds back tasks, next in {wait:.1f}s")
-        self._limit_ends = ends
-        return ends is not None
+        self._limit_ends = until
+        return until is not None
 
     def swap_and_fetch(self, moves: list[Move], now: float, room: int) -> list[Outcome]:
         """Store outcomes, and claim up to `room` tasks in the same step."""

@@ -77,8 +77,8 @@ class CommandHandler:
         output, whole = error_text(ran.output), ran.output.decode("utf-8", "replace").strip()
         if ran.end_reason:
             raise Failed(f"{ran.end_reason}: {output}" if output else ran.end_reason, whole)
-        ends = Fatal if ran.status in self._fatal_statuses else Failed
-        raise ends(output or _status(ran.status), whole)
+        failure_class = Fatal if ran.status in self._fatal_statuses else Failed
+        raise failure_class(output or _status(ran.status), whole)
 
 
 def task_environment(task: Task) -> Mapping[str, str]:
@@ -108,12 +108,12 @@ def last_lines(output: bytes) -> str:
     line.
     """
     lines = output.decode("utf-8", "replace").strip().split("\n")
-    kept = lines[-1][:ERROR_LIMIT]
+    joined = lines[-1][:ERROR_LIMIT]
     for line in reversed(lines[:-1]):
-        if len(line) + 1 + len(kept) > ERROR_LIMIT:
+        if len(line) + 1 + len(joined) > ERROR_LIMIT:
             break
-        kept = f"{line}\n{kept}"
-    return kept
+        joined = f"{line}\n{joined}"
+    return joined
 
 
 def _status(code: int | None) -> str:

@@ -84,14 +84,14 @@ class Housekeeping(NamedTuple):
         retention.touch_marker(self.folder, self.root)
         from engine.operations import trash
 
-        hours, seen = self.trash_hours, self.run_clock.note(now)
-        old = watch(trash.expired_tasks(store, seen.age, hours))
+        hours, times = self.trash_hours, self.run_clock.note(now)
+        old = watch(trash.expired_tasks(store, times.age, hours))
         ended = [outcome.error for outcome in store.swap_all(Move(task, None) for task in old)]
-        gone = sum(error is None for error in ended)
-        if gone:
-            self.log("INFO", f"Expunged {gone} tasks, purged more than {hours:g} hours ago")
-        removed = retention.sweep_journal(f"{self.folder}/journal", self.root, seen.age, hours)
-        return SweepResult(gone, len(ended) - gone, removed)
+        expunged = sum(error is None for error in ended)
+        if expunged:
+            self.log("INFO", f"Expunged {expunged} tasks, purged more than {hours:g} hours ago")
+        removed = retention.sweep_journal(f"{self.folder}/journal", self.root, times.age, hours)
+        return SweepResult(expunged, len(ended) - expunged, removed)
 
     def sweep_quietly(self, store: ChangeableStore) -> None:
         """Sweep the trash if that is due; an error is only reported."""
@@ -133,9 +133,9 @@ class Housekeeping(NamedTuple):
         """
         expired = store.find_expired(self.run_clock.note(now).age, days)
         outcomes = store.swap_all(Move(task, verbs.purge(task, now)) for task in expired)
-        gone = sum(outcome.error is None for outcome in outcomes)
-        if gone:
-            self.log("INFO", f"Auto-purged {gone} DLQ tasks older than {days:g} days")
+        purged = sum(outcome.error is None for outcome in outcomes)
+        if purged:
+            self.log("INFO", f"Auto-purged {purged} DLQ tasks older than {days:g} days")
 
     def sweep_mail(self, spool: MailSpool, now: float) -> None:
         """Remove sent and incomplete mail from the mail spool; at most once an hour.

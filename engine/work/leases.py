@@ -54,8 +54,8 @@ class Leases:
             return True
         # A lease without an end ends with its owner; without a lock we are the only worker.
         until = task.lease.until if task.lease is not None else None
-        ours = any(claim.task.id == task.id for claim in self.claims)
-        return not ours and (until is None or until <= now)
+        is_ours = any(claim.task.id == task.id for claim in self.claims)
+        return not is_ours and (until is None or until <= now)
 
     def renew(self, now: float) -> None:
         """Renew the lock's heartbeat while no handler exceeds its deadline: otherwise the lock

@@ -34,7 +34,7 @@ class MailSend:
         except NotSent as failure:
             if failure.word == NOT_STARTED:
                 raise Lacking(str(failure)) from failure
-            ends = Fatal if failure.permanent else Failed
-            raise ends(f"{failure.word}: {failure}") from failure
+            failure_class = Fatal if failure.permanent else Failed
+            raise failure_class(f"{failure.word}: {failure}") from failure
         except MailError as error:
             raise Failed(str(error)) from error

@@ -33,7 +33,7 @@ class Owed(NamedTuple):
     report: AttemptReport | None = None
     row: str = ""
     """Key of the database row to remove once it is stored; "" for none."""
-    rest: RetryDelay = RetryDelay()
+    delay: RetryDelay = RetryDelay()
     """No pause at first: the first retry is immediate."""
 
 
@@ -122,7 +122,7 @@ class OutcomeWriter:
         what is missing."""
         task, lack = claim.task, self._services.shorten_error(str(failure))
         self.put_off += 1
-        if self._slots.rest(task.kind, lack, self._clock()):
+        if self._slots.pause_kind(task.kind, lack, self._clock()):
             self._services.log("ERROR", f"Not tried: {task.kind}: {lack}")
             self._services.alert(f"{lack}: {task.kind} waits, no attempt is counted")
         return Owed(claim, verbs.unclaim(task), None)
@@ -186,14 +186,14 @@ class OutcomeWriter:
         for one in owed:
             if self._lock is not None:
                 self._lock.check()
-            if not (forced or one.rest.is_over(self._clock())):
+            if not (forced or one.delay.is_over(self._clock())):
                 self.owed.append(one)
                 continue
             for _, error in self._swap_all([one], self.swap):
-                rest = one.rest.longer(self._clock(), self._store.claim_rules.retry_seconds)
-                self.owed.append(one._replace(rest=rest))
+                delay = one.delay.longer(self._clock(), self._store.claim_rules.retry_seconds)
+                self.owed.append(one._replace(delay=delay))
                 if logs:
-                    why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"
+                    why = f"cannot be stored: {error}, retry in {delay.seconds:.0f}s"
                     self._services.log("ERROR", f"Outcome of {one.claim.task.id} {why}")
 
     def swap(self, moves: list[Move]) -> Iterable[Outcome]:

@@ -49,14 +49,17 @@ def rescue_tasks(
         for task in store.scan({store.states[State.ACTIVE]})
         if isinstance(task, Task) and task.state is State.ACTIVE and dead(task)
     ]
-    own = store.claim_rules.retry_policy
+    store_policy = store.claim_rules.retry_policy
     moves = [
         Move(
-            task, task_after_failure(task, reason, own(task) or retry.of_kind(task.kind), now, end)
+            task,
+            task_after_failure(
+                task, reason, store_policy(task) or retry.of_kind(task.kind), now, end
+            ),
         )
         for task in orphans
     ]
-    ready, kept = [], []
+    ready, unready = [], []
     for move in moves:
         try:
             if move.new is not None and move.new.state is end:
@@ -64,5 +67,6 @@ def rescue_tasks(
                 giving_up(move.new)
             ready.append(move)
         except (StoreError, OSError) as error:
-            kept.append(Outcome(move, error=error))  # it stays claimed until `giving_up` succeeds
-    return [*kept, *store.swap_all(ready)]
+            # it stays claimed until `giving_up` succeeds
+            unready.append(Outcome(move, error=error))
+    return [*unready, *store.swap_all(ready)]

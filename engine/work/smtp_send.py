@@ -66,5 +66,5 @@ class SmtpSend:
         except NotSent as failure:
             if failure.word == NOT_STARTED:
                 raise Lacking(str(failure)) from failure
-            ends = Fatal if failure.permanent else Failed
-            raise ends(f"{failure.word}: {failure}") from failure
+            failure_class = Fatal if failure.permanent else Failed
+            raise failure_class(f"{failure.word}: {failure}") from failure

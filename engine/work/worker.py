@@ -189,7 +189,7 @@ class Worker:
             return
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"{handlers.WORKER_ENDED}: {taken_over or 'no trace of it'}"
-        said, self._unrescued = self._unrescued, {}
+        known_reasons, self._unrescued = self._unrescued, {}
         for outcome in rescuer.rescue_tasks(
             self._store,
             self._retry,
@@ -202,7 +202,7 @@ class Worker:
             assert old is not None and new is not None
             if outcome.error is not None:
                 why = self._unrescued[old.id] = str(outcome.error)
-                if said.get(old.id) != why:
+                if known_reasons.get(old.id) != why:
                     self._services.log("ERROR", f"Recovery of {old.id} failed: {why}")
                 continue
             if new.state is self._outcomes.end:
@@ -265,7 +265,7 @@ class Worker:
     def _patience(self, now: float, *, looking: bool) -> float:
         """Seconds to wait for an event before the next timed action."""
         until = [now + queue_lock.HEARTBEAT_SECONDS]
-        until += [owed.rest.until for owed in self._outcomes.owed]
+        until += [owed.delay.until for owed in self._outcomes.owed]
         until += [claim.renew_at for claim in self._leases.claims]
         if looking and self._unreachable:
             until.append(self._away.until)
@@ -362,9 +362,9 @@ class Worker:
         timeout = self._services.timeouts.get(task.kind, math.inf)
         claim.deadline = now + timeout + HANDLER_GRACE_SECONDS
         handler = self._handled.get(task.kind, handlers.fail_unknown_kind)
-        kept = (self._lock.fd,) if self._lock is not None else ()
+        lock_fds = (self._lock.fd,) if self._lock is not None else ()
         context = Context(
-            kept,
+            lock_fds,
             lambda: self._cancelled or claim.is_lost,
             lambda _: self._leases.latest(claim),
             data,

@@ -116,14 +116,14 @@ def _delivery_status(mail: Undelivered, host: Host, error: str, now: float) -> E
     """Return the delivery-status part: one block for the mail, one for the recipient."""
     code = _CODE(error)
     server = _ANSWERED(error) is not None
-    said = header.clean_text(error).encode("ascii", "replace").decode("ascii")
+    diagnostic = header.clean_text(error).encode("ascii", "replace").decode("ascii")
     blocks = (
         {"Reporting-MTA": f"dns; {host.name}", "Arrival-Date": _acceptance_date(mail)},
         {
             "Final-Recipient": ascii_address(mail.recipient),
             "Action": "failed",
             "Status": code[1] if code else "5.0.0",
-            "Diagnostic-Code": f"{'smtp' if server else 'x-local'}; {said}",
+            "Diagnostic-Code": f"{'smtp' if server else 'x-local'}; {diagnostic}",
             "Last-Attempt-Date": _date(now),
         },
     )

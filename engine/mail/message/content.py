@@ -37,7 +37,7 @@ class Content(NamedTuple):
     """The file that it was read from; "" if it was passed as text."""
 
 
-def load_content(said: str, settings: MailSettings) -> Content:
+def load_content(argument: str, settings: MailSettings) -> Content:
     """Return the content for an argument: the file if it is an absolute path, else the text itself.
 
     It is a path if it is one line that begins with `/` and something exists there, the check is not
@@ -47,10 +47,12 @@ def load_content(said: str, settings: MailSettings) -> Content:
         BadMail: the file is not allowed or not readable, or the content is larger than
             `max_file_size` bytes.
     """
-    if _is_path_argument(said, settings.allowed_paths):
-        data = _read_allowed(said, settings)
-        return content_from_bytes(data, said.lower().endswith(_NAMED_HTML))._replace(path=said)
-    text = _SURROGATE.sub(REPLACEMENT, said).lstrip("\ufeff")
+    if _is_path_argument(argument, settings.allowed_paths):
+        data = _read_allowed(argument, settings)
+        return content_from_bytes(data, argument.lower().endswith(_NAMED_HTML))._replace(
+            path=argument
+        )
+    text = _SURROGATE.sub(REPLACEMENT, argument).lstrip("\ufeff")
     # A character has at most four bytes, so a short text need not be measured.
     if 4 * len(text) > settings.max_file_size:
         size = len(text.encode("utf-8"))
@@ -60,11 +62,11 @@ def load_content(said: str, settings: MailSettings) -> Content:
     return Content(text, looks_like_html(text) or is_one_line_of_html(text))
 
 
-def cut_content(said: str, settings: MailSettings) -> Content:
+def cut_content(argument: str, settings: MailSettings) -> Content:
     """Return what can be kept of an argument that is no valid content: the text itself, also that
     of a path, cut to `max_file_size` bytes.
     """
-    text = _SURROGATE.sub(REPLACEMENT, said)
+    text = _SURROGATE.sub(REPLACEMENT, argument)
     if 4 * len(text) > settings.max_file_size:
         text = text.encode("utf-8")[: settings.max_file_size].decode("utf-8", "ignore")
     return Content(text, html=False)
@@ -97,13 +99,13 @@ def is_one_line_of_html(text: str) -> bool:
     return _INLINE.fullmatch(text) is not None
 
 
-def _is_path_argument(said: str, allowed: tuple[str, ...]) -> bool:
-    if not said.startswith("/") or "\n" in said or "\r" in said:
+def _is_path_argument(argument: str, allowed: tuple[str, ...]) -> bool:
+    if not argument.startswith("/") or "\n" in argument or "\r" in argument:
         return False
     try:
-        os.stat(said, follow_symlinks=False)
+        os.stat(argument, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
-        return any(said.startswith(_folder_prefix(folder)) for folder in allowed)
+        return any(argument.startswith(_folder_prefix(folder)) for folder in allowed)
     except OSError as error:
         return error.errno != errno.ENAMETOOLONG
     except ValueError:

@@ -93,7 +93,7 @@ def _insert_values(text: str, values: Mapping[str, str], where: str, *, html: bo
     ready = {name: "\n".join(safe_lines(value)) for name, value in values.items()}
     if html:
         ready = {name: escape(value) for name, value in ready.items()}
-    return _PLACE.sub(lambda found: ready[found[1]], text)
+    return _PLACE.sub(lambda match: ready[match[1]], text)
 
 
 def describe_missing_values(text: str, names: Mapping[str, object] | frozenset[str]) -> str:

@@ -130,7 +130,7 @@ class Template(NamedTuple):
 
 def _replace_placeholders(text: str, ready: Mapping[str, str]) -> str:
     """Replace each placeholder that has a value in `ready`; all others stay."""
-    return _PLACEHOLDER.sub(lambda found: ready.get(found[1], found[0]), text)
+    return _PLACEHOLDER.sub(lambda match: ready.get(match[1], match[0]), text)
 
 
 def load_page_template(settings: MailSettings) -> Template:
@@ -147,31 +147,31 @@ def version_text() -> str:
     return f"spooldeck {VERSION}"
 
 
-def _load_part(path: str, ours: str) -> tuple[str, str]:
+def _load_part(path: str, default: str) -> tuple[str, str]:
     """Read one half of the template; on failure return the built-in one and why."""
     try:
         return _read(path).decode("utf-8"), ""
     except FileNotFoundError:
-        return ours, ""
+        return default, ""
     except (OSError, files.Refused, UnicodeDecodeError) as error:
-        return ours, f"mail template {path}: {_describe_error(error)}; the built-in one is used"
+        return default, f"mail template {path}: {_describe_error(error)}; the built-in one is used"
 
 
 def _load_logo(logo: str) -> tuple[str, Picture | None, str]:
     """Return the picture's address, the picture if it is attached, and why there is none."""
-    told = f"mail logo {safe_line(logo)}"
+    label = f"mail logo {safe_line(logo)}"
     if not logo.startswith("/"):
         if not logo or _is_address(logo):
             return logo, None, ""
-        return "", None, f"{told}: expected an absolute path, or a URL of http or https"
+        return "", None, f"{label}: expected an absolute path, or a URL of http or https"
     try:
         data = _read(logo)
     except (OSError, files.Refused) as error:
-        return "", None, f"{told}: {_describe_error(error)}; mail is sent without it"
+        return "", None, f"{label}: {_describe_error(error)}; mail is sent without it"
     for start, kind in _PICTURE_SIGNATURES.items():
         if data.startswith(start):
             return f"cid:{LOGO_ID}", Picture(data, kind), ""
-    return "", None, f"{told}: not a PNG, JPEG or GIF picture; mail is sent without it"
+    return "", None, f"{label}: not a PNG, JPEG or GIF picture; mail is sent without it"
 
 
 def _is_address(logo: str) -> bool:

@@ -64,7 +64,7 @@ class DeliveryFiles:
         self._places, self._complain, self._clock = places, complain, clock
         self._counters = CounterFiles(places.counters, places.root, self._report_once)
         self._deliveries = DeliveryRecords(places.deliveries, places.max_records, places.root)
-        self._said: set[str] = set()
+        self._complaints: set[str] = set()
 
     def publish(self, selected: str, depth: int, oldest: float) -> None:
         """Write the metrics file.
@@ -127,8 +127,8 @@ class DeliveryFiles:
 
     def _report_once(self, text: str) -> None:
         # If the disk is full, each log line of a mail fails with the same text.
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._complaints:
+            self._complaints.add(text)
             self._complain(safe_line(text))
 
 

@@ -161,8 +161,8 @@ class MailSpool:
         """
         id = self._id_of(meta)
         try:
-            with self._open_mail(id) as (here, spool):
-                return self._read(id, here, spool)
+            with self._open_mail(id) as (mail_fd, spool):
+                return self._read(id, mail_fd, spool)
         except FileNotFoundError:
             raise BadMail(
                 f"Mail payload file not found: {spool_entry.shorten_text(meta)}"
@@ -176,8 +176,9 @@ class MailSpool:
             OSError: it cannot be read now.
         """
         try:
-            with self._open_mail(spooled.id) as (here, spool):
-                return spool_entry.read_file(os.path.basename(spooled.body), here, spool, limit)[0]
+            with self._open_mail(spooled.id) as (mail_fd, spool):
+                name = os.path.basename(spooled.body)
+                return spool_entry.read_file(name, mail_fd, spool, limit)[0]
         except FileNotFoundError:
             raise BadMail(
                 f"Mail body file not found: {spool_entry.shorten_text(spooled.body)}"
@@ -194,8 +195,8 @@ class MailSpool:
             raise BadMail(f"{spool_entry.shorten_text(name)}: not a file of a mail")
         try:
             with (
-                self._open_mail(id) as (here, spool),
-                spool_entry.open_file(name, here, spool) as fd,
+                self._open_mail(id) as (mail_fd, spool),
+                spool_entry.open_file(name, mail_fd, spool) as fd,
             ):
                 return os.read(fd, limit)
         except FileNotFoundError:
@@ -241,40 +242,40 @@ class MailSpool:
             oldest = spool_entry.oldest_time(waiting, spool)
         return len(waiting), max(0.0, now - oldest)
 
-    def _read(self, id: str, here: int, spool: stat_result) -> Spooled:
-        sent = spool_entry.read_mark(SENT, here, spool)
+    def _read(self, id: str, mail_fd: int, spool: stat_result) -> Spooled:
+        sent = spool_entry.read_mark(SENT, mail_fd, spool)
         bare = Spooled(id, f"{self.folder}/{id}", self.meta_path(id), sent=sent)
         try:
-            return self._read_values(bare, here, spool)
+            return self._read_values(bare, mail_fd, spool)
         except (BadMail, FileNotFoundError):
             if sent is None:
                 raise
             return bare  # removal was interrupted, and there is nothing left to send
 
-    def _read_values(self, bare: Spooled, here: int, spool: stat_result) -> Spooled:
-        data, _ = spool_entry.read_file(META, here, spool, files.MAX_TASK_BYTES)
+    def _read_values(self, bare: Spooled, mail_fd: int, spool: stat_result) -> Spooled:
+        data, _ = spool_entry.read_file(META, mail_fd, spool, files.MAX_TASK_BYTES)
         try:
             values = files.parse_assignments(
                 data, lambda key: key.startswith("MAIL_"), files.MAIL_RAW
             )
         except Refused as refusal:
             raise BadMail(spool_entry.shorten_text(f"{META}: {refusal}")) from refusal
-        body = _body_name(values.get("MAIL_BODY_FILE", ""), bare, here, spool)
+        body = _body_name(values.get("MAIL_BODY_FILE", ""), bare, mail_fd, spool)
         epoch = values.get("MAIL_CREATED_EPOCH", "")
-        told = epoch.isascii() and epoch.isdigit() and len(epoch) < 12
-        why = spool_entry.read_mark_values(REFUSED, here, spool)
+        is_epoch = epoch.isascii() and epoch.isdigit() and len(epoch) < 12
+        why = spool_entry.read_mark_values(REFUSED, mail_fd, spool)
         return bare._replace(
             to=spool_entry.decode_text(values.get("MAIL_TO", "")),
             subject=spool_entry.decode_text(values.get("MAIL_SUBJECT", "")),
             body=f"{bare.folder}/{body}",
             html=body == HTML,
             created=float(epoch)
-            if told
-            else spool_entry.time_in_id(bare.id) or os.fstat(here).st_mtime,
-            trying=spool_entry.read_mark(TRYING, here, spool),
+            if is_epoch
+            else spool_entry.time_in_id(bare.id) or os.fstat(mail_fd).st_mtime,
+            trying=spool_entry.read_mark(TRYING, mail_fd, spool),
             refused="" if why is None else why[0].get("WHY") or "refused before",
-            unqueued=spool_entry.read_mark_values(UNQUEUED, here, spool) is not None,
-            queuing=spool_entry.read_mark_values(QUEUING, here, spool) is not None,
+            unqueued=spool_entry.read_mark_values(UNQUEUED, mail_fd, spool) is not None,
+            queuing=spool_entry.read_mark_values(QUEUING, mail_fd, spool) is not None,
         )
 
     def _id_of(self, meta: str) -> str:
@@ -302,8 +303,8 @@ class MailSpool:
             OSError: the mark could not be written. An attempt now could send the mail twice without
                 notice.
         """
-        with self._open_mail(spooled.id) as (here, _):
-            files.replace_durably(TRYING, here, spool_entry.render_attempt(transport, now))
+        with self._open_mail(spooled.id) as (mail_fd, _):
+            files.replace_durably(TRYING, mail_fd, spool_entry.render_attempt(transport, now))
 
     def mark_sent(self, spooled: Spooled, transport: str, now: float) -> None:
         """Mark that the transport accepted the mail, so that it is not sent again.
@@ -311,14 +312,14 @@ class MailSpool:
         Raises:
             OSError: the mark could not be written. Another attempt would send the mail twice.
         """
-        with self._open_mail(spooled.id) as (here, _):
+        with self._open_mail(spooled.id) as (mail_fd, _):
             try:
                 # A rename needs no free space on a full disk.
-                files.rename(TRYING, SENT, src_dir_fd=here, dst_dir_fd=here)
+                files.rename(TRYING, SENT, src_dir_fd=mail_fd, dst_dir_fd=mail_fd)
             except FileNotFoundError:
-                files.replace_durably(SENT, here, spool_entry.render_attempt(transport, now))
+                files.replace_durably(SENT, mail_fd, spool_entry.render_attempt(transport, now))
             else:
-                files.fsync(here)
+                files.fsync(mail_fd)
 
     def mark_failed(self, spooled: Spooled, refused: str = "") -> None:
         """Remove the mark of an attempt that failed, or restore the one before it; mark with
@@ -331,13 +332,13 @@ class MailSpool:
         Raises:
             OSError: the mark could not be removed.
         """
-        with self._open_mail(spooled.id) as (here, _):
+        with self._open_mail(spooled.id) as (mail_fd, _):
             if spooled.trying is not None:
-                files.replace_durably(TRYING, here, spool_entry.render_attempt(*spooled.trying))
+                files.replace_durably(TRYING, mail_fd, spool_entry.render_attempt(*spooled.trying))
             else:
-                files.unlink_quietly(TRYING, here)
+                files.unlink_quietly(TRYING, mail_fd)
             if refused:
-                files.replace_durably(REFUSED, here, spool_entry.render_refusal(refused))
+                files.replace_durably(REFUSED, mail_fd, spool_entry.render_refusal(refused))
 
     def take_refusal(self, spooled: Spooled) -> str:
         """Return why no attempt can succeed, and remove that mark; the next retry makes an attempt.
@@ -346,8 +347,8 @@ class MailSpool:
             OSError: the mark could not be removed.
         """
         if spooled.refused:
-            with self._open_mail(spooled.id) as (here, _):
-                files.unlink_quietly(REFUSED, here)
+            with self._open_mail(spooled.id) as (mail_fd, _):
+                files.unlink_quietly(REFUSED, mail_fd)
         return spooled.refused
 
     def set_recipient(self, spooled: Spooled, to: str) -> None:
@@ -357,8 +358,8 @@ class MailSpool:
             OSError: it could not be written; the mail is unchanged.
         """
         values = _meta_values(to, spooled.subject, spooled.body, spooled.created)
-        with self._open_mail(spooled.id) as (here, _):
-            files.replace_durably(META, here, files.format_assignments(values, utf8=True))
+        with self._open_mail(spooled.id) as (mail_fd, _):
+            files.replace_durably(META, mail_fd, files.format_assignments(values, utf8=True))
 
     def mark_unqueued(self, id: str) -> None:
         """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender.
@@ -366,13 +367,13 @@ class MailSpool:
         Raises:
             OSError: the mark could not be written.
         """
-        with self._open_mail(id) as (here, _):
+        with self._open_mail(id) as (mail_fd, _):
             try:
                 # A rename needs no free space on a full disk.
-                files.rename(QUEUING, UNQUEUED, src_dir_fd=here, dst_dir_fd=here)
+                files.rename(QUEUING, UNQUEUED, src_dir_fd=mail_fd, dst_dir_fd=mail_fd)
             except FileNotFoundError:
                 files.replace_durably(
-                    UNQUEUED, here, files.format_assignments({"SINCE": str(int(self._clock()))})
+                    UNQUEUED, mail_fd, files.format_assignments({"SINCE": str(int(self._clock()))})
                 )
 
     def mark_queued(self, id: str) -> None:
@@ -383,9 +384,9 @@ class MailSpool:
             OSError: the marks could not be removed.
         """
         try:
-            with self._open_mail(id) as (here, _):
-                files.unlink_quietly(QUEUING, here)
-                files.unlink_quietly(UNQUEUED, here)
+            with self._open_mail(id) as (mail_fd, _):
+                files.unlink_quietly(QUEUING, mail_fd)
+                files.unlink_quietly(UNQUEUED, mail_fd)
         except FileNotFoundError:
             return
 
@@ -422,14 +423,14 @@ class MailSpool:
             TimeoutError: another process holds the lock.
         """
         try:
-            here = files.open_folder(f"{self.folder}/{id}")
+            mail_fd = files.open_folder(f"{self.folder}/{id}")
         except FileNotFoundError as error:
             raise BadMail(f"{id}: the mail does not exist any more") from error
         try:
-            with files.Flock(here, patience):
+            with files.Flock(mail_fd, patience):
                 yield
         finally:
-            os.close(here)
+            os.close(mail_fd)
 
     def remove(self, spooled: Spooled) -> None:
         """Remove a mail with all its files; the mark of a sent mail goes last.
@@ -478,8 +479,8 @@ class MailSpool:
             return files.open_dir(self.folder, self._root, make=make)
         except NotADirectoryError as error:
             # Some administrators move the spool to another disk and leave a symbolic link.
-            way = f"{error.strerror}; if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR"
-            raise NotADirectoryError(error.errno, way, self.folder) from error
+            hint = f"{error.strerror}; if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR"
+            raise NotADirectoryError(error.errno, hint, self.folder) from error
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.folder) from error
 
@@ -516,31 +517,33 @@ class MailSpool:
                 f"{MAIL_FOLDER_PREFIX}STAMP-RANDOM"
             )
         with self._open_spool() as spool:
-            seen = os.fstat(spool)
+            spool_stat = os.fstat(spool)
             try:
-                here = files.open_folder(id, spool)
+                mail_fd = files.open_folder(id, spool)
             except NotADirectoryError as error:
                 raise BadMail(f"{where}: a symbolic link or not a folder, not opened") from error
         try:
-            if why := files.owner_problem(os.fstat(here), seen):
+            if why := files.owner_problem(os.fstat(mail_fd), spool_stat):
                 raise BadMail(f"{where}: {why}")
-            yield here, seen
+            yield mail_fd, spool_stat
         finally:
-            os.close(here)
+            os.close(mail_fd)
 
 
 def _why_removable(name: str, spool: int, age: Callable[[float], float]) -> str:
     """Return why a folder can be removed; "" if it must stay."""
     try:
-        seen = os.stat(name, dir_fd=spool, follow_symlinks=False)
+        folder_stat = os.stat(name, dir_fd=spool, follow_symlinks=False)
         if name.startswith(INCOMPLETE_PREFIX):
-            return "incomplete" if age(seen.st_mtime) > INCOMPLETE_MAX_AGE_SECONDS else ""
+            return "incomplete" if age(folder_stat.st_mtime) > INCOMPLETE_MAX_AGE_SECONDS else ""
         if spool_entry.name_exists(f"{name}/{SENT}", spool):
             sent = os.stat(f"{name}/{SENT}", dir_fd=spool, follow_symlinks=False)
             is_old = age(sent.st_mtime) > SENT_RETENTION_SECONDS
             return "sent more than 7 days ago" if is_old else ""
         empty = not spool_entry.name_exists(f"{name}/{META}", spool) and _is_empty(name, spool)
-        return "is empty" if empty and age(seen.st_mtime) > INCOMPLETE_MAX_AGE_SECONDS else ""
+        return (
+            "is empty" if empty and age(folder_stat.st_mtime) > INCOMPLETE_MAX_AGE_SECONDS else ""
+        )
     except OSError:
         return ""  # not a folder, removed in between, or no permission
 
@@ -563,7 +566,7 @@ def _meta_values(to: str, subject: str, body: str, created: float) -> dict[str, 
     }
 
 
-def _body_name(told: str, bare: Spooled, here: int, spool: stat_result) -> str:
+def _body_name(recorded: str, bare: Spooled, mail_fd: int, spool: stat_result) -> str:
     """Return the name of the body file to which MAIL_BODY_FILE of meta.sh refers.
 
     Only the last two parts of the path count, so a spool can be moved as a whole.
@@ -571,17 +574,17 @@ def _body_name(told: str, bare: Spooled, here: int, spool: stat_result) -> str:
     Raises:
         BadMail: the path does not belong to this mail, or the file is missing or not a plain file.
     """
-    if not told:
+    if not recorded:
         raise BadMail("Mail payload missing MAIL_BODY_FILE")
-    folder, name = os.path.split(told)
+    folder, name = os.path.split(recorded)
     if os.path.basename(folder) != bare.id or name not in (HTML, TEXT):
-        what = f"MAIL_BODY_FILE is {told[:80]!r}, expected {HTML} or {TEXT} in the same folder"
+        what = f"MAIL_BODY_FILE is {recorded[:80]!r}, expected {HTML} or {TEXT} in the same folder"
         raise BadMail(spool_entry.shorten_text(f"{META}: {what}"))
     # The other program records body.html for every body, but writes a text body to body.txt.
-    for there in dict.fromkeys((name, TEXT)):
+    for candidate in dict.fromkeys((name, TEXT)):
         try:
-            with spool_entry.open_file(there, here, spool):
-                return there
+            with spool_entry.open_file(candidate, mail_fd, spool):
+                return candidate
         except FileNotFoundError:
             continue
-    raise BadMail(f"Mail body file not found: {spool_entry.shorten_text(told)}")
+    raise BadMail(f"Mail body file not found: {spool_entry.shorten_text(recorded)}")

@@ -49,9 +49,9 @@ def queue_unqueued(
         OSError: the spool or a mail cannot be read or changed now.
     """
     with ExitStack() as locks:
-        ours: list[Spooled] = []
+        mails: list[Spooled] = []
         for id in sorted(spool.find_unqueued(now - QUEUING_SECONDS)):
-            if len(ours) == MAX_MAILS_PER_CALL:
+            if len(mails) == MAX_MAILS_PER_CALL:
                 break
             with ExitStack() as lock:
                 try:
@@ -62,16 +62,16 @@ def queue_unqueued(
                 if again.sent is not None:
                     spool.mark_queued(id)
                 elif again.unqueued or again.queuing:
-                    ours.append(again)
+                    mails.append(again)
                     locks.enter_context(lock.pop_all())
-        where = named([mail.meta for mail in ours]) if ours else {}
+        where = named([mail.meta for mail in mails]) if mails else {}
         # Clear the marks of mails with a task first: a full queue ends the call at the first
         # refused task.
-        for mail in ours:
+        for mail in mails:
             # Another file: an unfinished change names it. The next call sees the result.
             if where.get(mail.meta, "").endswith(TASK_SUFFIX):
                 spool.mark_queued(mail.id)
-        for mail in ours:
+        for mail in mails:
             if mail.meta not in where:
                 ident = enqueue(f"Spooled mail to {hide_domain(mail.to)}", mail.meta)
                 yield f"Mail spool: {safe_line(mail.id)} had no task, queued as {ident}"

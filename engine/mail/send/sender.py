@@ -139,7 +139,7 @@ class Sender:
         host: Host,
         spool: MailSpool,
         ledger: Ledger,
-        ways: TransportRegistry,
+        transports: TransportRegistry,
         suspensions: Callable[[], Mapping[str, Suspension]],
         limits: AttemptTokens | None,
         clock: Callable[[], float],
@@ -159,7 +159,7 @@ class Sender:
             settings_fault: why the settings are invalid; if set, mail is kept and not sent.
         """
         self._settings, self._host = settings, host
-        self._spool, self._ledger, self._ways = spool, ledger, ways
+        self._spool, self._ledger, self._transports = spool, ledger, transports
         self._suspensions, self._limits = suspensions, limits
         self._clock, self._pause, self._complain = clock, pause, complain
         self._settings_fault, self._sending_fault = (
@@ -239,7 +239,7 @@ class Sender:
                         attempts=1 if has_failed else self._settings.attempts,
                         enqueue=enqueue,
                         cancelled=cancelled,
-                        tell=tell,
+                        report_failure=tell,
                     )
             except OSError as error:
                 text = _describe_loss(error)
@@ -260,7 +260,7 @@ class Sender:
         attempts: int,
         enqueue: Callable[[str, str], str],
         cancelled: Callable[[], bool],
-        tell: Callable[[str], object],
+        report_failure: Callable[[str], object],
     ) -> SendResult:
         """Send one mail in at most so many attempts, or spool it.
 
@@ -294,7 +294,12 @@ class Sender:
             ended = SendResult(False, "", 0, "no_transport_available", why, copy.id)
         else:
             ended = self._make_attempts(
-                transport, mail, copy, most=attempts, cancelled=cancelled, tell=tell
+                transport,
+                mail,
+                copy,
+                most=attempts,
+                cancelled=cancelled,
+                report_failure=report_failure,
             )
         return ended if ended.sent else self._spool_mail(ended, copy, enqueue)
 
@@ -317,20 +322,20 @@ class Sender:
         *,
         most: int,
         cancelled: Callable[[], bool],
-        tell: Callable[[str], object],
+        report_failure: Callable[[str], object],
     ) -> SendResult:
         """Make attempts until one succeeds or none can, at most `most`, with pauses between them.
         Before the first pause the mail is stored."""
         name, to = transport.name, mail.recipient
         failure: NotSent | None = None
-        made, doubt, ends = 0, 0.0, ""
+        made, doubt, wait_note = 0, 0.0, ""
         while made < most:
             try:
                 self._spend_tokens(name, to)
             except Waits as wait:
                 if failure is None:
                     return SendResult(False, name, made, wait.word, str(wait), mail.id)
-                ends = f"; then {wait}"
+                wait_note = f"; then {wait}"
                 break
             made += 1
             if doubt:
@@ -354,13 +359,15 @@ class Sender:
                 break
             copy.try_to_store(SpoolMark(name, doubt) if doubt else None)
             pause = stepped(self._settings.backoff or (0.0,)).seconds(made - 1)
-            tell(f"attempt {made} of {most} by {name} failed: {failure.word}; again in {pause:g} s")
+            report_failure(
+                f"attempt {made} of {most} by {name} failed: {failure.word}; again in {pause:g} s"
+            )
             self._ledger.log_retry(pause)
             self._pause(pause)
             if cancelled():
                 break
         assert failure is not None
-        word, text = failure.word, f"{failure}{ends}"
+        word, text = failure.word, f"{failure}{wait_note}"
         self._ledger.log_failure(INLINE_TASK_ID, name, made, word, to, text)
         permanent = failure.permanent
         return SendResult(
@@ -592,15 +599,15 @@ class Sender:
             suspended = self._read_suspensions()
         except Waits as unknown:
             return None, str(unknown)
-        transport, why_not = self._ways.choose(suspended)
+        transport, why_not = self._transports.choose(suspended)
         if transport is not None:
             return transport, ""
         forced = self._settings.method
         if forced == NOWHERE:
             return None, f"{NOT_SET_UP}: the method is none"
-        held = [name for name, why in why_not.items() if why.cause is Cause.SUSPENDED]
-        if held:
-            return None, _describe_suspensions(suspended[name] for name in held)
+        names = [name for name, why in why_not.items() if why.cause is Cause.SUSPENDED]
+        if names:
+            return None, _describe_suspensions(suspended[name] for name in names)
         if forced in why_not:
             return None, f"no mail transport: {forced}: {why_not[forced].reason}"
         return None, NOT_SET_UP
@@ -613,16 +620,18 @@ class Sender:
             Waits: a token is missing, the tokens cannot be counted, or an operator has suspended
                 the transport since it was chosen.
         """
-        if held := self._read_suspensions().get(name):
+        if suspension := self._read_suspensions().get(name):
             raise Waits(
-                self._clock() + TRANSPORT_RETRY_SECONDS, _describe_suspensions([held]), NO_TRANSPORT
+                self._clock() + TRANSPORT_RETRY_SECONDS,
+                _describe_suspensions([suspension]),
+                NO_TRANSPORT,
             )
         if self._limits is None:
             return
         domain = address.domain_of(to)
-        wanted = {f"domain:{domain}": self._settings.domains.get(domain)}
-        wanted[f"transport:{name}"] = self._settings.rates.get(name)
-        rates = {bucket: rate for bucket, rate in wanted.items() if rate is not None}
+        bucket_rates = {f"domain:{domain}": self._settings.domains.get(domain)}
+        bucket_rates[f"transport:{name}"] = self._settings.rates.get(name)
+        rates = {bucket: rate for bucket, rate in bucket_rates.items() if rate is not None}
         try:
             lacks = next((name for name in rates if not self._limits.ready(name)), "")
             lacks = lacks or next((name for name in rates if not self._limits.spend(name)), "")
@@ -836,8 +845,10 @@ _PART_ID = re.compile(r"(.+)-[1-9][0-9]*")
 """The id of a mail that `_divide` made, that of the first and a number; others also match."""
 
 
-def _describe_suspensions(held: Iterable[Suspension]) -> str:
-    names = (f"{each.name} suspended by {safe_line(each.who) or 'an operator'}" for each in held)
+def _describe_suspensions(suspensions: Iterable[Suspension]) -> str:
+    names = (
+        f"{each.name} suspended by {safe_line(each.who) or 'an operator'}" for each in suspensions
+    )
     return f"no mail transport: {', '.join(names)}"
 
 

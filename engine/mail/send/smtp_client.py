@@ -326,7 +326,7 @@ class Connections:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._attempts: set[_AttemptDeadline] = set()
-        self._kept: list[_Client] = []
+        self._idle: list[_Client] = []
         """The one used last is last."""
         self._wake_at = -math.inf
         """When the thread checks next, in seconds of the monotonic clock; -inf without a thread."""
@@ -354,7 +354,7 @@ class Connections:
     def take(self) -> _Client | None:
         """Remove a kept connection and return it; None if missing."""
         with self._changed:
-            return self._kept.pop() if self._kept else None
+            return self._idle.pop() if self._idle else None
 
     def keep(self, client: _Client) -> None:
         """Keep a connection over which a mail was sent, unless it had `MAILS_PER_CONNECTION`."""
@@ -363,17 +363,17 @@ class Connections:
             client.quit_and_close()
             return
         with self._changed:
-            self._kept.append(client)
+            self._idle.append(client)
 
     def close(self) -> None:
         """Close all kept connections with QUIT."""
-        self._close_kept(math.inf)
+        self._close_idle(math.inf)
 
-    def _close_kept(self, before: float) -> None:
+    def _close_idle(self, before: float) -> None:
         """Close the connections that are kept since before this time of the monotonic clock."""
         with self._changed:
-            old = [client for client in self._kept if client.kept_at < before]
-            self._kept = [client for client in self._kept if client.kept_at >= before]
+            old = [client for client in self._idle if client.kept_at < before]
+            self._idle = [client for client in self._idle if client.kept_at >= before]
         for client in old:
             client.quit_and_close()
 
@@ -385,12 +385,12 @@ class Connections:
                 self._wake_at = time.monotonic() + wait
                 self._changed.wait(wait)
                 running = list(self._attempts)
-                if not running and not self._kept:
+                if not running and not self._idle:
                     self._wake_at = -math.inf
                     return
             for attempt in running:
                 attempt.check()
-            self._close_kept(time.monotonic() - KEEP_SECONDS)
+            self._close_idle(time.monotonic() - KEEP_SECONDS)
 
 
 class _AnswerReader:
@@ -563,11 +563,11 @@ class _SmtpSession:
         """Connect; return the socket and a duplicate of it."""
         to = self._to
         self._doing = f"looking up {to.host}"
-        found = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
         self._doing = f"connecting to {to.host}:{to.port}"
         failure: OSError = ConnectionError("no address")
         until = time.monotonic() + min(to.connect_timeout, self._watch.seconds_left)
-        for family, kind, protocol, _, address in found:
+        for family, kind, protocol, _, address in addresses:
             connection = socket.socket(family, kind, protocol)
             try:
                 wire = connection.dup()
@@ -634,9 +634,9 @@ class _SmtpSession:
         token = base64.b64encode(f"\0{to.user}\0{self._secret}".encode("utf-8", "surrogateescape"))
         self._require(*client.docmd("AUTH", f"PLAIN {token.decode('ascii')}"), "auth")
 
-    def _command(self, client: _Client, verb: str, rest: str = "") -> None:
+    def _command(self, client: _Client, verb: str, argument: str = "") -> None:
         self._doing = verb
-        self._require(*client.docmd(verb, rest), "")
+        self._require(*client.docmd(verb, argument), "")
 
     def _data(self, client: _Client, contents: BinaryIO, size: int) -> str:
         """Send the mail; return the answer of the server."""
@@ -652,17 +652,17 @@ class _SmtpSession:
         # one segment. Two calls make a body that was not sent distinct from an end line that may
         # have been sent.
         more = 0 if isinstance(client.sock, ssl.SSLSocket) else socket.MSG_MORE
-        left = size - len(wire_format.END_OF_MAIL)
-        while left:
+        remaining = size - len(wire_format.END_OF_MAIL)
+        while remaining:
             try:
-                chunk = contents.read(min(left, wire_format.CHUNK_BYTES))
+                chunk = contents.read(min(remaining, wire_format.CHUNK_BYTES))
             except OSError as error:
                 raise _unreadable(error) from error
             if not chunk:
                 text = "the mail became shorter while it was sent"
                 raise failure_reasons.failure_from_word("unavailable_no_input", text)
-            left -= len(chunk)
-            client.sock.sendall(chunk, 0 if left else more)
+            remaining -= len(chunk)
+            client.sock.sendall(chunk, 0 if remaining else more)
         # From here on the server may have the whole mail.
         self._ended, self._doing = True, "after the whole mail"
         client.sock.sendall(wire_format.END_OF_MAIL)

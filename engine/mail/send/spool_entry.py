@@ -81,11 +81,11 @@ _STAMP = re.compile(
 
 def time_in_id(id: str) -> float | None:
     """Return the time in a mail's name, epoch seconds UTC; None if missing."""
-    found = _STAMP.fullmatch(id)
-    if found is None:
+    match = _STAMP.fullmatch(id)
+    if match is None:
         return None
     try:
-        return float(calendar.timegm((*map(int, found.groups()), 0, 0, 0)))
+        return float(calendar.timegm((*map(int, match.groups()), 0, 0, 0)))
     except (ValueError, OverflowError):
         return None  # such as day 99
 
@@ -102,8 +102,8 @@ def oldest_time(names: Iterable[str], spool: int) -> float:
     Epoch seconds UTC; infinite if no recipient is left. No file is opened.
     """
     marks = [(_STAMP.fullmatch(name), name) for name in names]
-    times = [_folder_time(name, spool) for found, name in marks if not found]
-    dated = [(found.groups(), name) for found, name in marks if found]
+    times = [_folder_time(name, spool) for match, name in marks if not match]
+    dated = [(match.groups(), name) for match, name in marks if match]
     if dated:
         _, first = min(dated)
         when = time_in_id(first)
@@ -136,12 +136,12 @@ def create_folder(id: str, parts: dict[str, bytes], spool: int) -> None:
     new = INCOMPLETE_PREFIX + os.urandom(8).hex()
     placed = ""
     try:
-        here = files.create_folder(new, spool)
+        mail_fd = files.create_folder(new, spool)
         placed = new
         try:
-            _fill(here, parts, files.new_file_owner(os.fstat(spool)))
+            _fill(mail_fd, parts, files.new_file_owner(os.fstat(spool)))
         finally:
-            os.close(here)
+            os.close(mail_fd)
         files.rename(new, id, src_dir_fd=spool, dst_dir_fd=spool)
         placed = id
         files.fsync(spool)
@@ -153,15 +153,15 @@ def create_folder(id: str, parts: dict[str, bytes], spool: int) -> None:
         raise
 
 
-def _fill(here: int, parts: dict[str, bytes], owner: tuple[int, int] | None) -> None:
+def _fill(mail_fd: int, parts: dict[str, bytes], owner: tuple[int, int] | None) -> None:
     for name, data in parts.items():
-        fd = files.create_file(name, here, owner)
+        fd = files.create_file(name, mail_fd, owner)
         try:
             files.write_all(fd, data)
             files.fsync(fd)
         finally:
             os.close(fd)
-    files.fsync(here)
+    files.fsync(mail_fd)
 
 
 def render_attempt(transport: str, now: float) -> bytes:
@@ -186,11 +186,11 @@ def encode_text(text: str) -> str:
 
 def decode_text(stored: str) -> str:
     """Decode a text from `encode_text`; a text of another program is returned unchanged."""
-    found = re.fullmatch(r"=\?utf-8\?b\?([A-Za-z0-9+/=]*)\?=", stored)
-    if found is None:
+    match = re.fullmatch(r"=\?utf-8\?b\?([A-Za-z0-9+/=]*)\?=", stored)
+    if match is None:
         return stored
     try:
-        return _on_one_line(base64.b64decode(found[1], validate=True).decode())
+        return _on_one_line(base64.b64decode(match[1], validate=True).decode())
     except (binascii.Error, UnicodeDecodeError):
         return stored
 
@@ -220,7 +220,7 @@ def shorten_text(text: str) -> str:
 
 
 @contextmanager
-def open_file(name: str, here: int, spool: stat_result) -> Iterator[int]:
+def open_file(name: str, mail_fd: int, spool: stat_result) -> Iterator[int]:
     """Open a plain file of a mail's folder; its owner must be allowed to put mail into the spool.
 
     Raises:
@@ -229,15 +229,15 @@ def open_file(name: str, here: int, spool: stat_result) -> Iterator[int]:
         OSError: it cannot be opened now.
     """
     try:
-        fd = files.open_outgoing(name, here, spool)
+        fd = files.open_outgoing(name, mail_fd, spool)
     except Refused as refusal:
         if isinstance(refusal.__cause__, PermissionError):
             raise refusal.__cause__ from None  # our permissions, not a fault of the mail
         raise BadMail(_describe_fault(name, refusal)) from refusal
     try:
-        seen = os.fstat(fd)
-        why = files.file_problem(seen, spool) or files.owner_problem(seen, spool)
-        if not why and seen.st_mode & stat.S_IWOTH:
+        file_stat = os.fstat(fd)
+        why = files.file_problem(file_stat, spool) or files.owner_problem(file_stat, spool)
+        if not why and file_stat.st_mode & stat.S_IWOTH:
             why = f"writable by all users, expected mode {files.FILE_MODE:o} or less"
         if why:
             raise BadMail(_describe_fault(name, why))
@@ -246,16 +246,16 @@ def open_file(name: str, here: int, spool: stat_result) -> Iterator[int]:
         os.close(fd)
 
 
-def read_file(name: str, here: int, spool: stat_result, limit: int) -> tuple[bytes, stat_result]:
+def read_file(name: str, mail_fd: int, spool: stat_result, limit: int) -> tuple[bytes, stat_result]:
     """Read such a file; return its bytes and its stat.
 
     Raises:
         BadMail: it has more than `limit` bytes; and as for `open_file`.
         OSError: as for `open_file`.
     """
-    with open_file(name, here, spool) as fd:
+    with open_file(name, mail_fd, spool) as fd:
         try:
-            return files.read_guarded(fd, limit, dir_fd=here)
+            return files.read_guarded(fd, limit, dir_fd=mail_fd)
         except Refused as refusal:
             raise BadMail(_describe_fault(name, refusal)) from refusal
 
@@ -265,7 +265,7 @@ def _describe_fault(name: str, why: object) -> str:
 
 
 def read_mark_values(
-    name: str, here: int, spool: stat_result
+    name: str, mail_fd: int, spool: stat_result
 ) -> tuple[Mapping[str, str], stat_result] | None:
     """Read the values of a mark file and its stat; None if there is no mark.
 
@@ -276,26 +276,26 @@ def read_mark_values(
         OSError: it cannot be read now.
     """
     try:
-        data, seen = read_file(name, here, spool, files.MAX_TASK_BYTES)
+        data, mark_stat = read_file(name, mail_fd, spool, files.MAX_TASK_BYTES)
     except FileNotFoundError:
         return None
     try:
-        return files.parse_assignments(data, lambda key: True), seen
+        return files.parse_assignments(data, lambda key: True), mark_stat
     except Refused:
-        return {}, seen
+        return {}, mark_stat
 
 
-def read_mark(name: str, here: int, spool: stat_result) -> SpoolMark | None:
+def read_mark(name: str, mail_fd: int, spool: stat_result) -> SpoolMark | None:
     """Read the mark of an attempt; None if missing.
 
     Raises:
         BadMail: the name is not a plain, trusted file.
         OSError: it cannot be read now.
     """
-    found = read_mark_values(name, here, spool)
-    if found is None:
+    mark = read_mark_values(name, mail_fd, spool)
+    if mark is None:
         return None
-    values, seen = found
+    values, mark_stat = mark
     since = values.get("SINCE", "")
     when = float(since) if since.isascii() and since.isdigit() and len(since) < 12 else None
-    return SpoolMark(values.get("TRANSPORT", ""), seen.st_mtime if when is None else when)
+    return SpoolMark(values.get("TRANSPORT", ""), mark_stat.st_mtime if when is None else when)

@@ -49,13 +49,13 @@ class Suspensions:
         """
         folder, name = os.path.split(self._path)
         try:
-            here = files.open_dir(folder, self._root)
+            folder_fd = files.open_dir(folder, self._root)
         except FileNotFoundError:
             return {}
         try:
-            return self._read(name, here)
+            return self._read(name, folder_fd)
         finally:
-            os.close(here)
+            os.close(folder_fd)
 
     def suspend(self, name: str, since: float, who: str, why: str) -> bool:
         """Suspend a transport, durably; False if it was suspended already, which changes nothing.
@@ -91,29 +91,29 @@ class Suspensions:
         """Hold the lock and yield the suspensions; changes to the mapping are written at the
         end."""
         folder, name = os.path.split(self._path)
-        here = files.open_dir(folder, self._root, make=True)
+        folder_fd = files.open_dir(folder, self._root, make=True)
         try:
-            lock = files.open_shared(f"{name}.lock", here, os.O_RDWR)
+            lock = files.open_shared(f"{name}.lock", folder_fd, os.O_RDWR)
             try:
                 with files.Flock(lock):
-                    before = self._read(name, here)
+                    before = self._read(name, folder_fd)
                     after = dict(before)
                     yield after
                     if after != before:
-                        files.replace_durably(name, here, _render_entries(after))
+                        files.replace_durably(name, folder_fd, _render_entries(after))
             finally:
                 os.close(lock)
         finally:
-            os.close(here)
+            os.close(folder_fd)
 
-    def _read(self, name: str, here: int) -> Mapping[str, Suspension]:
+    def _read(self, name: str, folder_fd: int) -> Mapping[str, Suspension]:
         try:
-            fd = files.open_plain(name, here)
+            fd = files.open_plain(name, folder_fd)
         except FileNotFoundError:
             return {}
         try:
-            data, seen = files.read_guarded(fd, dir_fd=here)
-            if why := _describe_fault(seen, os.fstat(here)):
+            data, file_stat = files.read_guarded(fd, dir_fd=folder_fd)
+            if why := _describe_fault(file_stat, os.fstat(folder_fd)):
                 raise Refused(why)
             return _parse_entries(data)
         except (Refused, ValueError) as error:
@@ -123,10 +123,10 @@ class Suspensions:
             os.close(fd)
 
 
-def _describe_fault(seen: os.stat_result, folder: os.stat_result) -> str:
-    if seen.st_mode & stat.S_IWOTH:
+def _describe_fault(file_stat: os.stat_result, folder: os.stat_result) -> str:
+    if file_stat.st_mode & stat.S_IWOTH:
         return "writable by all users"
-    return files.owner_problem(seen, folder)
+    return files.owner_problem(file_stat, folder)
 
 
 def _render_entries(suspended: Mapping[str, Suspension]) -> bytes:
@@ -142,7 +142,7 @@ def _parse_entries(data: bytes) -> Mapping[str, Suspension]:
     Raises:
         ValueError: it contains anything else.
     """
-    found = {}
+    suspensions = {}
     for name, entry in decode.check_object(decode.load_json(data)).items():
         if name not in SUSPENDABLE_NAMES:
             raise ValueError(f"no transport {name[:40]!r}")
@@ -151,5 +151,5 @@ def _parse_entries(data: bytes) -> Mapping[str, Suspension]:
         who, why = (
             decode.check_text(entry.get(key, ""), f"{name}: {key}") for key in ("who", "why")
         )
-        found[name] = Suspension(name, since, who, why)
-    return found
+        suspensions[name] = Suspension(name, since, who, why)
+    return suspensions

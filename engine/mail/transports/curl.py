@@ -111,10 +111,10 @@ class Curl:
         if not password:
             return ()
         user = self._settings.user
-        seen = [
+        credentials = [
             text.encode("utf-8", "surrogateescape") for text in (password, f"\0{user}\0{password}")
         ]
-        return password, *(base64.b64encode(each).decode("ascii") for each in seen)
+        return password, *(base64.b64encode(each).decode("ascii") for each in credentials)
 
 
 def render_config(
@@ -175,10 +175,10 @@ def describe_secret_fault(path: str) -> str:
     """Return why a password file is not used; "" if it is a plain file that only its owner can
     read."""
     try:
-        seen = os.stat(path, follow_symlinks=False)
+        file_stat = os.stat(path, follow_symlinks=False)
     except OSError as error:
         return f"cannot use the password in {path}: {error.strerror}"
-    return _describe_leak(path, seen)
+    return _describe_leak(path, file_stat)
 
 
 def read_secret(path: str) -> str:
@@ -193,18 +193,18 @@ def read_secret(path: str) -> str:
         leak = _describe_leak(path, os.fstat(fd))
         if leak:
             raise ValueError(leak)
-        held = os.read(fd, MAX_PASSWORD_FILE_BYTES + 1)
+        content = os.read(fd, MAX_PASSWORD_FILE_BYTES + 1)
     finally:
         os.close(fd)
-    password = re.sub(r"\r?\n\Z", "", held.decode("utf-8", "surrogateescape"))
-    if len(held) > MAX_PASSWORD_FILE_BYTES or not password or not password.isprintable():
+    password = re.sub(r"\r?\n\Z", "", content.decode("utf-8", "surrogateescape"))
+    if len(content) > MAX_PASSWORD_FILE_BYTES or not password or not password.isprintable():
         raise ValueError("expected one line of text and nothing else")
     return password
 
 
-def _describe_leak(path: str, seen: os.stat_result) -> str:
-    if not stat.S_ISREG(seen.st_mode):
+def _describe_leak(path: str, file_stat: os.stat_result) -> str:
+    if not stat.S_ISREG(file_stat.st_mode):
         return f"{path} is not a plain file, expected one with the password"
-    if seen.st_mode & 0o077:
-        return f"others may read {path} (mode {seen.st_mode & 0o777:04o}), expected mode 0600"
+    if file_stat.st_mode & 0o077:
+        return f"others may read {path} (mode {file_stat.st_mode & 0o777:04o}), expected mode 0600"
     return ""

@@ -139,12 +139,12 @@ class System:
             pids = os.listdir(f"{self._root}/proc")
         except OSError:
             return ()  # no /proc: `hides_processes` reports it
-        seen = (
+        statuses = (
             _parse_status(self.read_text(f"/proc/{pid}/status", 4096))
             for pid in pids
             if pid.isdecimal()
         )
-        return [process for process in seen if process]
+        return [process for process in statuses if process]
 
 
 def _parse_status(status: str) -> _MailProcess | None:
@@ -162,10 +162,10 @@ def _parse_status(status: str) -> _MailProcess | None:
     return _MailProcess(name, int(uid[0]))
 
 
-def _permits_account(seen: os.stat_result, who: Account, need: int) -> bool:
+def _permits_account(file_stat: os.stat_result, who: Account, need: int) -> bool:
     """True if the mode bits of a file let this account read or run it."""
-    if seen.st_uid == who.uid:
-        return bool(seen.st_mode >> 6 & need)
-    if seen.st_gid in (who.gid, *who.groups):
-        return bool(seen.st_mode >> 3 & need)
-    return bool(seen.st_mode & need)
+    if file_stat.st_uid == who.uid:
+        return bool(file_stat.st_mode >> 6 & need)
+    if file_stat.st_gid in (who.gid, *who.groups):
+        return bool(file_stat.st_mode >> 3 & need)
+    return bool(file_stat.st_mode & need)

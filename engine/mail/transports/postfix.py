@@ -64,8 +64,8 @@ def is_postfix_program(sendmail: str, system: System) -> bool:
     real = os.path.realpath(sendmail)
     if os.path.basename(real) != "sendmail":
         return "postfix" in os.path.basename(real)
-    beside = os.path.join(os.path.dirname(real), "postfix")
-    return os.access(beside, os.X_OK) and bool(system.read_text(MAIN_CF))
+    program = os.path.join(os.path.dirname(real), "postfix")
+    return os.access(program, os.X_OK) and bool(system.read_text(MAIN_CF))
 
 
 class Postfix:

@@ -165,6 +165,6 @@ def test_removed_records_are_known_to_be_missing() -> None:
     """With as many records as are kept, or in a file that is read in part, what happened before
     the oldest one is unknown."""
     data = record(1, "rejected_a: x") + record(2, "rejected_b: x")
-    assert parse_refusals(data, kept=3).since == 0.0
-    assert parse_refusals(data, kept=2).since == NOON + 1
-    assert parse_refusals(b"torn\n" + data, torn=True, kept=9).since == NOON + 1
+    assert parse_refusals(data, record_limit=3).since == 0.0
+    assert parse_refusals(data, record_limit=2).since == NOON + 1
+    assert parse_refusals(b"torn\n" + data, torn=True, record_limit=9).since == NOON + 1

@@ -148,7 +148,7 @@ def test_all_forecasts_as_data() -> None:
     counts = {State.PENDING: 120, State.DEAD: 4}
     basis = ForecastInputs(counts, {State.DEAD: "graveyard"}, DRAINS, Growth(7, 600), None)
     found = make_forecasts(basis, Thresholds(dlq=10), 7, NOW)
-    assert [each.about for each in found] == list(ForecastTopic)
+    assert [each.topic for each in found] == list(ForecastTopic)
     row: dict[str, Any] = dict(as_row(found))
     drain, dlq, retention = row["drain"], row["dlq"], row["retention"]
     assert drain == {
