@@ -215,11 +215,11 @@ FAULTS: tuple[Fault, ...] = (
           "a full scan shows a task that another user can rewrite by a hard link",
           "engine/formats/nftban/full_scan.py",
           "tests/engine/formats/nftban/test_store.py::test_a_full_scan_reads_a_file_as_a_scan_by_name_does",
-          ("                or seen.st_nlink != 1\n", "")),
+          ("                or file_stat.st_nlink != 1\n", "")),
     fault("scans another user's file", "a full scan shows a task that another user wrote",
           "engine/formats/nftban/full_scan.py",
           "tests/engine/formats/nftban/test_store.py::test_a_full_scan_shows_no_task_of_another_user",
-          ("                or seen.st_uid not in owners\n", "")),
+          ("                or file_stat.st_uid not in owners\n", "")),
     fault("scans a task under another name", "a full scan shows one task twice",
           "engine/formats/nftban/full_scan.py",
           "tests/engine/formats/nftban/test_store.py::test_a_full_scan_reads_a_file_as_a_scan_by_name_does",
@@ -239,7 +239,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("looks for no id of a group", "of two tasks with one id, added in a batch, one is lost",
           "engine/formats/nftban/staging.py",
           "tests/conformance/test_conformance.py::test_an_id_is_given_only_once_in_a_group",
-          ("            found |= listed\n", "")),
+          ("            existing |= listed\n", "")),
     fault("starts before its log line", "a handler that ends the machine leaves no line of its task",
           "engine/work/worker.py",
           "tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[command]",
@@ -280,18 +280,18 @@ FAULTS: tuple[Fault, ...] = (
           "engine/formats/nftban/staging.py",
           "tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[power cut]",
           ("        files.rename(name, draft.withdrawn, src",
-           "        files.unlink(draft.withdrawn, dir_fd=desk)\n"
+           "        files.unlink(draft.withdrawn, dir_fd=staging_fd)\n"
            "        files.rename(name, draft.withdrawn, src")),
     fault("rewrites in place",
           "a process killed while it writes, or a power cut, leaves half a task",
           "engine/formats/nftban/staging.py",
           "tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[power cut]",
-          ("        files.rename(name, draft.withdrawn, src_dir_fd=desk, dst_dir_fd=desk)\n",
-           '        with open(os.open(draft.withdrawn, os.O_WRONLY, dir_fd=desk), "wb") as file:\n'
+          ("        files.rename(name, draft.withdrawn, src_dir_fd=staging_fd, dst_dir_fd=staging_fd)\n",
+           '        with open(os.open(draft.withdrawn, os.O_WRONLY, dir_fd=staging_fd), "wb") as file:\n'
            "            files.ftruncate(file.fileno(), 0)\n"
-           "            files.write_all(file.fileno(), files.read_guarded(files.open_guarded(name, desk))[0])\n"
+           "            files.write_all(file.fileno(), files.read_guarded(files.open_guarded(name, staging_fd))[0])\n"
            "            files.fsync(file.fileno())\n"
-           "        files.unlink(name, dir_fd=desk)\n")),
+           "        files.unlink(name, dir_fd=staging_fd)\n")),
     fault("syncs no draft", "a power cut leaves an empty file in place of an acknowledged task",
           "engine/formats/nftban/staging.py",
           "tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[power cut]",
@@ -317,18 +317,18 @@ FAULTS: tuple[Fault, ...] = (
     fault("changes what it has not seen", "of two who change a task at once, one's change is lost",
           "engine/formats/nftban/staging.py",
           "tests/engine/formats/nftban/test_store.py::test_a_file_rewritten_in_place_is_gone",
-          ("            if files.file_revision(seen) != rev:", "            if False:"),
+          ("            if files.file_revision(file_stat) != rev:", "            if False:"),
           ("        if files.file_revision(os.fstat(draft.seen_fd)) != change.rev:",
            "        if False:")),
     fault("claims whatever is there", "a task is run that was rewritten, and may not be due",
           "engine/formats/nftban/claims.py",
           "tests/engine/formats/nftban/test_store.py::test_a_file_replaced_as_we_claim_it_is_given_back",
-          ("        if not files.is_same_file(seen, there):", "        if False:")),
+          ("        if not files.is_same_file(file_stat, claimed_stat):", "        if False:")),
     fault("recovers from the living",
           "a task that a stopped process is moving stands twice when it goes on",
           "engine/formats/nftban/recovery.py",
           "tests/engine/formats/nftban/test_store.py::test_what_a_living_process_moves_is_left_alone",
-          ("            if not files.claim_flock(fd) or not self._has_name(name, fd, desk.folder):",
+          ("            if not files.claim_flock(fd) or not self._has_name(name, fd, staging.folder):",
            "            if False:")),
     fault("runs through a shell", "what an argument holds is run",
           "engine/system/supervisor.py", "tests/engine/work/test_command.py::test_nothing_is_expanded",
@@ -432,10 +432,10 @@ FAULTS: tuple[Fault, ...] = (
           "a process killed between the two files loses the job that it held",
           "engine/formats/zgb/store.py",
           "tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[zgb]",
-          ('                    ours.run("COMMIT")', "                    pass"),
+          ('                    sidecar_db.run("COMMIT")', "                    pass"),
           ("        if moved:\n            with suppress(Unavailable):",
-           "        if ours is not None:\n"
-           '            ours.run("COMMIT")\n'
+           "        if sidecar_db is not None:\n"
+           '            sidecar_db.run("COMMIT")\n'
            "        if moved:\n"
            "            with suppress(Unavailable):")),
     fault("opens a foreign database as root",

@@ -146,8 +146,9 @@ class SmtpAgent:
         is_last: bool = False,
         bad_status: str = "5.1.3",
     ) -> AgentOutcome:
-        """A failure is permanent if the server said so, or if the mail can never be sent (its
-        code is `bad_status` then). If no server was reached, the last recipient ends the work on this host."""
+        """A failure is permanent if the server said so, or if the mail can never be sent (its code
+        is `bad_status` then). If no server was reached, the last recipient ends the work on this
+        host."""
         is_final = isinstance(error, BadMail) or error.permanent
         is_unreached = _is_unreached(error)
         default = "5.0.0" if is_final else "4.0.0"
