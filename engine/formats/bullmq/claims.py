@@ -91,15 +91,9 @@ class JobClaims:
 
     def limit_ends(self) -> float | None:
         """See `ClaimRules.limit_ends`."""
-        limited = {
-            q: limit_end for q, limit_end in self._limits.items() if not self._repeats.is_closed(q)
-        }
+        limited = {q: end for q, end in self._limits.items() if not self._repeats.is_closed(q)}
         counts = QueueCounts(self._connection, self._place, [*limited]).queues
-        waits = [
-            limit_end
-            for q, limit_end in limited.items()
-            if counts[q]["wait"] + counts[q]["prioritized"]
-        ]
+        waits = [end for q, end in limited.items() if counts[q]["wait"] + counts[q]["prioritized"]]
         return min(waits, default=None)
 
     def end_rest(self, queue: str) -> None:

@@ -330,9 +330,7 @@ class JobMoves:
         equal = {
             name: value
             for name, value in first.items()
-            if all(
-                name in script_values and script_values[name] == value for script_values in others
-            )
+            if all(name in one and one[name] == value for one in others)
         }
         common = equal | {
             "prefix": self._place.prefix,
@@ -347,10 +345,7 @@ class JobMoves:
             "keys": [key.format(id="{id}", target=target) for key in package.keys]
             if package
             else [],
-            "changes": [
-                {k: v for k, v in script_values.items() if k not in equal}
-                for script_values in values_of_jobs
-            ],
+            "changes": [{k: v for k, v in one.items() if k not in equal} for one in values_of_jobs],
         }
         return ScriptCall(_change_script(action), [], [pack(common)])
 
@@ -417,9 +412,8 @@ class JobMoves:
             if line := _attempt_line(old, new, now):
                 script_values["log"] = line
             if action.script == "moveToFinished" and new.attempts == (old.attempts or 0) + 1:
-                script_values["set"] = (
-                    None  # the script itself counts the attempt and writes the reason
-                )
+                # The script itself counts the attempt and writes the reason.
+                script_values["set"] = None
         if report is not None and report.trace:
             script_values["trace"] = report.trace
         arguments = _arguments(action, old, new, self._place.base(queue), job, now, report)

@@ -169,8 +169,7 @@ def find_kannaders(folders: tuple[MailFolder, ...]) -> tuple[int, ...]:
     owner or root, and can inspect the processes that matter.
     """
     folder_ids = {
-        (folder_stat.st_dev, folder_stat.st_ino)
-        for folder_stat in (folder.status for folder in folders)
+        (status.st_dev, status.st_ino) for status in (folder.status for folder in folders)
     }
     own_pid = os.getpid()
     pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())

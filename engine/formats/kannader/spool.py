@@ -396,10 +396,8 @@ def describe_mail(envelope: mail_format.Envelope) -> str:
 
 def is_note_in_effect(staged: sidecar.AttemptNote, link: SpoolLink) -> bool:
     """True if a staged note is in effect: the link has moved since the note was written."""
-    is_link_unmoved = (
-        staged.start == STATES[link.state] and staged.since == link.file_stat.st_ctime_ns
-    )
-    return not is_link_unmoved
+    is_unmoved = staged.start == STATES[link.state] and staged.since == link.file_stat.st_ctime_ns
+    return not is_unmoved
 
 
 def read_link(name: str, folder: MailFolder) -> tuple[stat_result, str]:

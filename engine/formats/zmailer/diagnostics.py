@@ -71,12 +71,8 @@ class Unreported(NamedTuple):
         scheduler has byte 3 in place of an address that it did not know.
         """
         notary = self.diagnostic.notary
-        notary_address = notary[0].strip() if notary else b""
-        return (
-            notary_address
-            if notary_address and notary_address != b"\3"
-            else self.recipient.quad.user
-        )
+        address = notary[0].strip() if notary else b""
+        return address if address and address != b"\3" else self.recipient.quad.user
 
 
 def is_wanted(one: Unreported) -> bool:

@@ -152,11 +152,10 @@ def _parse_follow(plain: bytes, server: str, profile: Profile) -> Follow:
     return Follow(follower, following, server, accepted)
 
 
-def _pair(follow_fields: object) -> tuple[str, str]:
+def _pair(fields: object) -> tuple[str, str]:
     """Follower and followed in a follow; "" for what is not there."""
     ids = [
-        follow_fields.get(key) if isinstance(follow_fields, dict) else ""
-        for key in ("followerId", "followingId")
+        fields.get(key) if isinstance(fields, dict) else "" for key in ("followerId", "followingId")
     ]
     follower, following = (each if isinstance(each, str) else "" for each in ids)
     return follower, following
