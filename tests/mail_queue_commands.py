@@ -333,7 +333,7 @@ class Queue(Database):
         )
         if log is None:
             return ZgbStore(place, self.office.clock)
-        return ZgbStore(place, self.office.clock, tell=log.write)
+        return ZgbStore(place, self.office.clock, write_event=log.write)
 
     def enqueue(self, *kinds: str) -> None:
         """Enqueue the mails of registration 7."""

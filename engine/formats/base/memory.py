@@ -152,24 +152,24 @@ class MemoryStore:
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Yield every task in the order of state and id, or only the named ones."""
         with self._memory.condition:
-            there = sorted(self._memory.tasks.values(), key=lambda t: (t.queue, t.id))
+            tasks = sorted(self._memory.tasks.values(), key=lambda t: (t.queue, t.id))
         if touched is None:
-            self.expected_tasks = len(there)
+            self.expected_tasks = len(tasks)
             for state in self.states:
-                yield from (task for task in there if task.state is state)
+                yield from (task for task in tasks if task.state is state)
             return
-        yield from (t for t in there if t.id in touched or self.states[t.state] in touched)
-        found = {task.id for task in there} | set(self.states.values())
-        yield from (Missing(name) for name in touched if name not in found)
+        yield from (t for t in tasks if t.id in touched or self.states[t.state] in touched)
+        known_names = {task.id for task in tasks} | set(self.states.values())
+        yield from (Missing(name) for name in touched if name not in known_names)
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the tasks that exist in this state and revision, in any queue."""
-        wanted = list(seen)
-        ids = {ident for ident, _, _ in wanted}
+        expected = list(known_tasks)
+        ids = {ident for ident, _, _ in expected}
         with self._memory.condition:
-            there = [task for task in self._memory.tasks.values() if task.id in ids]
-        known = {(task.id, task.state, task.rev): task for task in there}
-        yield from (known[one] for one in wanted if one in known)
+            tasks = [task for task in self._memory.tasks.values() if task.id in ids]
+        known = {(task.id, task.state, task.rev): task for task in tasks}
+        yield from (known[one] for one in expected if one in known)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield the one part: the task itself."""

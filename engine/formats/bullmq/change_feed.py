@@ -82,10 +82,10 @@ class ChangeFeed:
         names: set[str] = set()
         while True:
             now = time.monotonic()
-            found = self._read(max(0.0, min(until, self._count_due) - now))
-            if found is None:
+            changed_names = self._read(max(0.0, min(until, self._count_due) - now))
+            if changed_names is None:
                 return None
-            names |= found
+            names |= changed_names
             if time.monotonic() >= self._count_due:
                 more = self._compare_counts()
                 if more is None:
@@ -150,13 +150,13 @@ class ChangeFeed:
         return False
 
     def _name_of(self, stream: str, fields: Any) -> set[str]:
-        said = (
+        event = (
             fields
             if isinstance(fields, dict)
             else dict(zip(fields[::2], fields[1::2], strict=True))
         )
-        queue = self._queue_of[stream] or said.get("queue", "")
-        job = said.get("jobId") or said.get("id")
+        queue = self._queue_of[stream] or event.get("queue", "")
+        job = event.get("jobId") or event.get("id")
         if not queue or not job:
             return set()
         if queue not in self._counts.queues:
@@ -191,17 +191,19 @@ class ChangeFeed:
 
     def _find_new_queues(self) -> bool:
         """Look for new queues every few seconds; False if there is one, or one has gone."""
-        found = self._known.names(fresh=self._is_new_named)
+        queue_names = self._known.names(fresh=self._is_new_named)
         self._is_new_named = False
-        if found == self._queues:
+        if queue_names == self._queues:
             return True
-        self._add_streams(self._streams_of(queue for queue in found if queue not in self._queues))
-        for queue in set(self._queues).difference(found):
+        self._add_streams(
+            self._streams_of(queue for queue in queue_names if queue not in self._queues)
+        )
+        for queue in set(self._queues).difference(queue_names):
             stream = f"{self._place.base(queue)}events"
             self._last.pop(stream, None)
             self._queue_of.pop(stream, None)
-        self._queues = found
-        self._counts = QueueCounts(self._connection, self._place, found)
+        self._queues = queue_names
+        self._counts = QueueCounts(self._connection, self._place, queue_names)
         return False
 
 
@@ -251,10 +253,10 @@ class MarkerWatch:
         """True if no job can be claimed until the queue has a marker."""
         return queue in self._waits and self._waits[queue].is_resting
 
-    def rest(self, queue: str) -> None:
+    def start_rest(self, queue: str) -> None:
         """Wait for a marker of a queue, then wake the worker."""
         if queue in self._waits:
-            self._waits[queue].rest()
+            self._waits[queue].start_rest()
 
     def end_rest(self, queue: str) -> None:
         """Do not wake the worker for a queue."""
@@ -274,7 +276,7 @@ class _MarkerWait:
         self._is_stopped = False
         self.is_resting = False
 
-    def rest(self) -> None:
+    def start_rest(self) -> None:
         with self._changed:
             self.is_resting = True
             self._changed.notify()

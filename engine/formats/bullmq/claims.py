@@ -70,18 +70,18 @@ class JobClaims:
         """
         queues = self._queues()
         after = queues.index(self._last) + 1 if self._last in queues else 0
-        left, open_queues = limit, [*queues[after:], *queues[:after]]
+        remaining, open_queues = limit, [*queues[after:], *queues[:after]]
         while open_queues:
             for queue in open_queues.copy():
-                if left <= 0:
+                if remaining <= 0:
                     return
-                most = max(1, min(left // len(open_queues), self._lots.get(queue, 1)))
+                most = max(1, min(remaining // len(open_queues), self._lots.get(queue, 1)))
                 asked, tasks = self._next_of(queue, max(now, self._clock()), owner, most, wants)
                 self._lots[queue] = min(2 * asked, MAX_LOT) if len(tasks) == asked else 1
                 if not asked or len(tasks) < asked:
                     open_queues.remove(queue)
                 self._last = queue if tasks else self._last
-                left -= len(tasks)
+                remaining -= len(tasks)
                 yield from self._hand_over(tasks)
 
     @property
@@ -91,11 +91,9 @@ class JobClaims:
 
     def limit_ends(self) -> float | None:
         """See `ClaimRules.limit_ends`."""
-        limited = {q: ends for q, ends in self._limits.items() if not self._repeats.is_closed(q)}
+        limited = {q: end for q, end in self._limits.items() if not self._repeats.is_closed(q)}
         counts = QueueCounts(self._connection, self._place, [*limited]).queues
-        waits = [
-            ends for q, ends in limited.items() if counts[q]["wait"] + counts[q]["prioritized"]
-        ]
+        waits = [end for q, end in limited.items() if counts[q]["wait"] + counts[q]["prioritized"]]
         return min(waits, default=None)
 
     def end_rest(self, queue: str) -> None:
@@ -131,7 +129,7 @@ class JobClaims:
         self.end_rest(queue)
         tasks = self._claim(queue, now, owner, asked)
         if len(tasks) < asked and markers is not None:
-            markers.rest(queue)
+            markers.start_rest(queue)
         return asked, tasks
 
     def swap_and_take(
@@ -176,11 +174,11 @@ class JobClaims:
         their worker too often, or a child of theirs has failed."""
         base = self._place.base(queue)
         keys = PACKAGE_SCRIPTS["moveToActive"].key_names(base)
-        found: list[Task] = []
+        tasks: list[Task] = []
         is_empty = False
         self._data.clear()
-        while len(found) < number and not is_empty:
-            claims = [self._options(queue, owner, now) for _ in range(number - len(found))]
+        while len(tasks) < number and not is_empty:
+            claims = [self._options(queue, owner, now) for _ in range(number - len(tasks))]
             calls = [
                 ScriptCall(
                     script("open", package="moveToActive"),
@@ -198,12 +196,12 @@ class JobClaims:
                     is_empty = True
                 else:
                     is_empty |= not answer[0][0]
-                    found += self._accept(queue, claim["token"], answer[0], now, doomed)
+                    tasks += self._accept(queue, claim["token"], answer[0], now, doomed)
             is_empty |= self._repeats.is_closed(queue)
-            if error is not None and not found:
+            if error is not None and not tasks:
                 raise error
             self._apply(doomed, now)
-        return found
+        return tasks
 
     def _accept(
         self, queue: str, token: str, answer: list[Any], now: float, doomed: list[Move]
@@ -256,14 +254,14 @@ class JobClaims:
             self._place.stalled_seconds,
             [self._place.base(each) for each in self._queues()],
         )
-        there = self._connection.call_all([("EXISTS", f"{base}meta") for base in bases])
+        meta_exists = self._connection.call_all([("EXISTS", f"{base}meta") for base in bases])
         calls = [
             ScriptCall(
                 script("open", package="moveStalledJobsToWait"),
                 PACKAGE_SCRIPTS["moveStalledJobsToWait"].key_names(base),
                 [base, MAX_STALLED, base, round(now * 1000), round(every * 1000)],
             )
-            for base, exists in zip(bases, there, strict=True)
+            for base, exists in zip(bases, meta_exists, strict=True)
             if exists == 1  # else the script would make the queue
         ]
         for answer in self._connection.run_all(calls) if calls else ():

@@ -452,46 +452,46 @@ class Connection:
             raise Unavailable(f"{self._place.text}: Redis {version}, expected 6.2 or newer")
         self._has_read_only_scripts = numbers >= (7, 0)
         names = ("maxmemory_policy", "aof_enabled", "used_memory", "maxmemory", "valkey_version")
-        wanted = (*names, "master_link_status")
-        facts = tuple((name, str(info[name])) for name in wanted if name in info)
+        fact_names = (*names, "master_link_status")
+        facts = tuple((name, str(info[name])) for name in fact_names if name in info)
         databases = " ".join(name[2:] for name in info if re.fullmatch("db[0-9]+", name))
         return ServerFacts(version, str(info.get("role", "")), (*facts, ("databases", databases)))
 
     def explain(self, error: Exception | str, words: Sequence[Any] = ()) -> StoreError:
         """The store error of a redis-py error, or of the text of one within a script; after that of
         a replica the next command connects again."""
-        at, said, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
-        if isinstance(error, kinds.AuthenticationError) or said.startswith(("NOAUTH", "WRONGPASS")):
+        at, text, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
+        if isinstance(error, kinds.AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
             how = "set it in `places`, with # / ? @ % in it written as %XX"
             return Unavailable(f"{at}: the server refused the password: {how}")
-        is_denied = isinstance(error, kinds.NoPermissionError) or "NOPERM" in said
+        is_denied = isinstance(error, kinds.NoPermissionError) or "NOPERM" in text
         # The others are the same, from within a script.
-        if is_denied or "ACL failure" in said or "executing the script can't" in said:
+        if is_denied or "ACL failure" in text or "executing the script can't" in text:
             what = " ".join(str(word) for word in words[:2])
             which = f" ({safe_line(what)})" if words else ""
             keys = f"the user needs {self._place.acl_keys}"
-            return Denied(f"{at}: no permission: {said}{which}; {keys}")
+            return Denied(f"{at}: no permission: {text}{which}; {keys}")
         if isinstance(error, kinds.BusyLoadingError):
             return Unavailable(f"{at}: the server is still loading its data")
-        if isinstance(error, kinds.ReadOnlyError) or "READONLY" in said:
+        if isinstance(error, kinds.ReadOnlyError) or "READONLY" in text:
             self.reset()
             return Unsupported(f"{at}: {READ_ONLY_REPLICA}")
-        if isinstance(error, kinds.OutOfMemoryError) or said.startswith("OOM"):
+        if isinstance(error, kinds.OutOfMemoryError) or text.startswith("OOM"):
             why = "the server's memory is full (maxmemory): expunge frees some, purge copies"
             return Full(f"{at}: {why}")
-        if said.startswith(("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")):
+        if text.startswith(("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")):
             return Unavailable(f"{at}: Redis Cluster is not supported")
-        if "WRONGTYPE" in said:
-            return Unsupported(f"{at}: a key has another type than BullMQ expects: {said}")
+        if "WRONGTYPE" in text:
+            return Unsupported(f"{at}: a key has another type than BullMQ expects: {text}")
         if isinstance(error, Exception) and not isinstance(error, self._redis.RedisError):
-            return Unavailable(f"{at}: this is no answer of Redis: {said or type(error).__name__}")
+            return Unavailable(f"{at}: this is no answer of Redis: {text or type(error).__name__}")
         if isinstance(error, kinds.TimeoutError):
             return Unavailable(f"{at}: the server does not answer")
         if isinstance(error.__context__ if isinstance(error, Exception) else None, AnswerTooLong):
-            return Unavailable(f"{at}: this is no answer of Redis: {said}")
-        if "CERTIFICATE_VERIFY_FAILED" in said:
+            return Unavailable(f"{at}: this is no answer of Redis: {text}")
+        if "CERTIFICATE_VERIFY_FAILED" in text:
             how = "name the certificate of its issuer: ?ca_file=PATH"
-            return Unavailable(f"{at}: not connected: {said}: {how}")
+            return Unavailable(f"{at}: not connected: {text}: {how}")
         if isinstance(error, kinds.ConnectionError):
-            return Unavailable(f"{at}: not connected: {said}")
-        return Unavailable(f"{at}: {said}")
+            return Unavailable(f"{at}: not connected: {text}")
+        return Unavailable(f"{at}: {text}")

@@ -194,9 +194,9 @@ def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) 
         PACKAGE_SCRIPTS[name].key_names(base),
         [base, *PACKAGE_SCRIPTS[name].arguments],
     )
-    left = 1
-    while left:  # more than RESUME_BATCH jobs are in the list of BullMQ 5
-        left, *why = connection.run(call)
+    is_unfinished = 1
+    while is_unfinished:  # more than RESUME_BATCH jobs are in the list of BullMQ 5
+        is_unfinished, *why = connection.run(call)
         if why:
             raise Unsupported(f"{queue}: {why[0]}")
     return f"{queue} is paused: jobs wait" if paused else f"{queue} runs"
@@ -204,7 +204,7 @@ def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) 
 
 def _obliterate(connection: Connection, place: RedisPlace, queue: str) -> str:
     keys = PACKAGE_SCRIPTS["obliterate"].key_names(place.base(queue))
-    given = [place.base(queue), place.kept(queue), place.queues_key, queue]
+    given = [place.base(queue), place.kept_prefix(queue), place.queues_key, queue]
     where, *number = connection.run(
         ScriptCall(script("obliterate", package="obliterate"), keys, given)
     )

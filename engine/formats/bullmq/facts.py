@@ -135,12 +135,12 @@ def read_state(
     workers = _read_workers(connection, place, queues)
     words = [round(now * 1000), EXAMINED, place.prefix, *map(place.base, queues)]
     waits = iter(connection.run(ScriptCall(script("waits", reads_only=True), [], words)))
-    found = []
+    queue_facts = []
     for queue, meta, number, following in zip(queues, metas, numbers, nexts, strict=True):
         due, unlocked, parents = islice(waits, 3)
         paused, version = (None, None) if isinstance(meta, StoreError) else meta
         waiting = [max(0, counts[queue][name]) for name in ("wait", "paused", "prioritized")]
-        found.append(
+        queue_facts.append(
             QueueFacts(
                 queue,
                 sum(waiting),
@@ -159,7 +159,7 @@ def read_state(
     database = place.options.get("db")
     return QueueServerState(
         settings,
-        found,
+        queue_facts,
         workers or (),
         orphans,
         place.prefix,
@@ -173,8 +173,8 @@ def _read_others(
 ) -> OtherQueues:
     """The queues that the place does not show; other prefixes only if it shows none, or if they are
     within its own."""
-    own = f"{place.prefix}:"
-    prefixes = sorted(p for p in known.others if p.startswith(own) or not known.names())
+    own_prefix = f"{place.prefix}:"
+    prefixes = sorted(p for p in known.others if p.startswith(own_prefix) or not known.names())
     prefixes = prefixes[:MAX_PREFIXES]
     asked = [("HMGET", f"{known.others[p]}:meta", "version", "opts.maxLenEvents") for p in prefixes]
     settled = connection.call_all(asked) if asked else []
@@ -212,7 +212,7 @@ def _read_workers(
         clients: list[dict[str, str]] = connection.call("CLIENT LIST")
     except StoreError:
         return None
-    found: dict[tuple[str, str, str], tuple[set[str], float]] = {}
+    workers: dict[tuple[str, str, str], tuple[set[str], float]] = {}
     for client in clients:
         name = client.get("name", "")
         if not name.startswith(f"{place.prefix}:") or name.endswith(_QUEUE_EVENTS):
@@ -222,12 +222,12 @@ def _read_workers(
         host = LOCAL_SOCKET if host.startswith("/") else host
         served = {queue, _decode_base64(queue)}.intersection(queues)
         key = worker, host, "" if worker else min(served, default="")
-        before, age = found.get(key, (set(), 0.0))
+        before, age = workers.get(key, (set(), 0.0))
         if served:
-            found[key] = before | served, max(age, float(client.get("age", 0)))
+            workers[key] = before | served, max(age, float(client.get("age", 0)))
     return [
         ConnectedWorker(safe_line(name), safe_line(host), tuple(sorted(served)), age)
-        for (name, host, _), (served, age) in sorted(found.items())
+        for (name, host, _), (served, age) in sorted(workers.items())
     ]
 
 
@@ -364,9 +364,9 @@ def _warn_of_others(state: QueueServerState) -> Iterator[ServerWarning]:
 
 def list_names(names: Iterable[str]) -> str:
     """The first names, and how many more there are."""
-    shown = [*names]
-    more = f" and {len(shown) - MAX_SHOWN} more" if len(shown) > MAX_SHOWN else ""
-    return safe_line(", ".join(shown[:MAX_SHOWN]) + more)
+    all_names = [*names]
+    more = f" and {len(all_names) - MAX_SHOWN} more" if len(all_names) > MAX_SHOWN else ""
+    return safe_line(", ".join(all_names[:MAX_SHOWN]) + more)
 
 
 class QueueRuns(NamedTuple):
@@ -409,10 +409,10 @@ def read_runs(
                 ("LRANGE", f"{base}metrics:{end}:data", 0, round(seconds) // 60),
             ]
     answers = iter(connection.call_all(asked) if asked else [])
-    found = []
+    queue_runs = []
     for queue in queues:
-        ends = [_FinishedJobs(*islice(answers, 5)) for _ in _ENDS]
-        ids = [f"{place.base(queue)}{ident}" for end in ends for ident in end.known_ids]
+        finished_jobs = [_FinishedJobs(*islice(answers, 5)) for _ in _ENDS]
+        ids = [f"{place.base(queue)}{ident}" for end in finished_jobs for ident in end.known_ids]
         words = ("processedOn", "finishedOn", "timestamp", "delay", "attemptsMade", "atm")
         jobs = connection.call_all(("HMGET", key, *words) for key in ids) if ids else []
         runs, waits = list[float](), list[float]()
@@ -424,8 +424,10 @@ def read_runs(
             if began and made and (times[4] or times[5] or "1") == "1":
                 waits.append(max(0.0, (began - made - delay) / 1000))
         has_tasks = any(counts[queue][name] > 0 for name in _UNFINISHED)
-        found.append(QueueRuns(queue, has_tasks, *_count_ends(ends, now, seconds), waits, runs))
-    return found
+        queue_runs.append(
+            QueueRuns(queue, has_tasks, *_count_ends(finished_jobs, now, seconds), waits, runs)
+        )
+    return queue_runs
 
 
 RUNS_READ, MAX_RUNS_READ = 100, 2000
@@ -449,20 +451,20 @@ class _FinishedJobs(NamedTuple):
 
 
 def _count_ends(
-    ends: Sequence[_FinishedJobs], now: float, seconds: float
+    finished_jobs: Sequence[_FinishedJobs], now: float, seconds: float
 ) -> tuple[tuple[int, int] | None, float, str]:
     """Completed and failed jobs, the seconds in which they finished, and the source."""
-    measured = [_count_by_metrics(end, now, seconds) for end in ends]
+    measured = [_count_by_metrics(end, now, seconds) for end in finished_jobs]
     if any(each is not None for each in measured):
         window = max(each[1] for each in measured if each is not None)
         completed, failed = (0 if each is None else each[0] for each in measured)
         return (completed, failed), window, "metrics"
-    oldest = _first_score(ends[0].first)
-    if any(isinstance(end.count, StoreError) for end in ends) or oldest is None:
+    oldest = _first_score(finished_jobs[0].first)
+    if any(isinstance(end.count, StoreError) for end in finished_jobs) or oldest is None:
         return None, seconds, ""  # completed jobs are removed, or none ever was
     # If all that are kept are newer, older ones of the window may have been removed.
     window = min(seconds, max(1.0, now - oldest))
-    return (ends[0].count, ends[1].count), window, "jobs"
+    return (finished_jobs[0].count, finished_jobs[1].count), window, "jobs"
 
 
 def _count_by_metrics(end: _FinishedJobs, now: float, seconds: float) -> tuple[int, float] | None:

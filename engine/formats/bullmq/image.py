@@ -129,8 +129,8 @@ def parse_image(data: bytes) -> JobImage:
         Unsupported: it is not one.
     """
     try:
-        said: dict[str, Any] = json.loads(data.decode("utf-8", "surrogateescape"))
-        image = JobImage(**said)
+        fields: dict[str, Any] = json.loads(data.decode("utf-8", "surrogateescape"))
+        image = JobImage(**fields)
         texts = [image.id, image.place, image.position]
         texts += [t for item in (*image.fields.items(), *image.long_fields.items()) for t in item]
         if not all(isinstance(text, str) for text in texts):
@@ -144,8 +144,8 @@ def list_parts(task: Task, key: str, image: bytes, fields: Mapping[str, str]) ->
     """The parts of a job: itself, then its fields that are there."""
     parts = [Part(JOB_PART, key, len(image))]
     for name, field in FIELD_PARTS.items():
-        if (shown := field_part(fields, name)) is not None:
-            size = len(shown) if name == TRACES_PART else len(to_bytes(fields[field]))
+        if (field_text := field_part(fields, name)) is not None:
+            size = len(field_text) if name == TRACES_PART else len(to_bytes(fields[field]))
             errors = _errors_of(fields[field]) if name == TRACES_PART else ()
             parts.append(Part(name, f"{key} {field}", size, errors=errors))
     return parts

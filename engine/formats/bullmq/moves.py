@@ -60,8 +60,8 @@ def bar_locked(task: Task, now: float) -> str:
     lease = task.lease
     if lease is None or lease.token.startswith(OUR_TOKEN):
         return ""
-    left = "" if lease.until is None else f" for {max(0.0, lease.until - now):.0f} s"
-    return f"locked by {lease.owner}{left}"
+    remaining = "" if lease.until is None else f" for {max(0.0, lease.until - now):.0f} s"
+    return f"locked by {lease.owner}{remaining}"
 
 
 def check_value(name: str, value: object, now: float) -> str:
@@ -148,12 +148,12 @@ class Action(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of one job; those that are equal but for `own` may share a script call."""
+    """A change of one job; those that are equal but for `script_values` may share a script call."""
 
     queue: str
     action: Action
     target: str
-    own: dict[str, Any]
+    script_values: dict[str, Any]
     """What the script gets for this job besides what is common to all; see `guard.lua`."""
 
 
@@ -221,8 +221,8 @@ def _arguments(
         case "moveToFinished":
             is_failed = action.target == "failed"
             result = (report and report.result) or "null"
-            said = ("failedReason", error) if is_failed else ("returnvalue", result)
-            return [True, stamp, *said, action.target, "", base, ""]
+            outcome_field = ("failedReason", error) if is_failed else ("returnvalue", result)
+            return [True, stamp, *outcome_field, action.target, "", base, ""]
         case "moveToDelayed":
             # Never 0: the same script would claim the job again, with its old values.
             delay = round(due * 1000) - round(now * 1000)
@@ -288,12 +288,12 @@ class JobMoves:
         answers = iter(
             self._run(connection, [each for each in changes if isinstance(each, Change)], now)
         )
-        found = []
+        outcomes = []
         for move, change in zip(moves, changes, strict=True):
             answer = next(answers) if isinstance(change, Change) else change
             claimed = answer[2] if isinstance(answer, list) and len(answer) > 2 else None
-            found.append((_outcome(move, answer), claimed))
-        return found
+            outcomes.append((_outcome(move, answer), claimed))
+        return outcomes
 
     def _run(self, connection: Connection, changes: Sequence[Change], now: float) -> list[Any]:
         """Send changes in pipelines of scripts, each for many jobs; the answer to each, in order.
@@ -309,11 +309,11 @@ class JobMoves:
                     lots.append(lot)
             calls = [self._call([changes[at] for at in lot], now) for lot in lots]
             try:
-                said = connection.run_all(calls)
+                lot_answers = connection.run_all(calls)
             except Unavailable as error:
-                said = [error] * len(calls)
+                lot_answers = [error] * len(calls)
             waiting = []
-            for lot, those in zip(lots, said, strict=True):
+            for lot, those in zip(lots, lot_answers, strict=True):
                 if isinstance(those, StoreError):
                     those = [those] * len(lot)
                 for at, answer in zip(lot, those, strict=False):
@@ -326,11 +326,11 @@ class JobMoves:
         """The script call of changes that are equal but for their jobs."""
         queue, action, target, _ = changes[0]
         package = PACKAGE_SCRIPTS.get(action.script)
-        first, *others = owns = [change.own for change in changes]
+        first, *others = values_of_jobs = [change.script_values for change in changes]
         equal = {
             name: value
             for name, value in first.items()
-            if all(name in own and own[name] == value for own in others)
+            if all(name in one and one[name] == value for one in others)
         }
         common = equal | {
             "prefix": self._place.prefix,
@@ -345,7 +345,7 @@ class JobMoves:
             "keys": [key.format(id="{id}", target=target) for key in package.keys]
             if package
             else [],
-            "changes": [{k: v for k, v in own.items() if k not in equal} for own in owns],
+            "changes": [{k: v for k, v in one.items() if k not in equal} for one in values_of_jobs],
         }
         return ScriptCall(_change_script(action), [], [pack(common)])
 
@@ -401,25 +401,28 @@ class JobMoves:
             action = Action("package", "promote")
         elif new is not None and image is None and _stays(old, new):
             action = _EDIT
-        ours = _guard(old, job)
-        ours["to"] = ours["place"] if action is _EDIT else self._target(old, new, image, now)
+        script_values = _guard(old, job)
+        script_values["to"] = (
+            script_values["place"] if action is _EDIT else self._target(old, new, image, now)
+        )
         if end is not State.PENDING and old.state in _LEAVING:
-            ours["leaves"] = True
+            script_values["leaves"] = True
         if new is not None:
-            ours |= self._values(old, new, image)
+            script_values |= self._values(old, new, image)
             if line := _attempt_line(old, new, now):
-                ours["log"] = line
+                script_values["log"] = line
             if action.script == "moveToFinished" and new.attempts == (old.attempts or 0) + 1:
-                ours["set"] = None  # the script itself counts the attempt and writes the reason
+                # The script itself counts the attempt and writes the reason.
+                script_values["set"] = None
         if report is not None and report.trace:
-            ours["trace"] = report.trace
+            script_values["trace"] = report.trace
         arguments = _arguments(action, old, new, self._place.base(queue), job, now, report)
         if claim is not None and action.script in _FETCH_ARGUMENTS:
             arguments[_FETCH_ARGUMENTS[action.script]] = "1"
             arguments += [pack(claim)] if action.script == "moveToDelayed" else []
-            ours["claim"] = claim
-        ours["arguments"] = arguments
-        return Change(queue, action, action.target, ours)
+            script_values["claim"] = claim
+        script_values["arguments"] = arguments
+        return Change(queue, action, action.target, script_values)
 
     def renew(
         self, connection: Connection, tasks: Sequence[Task], until: float, now: float
@@ -435,23 +438,27 @@ class JobMoves:
                 continue
             token = make_token(lease.owner, lease.since, until, secrets.token_hex(8))
             milliseconds = str(max(1, round((until - now) * 1000)))
-            ours = _guard(task, parts[1]) | {"to": "active", "token": token, "ms": milliseconds}
-            ours["arguments"] = [token, milliseconds, True]
-            changes.append(Change(parts[0], _RENEW, "", ours))
+            script_values = _guard(task, parts[1]) | {
+                "to": "active",
+                "token": token,
+                "ms": milliseconds,
+            }
+            script_values["arguments"] = [token, milliseconds, True]
+            changes.append(Change(parts[0], _RENEW, "", script_values))
             renewed.append(task._replace(rev=token, lease=lease._replace(until=until, token=token)))
         answers = iter(self._run(connection, [each for each in changes if each], now))
-        found = list[tuple[Task, StoreError | None]]()
+        renewals = list[tuple[Task, StoreError | None]]()
         for new, change in zip(renewed, changes, strict=True):
             rev: str | StoreError = Gone(f"{new.id} is not claimed by us")
             if change is not None:
                 rev = read_answer(new.id, next(answers))
-            found.append((new, rev if isinstance(rev, StoreError) else None))
-        unknown = [n for n, (_, error) in enumerate(found) if isinstance(error, Unavailable)]
-        held = self._held_tokens(connection, [found[n][0].id for n in unknown])
-        for n, token in zip(unknown, held, strict=False):
-            if token == found[n][0].rev:  # only the answer was lost
-                found[n] = found[n][0], None
-        return found
+            renewals.append((new, rev if isinstance(rev, StoreError) else None))
+        unknown = [n for n, (_, error) in enumerate(renewals) if isinstance(error, Unavailable)]
+        held_tokens = self._held_tokens(connection, [renewals[n][0].id for n in unknown])
+        for n, token in zip(unknown, held_tokens, strict=False):
+            if token == renewals[n][0].rev:  # only the answer was lost
+                renewals[n] = renewals[n][0], None
+        return renewals
 
     def _held_tokens(self, connection: Connection, idents: Sequence[str]) -> list[Any]:
         """The tokens of the locks of jobs; [] if the server cannot be reached."""
@@ -477,14 +484,14 @@ class JobMoves:
         """What our part writes: fields, due time, position."""
         due = round((new.due or 0.0) * 1000)
         if image is not None:
-            found: dict[str, Any] = {"image": image.flat_fields}
-            found["unchanged"] = dict(image.long_fields)
-            found["priority"], found["due"] = new.priority, due
+            written: dict[str, Any] = {"image": image.flat_fields}
+            written["unchanged"] = dict(image.long_fields)
+            written["priority"], written["due"] = new.priority, due
             if image.state is new.state:
-                found["where"] = image.position
+                written["where"] = image.position
             elif new.state in (State.HELD, State.TRASH):
-                found["was"] = f"{image.place} {image.position}"
-            return found
+                written["was"] = f"{image.place} {image.position}"
+            return written
         fields, unset = list[str](), list[str]()
         is_claimed, reruns = old.state is State.ACTIVE, (old.state, new.state) in _RERUNS
         if reruns and not new.attempts:
@@ -498,12 +505,12 @@ class JobMoves:
         if new.state is State.PENDING is old.state and not _stays(old, new):
             delay = max(0, due - round(new.created * 1000))
             fields += ["priority", str(new.priority), "delay", str(delay)]
-        found = {"priority": new.priority, "due": due}
+        written = {"priority": new.priority, "due": due}
         if new.data is not None:
             fields += ["data", new.data]
-            found["data_limit"] = LONG_FIELD_BYTES
-        found |= {"set": fields} if fields else {}
-        return found | ({"unset": unset} if unset else {})
+            written["data_limit"] = LONG_FIELD_BYTES
+        written |= {"set": fields} if fields else {}
+        return written | ({"unset": unset} if unset else {})
 
     def put_back(
         self, connection: Connection, queue: str, jobs: Sequence[str], now: float
@@ -563,7 +570,7 @@ class JobMoves:
             values += ["atm", str(new.attempts)]
         if new.error:
             values += ["failedReason", new.error]
-        ours = {
+        script_values = {
             "id": job,
             "is_new": True,
             "is_numbered": is_numbered or None,
@@ -571,7 +578,7 @@ class JobMoves:
             "set": values,
             "arguments": [pack(packed), fields.get("data", "{}"), pack(options)],
         }
-        return Change(queue, Action("package", name), "", ours)
+        return Change(queue, Action("package", name), "", script_values)
 
 
 def _split(ident: str) -> tuple[str, str]:
@@ -629,15 +636,17 @@ def _attempt_line(old: Task, new: Task, now: float) -> str:
     most = attempts_allowed(old, None)
     tried = f"attempt {new.attempts}{f' of {most}' if most else ''} by {old.lease.owner}"
     if new.state is State.DONE:
-        said = "completed"
+        outcome_text = "completed"
     elif new.state is State.DEAD:
-        own = old.extra.get(BACKOFF_KEY, "")
-        is_early = (new.attempts or 0) < (most or 0) and own.startswith(CUSTOM)
-        why = f": only its program knows the delay {own.removeprefix(CUSTOM)}" if is_early else ""
-        said = f"failed: {new.error}; given up{why}"
+        backoff = old.extra.get(BACKOFF_KEY, "")
+        is_early = (new.attempts or 0) < (most or 0) and backoff.startswith(CUSTOM)
+        why = (
+            f": only its program knows the delay {backoff.removeprefix(CUSTOM)}" if is_early else ""
+        )
+        outcome_text = f"failed: {new.error}; given up{why}"
     else:
-        said = f"failed: {new.error}; next attempt {format_time(max(now, new.due or 0.0))}"
-    return f"{format_time(now)} {tried}: {said}"
+        outcome_text = f"failed: {new.error}; next attempt {format_time(max(now, new.due or 0.0))}"
+    return f"{format_time(now)} {tried}: {outcome_text}"
 
 
 def _options_of(text: str) -> dict[str, Any]:

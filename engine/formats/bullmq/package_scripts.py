@@ -121,10 +121,10 @@ def scripts_folder() -> str:
     """
     from importlib.util import find_spec
 
-    found = find_spec("bullmq")
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec("bullmq")
+    if spec is None or not spec.submodule_search_locations:
         raise Unavailable(f"BullMQ needs more packages: {INSTALL_HINT}")
-    return os.path.join(found.submodule_search_locations[0], "commands")
+    return os.path.join(spec.submodule_search_locations[0], "commands")
 
 
 @cache
@@ -136,7 +136,7 @@ def package_text(name: str) -> str:
     """
     file = PACKAGE_SCRIPTS[name].file
     try:
-        with open(os.path.join(scripts_folder(), file), encoding="utf-8") as found:
-            return found.read()
+        with open(os.path.join(scripts_folder(), file), encoding="utf-8") as script_file:
+            return script_file.read()
     except FileNotFoundError:
         raise Unavailable(f"bullmq has no {file}: {INSTALL_HINT}") from None

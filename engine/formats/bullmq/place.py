@@ -72,14 +72,14 @@ _LIMIT: Mapping[str, Check] = {
 def _check_limits(value: object, at: ConfigLocation) -> Mapping[str, JobLimit]:
     if not isinstance(value, dict):
         raise at.wrong_value("a mapping from queues to limits", value)
-    found = dict[str, JobLimit]()
+    limits = dict[str, JobLimit]()
     for queue, limit in value.items():
-        here = at.at_key(queue)
-        said = validators.check_mapping(limit, here, _LIMIT)
-        if len(said) < len(_LIMIT):
-            raise here.wrong_value("max and duration", limit)
-        found[str(queue)] = JobLimit(**said)
-    return found
+        limit_at = at.at_key(queue)
+        checked = validators.check_mapping(limit, limit_at, _LIMIT)
+        if len(checked) < len(_LIMIT):
+            raise limit_at.wrong_value("max and duration", limit)
+        limits[str(queue)] = JobLimit(**checked)
+    return limits
 
 
 def _check_field(value: object, at: ConfigLocation) -> str:
@@ -140,7 +140,7 @@ class RedisPlace(NamedTuple):
         """The field of the data of a queue's jobs that names their destination; "" for none."""
         return self.fields.get(queue) or self.fields.get("", "")
 
-    def kept(self, queue: str) -> str:
+    def kept_prefix(self, queue: str) -> str:
         """Begins our keys of the held and trashed jobs of a queue."""
         return f"{OUR_PREFIX}:{self.prefix}:{queue}:"
 
@@ -226,8 +226,8 @@ def job_text(job: str) -> str:
     as %HEX;."""
     if job.isprintable() and not job.startswith(ODD_ID):
         return job
-    signs = (s if s.isprintable() and s != "%" else f"%{ord(s):X};" for s in job)
-    return ODD_ID + "".join(signs)
+    characters = (s if s.isprintable() and s != "%" else f"%{ord(s):X};" for s in job)
+    return ODD_ID + "".join(characters)
 
 
 def job_of(text: str) -> str:

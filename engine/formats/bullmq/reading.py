@@ -55,7 +55,7 @@ class JobReader:
         self, connection: Connection, place: RedisPlace, clock: Callable[[], float]
     ) -> None:
         self._connection, self._place, self._clock = connection, place, clock
-        self._kept: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}
+        self._verified: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}
         """Position and hash of the jobs that were verified last, by id and revision."""
 
     def _read_job(self, task: Task) -> tuple[image.JobImage, dict[str, str]]:
@@ -63,17 +63,17 @@ class JobReader:
         parts = split_id(task.id)
         if parts is None:
             raise Gone(task.id)
-        found = next(self._read_jobs(parts[0], [(task, parts[1])]))
-        if found is None:
+        job_and_hash = next(self._read_jobs(parts[0], [(task, parts[1])]))
+        if job_and_hash is None:
             raise Gone(task.id)
-        return found
+        return job_and_hash
 
     def _read_jobs(
-        self, queue: str, wanted: Sequence[tuple[Task, str]]
+        self, queue: str, tasks: Sequence[tuple[Task, str]]
     ) -> Iterator[tuple[image.JobImage, dict[str, str]] | None]:
         """Image and hash of each task of a queue, in order; None if it has changed."""
-        words = [(job, place_of(task)) for task, job in wanted]
-        for (task, _), answer in zip(wanted, self._answers(queue, words), strict=True):
+        words = [(job, place_of(task)) for task, job in tasks]
+        for (task, _), answer in zip(tasks, self._answers(queue, words), strict=True):
             if not answer or answer[0] != task.rev:
                 yield None
                 continue
@@ -81,25 +81,27 @@ class JobReader:
             yield image.make_image(task.id, answer[1], fields), fields
 
     def _answers(
-        self, queue: str, wanted: Sequence[tuple[str, str]], longest: int = sys.maxsize
+        self, queue: str, ids_and_places: Sequence[tuple[str, str]], longest: int = sys.maxsize
     ) -> Iterator[list[Any]]:
         """The answer of `job.lua` for each id and place, in order."""
-        base = [self._place.base(queue), self._place.kept(queue), EFFORT_PER_CALL, longest]
+        base = [self._place.base(queue), self._place.kept_prefix(queue), EFFORT_PER_CALL, longest]
         done = 0
-        while done < len(wanted):
-            some = wanted[done : done + JOBS_PER_CALL]
+        while done < len(ids_and_places):
+            some = ids_and_places[done : done + JOBS_PER_CALL]
             words = [word for pair in some for word in pair]
             call = ScriptCall(script("job", reads_only=True), [], [*base, *words])
             answers = self._connection.run(call)
             done += len(answers)
             yield from answers
 
-    def verify(self, state: State, seen: Collection[tuple[str, str]]) -> Iterator[Task]:
+    def verify(
+        self, state: State, ids_and_revisions: Collection[tuple[str, str]]
+    ) -> Iterator[Task]:
         """Yield the tasks of these ids and revisions; for a state of one sorted set. What was read
         is kept until the next call, for one `read_all`."""
-        self._kept.clear()
+        self._verified.clear()
         place, now = STATES[state], self._clock()
-        named = ((split_id(ident), rev) for ident, rev in seen)
+        named = ((split_id(ident), rev) for ident, rev in ids_and_revisions)
         known = sorted((*parts, rev) for parts, rev in named if parts is not None)
         for queue, group in groupby(known, itemgetter(0)):
             some, rows, field = list(group), list[Row](), self._place.field(queue)
@@ -112,7 +114,7 @@ class JobReader:
                 more = {"was": was} if PLACES[place].is_ours else {need: True} if need else {}
                 rows.append(row_of(job, place, score, rev, fields, more, destination_field=field))
                 if not is_cut:
-                    self._kept[task_id(queue, job), rev] = was, fields
+                    self._verified[task_id(queue, job), rev] = was, fields
             for item in read_rows(self._place, queue, rows, now):
                 if isinstance(item, Task):
                     yield item
@@ -121,22 +123,22 @@ class JobReader:
         """Read the images of tasks, many in one script call."""
         for queue, group in groupby(tasks, lambda task: (split_id(task.id) or ("", ""))[0]):
             some = list(group)
-            others = [t for t in some if (t.id, t.rev) not in self._kept]
+            others = [t for t in some if (t.id, t.rev) not in self._verified]
             read = self._read_jobs(queue, [(t, (split_id(t.id) or ("", ""))[1]) for t in others])
             for task in some:
-                if kept := self._kept.pop((task.id, task.rev), None):
-                    found = image.make_image(task.id, *kept)
+                if verified := self._verified.pop((task.id, task.rev), None):
+                    job_image = image.make_image(task.id, *verified)
                 elif (job := next(read)) is not None:
-                    found = job[0]
+                    job_image = job[0]
                 else:
                     yield Gone(task.id)
                     continue
-                yield found.encode()[:MAX_PART_BYTES]
+                yield job_image.encode()[:MAX_PART_BYTES]
 
     def _key(self, task: Task) -> str:
         queue, job = split_id(task.id) or ("", "")
         if PLACES[place_of(task)].is_ours:
-            return f"{self._place.kept(queue)}job:{job}"
+            return f"{self._place.kept_prefix(queue)}job:{job}"
         return f"{self._place.base(queue)}{job}"
 
     def relatives(self, task: Task, limit: int) -> Relatives:
@@ -163,9 +165,9 @@ class JobReader:
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield the job, its data, options, return value, stack traces and log."""
-        found, fields = self._read_job(task)
+        job_image, fields = self._read_job(task)
         key = self._key(task)
-        yield from image.list_parts(task, key, found.encode(), fields)
+        yield from image.list_parts(task, key, job_image.encode(), fields)
         if self._connection.call("EXISTS", f"{key}:logs"):
             yield Part(image.LOGS_PART, f"{key}:logs", len(self._read_log(key)))
 
@@ -175,9 +177,9 @@ class JobReader:
 
     def read(self, task: Task, part: str = "") -> bytes:
         """Return the job as JSON, or one of its fields, or its log."""
-        found, fields = self._read_job(task)
+        job_image, fields = self._read_job(task)
         if part in ("", image.JOB_PART):
-            return found.encode()[:MAX_PART_BYTES]
+            return job_image.encode()[:MAX_PART_BYTES]
         data = image.field_part(fields, part)
         if data is None and part == image.LOGS_PART:
             data = self._read_log(self._key(task)) or None

@@ -65,28 +65,28 @@ def next_match(pattern: str, zone: str, after: int) -> int:
         from croniter import croniter
 
         begin = datetime.fromtimestamp(after / 1000, UTC)
-        there = ZoneInfo(zone) if zone else local_zone()
+        tz = ZoneInfo(zone) if zone else local_zone()
         hours = croniter.expand(pattern, second_at_beginning=True)[0][1]
         has_all_hours = hours == ["*"]
         # Of times without a zone: with one, it is an hour off where clocks have changed.
-        matches = croniter(pattern, _clock(begin, there), second_at_beginning=True)
-        found = begin
-        while found <= begin:
+        matches = croniter(pattern, _clock(begin, tz), second_at_beginning=True)
+        match = begin
+        while match <= begin:
             at: datetime = matches.get_next(datetime)
-            found = at.replace(tzinfo=there).astimezone(UTC)
-            if has_all_hours and _clock(found, there) != at:
-                found = begin  # such a time is skipped
-            elif found <= begin and (has_all_hours or begin.astimezone(there).fold):
-                found = at.replace(tzinfo=there, fold=1).astimezone(UTC)
-        if has_all_hours and (change := _clock_set_back(begin, found, there)):
+            match = at.replace(tzinfo=tz).astimezone(UTC)
+            if has_all_hours and _clock(match, tz) != at:
+                match = begin  # such a time is skipped
+            elif match <= begin and (has_all_hours or begin.astimezone(tz).fold):
+                match = at.replace(tzinfo=tz, fold=1).astimezone(UTC)
+        if has_all_hours and (change := _clock_set_back(begin, match, tz)):
             again = croniter(
-                pattern, _clock(change, there) - timedelta(seconds=1), second_at_beginning=True
+                pattern, _clock(change, tz) - timedelta(seconds=1), second_at_beginning=True
             )
             at = again.get_next(datetime)
-            found = min(found, at.replace(tzinfo=there, fold=1).astimezone(UTC))
+            match = min(match, at.replace(tzinfo=tz, fold=1).astimezone(UTC))
     except (ValueError, KeyError, OSError, OverflowError, ImportError) as error:
         raise ValueError(f"{pattern} {zone}: {error}".strip()) from error
-    return round(found.timestamp() * 1000)
+    return round(match.timestamp() * 1000)
 
 
 def _clock(moment: datetime, zone: tzinfo) -> datetime:
@@ -151,10 +151,16 @@ def find_next_run(options: Mapping[str, Any], now: int, *, aligns: bool) -> Next
     if not aligns:
         repeat["offset"] = repeat.get("offset") if every and repeat.get("offset") else None
     repeat.pop("immediately", None)
-    kept = {name: value for name, value in repeat.items() if value is not None}
-    wait = 0 if millis is None else max(0, millis + int(kept.get("offset") or 0) - now)
-    found = {**options, "repeat": kept, "prevMillis": millis, "delay": wait, "timestamp": now}
-    return NextRun(millis, {n: value for n, value in found.items() if value is not None})
+    repeat_options = {name: value for name, value in repeat.items() if value is not None}
+    wait = 0 if millis is None else max(0, millis + int(repeat_options.get("offset") or 0) - now)
+    next_options = {
+        **options,
+        "repeat": repeat_options,
+        "prevMillis": millis,
+        "delay": wait,
+        "timestamp": now,
+    }
+    return NextRun(millis, {n: value for n, value in next_options.items() if value is not None})
 
 
 def is_repeatable_key(key: str) -> bool:
@@ -176,11 +182,11 @@ def repeatable_keys(name: str, repeat: Mapping[str, Any]) -> list[str]:
     return [str(repeat.get("key") or _md5(text)), text]
 
 
-def repeatable_id(name: str, key: str, own: str, millis: int) -> str:
-    """The id of a run of a repeatable job; `own` is an id of the application, or ""."""
+def repeatable_id(name: str, key: str, application_id: str, millis: int) -> str:
+    """The id of a run of a repeatable job; `application_id` is of the application, or ""."""
     if key.count(":") < 2:
         return f"repeat:{key}:{millis}"
-    return f"repeat:{_md5(f'{name}{own}{_md5(key)}')}:{millis}"
+    return f"repeat:{_md5(f'{name}{application_id}{_md5(key)}')}:{millis}"
 
 
 def _id_in(data: str) -> str:
@@ -247,9 +253,9 @@ class Repeats:
             repeat = options.get("repeat") or {}
             # The first versions 5, which do not name themselves, take the id from the options.
             is_named = self._connection.call("HEXISTS", f"{base}meta", "version")
-            own = _id_in(data) if is_named else str(repeat.get("jobId") or "")
+            application_id = _id_in(data) if is_named else str(repeat.get("jobId") or "")
             for each in repeatable_keys(name, repeat):
-                ident = repeatable_id(name, each, own, run.millis or 0)
+                ident = repeatable_id(name, each, application_id, run.millis or 0)
                 its = {"jobId": ident, "repeatJobKey": each, "delay": max(1, run.options["delay"])}
                 packed = [base, ident, name, now, None, None, None, each, None]
                 words += [each, pack(packed), pack(run.options | its)]

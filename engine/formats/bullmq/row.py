@@ -165,15 +165,15 @@ def read_page(
             for *row, to in zip(plain_ids, *wide, named, strict=False)
         ]
         columns = []
-    found = [*_read_columns(queue, plain_ids, columns)] if columns else []
+    tasks = [*_read_columns(queue, plain_ids, columns)] if columns else []
     if not others:
-        return count, 0, found
-    found += read_rows(place, queue, others, now)
+        return count, 0, tasks
+    tasks += read_rows(place, queue, others, now)
     if columns:
         quoted = task_id(queue, "")
         order = {quoted + job_text(ident): n for n, ident in enumerate(ids)}
-        found.sort(key=lambda item: order.get(item.id if isinstance(item, Task) else "", -1))
-    return count, sum(not row[3] for row in others), found
+        tasks.sort(key=lambda item: order.get(item.id if isinstance(item, Task) else "", -1))
+    return count, sum(not row[3] for row in others), tasks
 
 
 def _read_columns(
@@ -226,9 +226,9 @@ def _due(place: str, score: str) -> float | None:
 
 @lru_cache(maxsize=1024)
 def _plain_extra(most: str | bool, failed_at: str) -> Mapping[str, str]:
-    found = _attempts_allowed(most) if isinstance(most, str) else EMPTY
+    facts = _attempts_allowed(most) if isinstance(most, str) else EMPTY
     since = _seconds(failed_at)
-    return {**found, "dead_since": f"{since:.3f}"} if since else found
+    return {**facts, "dead_since": f"{since:.3f}"} if since else facts
 
 
 def _same(value: T) -> T:
@@ -245,10 +245,10 @@ def _each(convert: Callable[[Any], T], column: object) -> Iterator[T]:
 def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> list[Task | Problem]:
     """The tasks and problems of rows; a row of no job yields nothing."""
     quoted, kind = task_id(queue, ""), safe_line(queue)
-    found: list[Task | Problem] = []
+    tasks: list[Task | Problem] = []
     for row in rows:
         if len(row) < 14 or not row[1]:
-            found += _problem(place.base(queue), quoted, row)
+            tasks += _problem(place.base(queue), quoted, row)
             continue
         (
             ident,
@@ -262,7 +262,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
             most,
             reason,
             lock,
-            left,
+            lock_milliseconds,
             more,
             to,
         ) = row
@@ -286,11 +286,11 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
                 error = ""
             if lock:
                 since = _seconds(more.get("processedOn"))
-                lease = parse_lease(lock, more.get("pb", ""), since, now + left / 1000)
+                lease = parse_lease(lock, more.get("pb", ""), since, now + lock_milliseconds / 1000)
         created = _created(stamp)
         tries = _number(attempts) if attempts else 0
         rank = _number(priority) if priority and priority != "0" else 0
-        found.append(
+        tasks.append(
             _make_task(
                 (
                     *(quoted + ident, kind, state, created, "", name, word, due, tries, rank),
@@ -300,10 +300,10 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
         )
         if due is None:
             what = f"its time is {score!r:.40}, expected a number"
-            found.append(Problem(quoted + ident, what, state))
+            tasks.append(Problem(quoted + ident, what, state))
         if more and ("broken" in more or "also" in more):
-            found += _odd_job(quoted, ident, where, state, more)
-    return found
+            tasks += _odd_job(quoted, ident, where, state, more)
+    return tasks
 
 
 _MORE = ("pb", "stc", "processedOn", "finishedOn", "parentKey", "rjk", "deid")
@@ -340,22 +340,22 @@ def destination_pattern(field: str) -> str:
 def _attempts_allowed(most: str) -> Mapping[str, str]:
     """Of "5 exponential 1000 0.5" (see `rows.lua`)."""
     attempts, kind, delay, jitter = (*most.split(), "fixed", "0", "0")[:4]
-    found = {ATTEMPTS_ALLOWED_KEY: f"{float(attempts):.0f}"}
+    facts = {ATTEMPTS_ALLOWED_KEY: f"{float(attempts):.0f}"}
     if kind.startswith(CUSTOM):
-        return found | {BACKOFF_KEY: kind}
+        return facts | {BACKOFF_KEY: kind}
     if delay != "0" and isfinite(float(delay)) and isfinite(float(jitter)):
         seconds = min(max(0.0, float(delay) / 1000), MAX_DELAY_SECONDS)
         share = min(max(0.0, float(jitter)), 1.0)
-        found[BACKOFF_KEY] = str(Schedule(kind, (seconds,), jitter=share))
-    return found
+        facts[BACKOFF_KEY] = str(Schedule(kind, (seconds,), jitter=share))
+    return facts
 
 
 @lru_cache(maxsize=64)
 def attempts_text(options: str) -> str | bool:
     """The attempts that a job's options allow, as `rows.lua` gives them; False: one, or unknown."""
     try:
-        said = json.loads(options)
-        most, delay = said.get("attempts", 0), said.get("backoff")
+        parsed = json.loads(options)
+        most, delay = parsed.get("attempts", 0), parsed.get("backoff")
     except (ValueError, AttributeError, RecursionError):
         return False
     if not _is_number(most) or most <= 1:
@@ -383,10 +383,10 @@ def own_retry_policy(task: Task, random: Callable[[], float] = random.random) ->
 
     None: its options allow no second attempt, or name a strategy that only its program has.
     """
-    most, said = attempts_allowed(task, None), task.extra.get(BACKOFF_KEY) or "fixed 0s"
-    if most is None or said.startswith(CUSTOM):
+    most, schedule_text = attempts_allowed(task, None), task.extra.get(BACKOFF_KEY) or "fixed 0s"
+    if most is None or schedule_text.startswith(CUSTOM):
         return None
-    waits = parse_schedule(said)
+    waits = parse_schedule(schedule_text)
     bounded = waits._replace(ceiling=MAX_DELAY_SECONDS, limit=most - 1)
     return retries_of(bounded, is_exact=True)._replace(random=random)
 
@@ -408,23 +408,23 @@ def job_options(schedule: Schedule) -> dict[str, Any]:
 def _extra(
     place: str, score: str, lock: str, more: Mapping[str, Any], known: Mapping[str, str]
 ) -> Mapping[str, str]:
-    found: dict[str, str] = dict(known)
+    facts: dict[str, str] = dict(known)
     was = str(more.get("was") or "").partition(" ")[0]
     if "failed" in (place, was) and (since := _seconds(more.get("finishedOn"))):
-        found["dead_since"] = f"{since:.3f}"
+        facts["dead_since"] = f"{since:.3f}"
     if place == "active" and not lock:
-        found[STALLED_KEY] = "no lock"
+        facts[STALLED_KEY] = "no lock"
     if place in ("held", "trash"):
-        found[f"{place}_since"] = f"{_seconds(score):.3f}"
-        found["was"] = was
+        facts[f"{place}_since"] = f"{_seconds(score):.3f}"
+        facts["was"] = was
     for key, name in _EXTRA_NAMES.items():
         if key in more:
-            found[name] = safe_line(str(more[key]))
+            facts[name] = safe_line(str(more[key]))
     if more.get("needed"):
-        found["parent waits"] = "yes"
+        facts["parent waits"] = "yes"
     if more.get("next_run"):
-        found["next run"] = "yes"
-    return found or EMPTY
+        facts["next run"] = "yes"
+    return facts or EMPTY
 
 
 _EXTRA_NAMES = {

@@ -87,20 +87,20 @@ class KnownQueues:
         """
         spent, began, start = 0.0, time.monotonic(), f"{self._place.prefix}:"
         try:
-            found = set(self._connection.call("SMEMBERS", self._place.queues_key))
+            names = set(self._connection.call("SMEMBERS", self._place.queues_key))
         except Denied:  # the user may see BullMQ's keys only, or none, which this raises
             self._connection.call("EXISTS", self._place.base("x"))
-            found = set()
+            names = set()
         bases, counters = set[str](), set[str]()
-        yield sorted(found)
+        yield sorted(names)
         for keys in scan_keys(self._connection, _META_OR_ID):
             met = {key.removesuffix(_META) for key in keys if key.endswith(_META)}
             bases |= set(islice(met, max(0, MAX_OTHERS - len(bases))))
             counters |= {key.removesuffix(_ID) for key in keys if key.endswith(_ID)}
-            own = {base.removeprefix(start) for base in met if base.startswith(start)}
-            fresh = {name for name in own - found if is_queue_name(name)}
+            queue_names = {base.removeprefix(start) for base in met if base.startswith(start)}
+            fresh = {name for name in queue_names - names if is_queue_name(name)}
             if fresh:
-                found |= fresh
+                names |= fresh
                 spent += time.monotonic() - began
                 yield sorted(fresh)
                 began = time.monotonic()
@@ -110,8 +110,8 @@ class KnownQueues:
             if ":" in base and not (base.startswith(start) and is_queue_name(base[len(start) :]))
         }
         bull = (base.removeprefix(start) for base in counters - bases if base.startswith(start))
-        self.of_bull = sorted(name for name in bull if is_queue_name(name) and name not in found)
-        self._names, ended = sorted(found), time.monotonic()
+        self.of_bull = sorted(name for name in bull if is_queue_name(name) and name not in names)
+        self._names, ended = sorted(names), time.monotonic()
         spent += ended - began
         self._due = ended + max(FIND_SECONDS, FIND_COST_FACTOR * spent)
 
@@ -146,7 +146,7 @@ class QueueCounts:
     """The number of jobs in each place of each queue."""
 
     def __init__(self, connection: Connection, place: RedisPlace, queues: Sequence[str]) -> None:
-        words = [word for queue in queues for word in (place.base(queue), place.kept(queue))]
+        words = [word for queue in queues for word in (place.base(queue), place.kept_prefix(queue))]
         call = ScriptCall(script("counts", reads_only=True), [], words)
         numbers = iter(connection.run(call) if queues else ())
         self.queues: dict[str, dict[str, int]] = {
@@ -221,8 +221,10 @@ class RedisScan:
                 done, items = self._read_page(queue, ids[:ROWS_PER_CALL], answer)
                 items += self._rows(queue, group, ids[done:])
                 yield from items
-                found = {item.id for item in items if isinstance(item, Task)}
-                yield from (Missing(n) for n in (task_id(queue, i) for i in ids) if n not in found)
+                present_ids = {item.id for item in items if isinstance(item, Task)}
+                yield from (
+                    Missing(n) for n in (task_id(queue, i) for i in ids) if n not in present_ids
+                )
 
     def in_state(self, queues: Sequence[str], state: State, word: str = "") -> Iterator[ScanItem]:
         """All jobs of a state, or of one word of it, sorted by id."""
@@ -231,11 +233,11 @@ class RedisScan:
             self._list(names, counts, state, word)
             yield from self._sorted_rows(names, state)
 
-    def ends(self, counts: QueueCounts, number: int) -> Iterator[ScanItem]:
+    def sample_ends(self, counts: QueueCounts, number: int) -> Iterator[ScanItem]:
         """About so many jobs at the start and at the end of each place, at least one at each."""
         yield from (_odd_key(self._place, queue, name) for queue, name in counts.odd_keys())
-        found = counts.queues.items()
-        places = [(queue, name) for queue, of in found for name, n in of.items() if n > 0]
+        counts_by_queue = counts.queues.items()
+        places = [(queue, name) for queue, of in counts_by_queue for name, n in of.items() if n > 0]
         count = max(1, number // max(1, len(places)))
         for queue, name in places:
             ids = [*self._ids(queue, name, 0, count - 1), *self._ids(queue, name, -count, -1)]
@@ -285,7 +287,7 @@ class RedisScan:
 
     def _ids(self, queue: str, name: str, start: int, end: int) -> list[str]:
         at = PLACES[name]
-        base = self._place.kept(queue) if at.is_ours else self._place.base(queue)
+        base = self._place.kept_prefix(queue) if at.is_ours else self._place.base(queue)
         command = "LRANGE" if at.is_list else "ZRANGE"
         try:
             ids: list[str] = self._connection.call(command, base + name, start, end)
@@ -345,13 +347,15 @@ class RedisScan:
         self, names: _JobNames, counts: QueueCounts, others: Collection[str]
     ) -> Iterator[Problem]:
         """The job hashes that are in no list or set; they are listed only if there are too many."""
-        foreign = tuple(f"{prefix}:" for prefix in others)
+        other_prefixes = tuple(f"{prefix}:" for prefix in others)
         count = count_hashes(self._connection, self._place).total()
         if count <= self._different - self._without_hash:
             return
         start = len(self._place.prefix) + 1
         for _, keys in _job_hashes(self._connection, self._place, "keys"):
-            parts = (key[start:].partition(":") for key in keys if not key.startswith(foreign))
+            parts = (
+                key[start:].partition(":") for key in keys if not key.startswith(other_prefixes)
+            )
             names.add_hashes(task_id(q, ident) for q, _, ident in parts if q in counts.queues)
         for name in islice(names.unlisted(), MAX_SUSPECTS):
             yield from self._problems_of(name)
@@ -381,27 +385,27 @@ def _job_hashes(
 
 def count_hashes(connection: Connection, place: RedisPlace) -> Counter[str]:
     """The number of job hashes by queue, some perhaps counted twice."""
-    found = Counter[str]()
+    hash_counts = Counter[str]()
     for _, pairs in _job_hashes(connection, place, "count"):
         for queue, number in zip(pairs[::2], pairs[1::2], strict=True):
-            found[queue] += int(number)
-    return found
+            hash_counts[queue] += int(number)
+    return hash_counts
 
 
 def find_orphans(connection: Connection, place: RedisPlace, queue: str) -> list[str]:
     """The jobs of a queue that are in none of its lists and sets; what changes meanwhile may be
     among them."""
-    base, found = place.base(queue), set[str]()
+    base, orphans = place.base(queue), set[str]()
     for _, keys in _job_hashes(connection, place, "keys", base):
-        found.update(key.removeprefix(base) for key in keys)
+        orphans.update(key.removeprefix(base) for key in keys)
     # A queue whose name begins with this one's and a colon has its keys here too.
-    others = tuple(name.removesuffix("meta") for name in found if name.endswith(":meta"))
-    found = {name for name in found if not name.startswith(others)}
+    others = tuple(name.removesuffix("meta") for name in orphans if name.endswith(":meta"))
+    orphans = {name for name in orphans if not name.startswith(others)}
     for name, at in PLACES.items():
         if not at.is_ours:
             words = ["LRANGE" if at.is_list else "ZRANGE", base + name, 0, -1]
-            found.difference_update(connection.call(*words))
-    return sorted(found)
+            orphans.difference_update(connection.call(*words))
+    return sorted(orphans)
 
 
 def count_orphans(
@@ -418,21 +422,21 @@ def count_orphans(
         queue: sum(max(0, n) for name, n in numbers.items() if not PLACES[name].is_ours)
         for queue, numbers in counts.items()
     }
-    hashes = count_hashes(connection, place)
-    scan, found = RedisScan(connection, place, time.time()), dict[str, int]()
+    hash_counts = count_hashes(connection, place)
+    scan, orphan_counts = RedisScan(connection, place, time.time()), dict[str, int]()
     for queue, number in listed.items():
-        if hashes[queue] > number:
+        if hash_counts[queue] > number:
             suspects = find_orphans(connection, place, queue)[:MAX_SUSPECTS]
             names = (task_id(queue, job) for job in suspects)
             again = scan.find(names, "search-whole")
             if count := sum(isinstance(i, Problem) and i.what == ORPHAN for i in again):
-                found[queue] = count
-    return found
+                orphan_counts[queue] = count
+    return orphan_counts
 
 
 def rows_call(place: RedisPlace, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:
     """The call that reads the jobs of ids of one queue (`rows.lua`)."""
-    given = [place.base(queue), place.kept(queue), group, EFFORT_PER_CALL, pack(ids)]
+    given = [place.base(queue), place.kept_prefix(queue), group, EFFORT_PER_CALL, pack(ids)]
     given.append(destination_pattern(place.field(queue)))
     return ScriptCall(script("rows", reads_only=True), [], given)
 
@@ -451,7 +455,7 @@ def _job_texts(ids: Sequence[str]) -> Sequence[str]:
 
 def _odd_key(place: RedisPlace, queue: str, name: str) -> Problem:
     at = PLACES[name]
-    base = place.kept(queue) if at.is_ours else place.base(queue)
+    base = place.kept_prefix(queue) if at.is_ours else place.base(queue)
     kind = "list" if at.is_list else "sorted set"
     return Problem(base + name, f"is no {kind}: BullMQ cannot use it", at.state)
 

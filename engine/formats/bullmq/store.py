@@ -151,7 +151,7 @@ class BullmqStore:
         """
         counts = QueueCounts(self._connection, self.place, self._queues.names())
         scan = RedisScan(self._connection, self.place, self._clock())
-        return StoreSample(counts.by_state(), counts.by_word(), scan.ends(counts, number))
+        return StoreSample(counts.by_state(), counts.by_word(), scan.sample_ends(counts, number))
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan everything, or only the named jobs and states.
@@ -163,8 +163,8 @@ class BullmqStore:
         scan = RedisScan(self._connection, self.place, now)
         if touched is None:
             self._leave_replica()
-            for found in self._queues.find():
-                yield from scan.preview(QueueCounts(self._connection, self.place, found))
+            for names in self._queues.find():
+                yield from scan.preview(QueueCounts(self._connection, self.place, names))
             self.controls = self._list_controls()
             counts = QueueCounts(self._connection, self.place, self._queues.names())
             for item in scan.everything(counts, self._queues.others):
@@ -181,20 +181,20 @@ class BullmqStore:
             yield from scan.in_state(self._queues.names(), state, finer)
         yield from scan.find(name for name in touched if name not in by_word and name not in WORDS)
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the tasks that are in this state and revision."""
-        wanted = set(seen)
+        expected = set(known_tasks)
         if self._refusal:
             self._leave_replica()
         scan = RedisScan(self._connection, self.place, self._clock())
-        for state in {w[1] for w in wanted}:
+        for state in {w[1] for w in expected}:
             if state in _FINISHED:
                 yield from self._reader.verify(
-                    state, {(w[0], w[2]) for w in wanted if w[1] is state}
+                    state, {(w[0], w[2]) for w in expected if w[1] is state}
                 )
                 continue
-            for item in scan.find(w[0] for w in wanted if w[1] is state):
-                if isinstance(item, Task) and (item.id, item.state, item.rev) in wanted:
+            for item in scan.find(w[0] for w in expected if w[1] is state):
+                if isinstance(item, Task) and (item.id, item.state, item.rev) in expected:
                     yield item  # a job may be wanted in several states, of which it has one
 
     def _list_controls(self) -> Mapping[str, Control]:
@@ -307,8 +307,8 @@ def permitted_edges(edges: Edges, connection: Connection, place: RedisPlace) -> 
     needs a command which the user may not run."""
     if connection.server.role in _REPLICA_ROLES:
         why = READ_ONLY_REPLICA
-        return why, {way: edge._replace(refusal=why) for way, edge in edges.items()}
-    names = {"base": place.base("x"), "kept": place.kept("x"), "stream": place.stream}
+        return why, {states: edge._replace(refusal=why) for states, edge in edges.items()}
+    names = {"base": place.base("x"), "kept": place.kept_prefix("x"), "stream": place.stream}
     texts = [text.format(queues=place.queues_key, **names) for text in _ALL_COMMANDS]
     try:
         numbers = connection.run(ScriptCall(script("permissions", reads_only=True), [], texts))
@@ -316,15 +316,15 @@ def permitted_edges(edges: Edges, connection: Connection, place: RedisPlace) -> 
         return "", edges  # unknown: a change says it
     refused = {_ALL_COMMANDS[number - 1] for number in numbers}
     return "", {
-        way: edge._replace(refusal=_refusal(way, refused, place) or edge.refusal)
-        for way, edge in edges.items()
+        states: edge._replace(refusal=_refusal(states, refused, place) or edge.refusal)
+        for states, edge in edges.items()
     }
 
 
 def _refusal(
-    way: tuple[State | None, State | None], refused: Collection[str], place: RedisPlace
+    states: tuple[State | None, State | None], refused: Collection[str], place: RedisPlace
 ) -> str:
-    start, end = way
+    start, end = states
     action = Action("package") if start is None else ACTIONS.get((start, end), Action("package"))
     needed = (text.partition(" ")[0] for text in _NEEDED[action.name] if text in refused)
     missing = [*dict.fromkeys(needed)]

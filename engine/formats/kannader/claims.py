@@ -27,8 +27,8 @@ def _rotated_after(names: list[str], last: str) -> list[str]:
 class MailClaims:
     """Claims mails for a worker, and caches the due times of mails that wait."""
 
-    def __init__(self, spool: KannaderSpool, desk: MailMover) -> None:
-        self._spool, self._mover = spool, desk
+    def __init__(self, spool: KannaderSpool, mover: MailMover) -> None:
+        self._spool, self._mover = spool, mover
         self._waiting: dict[str, tuple[str, float]] = {}
         self.due: float | None = None
         """When the next waiting mail is due, as of the last take; None if none waits."""
@@ -61,10 +61,10 @@ class MailClaims:
                 if link.target in met:
                     continue
                 met.add(link.target)
-                found = self._read_if_due(link, known, now)
-                if found is None or not wants(found[1].kind, found[1].group):
+                due_mail = self._read_if_due(link, known, now)
+                if due_mail is None or not wants(due_mail[1].kind, due_mail[1].group):
                     continue
-                task = self._mover.claim(*found, now, owner)
+                task = self._mover.claim(*due_mail, now, owner)
             except (FileNotFoundError, Refused):
                 continue  # moved, or a problem that look() reports
             except PermissionError:
@@ -103,7 +103,7 @@ class MailClaims:
         """A string that changes when the schedule file is replaced; opens nothing."""
         path = f"{link.target.path}/{SCHEDULE}"
         try:
-            seen = os.stat(path, dir_fd=self._spool.data.fd, follow_symlinks=False)
+            file_stat = os.stat(path, dir_fd=self._spool.data.fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return ""
-        return f"{seen.st_ino:x}.{seen.st_mtime_ns:x}"
+        return f"{file_stat.st_ino:x}.{file_stat.st_mtime_ns:x}"

@@ -83,9 +83,9 @@ def _erase_dest(mail: int, target: LinkTarget) -> None:
         # Metadata before schedule, as Kannader does; a draft of a dead process would keep the
         # folder.
         order = {METADATA: 0, SCHEDULE: 1}
-        found = sorted(os.listdir(dest), key=lambda name: order.get(name, 2))
-        _require_known(found, target)
-        for name in found:
+        names = sorted(os.listdir(dest), key=lambda name: order.get(name, 2))
+        _require_known(names, target)
+        for name in names:
             files.unlink_quietly(name, dest)
     finally:
         os.close(dest)

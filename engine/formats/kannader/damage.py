@@ -162,15 +162,15 @@ def _file_problem(parse: Callable[[bytes], object], name: str, fd: int) -> str:
         Untrusted: it cannot be read for its links or access, which says nothing of its content.
     """
     try:
-        found = read_spool_file(name, fd)
+        stored = read_spool_file(name, fd)
     except Untrusted:
         raise
     except Refused as refusal:
         return str(refusal)
-    if found.seen is None:
+    if stored.file_stat is None:
         return f"{name}: missing"
     try:
-        parse(found.data)
+        parse(stored.data)
     except Refused as refusal:
         return f"{name}: {refusal}"
     return ""
@@ -185,10 +185,10 @@ def duplicates_among(links: list[SpoolLink]) -> Iterator[Damage]:
     folders.
     """
     first: dict[LinkTarget, SpoolLink] = {}
-    seen: dict[str, SpoolLink] = {}
+    first_links: dict[str, SpoolLink] = {}
     for link in sorted(links, key=lambda one: (STATE_RANK.index(one.state), one.id)):
         before = first.setdefault(link.target, link)
-        same = seen.setdefault(link.id, link)
+        same = first_links.setdefault(link.id, link)
         if before is not link:
             what = f"leads to the same recipient as {before.where}"
             yield Damage(link.where, what, RepairAction.QUARANTINE, link.state, shared=link.target)
@@ -254,14 +254,14 @@ def read_quarantined(spool: KannaderSpool, name: str) -> SpoolLink:
     """
     if not spool.quarantine.exists() or name in ("", ".", "..") or "/" in name:
         raise FileNotFoundError(name)
-    seen, text = read_link(name, spool.quarantine)
+    file_stat, text = read_link(name, spool.quarantine)
     word, _, ident = name.partition(".")
     state = next((state for state, each in STATES.items() if each == word), None)
     if state is None:
         raise Refused("its name does not show its former folder")
-    found = _match_numbered(ident)
-    ident = mail_format.require_id(found[1] if found else ident)
-    return SpoolLink(ident, state, mail_format.parse_link_target(text), seen)
+    match = _match_numbered(ident)
+    ident = mail_format.require_id(match[1] if match else ident)
+    return SpoolLink(ident, state, mail_format.parse_link_target(text), file_stat)
 
 
 def restore_refusal(spool: KannaderSpool, link: SpoolLink, known: Container[LinkTarget]) -> str:
@@ -285,13 +285,13 @@ _match_numbered = re.compile(r"(.+)\.\d+").fullmatch
 
 def find_interrupted(spool: KannaderSpool) -> Iterator[Damage]:
     """Yield mails whose enqueue was interrupted: the flock of their record is free."""
-    held = files.flocked_inodes()
+    flocked = files.flocked_inodes()
     for name in sorted(spool.enqueuing.iter_names()):
         try:
-            seen = os.stat(name, dir_fd=spool.enqueuing.fd, follow_symlinks=False)
+            file_stat = os.stat(name, dir_fd=spool.enqueuing.fd, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        if seen.st_ino not in held:
+        if file_stat.st_ino not in flocked:
             what = "enqueuing this mail was interrupted; recovery finishes or deletes it"
             yield Damage(f"{spool.enqueuing.word}/{name}", what)
 
@@ -365,11 +365,11 @@ def find_orphans(spool: KannaderSpool, known: Set[LinkTarget], now: float) -> li
 
     If there are any, links are read a second time: one may have moved during the first scan.
     """
-    found = sorted(_scan_orphans(spool, known, now), key=attrgetter("where"))
-    if not found:
+    orphans = sorted(_scan_orphans(spool, known, now), key=attrgetter("where"))
+    if not orphans:
         return []
     again = linked_targets(spool)
-    return [one for one in found if one.target is None or one.target not in again]
+    return [one for one in orphans if one.target is None or one.target not in again]
 
 
 def _scan_orphans(spool: KannaderSpool, known: Set[LinkTarget], now: float) -> Iterator[Damage]:
@@ -382,10 +382,10 @@ def _scan_orphans(spool: KannaderSpool, known: Set[LinkTarget], now: float) -> I
             yield Damage(f"data/{mail}", "not a mail folder: not a UUID")
             continue
         try:
-            for found in _check_mail(spool, mail, known, now):
+            for orphan in _check_mail(spool, mail, known, now):
                 # The last recipient is deleted before its mail, and the link after both.
-                if found.target is None or found.target.dest or mail not in erasing:
-                    yield found
+                if orphan.target is None or orphan.target.dest or mail not in erasing:
+                    yield orphan
         except FileNotFoundError:
             continue  # erased since it was listed
         except NotADirectoryError:
@@ -459,7 +459,7 @@ def last_write_seconds(spool: KannaderSpool, target: LinkTarget) -> float:
             inner = files.open_folder(folder, fd)
             try:
                 times.append(os.fstat(inner).st_mtime)
-                times += [seen.st_mtime for _, seen in files.regular_files(inner)]
+                times += [file_stat.st_mtime for _, file_stat in files.regular_files(inner)]
             finally:
                 os.close(inner)
     finally:
@@ -480,8 +480,8 @@ def find_drafts(spool: KannaderSpool, now: float) -> Iterator[tuple[LinkTarget, 
             target = LinkTarget(mail, dest)
             try:
                 with spool.open_dest(target) as fd:
-                    for name, seen in files.regular_files(fd, mail_format.is_draft):
-                        if now - seen.st_mtime > STALE_SECONDS:
+                    for name, file_stat in files.regular_files(fd, mail_format.is_draft):
+                        if now - file_stat.st_mtime > STALE_SECONDS:
                             yield target, name
             except (Refused, OSError):
                 continue  # reported with the orphans
@@ -491,9 +491,9 @@ def find_idle_notes(spool: KannaderSpool, now: float) -> Iterator[str]:
     """Yield notes of recipients that no longer exist, and left-over drafts of notes."""
     if not spool.notes.exists():
         return
-    for name, seen in files.regular_files(spool.notes.fd):
+    for name, file_stat in files.regular_files(spool.notes.fd):
         target = sidecar.note_target(name)
-        if now - seen.st_mtime <= STALE_SECONDS:
+        if now - file_stat.st_mtime <= STALE_SECONDS:
             continue
         if target is None:
             if name.startswith("."):

@@ -67,8 +67,8 @@ class EnqueueRecord(NamedTuple):
 
     def render(self) -> bytes:
         """Return the record as stored."""
-        said: Json = {"mail": self.mail, "links": [[ident, dest] for ident, dest in self.links]}
-        return mail_format.render_json(said) + b"\n"
+        record: Json = {"mail": self.mail, "links": [[ident, dest] for ident, dest in self.links]}
+        return mail_format.render_json(record) + b"\n"
 
     @classmethod
     def parse(cls, data: bytes) -> EnqueueRecord:
@@ -77,13 +77,13 @@ class EnqueueRecord(NamedTuple):
         Raises:
             Refused: it is torn, or not such a record.
         """
-        head, newline, rest = data.partition(b"\n")
+        head, newline, mark = data.partition(b"\n")
         if not newline:
             raise Refused("torn: a write was interrupted")
-        said = mail_format.parse_json(head)
-        if not isinstance(said, dict) or not isinstance(said.get("links"), list):
+        record = mail_format.parse_json(head)
+        if not isinstance(record, dict) or not isinstance(record.get("links"), list):
             raise Refused("not the record of a mail that is being enqueued")
-        mail, links = said.get("mail"), said["links"]
+        mail, links = record.get("mail"), record["links"]
         assert isinstance(links, list)
         pairs = []
         for pair in links:
@@ -95,23 +95,23 @@ class EnqueueRecord(NamedTuple):
             pairs.append((mail_format.require_id(ident), dest))
         if not isinstance(mail, str) or not mail_format.is_uuid(mail):
             raise Refused("a mail's folder is no UUID")
-        return cls(mail, tuple(pairs), rest == LINKING_MARK)
+        return cls(mail, tuple(pairs), mark == LINKING_MARK)
 
 
 def wire_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Convert a mail in pieces to wire form, as `mail_format.wire` does for a whole mail."""
-    rest = b""
+    partial_line = b""
     for chunk in chunks:
-        head, newline, tail = (rest + chunk).rpartition(b"\n")
-        rest = tail
+        head, newline, tail = (partial_line + chunk).rpartition(b"\n")
+        partial_line = tail
         if newline:
             yield mail_format.encode_wire(head + newline)[:-3]
-    yield mail_format.encode_wire(rest)
+    yield mail_format.encode_wire(partial_line)
 
 
 def enqueue(
     spool: KannaderSpool,
-    desk: MailMover,
+    mover: MailMover,
     recipients: list[Recipient],
     contents: Iterable[bytes],
     schedule: bytes,
@@ -133,7 +133,7 @@ def enqueue(
     try:
         fd = _write_record(spool, begun)
         try:
-            _write_and_publish(spool, desk, begun, recipients, contents, schedule, created, fd)
+            _write_and_publish(spool, mover, begun, recipients, contents, schedule, created, fd)
         finally:
             os.close(fd)
     except OSError as error:
@@ -142,7 +142,7 @@ def enqueue(
 
 def _write_and_publish(
     spool: KannaderSpool,
-    desk: MailMover,
+    mover: MailMover,
     begun: EnqueueRecord,
     recipients: list[Recipient],
     contents: Iterable[bytes],
@@ -152,7 +152,7 @@ def _write_and_publish(
 ) -> None:
     try:
         _write_files(spool, begun.mail, recipients, contents, schedule)
-        with desk.lock.held():
+        with mover.lock.held():
             taken = next((ident for ident, _ in begun.links if link_exists(spool, ident)), None)
             if taken is not None:
                 raise Gone(f"{taken} is there already")
@@ -307,16 +307,18 @@ def finish_interrupted(
     queue = spool.states[State.PENDING]
     if not begun.linking or len(lacking) == len(begun.links):
         delete_unfinished(spool, begun)
-        said = "was not enqueued completely and not reported as accepted; deleted"
+        outcome = "was not enqueued completely and not reported as accepted; deleted"
     else:
         # Another of its links existed, and may be sent by now: this mail was accepted.
         for ident, target in lacking:
             name = mail_format.new_uuid() if link_exists(spool, ident) else ident
             files.symlink(target.text, name, dir_fd=queue.fd)
         queue.sync()
-        said = f"{len(lacking)} of its recipients got their links" if lacking else ALREADY_ENQUEUED
+        outcome = (
+            f"{len(lacking)} of its recipients got their links" if lacking else ALREADY_ENQUEUED
+        )
     files.unlink_quietly(begun.mail, spool.enqueuing.fd)
-    return said
+    return outcome
 
 
 def _dest_exists(spool: KannaderSpool, target: LinkTarget) -> bool:

@@ -41,8 +41,8 @@ class MailFolder:
                 self._fd = files.open_folder(self.path)
             except OSError as error:
                 raise Unavailable(f"{self.path}: {error.strerror}") from error
-            seen = os.fstat(self._fd)
-            self._identity = seen.st_dev, seen.st_ino
+            folder_stat = os.fstat(self._fd)
+            self._identity = folder_stat.st_dev, folder_stat.st_ino
         return self._fd
 
     @property
@@ -87,13 +87,13 @@ class MailFolder:
         """
         if self._fd >= 0:
             try:
-                there = os.stat(self.path, follow_symlinks=False)
+                current_stat = os.stat(self.path, follow_symlinks=False)
             except FileNotFoundError:
                 self.close()
             except OSError as error:
                 raise Unavailable(f"{self.path}: {error.strerror}") from error
             else:
-                if self._identity != (there.st_dev, there.st_ino):
+                if self._identity != (current_stat.st_dev, current_stat.st_ino):
                     self.close()
         if self._spool is None:
             _ = self.fd

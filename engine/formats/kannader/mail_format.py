@@ -105,17 +105,17 @@ def parse_link_target(text: str) -> LinkTarget:
     Raises:
         Refused: it has another form.
     """
-    found = _match_link(text)
-    if found is None:
+    match = _match_link(text)
+    if match is None:
         raise Refused(f"a link to {text[:120]!r}, expected ../data/<uuid>/<uuid>")
-    return LinkTarget(found[1], found[2])
+    return LinkTarget(match[1], match[2])
 
 
 def parse_nested_target(text: str) -> LinkTarget | None:
     """The target of a link in a folder below a state folder, which has more `../`; None if it is
     another one."""
-    found = _match_nested(text)
-    return LinkTarget(found[1], found[2]) if found else None
+    match = _match_nested(text)
+    return LinkTarget(match[1], match[2]) if match else None
 
 
 # ---- JSON
@@ -131,11 +131,11 @@ def parse_json(data: bytes) -> Json:
         raise Refused("empty: a write was interrupted")
     try:
         text = data.decode("utf-8")
-        found: Json = json.loads(
+        document: Json = json.loads(
             text, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant
         )
         if "\\u" in text:
-            render_json(found)  # raises for a lone surrogate, which Kannader's text cannot hold
+            render_json(document)  # raises for a lone surrogate, which Kannader's text cannot hold
     except UnicodeDecodeError as error:
         raise Refused(f"not UTF-8 at byte {error.start}") from error
     except UnicodeEncodeError as error:
@@ -144,14 +144,14 @@ def parse_json(data: bytes) -> Json:
         raise Refused("no JSON: nested too deeply") from error
     except ValueError as error:
         raise Refused(f"no JSON: {error}") from error
-    return found
+    return document
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("duplicate key")
-    return found
+    return members
 
 
 def _reject_constant(word: str) -> Json:
@@ -186,27 +186,27 @@ def parse_time(text: str) -> int:
     Raises:
         Refused: it is not a time.
     """
-    found = _match_time(text)
-    if found is None:
+    match = _match_time(text)
+    if match is None:
         raise Refused(f"{text[:40]!r} is no time, expected 2026-11-20T09:36:59Z")
-    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
     fits = 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60
     if not year or not fits or day > calendar.monthrange(year, month)[1]:
         raise Refused(f"{text[:40]!r} is a time that does not exist")
     seconds = calendar.timegm((year, month, day, hour, minute, second))
-    zone = found[8].replace(":", "")
+    zone = match[8].replace(":", "")
     if zone[0] in "+-":
         away = int(zone[1:3]) * 3600 + int(zone[3:5]) * 60
         seconds -= away if zone[0] == "+" else -away
-    return seconds * NANOSECONDS_PER_SECOND + int((found[7] or "0")[:9].ljust(9, "0"))
+    return seconds * NANOSECONDS_PER_SECOND + int((match[7] or "0")[:9].ljust(9, "0"))
 
 
 def format_time(instant: int) -> str:
     """Return a time in Kannader's form: UTC, with the fewest of 0, 3, 6 or 9 decimals that are
     exact.
     """
-    seconds, rest = divmod(instant, NANOSECONDS_PER_SECOND)
-    digits = f"{rest:09d}"
+    seconds, nanoseconds = divmod(instant, NANOSECONDS_PER_SECOND)
+    digits = f"{nanoseconds:09d}"
     while digits.endswith("000"):
         digits = digits[:-3]
     import time
@@ -237,13 +237,13 @@ def parse_schedule(data: bytes) -> MailSchedule:
     Raises:
         Refused: Kannader could not read it either.
     """
-    said = parse_json(data)
-    if isinstance(said, list):
-        if len(said) != 2:
-            raise Refused(f"{len(said)} values, expected two times")
-        at, last = said
-    elif isinstance(said, dict):
-        at, last = said.get("at"), said.get("last_attempt")
+    document = parse_json(data)
+    if isinstance(document, list):
+        if len(document) != 2:
+            raise Refused(f"{len(document)} values, expected two times")
+        at, last = document
+    elif isinstance(document, dict):
+        at, last = document.get("at"), document.get("last_attempt")
     else:
         raise Refused("no object, expected at and last_attempt")
     if not isinstance(at, str) or not (last is None or isinstance(last, str)):
@@ -284,13 +284,17 @@ def parse_metadata(data: bytes) -> Envelope:
     Raises:
         Refused: it has none.
     """
-    said = parse_json(data)
-    if not isinstance(said, dict) or not isinstance(said.get("to"), dict) or "from" not in said:
+    document = parse_json(data)
+    if (
+        not isinstance(document, dict)
+        or not isinstance(document.get("to"), dict)
+        or "from" not in document
+    ):
         raise Refused("no envelope, expected from and to")
-    if said["from"] is not None and not isinstance(said["from"], dict):
+    if document["from"] is not None and not isinstance(document["from"], dict):
         raise Refused("the sender is not an address")
-    recipient, known = _address(said["to"])
-    sender, also_known = ("<>", True) if said["from"] is None else _address(said["from"])
+    recipient, known = _address(document["to"])
+    sender, also_known = ("<>", True) if document["from"] is None else _address(document["from"])
     host = recipient.rpartition("@")[2].lower() if "@" in recipient and known else ""
     return Envelope(sender, recipient, host, known and also_known)
 
@@ -372,12 +376,12 @@ def render_metadata(sender: str, recipient: str) -> bytes:
     Raises:
         Refused: one of them is not an address.
     """
-    said: dict[str, Json] = {
+    document: dict[str, Json] = {
         "from": None if sender in ("", "<>") else encode_address(sender),
         "to": encode_address(recipient),
         "metadata": None,
     }
-    return render_json(said)
+    return render_json(document)
 
 
 def replace_recipient(data: bytes, recipient: str) -> bytes:
@@ -386,10 +390,10 @@ def replace_recipient(data: bytes, recipient: str) -> bytes:
     Raises:
         Refused: the envelope has an unknown form, or the recipient is not an address.
     """
-    said = parse_json(data)
-    if not parse_metadata(data).is_known_format or not isinstance(said, dict):
+    document = parse_json(data)
+    if not parse_metadata(data).is_known_format or not isinstance(document, dict):
         raise Refused("its envelope is in an unknown format and is not rewritten")
-    return render_json({**said, "to": encode_address(recipient)})
+    return render_json({**document, "to": encode_address(recipient)})
 
 
 # ---- the wire form of a mail

@@ -89,24 +89,24 @@ class SpoolLock:
             flock.__exit__()
 
     def _open_lock(self) -> int:
-        desk = self._spool.staging
+        staging = self._spool.staging
         if self._lock_fd >= 0 and self._is_lock_current():
             return self._lock_fd
         self.close()
         try:
-            self._lock_fd = files.open_shared(".lock", desk.fd, os.O_RDWR, 0o600)
+            self._lock_fd = files.open_shared(".lock", staging.fd, os.O_RDWR, 0o600)
         except OSError as error:
-            raise Unavailable(f"{desk.path}/.lock: {error.strerror}") from error
-        seen = os.fstat(self._lock_fd)
-        self._lock_identity = seen.st_dev, seen.st_ino
+            raise Unavailable(f"{staging.path}/.lock: {error.strerror}") from error
+        file_stat = os.fstat(self._lock_fd)
+        self._lock_identity = file_stat.st_dev, file_stat.st_ino
         return self._lock_fd
 
     def _is_lock_current(self) -> bool:
         try:
-            there = os.stat(".lock", dir_fd=self._spool.staging.fd, follow_symlinks=False)
+            current_stat = os.stat(".lock", dir_fd=self._spool.staging.fd, follow_symlinks=False)
         except FileNotFoundError:
             return False
-        return self._lock_identity == (there.st_dev, there.st_ino)
+        return self._lock_identity == (current_stat.st_dev, current_stat.st_ino)
 
 
 class MailMover:
@@ -126,11 +126,11 @@ class MailMover:
                 if inflight.contains(link.id):
                     return None  # same id in both folders: a rename would delete the other link
                 self._rename_link(link, inflight)
-                seen = os.stat(link.id, dir_fd=inflight.fd, follow_symlinks=False)
+                link_stat = os.stat(link.id, dir_fd=inflight.fd, follow_symlinks=False)
             except (FileNotFoundError, NotADirectoryError, Refused):
                 return None
-        lease = Lease(owner, now, seen.st_ctime + INFLIGHT_CHECK_SECONDS)
-        return task._replace(state=State.ACTIVE, rev=files.file_revision(seen), lease=lease)
+        lease = Lease(owner, now, link_stat.st_ctime + INFLIGHT_CHECK_SECONDS)
+        return task._replace(state=State.ACTIVE, rev=files.file_revision(link_stat), lease=lease)
 
     # ---- changing
 
@@ -200,15 +200,15 @@ class MailMover:
         name = sidecar.note_name(link.target)
         if not notes.contains(name + sidecar.STAGED_SUFFIX):
             return
-        kept, ours, _ = self._spool.read_note(link)
-        if ours.start and kept.staged:
-            self._publish_note(name, ours)
+        note_file, note, _ = self._spool.read_note(link)
+        if note.start and note_file.staged:
+            self._publish_note(name, note)
         else:  # its link has not moved, or it cannot be read
             files.unlink_quietly(name + sidecar.STAGED_SUFFIX, notes.fd)
 
-    def _publish_note(self, name: str, ours: sidecar.AttemptNote) -> None:
+    def _publish_note(self, name: str, note: sidecar.AttemptNote) -> None:
         notes = self._spool.notes.fd
-        if ours.is_empty:
+        if note.is_empty:
             files.unlink_quietly(name, notes)
             files.unlink_quietly(name + sidecar.STAGED_SUFFIX, notes)
         else:
@@ -258,7 +258,7 @@ class MailMover:
         staged = None
         if draft.note is not None:
             start = STATES[link.state]
-            staged = draft.note._replace(start=start, since=link.seen.st_ctime_ns)
+            staged = draft.note._replace(start=start, since=link.file_stat.st_ctime_ns)
         _ = target.fd  # create the folder before anything is written
         with self._open_drafts(mail, draft) as drafts:
             try:
@@ -342,7 +342,7 @@ def _find_unchanged(spool: KannaderSpool, old: Task) -> SpoolLink:
         raise Gone(old.id) from None
     except Refused as refusal:
         raise Gone(f"{old.id}: {refusal}") from refusal
-    if files.file_revision(link.seen) != old.rev:
+    if files.file_revision(link.file_stat) != old.rev:
         raise Gone(old.id)
     return link
 
@@ -406,8 +406,8 @@ def _if_changed(same: bytes, data: bytes) -> bytes | None:
     return None if data == same else data
 
 
-def _without_stage(ours: sidecar.AttemptNote) -> sidecar.AttemptNote:
-    return ours._replace(start="", since=0)
+def _without_stage(note: sidecar.AttemptNote) -> sidecar.AttemptNote:
+    return note._replace(start="", since=0)
 
 
 def _new_schedule(mail: MailEntry, old: Task, new: Task, now: float) -> bytes | None:
@@ -432,12 +432,12 @@ def _new_schedule(mail: MailEntry, old: Task, new: Task, now: float) -> bytes | 
 
 def _new_note(mail: MailEntry, old: Task, new: Task) -> sidecar.AttemptNote | None:
     """Return the note that a verb results in; None if it is unchanged."""
-    ours = _without_stage(mail.note)
+    note = _without_stage(mail.note)
     if new.attempts != old.attempts:
-        ours = ours._replace(attempts=new.attempts)
+        note = note._replace(attempts=new.attempts)
     if new.error != old.error:
-        ours = ours._replace(error=safe_line(new.error)[:ERROR_LIMIT_CHARS])
-    return None if ours == _without_stage(mail.note) else ours
+        note = note._replace(error=safe_line(new.error)[:ERROR_LIMIT_CHARS])
+    return None if note == _without_stage(mail.note) else note
 
 
 def _sync_folders(touched: dict[MailFolder, list[int]], answers: list[str | Exception]) -> None:

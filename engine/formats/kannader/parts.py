@@ -36,13 +36,13 @@ class MailImage(NamedTuple):
 
 def build_image(mail: MailEntry) -> bytes:
     """Build the image: everything stored for one recipient, without the contents."""
-    ours = mail.note._replace(start="", since=0)
+    note = mail.note._replace(start="", since=0)
     values = (
         mail.link.id.encode(),
         mail.link.target.text.encode(),
         mail.schedule.data,
         mail.metadata.data,
-        b"" if ours.is_empty else sidecar.render_note(ours),
+        b"" if note.is_empty else sidecar.render_note(note),
     )
     pieces = zip(_IMAGE_FIELDS, values, strict=True)
     return b"".join(b"%s %d\n%s\n" % (name.encode(), len(data), data) for name, data in pieces)
@@ -54,32 +54,32 @@ def parse_image(image: bytes, ident: str) -> MailImage:
     Raises:
         Refused: it is not an image, or of another mail.
     """
-    found: dict[str, bytes] = {}
-    rest = image
+    sections: dict[str, bytes] = {}
+    unparsed = image
     for name in _IMAGE_FIELDS:
-        head, newline, rest = rest.partition(b"\n")
+        head, newline, unparsed = unparsed.partition(b"\n")
         word, _, length = head.partition(b" ")
         size = decode.parse_digits(length)
         if not newline or word != name.encode() or size is None:
             raise Refused(f"not an image of a mail: no {name}")
-        found[name], rest = rest[:size], rest[size + 1 :]
-    if rest or found["id"] != ident.encode():
+        sections[name], unparsed = unparsed[:size], unparsed[size + 1 :]
+    if unparsed or sections["id"] != ident.encode():
         raise Refused("the image is of another mail")
-    noted = sidecar.parse_note(found["noted"]) if found["noted"] else sidecar.EMPTY_NOTE
-    return MailImage(found["link"], found[SCHEDULE], found[METADATA], noted)
+    note = sidecar.parse_note(sections["noted"]) if sections["noted"] else sidecar.EMPTY_NOTE
+    return MailImage(sections["link"], sections[SCHEDULE], sections[METADATA], note)
 
 
 def list_parts(spool: KannaderSpool, mail: MailEntry) -> Iterator[Part]:
     """Yield the parts of a mail: the recipient's image and the shared contents."""
     link = mail.link
     facts = [
-        ("modified", f"{link.seen.st_mtime:.0f}"),
-        ("changed", f"{link.seen.st_ctime:.0f}"),
+        ("modified", f"{link.file_stat.st_mtime:.0f}"),
+        ("changed", f"{link.file_stat.st_ctime:.0f}"),
         ("link", link.target.text),
     ]
     yield Part(TASK_PART, f"{spool.root}/{link.where}", len(build_image(mail)), tuple(facts))
-    seen = mail.contents
-    if seen is None:
+    contents_stat = mail.contents
+    if contents_stat is None:
         return
     try:
         recipients = sum(map(bool, map(is_uuid, spool.list_mail_folder(link.target.mail))))
@@ -88,13 +88,15 @@ def list_parts(spool: KannaderSpool, mail: MailEntry) -> Iterator[Part]:
     yield Part(
         CONTENTS,
         f"{spool.root}/data/{link.target.mail}/{CONTENTS}",
-        seen.st_size,
+        contents_stat.st_size,
         (
-            ("modified", f"{seen.st_mtime:.0f}"),
-            ("mode", stat.filemode(seen.st_mode)),
+            ("modified", f"{contents_stat.st_mtime:.0f}"),
+            ("mode", stat.filemode(contents_stat.st_mode)),
             ("recipients", str(recipients)),
         ),
-        files.file_problem(seen, os.fstat(spool.data.fd)).removesuffix(", not a task file"),
+        files.file_problem(contents_stat, os.fstat(spool.data.fd)).removesuffix(
+            ", not a task file"
+        ),
         is_wire_format=True,
     )
 

@@ -101,23 +101,25 @@ class _InFlightBar(NamedTuple):
     """An `Edge.bars` for mails in flight that a running Kannader may be sending."""
 
     who: str
-    ours: Set[str]
+    claimed_ids: Set[str]
     """Ids of the mails that the caller itself has claimed; they are not barred."""
 
     def __call__(self, task: Task, now: float) -> str:
         """Return why this mail must stay; "" if the caller has claimed it."""
-        return "" if task.id in self.ours else _IN_FLIGHT_WARNING.format(self.who)
+        return "" if task.id in self.claimed_ids else _IN_FLIGHT_WARNING.format(self.who)
 
 
-def current_rights(spool: KannaderSpool, ours: Set[str]) -> Rights:
-    """Compute what is allowed now; `ours` has the ids of the mails that the caller has claimed,
-    also when it changes later.
+def current_rights(spool: KannaderSpool, claimed_ids: Set[str]) -> Rights:
+    """Compute what is allowed now; `claimed_ids` has the ids of the mails that the caller has
+    claimed, also when it changes later.
     """
     pids = find_kannaders(tuple(spool.states[state] for state in KANNADER_STATES))
     why, who = write_refusal(spool), name_kannaders(pids)
     if not why and not who:
         return Rights(EDGES, CONTROLS, pids)
-    edges = {way: _edge_now(way, edge, why, who, ours) for way, edge in EDGES.items()}
+    edges = {
+        states: _edge_now(states, edge, why, who, claimed_ids) for states, edge in EDGES.items()
+    }
     busy = _IN_FLIGHT_WARNING.format(who) if who else ""
     controls = {
         name: control._replace(refusal=why or (busy if name == "discard" else ""))
@@ -127,14 +129,14 @@ def current_rights(spool: KannaderSpool, ours: Set[str]) -> Rights:
 
 
 def _edge_now(
-    way: tuple[State | None, State | None], edge: Edge, why: str, who: str, ours: Set[str]
+    states: tuple[State | None, State | None], edge: Edge, why: str, who: str, claimed_ids: Set[str]
 ) -> Edge:
     edge = edge._replace(refusal=why)
     if not who:
         return edge
-    if way[0] is State.ACTIVE:
-        return edge._replace(bars=_InFlightBar(who, ours))
-    return edge._replace(warning=WARNINGS[way].format(who)) if way in WARNINGS else edge
+    if states[0] is State.ACTIVE:
+        return edge._replace(bars=_InFlightBar(who, claimed_ids))
+    return edge._replace(warning=WARNINGS[states].format(who)) if states in WARNINGS else edge
 
 
 def name_kannaders(pids: tuple[int, ...]) -> str:
@@ -151,12 +153,12 @@ def write_refusal(spool: KannaderSpool) -> str:
         if not os.access(path, os.W_OK | os.X_OK):
             return f"Permission denied: cannot write to {path}"
     for folder in (spool.data, *(spool.states[state] for state in KANNADER_STATES)):
-        seen = folder.status
-        if seen.st_mode & stat.S_IWOTH:
+        folder_stat = folder.status
+        if folder_stat.st_mode & stat.S_IWOTH:
             return f"{folder.path} is world-writable: run chmod o-w {shlex.quote(folder.path)}"
-        if os.geteuid() not in (0, seen.st_uid):
+        if os.geteuid() not in (0, folder_stat.st_uid):
             # Kannader could not read files that another user creates.
-            return f"{folder.path} belongs to UID {seen.st_uid}, not to this user"
+            return f"{folder.path} belongs to UID {folder_stat.st_uid}, not to this user"
     return ""
 
 
@@ -166,31 +168,37 @@ def find_kannaders(folders: tuple[MailFolder, ...]) -> tuple[int, ...]:
     Processes of other users cannot be inspected. That is enough: who may write to the spool is its
     owner or root, and can inspect the processes that matter.
     """
-    wanted = {(seen.st_dev, seen.st_ino) for seen in (folder.status for folder in folders)}
-    own = os.getpid()
+    folder_ids = {
+        (status.st_dev, status.st_ino) for status in (folder.status for folder in folders)
+    }
+    own_pid = os.getpid()
     pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
     return tuple(
-        sorted(pid for pid in pids if pid != own and wanted <= _held_path_folders(pid, wanted))
+        sorted(
+            pid
+            for pid in pids
+            if pid != own_pid and folder_ids <= _held_path_folders(pid, folder_ids)
+        )
     )
 
 
-def _held_path_folders(pid: int, wanted: set[tuple[int, int]]) -> set[tuple[int, int]]:
+def _held_path_folders(pid: int, folder_ids: set[tuple[int, int]]) -> set[tuple[int, int]]:
     """Which of these folders a process holds open with O_PATH."""
-    found: set[tuple[int, int]] = set()
+    held_ids: set[tuple[int, int]] = set()
     place = f"/proc/{pid}/fd"
     try:
         names = os.listdir(place)
     except OSError:
-        return found  # it has exited, or belongs to another user
+        return held_ids  # it has exited, or belongs to another user
     for name in names:
         try:
-            seen = os.stat(f"{place}/{name}")
-            key = seen.st_dev, seen.st_ino
-            if key in wanted and _is_path_descriptor(pid, name):
-                found.add(key)
+            descriptor_stat = os.stat(f"{place}/{name}")
+            key = descriptor_stat.st_dev, descriptor_stat.st_ino
+            if key in folder_ids and _is_path_descriptor(pid, name):
+                held_ids.add(key)
         except OSError:
             continue  # closed since it was listed
-    return found
+    return held_ids
 
 
 def _is_path_descriptor(pid: int, name: str) -> bool:

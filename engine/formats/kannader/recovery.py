@@ -94,15 +94,15 @@ class SpoolRecovery:
             try:
                 if begun is None:  # the record is written first, so no other file exists
                     files.unlink_quietly(name, self._spool.enqueuing.fd)
-                    said = "was torn; deleted"
+                    outcome = "was torn; deleted"
                 else:
-                    said = enqueue.finish_interrupted(
+                    outcome = enqueue.finish_interrupted(
                         self._spool, begun, damage.linked_targets(self._spool)
                     )
             except (OSError, Refused) as error:
                 yield _describe_failure(where, error)
             else:
-                yield f"{where}: {said}"
+                yield f"{where}: {outcome}"
 
     def _settle_notes(self) -> None:
         """Rename staged notes of finished attempts to their final names; delete those not in
@@ -118,40 +118,41 @@ class SpoolRecovery:
         for state, folder in self._spool.states.items():
             for name in sorted(folder.iter_names()):
                 try:
-                    found = damage.find_link_damage(self._spool, name, state)
+                    link_damage = damage.find_link_damage(self._spool, name, state)
                 except FileNotFoundError:
                     continue  # moved
                 except OSError as error:
                     what = f"cannot be read now: {error.strerror}"
-                    found = Damage(f"{STATES[state]}/{name}", what, RepairAction.UNREADABLE)
-                if found is not None:
-                    yield found
+                    link_damage = Damage(f"{STATES[state]}/{name}", what, RepairAction.UNREADABLE)
+                if link_damage is not None:
+                    yield link_damage
 
     def _quarantine_links(self, now: float, dry: bool) -> Iterator[str]:
-        for found in self._damaged_links():
-            if found.action is RepairAction.QUARANTINE:
-                yield from self._quarantine(found, dry)
-            elif found.action is RepairAction.UNREADABLE:
-                yield f"{safe_line(found.where)}: {found.what}: {'would be ' if dry else ''}left"
+        for link_damage in self._damaged_links():
+            if link_damage.action is RepairAction.QUARANTINE:
+                yield from self._quarantine(link_damage, dry)
+            elif link_damage.action is RepairAction.UNREADABLE:
+                where = safe_line(link_damage.where)
+                yield f"{where}: {link_damage.what}: {'would be ' if dry else ''}left"
 
     def _quarantine_duplicates(self, now: float, dry: bool) -> Iterator[str]:
-        for found in damage.duplicates_among(self._links_in(*STATES)):
-            if found.action is RepairAction.QUARANTINE:
-                yield from self._quarantine(found, dry)
+        for link_damage in damage.duplicates_among(self._links_in(*STATES)):
+            if link_damage.action is RepairAction.QUARANTINE:
+                yield from self._quarantine(link_damage, dry)
 
-    def _quarantine(self, found: Damage, dry: bool) -> Iterator[str]:
-        words = f"{safe_line(found.where)}: {found.what}"
+    def _quarantine(self, link_damage: Damage, dry: bool) -> Iterator[str]:
+        words = f"{safe_line(link_damage.where)}: {link_damage.what}"
         if dry:
-            self._planned.add(found.where)
+            self._planned.add(link_damage.where)
             yield f"{words}: would be quarantined"
             return
-        assert found.state is not None
-        folder, aside = self._spool.states[found.state], self._spool.quarantine
-        name = found.where.partition("/")[2]
-        kept_as = f"{STATES[found.state]}.{name}"
+        assert link_damage.state is not None
+        folder, aside = self._spool.states[link_damage.state], self._spool.quarantine
+        name = link_damage.where.partition("/")[2]
+        kept_as = f"{STATES[link_damage.state]}.{name}"
         if len(os.fsencode(kept_as)) > mail_format.ID_LIMIT_BYTES - _NUMBER_BYTES:
             # The report line shows the full name.
-            kept_as = f"{STATES[found.state]}.{mail_format.new_uuid()}"
+            kept_as = f"{STATES[link_damage.state]}.{mail_format.new_uuid()}"
         target = kept_as
         try:
             count = 1
@@ -164,7 +165,7 @@ class SpoolRecovery:
         except FileNotFoundError:
             return  # moved
         except OSError as error:
-            yield _describe_failure(found.where, error)
+            yield _describe_failure(link_damage.where, error)
         else:
             yield f"{words}: quarantined as {aside.word}/{safe_line(target)}"
 
@@ -183,8 +184,8 @@ class SpoolRecovery:
                 yield f"{where}: left-over draft: deleted"
 
     def _links_in(self, *states: State) -> list[SpoolLink]:
-        found = (link for link in self._spool.iter_links(states) if link.where not in self._planned)
-        return sorted(found, key=lambda link: link.id)
+        links = (link for link in self._spool.iter_links(states) if link.where not in self._planned)
+        return sorted(links, key=lambda link: link.id)
 
     def _resume_erasing(self, now: float, dry: bool) -> Iterator[str]:
         for link in self._links_in(State.DONE):
@@ -203,7 +204,7 @@ class SpoolRecovery:
         active = self._links_in(State.ACTIVE)
         leading = Counter(link.target for link in (self._links_in(*STATES) if active else ()))
         for link in active:
-            if leading[link.target] > 1 or now - link.seen.st_ctime <= INFLIGHT_CHECK_SECONDS:
+            if leading[link.target] > 1 or now - link.file_stat.st_ctime <= INFLIGHT_CHECK_SECONDS:
                 continue
             try:
                 task = self._spool.build_task(self._spool.read_mail(link))
@@ -231,21 +232,21 @@ class SpoolRecovery:
                 yield f"{link.where}: {ABANDONED_ERROR}: back in queue, counted as an attempt"
 
     def _erase_orphans(self, now: float, dry: bool) -> Iterator[str]:
-        for found in damage.find_orphans(self._spool, damage.linked_targets(self._spool), now):
-            if found.action is not RepairAction.DELETE or found.target is None:
+        for orphan in damage.find_orphans(self._spool, damage.linked_targets(self._spool), now):
+            if orphan.action is not RepairAction.DELETE or orphan.target is None:
                 continue
             if dry:
-                yield f"{found.where}: {found.what}: would be deleted"
+                yield f"{orphan.where}: {orphan.what}: would be deleted"
                 continue
-            written = damage.last_write_seconds(self._spool, found.target)
+            written = damage.last_write_seconds(self._spool, orphan.target)
             if self._age(written, now) <= damage.ORPHAN_GRACE_SECONDS:
                 continue  # by a clock that was set: it may still be received
             try:
-                delete_orphan(self._spool, found.target)
+                delete_orphan(self._spool, orphan.target)
             except (OSError, Refused) as error:
-                yield _describe_failure(found.where, error)
+                yield _describe_failure(orphan.where, error)
             else:
-                yield f"{found.where}: {found.what}: deleted"
+                yield f"{orphan.where}: {orphan.what}: deleted"
 
     def _forget_notes(self, now: float, dry: bool) -> Iterator[str]:
         for name in list(damage.find_idle_notes(self._spool, now)):
@@ -355,9 +356,9 @@ class SpoolRepairs:
         return f"{where}: deleted{words}"
 
     def _find_orphan(self, where: str, now: float, *fates: RepairAction) -> LinkTarget:
-        for found in damage.find_orphans(self._spool, damage.linked_targets(self._spool), now):
-            if found.where == where and found.action in fates and found.target is not None:
-                return found.target
+        for orphan in damage.find_orphans(self._spool, damage.linked_targets(self._spool), now):
+            if orphan.where == where and orphan.action in fates and orphan.target is not None:
+                return orphan.target
         raise Unsupported(f"{where[:200]!r} is not an orphaned mail")
 
     def repair(self, where: str, now: float, *, dry: bool = False) -> str:

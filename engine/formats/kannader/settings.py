@@ -89,16 +89,16 @@ def parse_settings(value: object, at: ConfigLocation) -> KannaderSettings:
     Raises:
         ConfigError: a value is invalid.
     """
-    found = KannaderSettings(**validators.check_mapping(value, at, _SETTINGS))
-    if found.max_time > MAX_ATTEMPT_SECONDS:
+    settings = KannaderSettings(**validators.check_mapping(value, at, _SETTINGS))
+    if settings.max_time > MAX_ATTEMPT_SECONDS:
         expected = (
             f"at most {MAX_ATTEMPT_SECONDS:g} s: after {INFLIGHT_CHECK_SECONDS:g} s others "
             "may send it"
         )
-        raise at.at_key("max_time").wrong_value(expected, found.max_time)
-    if found.user and not found.password_file:
+        raise at.at_key("max_time").wrong_value(expected, settings.max_time)
+    if settings.user and not settings.password_file:
         raise at.at_key("password_file").wrong_value("a file with the password of the user", None)
-    return found
+    return settings
 
 
 def _one_line(value: object, at: ConfigLocation) -> str:

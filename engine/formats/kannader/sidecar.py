@@ -65,11 +65,11 @@ def parse_note(data: bytes) -> AttemptNote:
     Raises:
         Refused: it is not a note of spooldeck.
     """
-    said = mail_format.parse_json(data)
-    if not isinstance(said, dict):
+    fields = mail_format.parse_json(data)
+    if not isinstance(fields, dict):
         raise Refused("not a note of spooldeck: expected an object")
-    attempts, since = said.get("attempts"), said.get("since", 0)
-    words = [said.get(name, "") for name in ("error", "kind", "description", "start")]
+    attempts, since = fields.get("attempts"), fields.get("since", 0)
+    words = [fields.get(name, "") for name in ("error", "kind", "description", "start")]
     numbers = (attempts is None or type(attempts) is int) and type(since) is int
     if not numbers or not all(isinstance(word, str) for word in words):
         raise Refused("not a note of spooldeck: a value has the wrong type")
@@ -83,10 +83,10 @@ def parse_note(data: bytes) -> AttemptNote:
 
 def render_note(note: AttemptNote) -> bytes:
     """Return a note as stored, without empty fields."""
-    said: dict[str, Json] = {name: value for name, value in note._asdict().items() if value}
+    fields: dict[str, Json] = {name: value for name, value in note._asdict().items() if value}
     if note.attempts is not None:
-        said["attempts"] = note.attempts
-    return mail_format.render_json(said) + b"\n"
+        fields["attempts"] = note.attempts
+    return mail_format.render_json(fields) + b"\n"
 
 
 def save_note(name: str, note: AttemptNote, folder: int) -> None:

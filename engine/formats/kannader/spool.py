@@ -58,7 +58,7 @@ class SpoolLink(NamedTuple):
     id: str
     state: State
     target: LinkTarget
-    seen: stat_result
+    file_stat: stat_result
 
     @property
     def where(self) -> str:
@@ -70,14 +70,16 @@ class SpoolFile(NamedTuple):
     """One file of a recipient and its status; empty if there is no such file."""
 
     data: bytes = b""
-    seen: stat_result | None = None
+    file_stat: stat_result | None = None
     staged: bool = False
     """For a note: True if it is in effect but not yet renamed to its final name."""
 
     @property
     def version(self) -> str:
         """A string that changes whenever the file is rewritten; a rename does not change it."""
-        return f"{self.seen.st_ino:x}.{self.seen.st_mtime_ns:x}" if self.seen else "0"
+        return (
+            f"{self.file_stat.st_ino:x}.{self.file_stat.st_mtime_ns:x}" if self.file_stat else "0"
+        )
 
 
 NO_FILE = SpoolFile()
@@ -105,10 +107,12 @@ class MailEntry(NamedTuple):
         While a mail is in flight only its link counts: its worker may stage files that take effect
         when the link moves, and the task remains the same.
         """
-        own = files.file_revision(self.link.seen)
+        revision = files.file_revision(self.link.file_stat)
         if self.link.state is State.ACTIVE:
-            return own
-        return f"{own}-{self.schedule.version}-{self.metadata.version}-{self.note_file.version}"
+            return revision
+        return (
+            f"{revision}-{self.schedule.version}-{self.metadata.version}-{self.note_file.version}"
+        )
 
 
 class KannaderSpool:
@@ -170,19 +174,19 @@ class KannaderSpool:
         folder = self.states[state]
         if not folder.exists():
             raise FileNotFoundError(name)
-        seen, text = read_link(name, folder)
+        link_stat, text = read_link(name, folder)
         return SpoolLink(
-            mail_format.require_id(name), state, mail_format.parse_link_target(text), seen
+            mail_format.require_id(name), state, mail_format.parse_link_target(text), link_stat
         )
 
     def is_unchanged(self, link: SpoolLink) -> bool:
         """True if the link is unchanged since it was read."""
         try:
-            seen, text = read_link(link.id, self.states[link.state])
+            link_stat, text = read_link(link.id, self.states[link.state])
         except (FileNotFoundError, Refused):
             return False
-        return text == link.target.text and files.file_revision(seen) == files.file_revision(
-            link.seen
+        return text == link.target.text and files.file_revision(link_stat) == files.file_revision(
+            link.file_stat
         )
 
     def is_current(self, mail: MailEntry) -> bool:
@@ -195,10 +199,10 @@ class KannaderSpool:
         link = mail.link
         for name, file in ((SCHEDULE, mail.schedule), (METADATA, mail.metadata)):
             path = f"{link.target.path}/{name}"
-            if SpoolFile(seen=stat_if_exists(path, self.data.fd)).version != file.version:
+            if SpoolFile(file_stat=stat_if_exists(path, self.data.fd)).version != file.version:
                 return False
-        noted = self.read_note(link)[0]
-        return noted.version == mail.note_file.version and self.is_unchanged(link)
+        note_file = self.read_note(link)[0]
+        return note_file.version == mail.note_file.version and self.is_unchanged(link)
 
     def iter_links(self, states: Iterable[State] = STATES) -> Iterator[SpoolLink]:
         """Yield every valid link in the folders of some states; skip anything else."""
@@ -272,10 +276,10 @@ class KannaderSpool:
                 raise
             # An erase that was interrupted leaves a link in cleanup/ without data.
             schedule, metadata, contents, fault = NO_FILE, NO_FILE, None, ""
-        noted, ours, broken = self.read_note(link)
+        note_file, note, broken = self.read_note(link)
         if not self.is_unchanged(link):
             raise FileNotFoundError(link.id)
-        return MailEntry(link, schedule, metadata, contents, fault, noted, ours, broken)
+        return MailEntry(link, schedule, metadata, contents, fault, note_file, note, broken)
 
     def read_note(self, link: SpoolLink) -> tuple[SpoolFile, sidecar.AttemptNote, str]:
         """Read the note in effect: file, value, and why it cannot be read ("" if it can)."""
@@ -284,12 +288,16 @@ class KannaderSpool:
         name, fd = sidecar.note_name(link.target), self.notes.fd
         try:
             staged = read_spool_file(name + sidecar.STAGED_SUFFIX, fd)
-            if staged.seen is not None:
+            if staged.file_stat is not None:
                 after = sidecar.parse_note(staged.data)
                 if is_note_in_effect(after, link):
                     return staged._replace(staged=True), after, ""
-            noted = read_spool_file(name, fd)
-            return noted, sidecar.parse_note(noted.data) if noted.data else sidecar.EMPTY_NOTE, ""
+            note_file = read_spool_file(name, fd)
+            return (
+                note_file,
+                sidecar.parse_note(note_file.data) if note_file.data else sidecar.EMPTY_NOTE,
+                "",
+            )
         except Refused as refusal:
             # The mail itself is intact, only its number of attempts is unknown.
             return NO_FILE, sidecar.EMPTY_NOTE, str(refusal)
@@ -302,22 +310,22 @@ class KannaderSpool:
         Raises:
             Refused: its schedule or envelope cannot be read, or its contents can never be sent.
         """
-        link, ours = mail.link, mail.note
+        link, note = mail.link, mail.note
         if mail.contents_fault and link.state is not State.DONE:
             raise Refused(mail.contents_fault)
         extra: dict[str, str] = {}
         due: float | None = None
         envelope = mail_format.Envelope("", "", "", False)
-        attempts = ours.attempts
-        if mail.schedule.seen is not None or link.state is not State.DONE:
+        attempts = note.attempts
+        if mail.schedule.file_stat is not None or link.state is not State.DONE:
             schedule = read_schedule(mail)
             due = schedule.due
             extra["at"] = mail_format.format_time(schedule.at)
             if schedule.last_attempt is not None:
                 extra["last_attempt"] = mail_format.format_time(schedule.last_attempt)
             if not mail.broken_note:
-                attempts = count_attempts(ours, schedule)
-        if mail.metadata.seen is not None or link.state is not State.DONE:
+                attempts = count_attempts(note, schedule)
+        if mail.metadata.file_stat is not None or link.state is not State.DONE:
             envelope = read_envelope(mail)
             extra["from"] = safe_line(envelope.sender)
         if mail.broken_note:
@@ -326,22 +334,22 @@ class KannaderSpool:
             extra["name"] = "not a UUID, as Kannader would use"
         lease = None
         if link.state is State.ACTIVE:
-            since = link.seen.st_ctime
+            since = link.file_stat.st_ctime
             lease = Lease("", since, since + INFLIGHT_CHECK_SECONDS)
         elif link.state is State.TRASH:
-            extra[TRASH_SINCE] = repr(link.seen.st_ctime)
+            extra[TRASH_SINCE] = repr(link.file_stat.st_ctime)
         return Task(
             link.id,
-            ours.kind or MAIL_KIND,
+            note.kind or MAIL_KIND,
             link.state,
-            _arrival_seconds(link.seen.st_mtime),
+            _arrival_seconds(link.file_stat.st_mtime),
             group=envelope.host,
             due=due,
             attempts=attempts,
-            description=ours.description or describe_mail(envelope),
+            description=note.description or describe_mail(envelope),
             destination=envelope.recipient,
             payload=f"{self.root}/data/{link.target.mail}/{CONTENTS}",
-            error=ours.error,
+            error=note.error,
             lease=lease,
             rev=mail.rev,
             extra=extra,
@@ -365,13 +373,13 @@ def _arrival_seconds(moment: float) -> float:
     return moment if mail_format.EARLIEST_SECONDS <= moment <= mail_format.LATEST_SECONDS else 0.0
 
 
-def count_attempts(ours: sidecar.AttemptNote, schedule: mail_format.MailSchedule) -> int | None:
+def count_attempts(note: sidecar.AttemptNote, schedule: mail_format.MailSchedule) -> int | None:
     """Number of attempts, from our note, because the format has no field for it; None if Kannader
     has recorded an attempt and we have no count.
     """
-    if ours.attempts is None and schedule.last_attempt is None:
+    if note.attempts is None and schedule.last_attempt is None:
         return 0
-    return ours.attempts
+    return note.attempts
 
 
 def describe_mail(envelope: mail_format.Envelope) -> str:
@@ -388,8 +396,8 @@ def describe_mail(envelope: mail_format.Envelope) -> str:
 
 def is_note_in_effect(staged: sidecar.AttemptNote, link: SpoolLink) -> bool:
     """True if a staged note is in effect: the link has moved since the note was written."""
-    stood = staged.start == STATES[link.state] and staged.since == link.seen.st_ctime_ns
-    return not stood
+    is_unmoved = staged.start == STATES[link.state] and staged.since == link.file_stat.st_ctime_ns
+    return not is_unmoved
 
 
 def read_link(name: str, folder: MailFolder) -> tuple[stat_result, str]:
@@ -399,11 +407,11 @@ def read_link(name: str, folder: MailFolder) -> tuple[stat_result, str]:
         FileNotFoundError: nothing of that name.
         Refused: it is not a symbolic link.
     """
-    seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
-    if not stat.S_ISLNK(seen.st_mode):
-        raise Refused(f"{_KINDS.get(stat.S_IFMT(seen.st_mode), 'a device')}, {NOT_A_LINK}")
+    link_stat = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+    if not stat.S_ISLNK(link_stat.st_mode):
+        raise Refused(f"{_KINDS.get(stat.S_IFMT(link_stat.st_mode), 'a device')}, {NOT_A_LINK}")
     try:
-        return seen, os.readlink(name, dir_fd=folder.fd)
+        return link_stat, os.readlink(name, dir_fd=folder.fd)
     except OSError as error:
         if error.errno == errno.EINVAL:  # another file has replaced it
             raise FileNotFoundError(name) from error
@@ -440,10 +448,10 @@ def open_guarded(name: str, fd: int, place: stat_result | None = None) -> int:
             return files.open_outgoing(name, fd, place)
         return files.open_guarded(name, fd)
     except Refused as refusal:
-        seen = stat_if_exists(name, fd)
-        if seen is None or not isinstance(refusal.__cause__, PermissionError):
+        file_stat = stat_if_exists(name, fd)
+        if file_stat is None or not isinstance(refusal.__cause__, PermissionError):
             raise
-        if stat.S_ISREG(seen.st_mode):
+        if stat.S_ISREG(file_stat.st_mode):
             raise refusal.__cause__ from None
         raise
 
@@ -480,22 +488,27 @@ def check_contents(mail: int) -> tuple[stat_result | None, str]:
     Raises:
         OSError: they cannot be read now.
     """
-    seen = stat_if_exists(CONTENTS, mail)
-    if seen is None:
+    contents_stat = stat_if_exists(CONTENTS, mail)
+    if contents_stat is None:
         return None, f"{CONTENTS}: missing"
-    if not stat.S_ISREG(seen.st_mode):
-        return seen, f"{CONTENTS}: {files.file_problem(seen).replace(*_TASK_FILE)}"
+    if not stat.S_ISREG(contents_stat.st_mode):
+        return (
+            contents_stat,
+            f"{CONTENTS}: {files.file_problem(contents_stat).replace(*_TASK_FILE)}",
+        )
     try:
         fd = open_guarded(CONTENTS, mail)
     except PermissionError:
-        return seen, ""
+        return contents_stat, ""
     try:
-        tail = os.pread(fd, mail_format.END_BYTES, max(0, seen.st_size - mail_format.END_BYTES))
+        tail = os.pread(
+            fd, mail_format.END_BYTES, max(0, contents_stat.st_size - mail_format.END_BYTES)
+        )
     finally:
         os.close(fd)
     if mail_format.ends_mail(tail):
-        return seen, ""
-    return seen, f"{CONTENTS}: cut off, expected a line with only a dot at the end"
+        return contents_stat, ""
+    return contents_stat, f"{CONTENTS}: cut off, expected a line with only a dot at the end"
 
 
 def _as_plain_file(refusal: Refused) -> str:
@@ -524,10 +537,10 @@ def read_envelope(mail: MailEntry) -> mail_format.Envelope:
     return _parse_file(mail_format.parse_metadata, mail.metadata, METADATA)
 
 
-def _parse_file(parse: Callable[[bytes], Parsed], found: SpoolFile, name: str) -> Parsed:
-    if found.seen is None:
+def _parse_file(parse: Callable[[bytes], Parsed], stored: SpoolFile, name: str) -> Parsed:
+    if stored.file_stat is None:
         raise Refused(f"{name}: missing")
     try:
-        return parse(found.data)
+        return parse(stored.data)
     except Refused as refusal:
         raise Refused(f"{name}: {refusal}") from refusal

@@ -218,29 +218,29 @@ class KannaderStore:
         for state in STATES:
             for name in islice(spool.states[state].iter_names(), PREVIEW_COUNT):
                 yield from self._scan_entry(name, state)
-        odd: list[tuple[str, State]] = []
+        undecodable: list[tuple[str, State]] = []
         with SortedNames() as names:
             self.expected_tasks = sum(
-                names.add(state, _valid_names(spool.states[state].iter_names(), state, odd))
+                names.add(state, _valid_names(spool.states[state].iter_names(), state, undecodable))
                 for state in STATES
             )
             for state in STATES:
                 for name in names.names_in(state):
                     yield from self._scan_entry(name, state)
-        for name, state in odd:
+        for name, state in undecodable:
             yield from self._scan_entry(name, state)
         for folder in spool.folders:
             if problem := folder.find_problem():
                 yield problem
         known: set[LinkTarget] = set()
-        found = damage.find_duplicates(spool, known)
-        if found:  # recheck: a link may have moved during the scan
+        damages = damage.find_duplicates(spool, known)
+        if damages:  # recheck: a link may have moved during the scan
             again = set(damage.find_duplicates(spool))
-            found = [one for one in found if one in again]
-        found += [*damage.find_quarantined(spool, known), *damage.find_interrupted(spool)]
+            damages = [one for one in damages if one in again]
+        damages += [*damage.find_quarantined(spool, known), *damage.find_interrupted(spool)]
         known.update(damage.hidden_targets(spool))
-        found += damage.find_orphans(spool, known, self._clock())
-        yield from {problem.where: problem for problem in (one.problem for one in found)}.values()
+        damages += damage.find_orphans(spool, known, self._clock())
+        yield from {problem.where: problem for problem in (one.problem for one in damages)}.values()
 
     def _scan_entry(self, name: str, state: State) -> Iterator[Task | Problem]:
         spool = self._spool
@@ -248,9 +248,9 @@ class KannaderStore:
             try:
                 yield spool.build_task(spool.read_mail(spool.find_link(name, state)))
             except Refused as refusal:
-                found = damage.find_link_damage(spool, name, state)
+                link_damage = damage.find_link_damage(spool, name, state)
                 where = safe_line(f"{STATES[state]}/{name}")
-                yield found.problem if found else Problem(where, str(refusal), state)
+                yield link_damage.problem if link_damage else Problem(where, str(refusal), state)
         except FileNotFoundError:
             return  # moved since its folder was listed; the next scan finds it
         except OSError as error:
@@ -258,17 +258,17 @@ class KannaderStore:
             yield Problem(where, f"cannot be read now: {error.strerror}", state)
 
     def _find_id(self, name: str) -> Iterator[Task | Missing | Problem]:
-        found: list[Task | Problem] = []
+        scanned: list[Task | Problem] = []
         if name not in ("", ".", "..") and not set(name) & {"/", "\0"}:
             for state in STATES:
                 if self._exists_in(name, state):
-                    found += self._scan_entry(name, state)
-        yield from found
-        tasks = [task for task in found if isinstance(task, Task)]
+                    scanned += self._scan_entry(name, state)
+        yield from scanned
+        tasks = [task for task in scanned if isinstance(task, Task)]
         if len(tasks) > 1:
             words = " and ".join(STATES[task.state] for task in tasks)
             yield Problem(f"{STATES[tasks[-1].state]}/{name}", f"is in {words} at the same time")
-        elif not found:
+        elif not scanned:
             yield Missing(name)
 
     def _exists_in(self, name: str, state: State) -> bool:
@@ -281,10 +281,10 @@ class KannaderStore:
                 f"{STATES[state]}/{safe_line(name)[:80]}: {error.strerror}"
             ) from error
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the tasks whose link and files are unchanged. Keeps nothing open."""
         self._spool.check()
-        for ident, state, rev in seen:
+        for ident, state, rev in known_tasks:
             if state not in STATES or "\0" in ident or "/" in ident or ident in ("", ".", ".."):
                 continue
             try:
@@ -320,15 +320,15 @@ class KannaderStore:
             Unavailable: it cannot be read now.
         """
         mail = self._read_unchanged(task)
-        own = len(parts.build_image(mail))
+        image_size = len(parts.build_image(mail))
         try:
             names = self._spool.list_mail_folder(mail.link.target.mail)
         except OSError:
-            return own  # deleted in between
+            return image_size  # deleted in between
         others = [
             name for name in names if mail_format.is_uuid(name) and name != mail.link.target.dest
         ]
-        return own if others or mail.contents is None else own + mail.contents.st_size
+        return image_size if others or mail.contents is None else image_size + mail.contents.st_size
 
     def read(self, task: Task, part: str = "") -> bytes:
         """Return the recipient's image, or the contents in wire form.
@@ -498,14 +498,14 @@ class KannaderStore:
         if task.payload:
             raise Refused(f"{task.id}: payload given, expected none: the mail is the payload")
         now = self._clock()
-        noted = sidecar.AttemptNote(
+        note = sidecar.AttemptNote(
             task.attempts or None,
             safe_line(task.error),
             "" if task.kind == MAIL_KIND else task.kind,
             safe_line(task.description),
         )
         metadata = mail_format.render_metadata("", task.destination)
-        each = Recipient(mail_format.require_id(task.id), mail_format.new_uuid(), metadata, noted)
+        each = Recipient(mail_format.require_id(task.id), mail_format.new_uuid(), metadata, note)
         schedule = mail_format.render_schedule(
             MailSchedule(mail_format.to_nanoseconds(task.due or now))
         )
@@ -597,7 +597,7 @@ class KannaderStore:
             with spool.open_dest(link.target) as dest:
                 metadata = read_spool_file(METADATA, dest)
             unchanged = spool.is_unchanged(link)
-        if not unchanged or files.file_revision(link.seen) != task.rev:
+        if not unchanged or files.file_revision(link.file_stat) != task.rev:
             raise Gone(task.id)
         try:
             envelope = mail_format.parse_metadata(metadata.data)
@@ -682,13 +682,15 @@ def _gone_or_unavailable(task: Task) -> Iterator[None]:
         raise Unavailable(f"{task.id}: {error.strerror}") from error
 
 
-def _valid_names(names: Iterable[str], state: State, odd: list[tuple[str, State]]) -> Iterator[str]:
-    """Yield the names that are valid text; append the others to `odd`."""
+def _valid_names(
+    names: Iterable[str], state: State, undecodable: list[tuple[str, State]]
+) -> Iterator[str]:
+    """Yield the names that are valid text; append the others to `undecodable`."""
     for name in names:
         if name == utf8_name(name):
             yield name
         else:
-            odd.append((name, state))
+            undecodable.append((name, state))
 
 
 def _outcome_of(move: Move, answer: str | Exception) -> Outcome:

@@ -55,17 +55,17 @@ class TaskClaims:
     def __init__(
         self,
         folders: Mapping[State, TaskFolder],
-        desk: StagingDir,
+        staging: StagingDir,
         hint: NextDue,
         clock: Callable[[], float],
         *,
         due_in_mtime: bool,
     ) -> None:
         """`due_in_mtime`: modification times are due times, so a waiting file is not read."""
-        self._folders, self._desk = folders, desk
+        self._folders, self._staging = folders, staging
         self._hint, self._clock = hint, clock
         self._due_in_mtime = due_in_mtime
-        self._owner = folders[State.PENDING].seen.st_uid
+        self._owner = folders[State.PENDING].last_stat.st_uid
         self._waiting: dict[str, WaitingTasks] = {}
         self._claimed: set[str] = set()
         self._created: dict[str, tuple[int, float]] = {}
@@ -153,10 +153,10 @@ class TaskClaims:
         # A name that is also in work/ was passed over unread: it may be due.
         is_all_read = len(self._waiting) == self._listed
         if is_first and self.due is not None and nothing_is_due and is_all_read:
-            found = [waiting.state for waiting in self._waiting.values()]
+            waiting_states = [waiting.state for waiting in self._waiting.values()]
             created = min(waiting.created for waiting in self._waiting.values())
-            hint = PendingHint(self.due, len(found), created, states[0])
-            self._hint.write(found, hint, now)
+            hint = PendingHint(self.due, len(waiting_states), created, states[0])
+            self._hint.write(waiting_states, hint, now)
 
     def _forget_rewritten(self, pending: int, now: float, is_idle: bool) -> bool:
         """Forget the waiting files that were rewritten in place; True if there are some.
@@ -169,8 +169,8 @@ class TaskClaims:
         if 0 <= now - self._checked < pause:
             return False
         self._checked = now
-        kept = {n: w for n, w in self._waiting.items() if _state_of(n, pending) == w.state}
-        is_changed, self._waiting = len(kept) < many, kept
+        unchanged = {n: w for n, w in self._waiting.items() if _state_of(n, pending) == w.state}
+        is_changed, self._waiting = len(unchanged) < many, unchanged
         return is_changed
 
     def _is_still_idle(self, now: float) -> bool:
@@ -246,16 +246,16 @@ class TaskClaims:
             order[name] = before[1]
         if len(order) == len(candidates) and not self._created:
             return candidates
-        left = (candidate for candidate in candidates if candidate[0] in order)
-        return sorted(left, key=lambda candidate: order[candidate[0]])
+        dated_candidates = (candidate for candidate in candidates if candidate[0] in order)
+        return sorted(dated_candidates, key=lambda candidate: order[candidate[0]])
 
     def _is_written_at(self, name: str, stamp: float) -> bool:
         pending = self._folders[State.PENDING]
         try:
-            seen = os.stat(name, dir_fd=pending.fd, follow_symlinks=False)
+            file_stat = os.stat(name, dir_fd=pending.fd, follow_symlinks=False)
         except OSError:
             return False  # moved or unreadable: the claim reports why
-        return abs(seen.st_mtime - stamp) < STAMP_SLACK_SECONDS
+        return abs(file_stat.st_mtime - stamp) < STAMP_SLACK_SECONDS
 
     def _created_or_waiting(self, name: str, stamp: int | None, now: float) -> float | None:
         """Return TASK_CREATED_EPOCH of a pending file; None, and remember it, if it is not due yet.
@@ -264,16 +264,16 @@ class TaskClaims:
         """
         record = None
         try:
-            data, seen = self._folders[State.PENDING].read(name)
+            data, file_stat = self._folders[State.PENDING].read(name)
             record = task_format.parse_canonical(data)
         except (OSError, Refused):
             pass  # the claim reports why
         if record is None:
             return float("inf") if stamp is None else stamp
         if record.due > now and name == record.id + task_format.SUFFIX:
-            due = task_format.trusted_due(record, seen, self._clock())
+            due = task_format.trusted_due(record, file_stat, self._clock())
             if due > now:
-                self._waiting[name] = WaitingTasks(file_state(seen), due, record.created)
+                self._waiting[name] = WaitingTasks(file_state(file_stat), due, record.created)
                 return None
         return record.created
 
@@ -314,16 +314,16 @@ class TaskClaims:
         try:
             ident = name.removesuffix(task_format.SUFFIX)  # parsing checks that it is an id
             self._require_same_owner(pending)
-            data, seen = pending.read(name)
+            data, file_stat = pending.read(name)
             record = task_format.parse_task(data, ident)
-            if task_format.is_being_written(data, seen, now):
+            if task_format.is_being_written(data, file_stat, now):
                 # Its last field may still be written, and may change its due time.
-                self.settles.append(seen.st_mtime + task_format.SETTLING_SECONDS)
+                self.settles.append(file_stat.st_mtime + task_format.SETTLING_SECONDS)
                 return None
             if record.due > now:
-                due = task_format.trusted_due(record, seen, self._clock())
+                due = task_format.trusted_due(record, file_stat, self._clock())
                 if due > now:
-                    self._waiting[name] = WaitingTasks(file_state(seen), due, record.created)
+                    self._waiting[name] = WaitingTasks(file_state(file_stat), due, record.created)
                     return None
             if record.kind != kind_of(name) and not wants(record.kind, ""):
                 return None
@@ -335,7 +335,7 @@ class TaskClaims:
             self.broken_files[State.PENDING, name] = _state_of(name, pending.fd)
             return None
         try:
-            there = work.stat_by_path(name)
+            claimed_stat = work.stat_by_path(name)
         except FileNotFoundError:
             # Gone again, or work/ was replaced by another folder.
             self._failed_claims.append(ident)
@@ -344,14 +344,14 @@ class TaskClaims:
         except OSError:
             self._failed_claims.append(ident)
             raise
-        if not files.is_same_file(seen, there):
+        if not files.is_same_file(file_stat, claimed_stat):
             # Rewritten between reading and claiming: it may not be due any more.
             self._failed_claims.append(ident)
             self._return_failed_claims()
             return None
         self._claimed.add(name)
         return task_format.task_from_record(
-            record, State.ACTIVE, there, Lease(owner, now), self._clock()
+            record, State.ACTIVE, claimed_stat, Lease(owner, now), self._clock()
         )
 
     def _require_same_owner(self, pending: TaskFolder) -> None:
@@ -360,7 +360,7 @@ class TaskClaims:
         Raises:
             Unavailable: a folder of another user has replaced pending/.
         """
-        owner = pending.seen.st_uid
+        owner = pending.last_stat.st_uid
         if owner != self._owner:
             raise Unavailable(
                 f"{pending.path} belongs to user {owner}, but belonged to user {self._owner} when "
@@ -370,7 +370,7 @@ class TaskClaims:
     def _return_failed_claims(self) -> None:
         while self._failed_claims:
             with suppress(FileNotFoundError):  # not in work/ any more
-                self._desk.return_to_pending(self._failed_claims[0])
+                self._staging.return_to_pending(self._failed_claims[0])
             del self._failed_claims[0]
 
 
@@ -403,8 +403,8 @@ def _drop_waiting(
         return candidates
     due = []
     for candidate in candidates:
-        if found := _waiting_by_mtime(candidate[0], pending, now):
-            waiting[candidate[0]] = found
+        if not_due := _waiting_by_mtime(candidate[0], pending, now):
+            waiting[candidate[0]] = not_due
         else:
             due.append(candidate)
     return due
@@ -416,11 +416,13 @@ def _waiting_by_mtime(name: str, pending: int, now: float) -> WaitingTasks | Non
     A wrong time costs one read, or `REVALIDATE_SECONDS` more seconds of waiting.
     """
     try:
-        seen = os.stat(name, dir_fd=pending, follow_symlinks=False)
+        file_stat = os.stat(name, dir_fd=pending, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    due = seen.st_mtime
+    due = file_stat.st_mtime
     # We only set times after ctime, even if the clock has changed since.
-    is_set = due > seen.st_ctime and now < due <= now + policy.MAX_WAIT_SECONDS
+    is_set = due > file_stat.st_ctime and now < due <= now + policy.MAX_WAIT_SECONDS
     created = task_format.time_in_id(name)
-    return None if created is None or not is_set else WaitingTasks(file_state(seen), due, created)
+    return (
+        None if created is None or not is_set else WaitingTasks(file_state(file_stat), due, created)
+    )

@@ -28,7 +28,7 @@ class TaskFolder:
         """The folder of pending/, with our staging directory."""
         self._make = make
         self._fd = -1
-        self._seen: stat_result
+        self._stat: stat_result
         self._owner: tuple[int, int] | None = None
 
     @property
@@ -50,27 +50,27 @@ class TaskFolder:
         return self._fd
 
     @property
-    def seen(self) -> stat_result:
+    def last_stat(self) -> stat_result:
         """The folder's stat as of the last check.
 
         Raises:
             Unavailable: the folder is missing or cannot be opened.
         """
         _ = self.fd
-        return self._seen
+        return self._stat
 
     @property
     def trusted_stat(self) -> stat_result:
         """The stat of the folder whose owner a file here must match."""
-        return self._spool.seen
+        return self._spool.last_stat
 
     @property
     def owner(self) -> tuple[int, int] | None:
         """The owner for new files; None if ours is right."""
         return self._owner if self.fd >= 0 else None
 
-    def _remember(self, seen: stat_result) -> None:
-        self._seen, self._owner = seen, files.new_file_owner(seen)
+    def _remember(self, folder_stat: stat_result) -> None:
+        self._stat, self._owner = folder_stat, files.new_file_owner(folder_stat)
 
     def exists(self) -> bool:
         """True if it can be read. A folder made on demand may be missing.
@@ -95,10 +95,12 @@ class TaskFolder:
 
     def trusts_our_files(self) -> bool:
         """True if all readers will trust files that we create here."""
-        seen, made_by = self.seen, os.geteuid()
+        folder_stat, made_by = self.last_stat, os.geteuid()
         # A new file gets the group of its folder, or that of our process.
-        has_group = seen.st_mode & stat.S_ISGID or seen.st_gid == os.getegid()
-        return made_by in (0, seen.st_uid) or bool(has_group and seen.st_mode & stat.S_IWGRP)
+        has_group = folder_stat.st_mode & stat.S_ISGID or folder_stat.st_gid == os.getegid()
+        return made_by in (0, folder_stat.st_uid) or bool(
+            has_group and folder_stat.st_mode & stat.S_IWGRP
+        )
 
     def is_current(self) -> bool:
         """True if the path still leads to the open folder.
@@ -107,16 +109,20 @@ class TaskFolder:
             Unavailable: that cannot be determined now.
         """
         try:
-            there = os.stat(self.path, follow_symlinks=False)
+            current_stat = os.stat(self.path, follow_symlinks=False)
         except FileNotFoundError:
             return False
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from error
-        held = self._seen
-        if (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):
+        known_stat = self._stat
+        if (current_stat.st_dev, current_stat.st_ino) != (known_stat.st_dev, known_stat.st_ino):
             return False
-        if (there.st_mode, there.st_uid, there.st_gid) != (held.st_mode, held.st_uid, held.st_gid):
-            self._remember(there)
+        if (current_stat.st_mode, current_stat.st_uid, current_stat.st_gid) != (
+            known_stat.st_mode,
+            known_stat.st_uid,
+            known_stat.st_gid,
+        ):
+            self._remember(current_stat)
         return True
 
     def reopen_if_replaced(self) -> bool:
@@ -152,7 +158,7 @@ class TaskFolder:
         """
         fd = files.open_guarded(name, self.fd)
         try:
-            return files.read_guarded(fd, files.MAX_TASK_BYTES, self._spool.seen)
+            return files.read_guarded(fd, files.MAX_TASK_BYTES, self._spool.last_stat)
         finally:
             os.close(fd)
 

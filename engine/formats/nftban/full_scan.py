@@ -42,20 +42,20 @@ def read_plain_tasks(
     """
     dir_fd, owners = folder.fd, (0, folder.trusted_stat.st_uid)
     latest, fullmatch = now + policy.MAX_WAIT_SECONDS, task_format.canonical_form()
-    found: list[Task | str] = []
+    tasks: list[Task | str] = []
     for name in names:
-        found.append(name)
+        tasks.append(name)
         try:
             fd = os.open(name, files.GUARDED_FLAGS, dir_fd=dir_fd)
         except OSError:
             continue
         try:
-            seen = os.fstat(fd)
-            size = seen.st_size
+            file_stat = os.fstat(fd)
+            size = file_stat.st_size
             if (
-                seen.st_mode & _CHECKED_MODE != stat.S_IFREG
-                or seen.st_nlink != 1
-                or seen.st_uid not in owners
+                file_stat.st_mode & _CHECKED_MODE != stat.S_IFREG
+                or file_stat.st_nlink != 1
+                or file_stat.st_uid not in owners
                 or size > files.MAX_TASK_BYTES
             ):
                 continue
@@ -77,10 +77,10 @@ def read_plain_tasks(
         if values[8] is not None:
             extra = {"dead_since": values[8], "dead_reason": values[9]}
         if state is State.ACTIVE:
-            lease = Lease("", seen.st_ctime)
+            lease = Lease("", file_stat.st_ctime)
         elif state is State.TRASH:
-            extra = {**extra, task_format.TRASHED_SINCE: repr(seen.st_ctime)}
-        found[-1] = _new(
+            extra = {**extra, task_format.TRASHED_SINCE: repr(file_stat.st_ctime)}
+        tasks[-1] = _new(
             Task,
             (
                 *(
@@ -96,9 +96,9 @@ def read_plain_tasks(
                     0,
                 ),
                 *(values[2], "", values[7], values[6], lease),
-                files.file_revision(seen),
+                files.file_revision(file_stat),
                 extra,
                 None,
             ),
         )
-    return found
+    return tasks

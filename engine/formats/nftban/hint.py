@@ -44,9 +44,9 @@ class PendingHint(NamedTuple):
     """The folder at that time."""
 
 
-def file_state(seen: os.stat_result) -> FileState:
+def file_state(file_stat: os.stat_result) -> FileState:
     """Return the values that change when a file is replaced or rewritten."""
-    return seen.st_ino, seen.st_ctime_ns, seen.st_size
+    return file_stat.st_ino, file_stat.st_ctime_ns, file_stat.st_size
 
 
 def is_racy(state: FileState, now: float) -> bool:

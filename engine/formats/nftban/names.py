@@ -19,7 +19,7 @@ _PAYLOAD_LINE = re.compile(rb"""^[ \t]*TASK_PAYLOAD_FILE=["']?([^"'\n]*)""", re.
 
 
 def find_named_payloads(
-    payloads: Collection[str], mail_spool: str, states: Iterable[TaskFolder], desk: StagingDir
+    payloads: Collection[str], mail_spool: str, states: Iterable[TaskFolder], staging: StagingDir
 ) -> dict[str, str]:
     """Return those of the payloads that a task file names, with the path of such a file.
 
@@ -27,38 +27,45 @@ def find_named_payloads(
         Unavailable: a folder cannot be read.
         OSError: a file cannot be read now, or another process holds the staging lock.
     """
-    wanted = {payload_folder(path, mail_spool) for path in payloads}
-    own = desk.folder
-    corrupt = TaskFolder(f"{own.path}/corrupt", f"{own.word}/corrupt", own, make=True)
+    payload_folders = {payload_folder(path, mail_spool) for path in payloads}
+    staging_folder = staging.folder
+    corrupt = TaskFolder(
+        f"{staging_folder.path}/corrupt",
+        f"{staging_folder.word}/corrupt",
+        staging_folder,
+        make=True,
+    )
     # The staging directory last: a file on its way between two states is in it.
-    places = [*states, own, desk.duplicates, corrupt]
-    seen: set[tuple[str, str]] = set()
-    found: dict[str, str] = {}
+    places = [*states, staging_folder, staging.duplicates, corrupt]
+    read_names: set[tuple[str, str]] = set()
+    path_by_folder: dict[str, str] = {}
 
-    def look() -> None:
-        for where, path in _new_payloads(places, seen, own):
-            if (kept := payload_folder(path, mail_spool)) in wanted:
-                found.setdefault(kept, where)
+    def search() -> None:
+        for where, path in _new_payloads(places, read_names, staging_folder):
+            if (named_folder := payload_folder(path, mail_spool)) in payload_folders:
+                path_by_folder.setdefault(named_folder, where)
 
     try:
-        look()
+        search()
         # A file that was being moved may have been missed, so read again under the lock that
         # placing needs. Files already read are skipped, which keeps the lock short.
-        with desk.placing_lock():
-            look()
+        with staging.placing_lock():
+            search()
     finally:
         corrupt.close()
-    wheres = {path: found.get(payload_folder(path, mail_spool)) for path in payloads}
+    wheres = {path: path_by_folder.get(payload_folder(path, mail_spool)) for path in payloads}
     return {path: where for path, where in wheres.items() if where is not None}
 
 
 def _new_payloads(
-    places: Iterable[TaskFolder], seen: set[tuple[str, str]], desk: TaskFolder
+    places: Iterable[TaskFolder], read_names: set[tuple[str, str]], staging_folder: TaskFolder
 ) -> Iterator[tuple[str, str]]:
-    """Yield each file that is not in `seen` yet, with the path of its payload."""
+    """Yield each file that is not in `read_names` yet, with the path of its payload."""
     for folder in places:
         for name in _list_names(folder):
-            if (folder.word, name) in seen or (folder is desk and name[:2] not in ("D.", "T.")):
+            if (folder.word, name) in read_names or (
+                folder is staging_folder and name[:2] not in ("D.", "T.")
+            ):
                 continue
             try:
                 data = _read(name, folder.fd)
@@ -69,7 +76,7 @@ def _new_payloads(
                 raise PermissionError(errno.EACCES, str(refusal), name) from refusal
             except Refused:
                 data = b""  # not a plain file: not a task that can run
-            seen.add((folder.word, name))
+            read_names.add((folder.word, name))
             if match := _PAYLOAD_LINE.search(data):
                 yield f"{folder.word}/{name}", os.path.normpath(os.fsdecode(match[1]))
 

@@ -33,14 +33,14 @@ MAX_MAIL_FILES = 20
 
 
 def list_parts(
-    path: str, seen: stat_result, payload: str, mail_spool: str, root: str = ""
+    path: str, file_stat: stat_result, payload: str, mail_spool: str, root: str = ""
 ) -> Iterator[Part]:
-    """Yield the parts of the task in the file `path` with the stat `seen`.
+    """Yield the parts of the task in the file `path` with `file_stat`.
 
     In this module `root` is the data folder; below it no symbolic link is followed.
     """
     flocked = files.flocked_inodes()
-    yield Part(TASK, path, seen.st_size, _facts(seen, flocked))
+    yield Part(TASK, path, file_stat.st_size, _facts(file_stat, flocked))
     if not payload:
         return
     try:
@@ -50,8 +50,8 @@ def list_parts(
             folder = os.path.dirname(payload)
             if not os.path.basename(folder).startswith(MAIL_FOLDER):
                 return
-            beside = sorted(other for other in os.listdir(fd) if other != name)
-            for other in islice(beside, MAX_MAIL_FILES):
+            other_names = sorted(other for other in os.listdir(fd) if other != name)
+            for other in islice(other_names, MAX_MAIL_FILES):
                 yield _part(MAIL + other, f"{folder}/{other}", other, fd, spool, flocked)
     except (Refused, OSError) as error:
         yield Part(PAYLOAD, payload, refusal=_describe_error(error))
@@ -65,13 +65,13 @@ def read_part(part: str, payload: str, mail_spool: str, root: str = "") -> bytes
         Unsupported: it must not be read; with the reason.
         Unavailable: it cannot be read now.
     """
-    beside = part.removeprefix(MAIL)
-    if not payload or (part != PAYLOAD and beside == part) or "/" in beside:
+    file_name = part.removeprefix(MAIL)
+    if not payload or (part != PAYLOAD and file_name == part) or "/" in file_name:
         raise Gone(f"no part {part!r}")
     try:
         with _open_folder(payload, mail_spool, root) as (fd, name, spool):
             return _read_beginning(
-                name if part == PAYLOAD else beside, fd, MAX_PART_BYTES, os.fstat(spool)
+                name if part == PAYLOAD else file_name, fd, MAX_PART_BYTES, os.fstat(spool)
             )
     except (Refused, OSError) as error:
         raise _store_error(part, error) from error
@@ -82,14 +82,14 @@ DESTINATION_BYTES = 16384
 
 
 def with_destinations(
-    found: Iterable[Task | Missing | Problem],
+    tasks: Iterable[Task | Missing | Problem],
     finders: Mapping[str, Callable[[bytes], str]],
     mail_spool: str,
     root: str,
 ) -> Iterator[Task | Missing | Problem]:
     """Give each task the destination that is found in its payload by the function for its kind;
     one whose payload cannot be read has none, which its parts explain."""
-    for one in found:
+    for one in tasks:
         if isinstance(one, Task) and one.payload and (find := finders.get(one.kind)) is not None:
             with (
                 suppress(Refused, OSError),
@@ -127,7 +127,7 @@ def payload_size(payload: str, mail_spool: str, root: str = "") -> int:
     """
     with _open_folder(payload, mail_spool, root) as (fd, name, _):
         if is_mail(payload, mail_spool):
-            return sum(seen.st_size for _, seen in files.regular_files(fd))
+            return sum(file_stat.st_size for _, file_stat in files.regular_files(fd))
         return os.stat(name, dir_fd=fd, follow_symlinks=False).st_size
 
 
@@ -201,12 +201,12 @@ def _part(
 ) -> Part:
     """Describe a file without opening it."""
     try:
-        seen = os.stat(file, dir_fd=fd, follow_symlinks=False)
+        file_stat = os.stat(file, dir_fd=fd, follow_symlinks=False)
     except OSError as error:
         return Part(name, where, refusal=_describe_error(error))
-    why = _describe_refusal(files.file_problem(seen, os.fstat(fd)))
-    why = why or files.owner_problem(seen, spool)
-    return Part(name, where, seen.st_size, _facts(seen, flocked), why)
+    why = _describe_refusal(files.file_problem(file_stat, os.fstat(fd)))
+    why = why or files.owner_problem(file_stat, spool)
+    return Part(name, where, file_stat.st_size, _facts(file_stat, flocked), why)
 
 
 def _describe_refusal(why: str) -> str:
@@ -218,42 +218,42 @@ def _describe_refusal(why: str) -> str:
 def _read_beginning(name: str, fd: int, limit: int, spool: stat_result | None = None) -> bytes:
     opened = files.open_guarded(name, fd)
     try:
-        seen = os.fstat(opened)
-        why = _describe_refusal(files.file_problem(seen, os.fstat(fd)))
-        if why := why or (files.owner_problem(seen, spool) if spool is not None else ""):
+        file_stat = os.fstat(opened)
+        why = _describe_refusal(files.file_problem(file_stat, os.fstat(fd)))
+        if why := why or (files.owner_problem(file_stat, spool) if spool is not None else ""):
             raise Refused(why)
         return os.read(opened, limit)
     finally:
         os.close(opened)
 
 
-def _facts(seen: stat_result, flocked: frozenset[int]) -> tuple[tuple[str, str], ...]:
+def _facts(file_stat: stat_result, flocked: frozenset[int]) -> tuple[tuple[str, str], ...]:
     facts = [
-        ("modified", f"{seen.st_mtime:.0f}"),
-        ("changed", f"{seen.st_ctime:.0f}"),
-        ("inode", str(seen.st_ino)),
-        ("mode", stat.filemode(seen.st_mode)),
-        ("owner", _owner(seen)),
+        ("modified", f"{file_stat.st_mtime:.0f}"),
+        ("changed", f"{file_stat.st_ctime:.0f}"),
+        ("inode", str(file_stat.st_ino)),
+        ("mode", stat.filemode(file_stat.st_mode)),
+        ("owner", _owner(file_stat)),
     ]
-    if seen.st_nlink > 1:
-        facts.append(("links", str(seen.st_nlink)))
-    if seen.st_ino in flocked:
+    if file_stat.st_nlink > 1:
+        facts.append(("links", str(file_stat.st_nlink)))
+    if file_stat.st_ino in flocked:
         facts.append(("lock", "its flock is held"))
     return tuple(facts)
 
 
-def _owner(seen: stat_result) -> str:
+def _owner(file_stat: stat_result) -> str:
     import grp
     import pwd
 
     try:
-        user = pwd.getpwuid(seen.st_uid).pw_name
+        user = pwd.getpwuid(file_stat.st_uid).pw_name
     except KeyError:
-        user = str(seen.st_uid)
+        user = str(file_stat.st_uid)
     try:
-        group = grp.getgrgid(seen.st_gid).gr_name
+        group = grp.getgrgid(file_stat.st_gid).gr_name
     except KeyError:
-        group = str(seen.st_gid)
+        group = str(file_stat.st_gid)
     return f"{user}:{group}"
 
 

@@ -60,7 +60,7 @@ class _BrokenFile(NamedTuple):
 
     name: str
     folder: TaskFolder
-    seen: os.stat_result
+    file_stat: os.stat_result
     reason: str
     aside: str = ""
     """Its name in `corrupt/`; "" until its reason is written."""
@@ -71,17 +71,17 @@ class Quarantine:
 
     def __init__(
         self,
-        desk_: StagingDir,
+        staging_dir: StagingDir,
         folders: Mapping[State, TaskFolder],
         token: Callable[[], str] = lambda: os.urandom(4).hex(),
     ) -> None:
-        self._desk, self._folders, self._token = desk_, folders, token
-        path = f"{desk_.folder.path}/{QUARANTINE_NAME}"
+        self._staging, self._folders, self._token = staging_dir, folders, token
+        path = f"{staging_dir.folder.path}/{QUARANTINE_NAME}"
         pending = folders[State.PENDING]
         self._folder = TaskFolder(
             path, f"{staging.STAGING_NAME}/{QUARANTINE_NAME}", pending, make=True
         )
-        self._told: set[tuple[State, str, int]] = set()
+        self._reported: set[tuple[State, str, int]] = set()
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -134,9 +134,9 @@ class Quarantine:
         return lines
 
     def _report_once(self, state: State, name: str, what: int, text: str) -> list[str]:
-        if (state, name, what) in self._told:
+        if (state, name, what) in self._reported:
             return []
-        self._told.add((state, name, what))
+        self._reported.add((state, name, what))
         return [text]
 
     def _find_broken(self, state: State, name: str, now: float) -> _BrokenFile | None:
@@ -147,15 +147,15 @@ class Quarantine:
             Refused: it may not be moved.
         """
         folder = self._folders[state]
-        self._desk.reopen_if_replaced(state)
-        seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+        self._staging.reopen_if_replaced(state)
+        file_stat = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
         # Every change sets ctime; mtime can be set to any time.
-        if now - seen.st_ctime < MIN_UNCHANGED_SECONDS:
+        if now - file_stat.st_ctime < MIN_UNCHANGED_SECONDS:
             return None
-        if stat.S_ISDIR(seen.st_mode):
+        if stat.S_ISDIR(file_stat.st_mode):
             raise Refused("a folder, not a task file")
         reason = self._find_fault(name, folder)
-        return _BrokenFile(name, folder, seen, reason) if reason else None
+        return _BrokenFile(name, folder, file_stat, reason) if reason else None
 
     def _find_fault(self, name: str, folder: TaskFolder) -> str:
         """Return what is wrong with the content or the name of a file; "" if it is valid.
@@ -181,7 +181,7 @@ class Quarantine:
         Its flock protects the reason from `sweep` until the file arrives, or `opened` is closed;
         that also removes the reason of a file that has not arrived.
         """
-        _ = self._desk.folder.fd  # creates the parent of corrupt/
+        _ = self._staging.folder.fd  # creates the parent of corrupt/
         self._folder.reopen_if_replaced()
         former, word = escape_name(broken.name), broken.folder.word
         while True:
@@ -234,7 +234,7 @@ class Quarantine:
     def _move_aside(self, one: _BrokenFile) -> bool:
         """Rename a file into `corrupt/`; False if it was rewritten meanwhile, and is back."""
         self._rename(one.name, one.folder, one.aside, self._folder)
-        if not files.is_same_file(one.seen, self._state_of(one.aside)):
+        if not files.is_same_file(one.file_stat, self._state_of(one.aside)):
             # Rewritten between check and rename. If the way back fails, it stays here with its
             # reason.
             with suppress(OSError, Gone):
@@ -262,7 +262,7 @@ class Quarantine:
         Raises:
             Gone: the name is in use.
         """
-        with self._desk.placing_lock():
+        with self._staging.placing_lock():
             if name_exists(target, folder.fd):
                 raise Gone(f"{folder.word}/{escape_name(target)} is there already")
             self._rename(name, self._folder, target, folder)
@@ -394,20 +394,20 @@ class Quarantine:
             fd = files.open_guarded(name, self._folder.fd)
             if not files.claim_flock(why) or not files.claim_flock(fd):
                 raise Gone("another process is moving it")
-            self._desk.reopen_if_replaced()
+            self._staging.reopen_if_replaced()
             folder.reopen_if_replaced()
-            data, seen = files.read_guarded(fd, folder=folder.trusted_stat)
+            data, file_stat = files.read_guarded(fd, folder=folder.trusted_stat)
             task_format.parse_task(data, ident)
-            if folder.owner is not None and (seen.st_uid, seen.st_gid) != folder.owner:
+            if folder.owner is not None and (file_stat.st_uid, file_stat.st_gid) != folder.owner:
                 # An editor run by root changed the owner to root; the worker could not read the
                 # file.
                 files.fchown(fd, *folder.owner)
             files.fsync(fd)
-            if self._desk.has_task(ident):
+            if self._staging.has_task(ident):
                 raise Gone(f"a task {ident} is there already")
             self._move_back(name, target, folder)
             if not files.is_same_file(
-                seen, os.stat(target, dir_fd=folder.fd, follow_symlinks=False)
+                file_stat, os.stat(target, dir_fd=folder.fd, follow_symlinks=False)
             ):
                 self._rename(target, folder, name, self._folder)
                 raise Gone("changed while it was read")
@@ -432,8 +432,8 @@ _SAFE_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 
 
 def _safe_name(was: str) -> str:
-    kept = was.removesuffix(task_format.SUFFIX)[:_MAX_NAME_LENGTH]
-    return "".join(c if c in _SAFE_CHARACTERS else "_" for c in kept).lstrip("_:-") or "file"
+    stem = was.removesuffix(task_format.SUFFIX)[:_MAX_NAME_LENGTH]
+    return "".join(c if c in _SAFE_CHARACTERS else "_" for c in stem).lstrip("_:-") or "file"
 
 
 def _render_reason(aside: QuarantinedFile) -> bytes:

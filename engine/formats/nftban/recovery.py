@@ -40,8 +40,8 @@ def _trust_command(folder: TaskFolder) -> str:
 
     from engine.system import users
 
-    seen = folder.trusted_stat
-    owner = f"{users.user_name(seen.st_uid) or seen.st_uid}:{seen.st_gid}"
+    folder_stat = folder.trusted_stat
+    owner = f"{users.user_name(folder_stat.st_uid) or folder_stat.st_uid}:{folder_stat.st_gid}"
     find = f"find {shlex.quote(folder.queue_path)} -type f -links 1"
     return f"{find} -exec chown {owner} {{}} + -exec chmod u+rw,o-w {{}} +"
 
@@ -54,13 +54,13 @@ def broken_file(folder: TaskFolder, state: State, name: str, why: Refused) -> Pr
         return Problem(f"{folder.word}/{name}", describe_untrusted(folder, why), state)
     problem = Problem(f"{folder.word}/{name}", str(why), state)
     try:
-        seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+        file_stat = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
     except OSError:
         return problem  # it is gone, or cannot be read
     is_met = state in (State.PENDING, State.ACTIVE) and name.endswith(task_format.SUFFIX)
-    moves = seen.st_ctime + MIN_UNCHANGED_SECONDS
-    moved = moves if is_met and not stat.S_ISDIR(seen.st_mode) else None
-    return problem._replace(since=seen.st_ctime, quarantined_at=moved)
+    moves = file_stat.st_ctime + MIN_UNCHANGED_SECONDS
+    moved = moves if is_met and not stat.S_ISDIR(file_stat.st_mode) else None
+    return problem._replace(since=file_stat.st_ctime, quarantined_at=moved)
 
 
 class WithdrawnFile(NamedTuple):
@@ -90,8 +90,8 @@ class WithdrawnFile(NamedTuple):
 class StagingRecovery:
     """Completes or rolls back moves that a dead process left in the staging directory."""
 
-    def __init__(self, desk: StagingDir, folders: Mapping[State, TaskFolder]) -> None:
-        self._desk, self._folders = desk, folders
+    def __init__(self, staging: StagingDir, folders: Mapping[State, TaskFolder]) -> None:
+        self._staging, self._folders = staging, folders
         self._by_word = {folder.word: state for state, folder in folders.items()}
 
     def recover(self, now: float, ids: Collection[str] | None = None) -> list[str]:
@@ -103,13 +103,13 @@ class StagingRecovery:
         Raises:
             Unavailable: the directory cannot be read, or another process holds its lock.
         """
-        desk = self._desk
-        if not desk.folder.exists():
+        staging = self._staging
+        if not staging.folder.exists():
             return []
-        desk.reopen_if_replaced()
-        names = _list_names(desk.folder)
+        staging.reopen_if_replaced()
+        names = _list_names(staging.folder)
         if ids is None:
-            desk.has_unfinished = False
+            staging.has_unfinished = False
         else:
             names = [
                 n
@@ -124,38 +124,40 @@ class StagingRecovery:
                 elif name.startswith("T."):
                     self._sweep_draft(name, now)
             except TimeoutError as error:
-                raise Unavailable(f"{desk.folder.path}: {error.strerror}") from error
+                raise Unavailable(f"{staging.folder.path}: {error.strerror}") from error
             except (OSError, Unavailable) as error:
-                desk.has_unfinished = True
+                staging.has_unfinished = True
                 words = error.strerror if isinstance(error, OSError) else error
                 lines.append(f"{name}: retried at the next recovery: {words}")
         return lines
 
     def _recover_withdrawn(self, name: str, now: float) -> list[str]:
-        moving, desk = WithdrawnFile.parse_name(name), self._desk
+        moving, staging = WithdrawnFile.parse_name(name), self._staging
         if moving is None or moving.start not in self._by_word:
             return []
         try:
-            fd = files.open_guarded(name, desk.folder.fd)
+            fd = files.open_guarded(name, staging.folder.fd)
         except (FileNotFoundError, Refused):
             return []
         try:
-            if not files.claim_flock(fd) or not self._has_name(name, fd, desk.folder):
+            if not files.claim_flock(fd) or not self._has_name(name, fd, staging.folder):
                 return []  # its owner is alive, or another process has recovered it
             if self._has_second_name(fd, moving.id):
-                files.unlink(name, dir_fd=desk.folder.fd)
+                files.unlink(name, dir_fd=staging.folder.fd)
                 return [f"{moving.id}: had two names, one removed"]
             state = self._target_state(fd, moving, now)
             if state is None:
-                desk.has_unfinished = True
+                staging.has_unfinished = True
                 return []
-            desk.folder.sync()
+            staging.folder.sync()
             folder = self._folders[state]
-            with desk.placing_lock():
-                if desk.has_task(moving.id):
-                    desk.keep_duplicate(name, moving.id)
-                    return [f"{moving.id}: duplicate id, one file moved to {desk.duplicates.path}"]
-                desk.place_or_keep_duplicate(name, moving.id, folder)
+            with staging.placing_lock():
+                if staging.has_task(moving.id):
+                    staging.keep_duplicate(name, moving.id)
+                    return [
+                        f"{moving.id}: duplicate id, one file moved to {staging.duplicates.path}"
+                    ]
+                staging.place_or_keep_duplicate(name, moving.id, folder)
             folder.sync()
             return [f"{moving.id}: interrupted move, now in {folder.word}"]
         except Refused:
@@ -165,12 +167,12 @@ class StagingRecovery:
 
     def _target_state(self, fd: int, moving: WithdrawnFile, now: float) -> State | None:
         """Return the state it belongs to; None while it may still be written."""
-        data, seen = files.read_guarded(fd, dir_fd=self._desk.folder.fd)
+        data, file_stat = files.read_guarded(fd, dir_fd=self._staging.folder.fd)
         start = self._by_word[moving.start]
         try:
             task_format.parse_task(data, moving.id)
         except Refused:
-            if now - seen.st_ctime < MIN_UNCHANGED_SECONDS:
+            if now - file_stat.st_ctime < MIN_UNCHANGED_SECONDS:
                 return None
         else:
             if moving.end in self._by_word and zlib.crc32(data) == moving.crc:
@@ -183,10 +185,10 @@ class StagingRecovery:
     def _has_name(self, name: str, fd: int, folder: TaskFolder) -> bool:
         """True if the open file has this name in the folder."""
         try:
-            seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+            file_stat = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
         except FileNotFoundError:
             return False
-        return seen.st_ino == os.fstat(fd).st_ino
+        return file_stat.st_ino == os.fstat(fd).st_ino
 
     def _has_second_name(self, fd: int, ident: str) -> bool:
         """True if a power cut kept the second of two renames and lost the first."""
@@ -196,7 +198,7 @@ class StagingRecovery:
         )
 
     def _sweep_draft(self, name: str, now: float) -> None:
-        folder = self._desk.folder
+        folder = self._staging.folder
         try:
             fd = files.open_guarded(name, folder.fd)
         except (FileNotFoundError, Refused):
@@ -214,8 +216,8 @@ class StagingRecovery:
         Raises:
             Unavailable: the directory cannot be read.
         """
-        if self._desk.folder.exists():
-            for name in _list_names(self._desk.folder):
+        if self._staging.folder.exists():
+            for name in _list_names(self._staging.folder):
                 moving = WithdrawnFile.parse_name(name)
                 if moving is not None:
                     yield moving
@@ -226,20 +228,22 @@ class StagingRecovery:
         Takes no lock: a lock taken as a test would make a recovery skip the file.
         """
         moving = list(self.withdrawn_files())
-        held = files.flocked_inodes() if moving else frozenset()
+        flocked = files.flocked_inodes() if moving else frozenset()
         for each in moving:
             try:
-                seen = os.stat(each.name, dir_fd=self._desk.folder.fd, follow_symlinks=False)
+                file_stat = os.stat(
+                    each.name, dir_fd=self._staging.folder.fd, follow_symlinks=False
+                )
             except FileNotFoundError:
                 continue
-            if seen.st_ino not in held:
+            if file_stat.st_ino not in flocked:
                 end = "removal" if each.end == REMOVED_WORD else each.end
                 yield Problem(
                     f"{STAGING_NAME}/{each.name}",
                     f"interrupted move from {each.start} to {end}: the next worker finishes it",
                 )
-        if self._desk.duplicates.exists():
-            for name in _list_names(self._desk.duplicates):
+        if self._staging.duplicates.exists():
+            for name in _list_names(self._staging.duplicates):
                 yield Problem(f"{STAGING_NAME}/twice/{name}", "duplicate task file, not used")
 
 

@@ -60,7 +60,7 @@ class _OpenTask(NamedTuple):
 
     fd: int
     data: bytes
-    seen: os.stat_result
+    file_stat: os.stat_result
     record: task_format.Record
 
 
@@ -69,13 +69,13 @@ class _TaskDraft:
 
     __slots__ = (
         *("change", "crc", "data", "drafted", "error", "rev"),
-        *("rewritten", "seen", "seen_fd", "withdrawn"),
+        *("file_stat", "rewritten", "seen_fd", "withdrawn"),
     )
 
     def __init__(self, change: StagedChange) -> None:
         self.change = change
         self.seen_fd = -1
-        self.seen: os.stat_result | None = None
+        self.file_stat: os.stat_result | None = None
         self.data = b""
         self.crc = 0
         self.drafted: tuple[str, int] | None = None
@@ -201,21 +201,21 @@ class StagingDir:
         data: bytes,
         due: int,
         like: TaskFolder,
-        seen: os.stat_result | None = None,
+        file_stat: os.stat_result | None = None,
     ) -> tuple[str, int]:
         """Write a complete draft and lock it; it is not durable yet.
 
-        A draft that replaces the file `seen` gets its owner and mode. A new task's draft is locked
-        only if it waits for the disk: else it is placed long before recovery may remove it.
+        A draft that replaces a file with `file_stat` gets its owner and mode. A new task's draft is
+        locked only if it waits for the disk: else it is placed long before recovery may remove it.
         """
         self._count += 1
         name = f"T.{ident}.{self._token}-{self._count}"
         fd = files.create_file(name, self.folder.fd, like.owner)
         try:
-            if self._durable or seen is not None:
+            if self._durable or file_stat is not None:
                 files.claim_flock(fd)
-            if seen is not None:
-                files.copy_mode(fd, seen)
+            if file_stat is not None:
+                files.copy_mode(fd, file_stat)
             files.write_all(fd, data)
             if self._due_in_mtime and due:
                 files.utime(fd, (due, due))
@@ -289,8 +289,8 @@ class StagingDir:
         """
         drafts = [_TaskDraft(change) for change in changes]
         try:
-            ends = {change.end for change in changes if change.end is not None}
-            self.reopen_if_replaced(*{change.start for change in changes} | ends)
+            targets = {change.end for change in changes if change.end is not None}
+            self.reopen_if_replaced(*{change.start for change in changes} | targets)
             self._lock()
         except (OSError, Unavailable) as error:
             return [_store_error(change.id, error) for change in changes]
@@ -341,15 +341,15 @@ class StagingDir:
         except FileNotFoundError:
             raise Gone(ident) from None
         try:
-            data, seen = files.read_guarded(fd, folder=folder.trusted_stat)
-            if files.file_revision(seen) != rev:
+            data, file_stat = files.read_guarded(fd, folder=folder.trusted_stat)
+            if files.file_revision(file_stat) != rev:
                 raise Gone(ident)
             record = task_format.parse_task(data, ident)
         except BaseException:
             os.close(fd)
             raise
-        self._opened[ident, state, rev] = _OpenTask(fd, data, seen, record)
-        return record, seen
+        self._opened[ident, state, rev] = _OpenTask(fd, data, file_stat, record)
+        return record, file_stat
 
     def opened_bytes(self, ident: str, state: State, rev: str) -> bytes | None:
         """Return the content of a file opened by `open_for_change`; None if it is not open."""
@@ -368,13 +368,13 @@ class StagingDir:
         key = change.id, change.start, change.rev
         if key not in self._opened:
             self.open_for_change(*key)
-        draft.seen_fd, draft.data, draft.seen, record = self._opened.pop(key)
+        draft.seen_fd, draft.data, draft.file_stat, record = self._opened.pop(key)
         self._lock_task(change, draft.seen_fd)
         if files.file_revision(os.fstat(draft.seen_fd)) != change.rev:
             raise Gone(change.id)
         if change.end is None:
             return
-        if task_format.is_being_written(draft.data, draft.seen, now):
+        if task_format.is_being_written(draft.data, draft.file_stat, now):
             raise Gone(f"{change.id}: another program is writing it")
         after = change.rewrite(record)
         # A file with unchanged values is not rewritten, so its bytes stay the same.
@@ -382,7 +382,7 @@ class StagingDir:
         draft.crc = zlib.crc32(data)
         if data != draft.data:
             target = self._folders[change.end]
-            draft.drafted = self._draft(change.id, data, after.due, target, draft.seen)
+            draft.drafted = self._draft(change.id, data, after.due, target, draft.file_stat)
 
     def _lock_task(self, change: StagedChange, fd: int) -> None:
         """Lock a file before its change.
@@ -416,17 +416,19 @@ class StagingDir:
     def _withdraw(self, draft: _TaskDraft) -> None:
         """Rename the file into the staging directory, with its target in the name; then only we
         move it."""
-        change, seen = draft.change, draft.seen
-        assert seen is not None
+        change, file_stat = draft.change, draft.file_stat
+        assert file_stat is not None
         start = self._folders[change.start]
         end = REMOVED_WORD if change.end is None else self._folders[change.end].word
         self._count += 1
-        ours = f"D.{change.id}.{start.word}.{end}.{draft.crc:08x}.{self._token}-{self._count}"
-        draft.withdrawn = ours
+        withdrawn_name = (
+            f"D.{change.id}.{start.word}.{end}.{draft.crc:08x}.{self._token}-{self._count}"
+        )
+        draft.withdrawn = withdrawn_name
         try:
             files.rename(
                 change.id + task_format.SUFFIX,
-                ours,
+                withdrawn_name,
                 src_dir_fd=start.fd,
                 dst_dir_fd=self.folder.fd,
             )
@@ -435,8 +437,8 @@ class StagingDir:
             raise Gone(change.id) from None
         # A rename changes ctime, so inode, size and mtime show whether it is the file that was
         # read.
-        there = os.stat(ours, dir_fd=self.folder.fd, follow_symlinks=False)
-        if not files.is_same_file(seen, there):
+        withdrawn_stat = os.stat(withdrawn_name, dir_fd=self.folder.fd, follow_symlinks=False)
+        if not files.is_same_file(file_stat, withdrawn_stat):
             raise Gone(change.id)
         if why := self._duplicate_refusal(change):
             raise Gone(why)
@@ -452,14 +454,14 @@ class StagingDir:
 
     def _commit(self, drafts: list[_TaskDraft]) -> None:
         """Rename each new content over its withdrawn file, then make the departure durable."""
-        left = set()
+        start_states = set()
         for draft in drafts:
             if draft.error is not None:
                 continue
             self._try_step(self._rewrite, draft)
             if draft.error is None:
-                left.add(draft.change.start)
-        for state in left if self._durable else ():
+                start_states.add(draft.change.start)
+        for state in start_states if self._durable else ():
             try:
                 self._folders[state].sync()
             except OSError as error:
@@ -468,13 +470,13 @@ class StagingDir:
                 for draft in drafts:
                     if draft.error is None and draft.change.start is state:
                         self._leave_to_recovery(draft, error)
-        gone = [d for d in drafts if d.error is None and d.change.end is None]
-        if gone and self._durable:
+        removed = [d for d in drafts if d.error is None and d.change.end is None]
+        if removed and self._durable:
             # Otherwise recovery may find a removed file again after a power cut.
             try:
                 self.folder.sync()
             except OSError as error:
-                for draft in gone:
+                for draft in removed:
                     self._leave_to_recovery(draft, error)
 
     def _rewrite(self, draft: _TaskDraft) -> None:
@@ -484,8 +486,8 @@ class StagingDir:
         if draft.drafted is None:
             return
         name, fd = draft.drafted
-        desk = self.folder.fd
-        files.rename(name, draft.withdrawn, src_dir_fd=desk, dst_dir_fd=desk)
+        staging_fd = self.folder.fd
+        files.rename(name, draft.withdrawn, src_dir_fd=staging_fd, dst_dir_fd=staging_fd)
         os.close(draft.seen_fd)
         draft.seen_fd, draft.drafted, draft.rewritten = fd, None, True
 
@@ -578,7 +580,7 @@ class StagingDir:
                 fd = files.open_shared(".lock", self.folder.fd, os.O_RDWR)
             except OSError as error:
                 raise OSError(error.errno, f".lock: {error.strerror}") from error
-            if why := files.owner_problem(os.fstat(fd), self.folder.seen):
+            if why := files.owner_problem(os.fstat(fd), self.folder.last_stat):
                 os.close(fd)
                 raise OSError(errno.EPERM, f".lock: {why}")
             self._lock_fd = fd
@@ -631,8 +633,8 @@ class StagingDir:
             if folder.is_current():
                 return files.file_revision(os.fstat(fd))  # another process has claimed it already
         try:
-            desk, target = self.folder.fd, ident + task_format.SUFFIX
-            files.rename(target, name, src_dir_fd=folder.fd, dst_dir_fd=desk)
+            staging_fd, target = self.folder.fd, ident + task_format.SUFFIX
+            files.rename(target, name, src_dir_fd=folder.fd, dst_dir_fd=staging_fd)
         except FileNotFoundError:
             return files.file_revision(
                 os.fstat(fd)
@@ -660,7 +662,7 @@ def _find_names(names: list[str], folders: Mapping[State, TaskFolder], staging_f
     # Without a folder in it, a folder has two links; so held/ and trash/ do not exist.
     absent = SEPARATE_STATES if os.fstat(staging_fd).st_nlink == 2 else ()
     is_group = len(names) >= LISTED_GROUP
-    found: set[str] = set()
+    existing: set[str] = set()
     for state, folder in folders.items():
         if state in absent:
             continue
@@ -668,12 +670,12 @@ def _find_names(names: list[str], folders: Mapping[State, TaskFolder], staging_f
             _list_few(folder, 2 * len(names)) if is_group and state is not State.PENDING else None
         )
         if listed is not None:
-            found |= listed
+            existing |= listed
             continue
         for name in names:
             if folder.has_name(name):
-                found.add(name)
-    return found
+                existing.add(name)
+    return existing
 
 
 def _list_few(folder: TaskFolder, limit: int) -> set[str] | None:

@@ -172,12 +172,12 @@ def make_spool(
     Raises:
         OSError: one could not be made.
     """
-    wanted = (spool.pending, spool.work, spool.dlq)
-    made = [path for path in wanted if not os.path.isdir(path)]
+    state_folders = (spool.pending, spool.work, spool.dlq)
+    made = [path for path in state_folders if not os.path.isdir(path)]
     for path in made:
         files.make_folders(path, owner=owner)
     marker = f"{spool.staging_dir}/{EXCLUSIVE_MARKER}"
-    if exclusive or len(made) == len(wanted):
+    if exclusive or len(made) == len(state_folders):
         files.make_folders(spool.staging_dir)
     if exclusive and not os.path.exists(marker):
         files.replace_file(marker, b"", files.FILE_MODE)
@@ -205,53 +205,63 @@ class NftbanStore:
         self._spool = spool
         self._clock = clock
         self._trash_sizes: dict[str, int] = {}
-        own = spool.staging_dir
+        staging_dir = spool.staging_dir
         _refuse_nested(spool)
         pending = TaskFolder(spool.pending, "pending")
         self._folders = {
             State.PENDING: pending,
             State.ACTIVE: TaskFolder(spool.work, "work", pending),
-            State.HELD: TaskFolder(f"{own}/held", "held", pending, make=True),
+            State.HELD: TaskFolder(f"{staging_dir}/held", "held", pending, make=True),
             State.DEAD: TaskFolder(spool.dlq, "dlq", pending),
-            State.TRASH: TaskFolder(f"{own}/trash", "trash", pending, make=True),
+            State.TRASH: TaskFolder(f"{staging_dir}/trash", "trash", pending, make=True),
         }
         self._by_word = {word: state for state, word in STATES.items()}
         self._open_folders()
-        self.opened_stat = pending.seen
+        self.opened_stat = pending.last_stat
         """The stat of pending/ when the store was opened; shows the owner of the spool."""
-        due_in_mtime = os.path.exists(f"{own}/{EXCLUSIVE_MARKER}")
-        self._desk = staging.StagingDir(
-            own,
+        due_in_mtime = os.path.exists(f"{staging_dir}/{EXCLUSIVE_MARKER}")
+        self._staging = staging.StagingDir(
+            staging_dir,
             self._folders,
             durable=spool.durable,
             due_in_mtime=due_in_mtime,
             patience=patience,
         )
-        self._recovery = StagingRecovery(self._desk, self._folders)
+        self._recovery = StagingRecovery(self._staging, self._folders)
         self._opened_corrupt: Quarantine | None = None
         self._recovered = float("-inf")
-        hint = NextDue(f"{own}/next-due")
-        self._claims = TaskClaims(self._folders, self._desk, hint, clock, due_in_mtime=due_in_mtime)
+        hint = NextDue(f"{staging_dir}/next-due")
+        self._claims = TaskClaims(
+            self._folders, self._staging, hint, clock, due_in_mtime=due_in_mtime
+        )
         self.edges = self._open_edges()
-        watched = (spool.pending, spool.work, spool.dlq, f"{own}/held", f"{own}/trash")
+        watched = (
+            spool.pending,
+            spool.work,
+            spool.dlq,
+            f"{staging_dir}/held",
+            f"{staging_dir}/trash",
+        )
         self.changes = ChangeSource(
             watched, revisions=lambda: _list_revisions(self._folders, self._list_names)
         )
         self.expected_tasks = 0
         self._room = 0
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def _open_folders(self) -> None:
-        own = self._spool.staging_dir
+        staging_dir = self._spool.staging_dir
         try:
-            home = own if files.is_folder(own) else os.path.dirname(own) or "."
+            home = (
+                staging_dir if files.is_folder(staging_dir) else os.path.dirname(staging_dir) or "."
+            )
             device = os.stat(home).st_dev
             for state, folder in self._folders.items():
                 if state in CONTRACT_STATES:
-                    there = folder.seen.st_dev
+                    folder_device = folder.last_stat.st_dev
                 else:
-                    there = os.stat(folder.path).st_dev if folder.exists() else device
-                if there != device:
+                    folder_device = os.stat(folder.path).st_dev if folder.exists() else device
+                if folder_device != device:
                     # There is no rename between file systems, and a copy is not atomic.
                     raise Unavailable(
                         f"{folder.path} is on another file system than {home}: "
@@ -259,28 +269,30 @@ class NftbanStore:
                     )
         except OSError as error:
             self._close_folders()
-            raise Unavailable(f"{own}: {error.strerror}") from error
+            raise Unavailable(f"{staging_dir}: {error.strerror}") from error
         except Unavailable:
             self._close_folders()
             raise
 
     def _open_edges(self) -> Edges:
         why = self._why_read_only()
-        return {way: edge._replace(refusal=why) for way, edge in EDGES.items()} if why else EDGES
+        return (
+            {states: edge._replace(refusal=why) for states, edge in EDGES.items()} if why else EDGES
+        )
 
     def _why_read_only(self) -> str:
         """Return why we cannot change this spool; "" if we can."""
         needed = [folder.path for folder in self._folders.values() if folder.exists()]
-        own = self._spool.staging_dir
-        needed.append(own if files.is_folder(own) else os.path.dirname(own))
+        staging_dir = self._spool.staging_dir
+        needed.append(staging_dir if files.is_folder(staging_dir) else os.path.dirname(staging_dir))
         for path in needed:
             if not os.access(path, os.W_OK | os.X_OK):
                 return f"{path} is not writable for us{_sudo_hint(path)}"
         for state in CONTRACT_STATES:
             folder = self._folders[state]
-            if folder.seen.st_mode & stat.S_IWOTH:
-                mend = f"chmod o-w {shlex.quote(folder.path)}"
-                return f"{folder.path} is writable by all users: use {mend}"
+            if folder.last_stat.st_mode & stat.S_IWOTH:
+                remedy = f"chmod o-w {shlex.quote(folder.path)}"
+                return f"{folder.path} is writable by all users: use {remedy}"
             if not folder.trusts_our_files():
                 # All readers would refuse files that we create there.
                 return f"{folder.path} belongs to another user{_sudo_hint(folder.path)}"
@@ -288,7 +300,7 @@ class NftbanStore:
 
     def close(self) -> None:
         """Close the folders."""
-        self._desk.close()
+        self._staging.close()
         if self._opened_corrupt is not None:
             self._opened_corrupt.close()
         self._close_folders()
@@ -314,13 +326,15 @@ class NftbanStore:
             else self._scan_name(name)
             for name in touched or ()
         )
-        found = self._scan_all() if touched is None else chain.from_iterable(each)
+        scanned = self._scan_all() if touched is None else chain.from_iterable(each)
         spool = self._spool
         if spool.delivered:
             from engine.formats.nftban import parts
 
-            found = parts.with_destinations(found, spool.delivered, spool.mail_spool, spool.root)
-        yield from found
+            scanned = parts.with_destinations(
+                scanned, spool.delivered, spool.mail_spool, spool.root
+            )
+        yield from scanned
 
     def _scan_all(self) -> Iterator[Task | Missing | Problem]:
         from engine.system.sorted_names import SortedNames
@@ -350,15 +364,15 @@ class NftbanStore:
         picked: list[tuple[State, Iterable[str]]] = [
             (state, islice(self._list_names(state), SAMPLE_SIZE)) for state in STATES
         ]
-        left = number
+        remaining = number
         for state, names in tasks.items():
-            picked.append((state, first_names(names, left)))
-            left -= min(left, len(names))
+            picked.append((state, first_names(names, remaining)))
+            remaining -= min(remaining, len(names))
         counts = {state: len(names) for state, names in tasks.items()}
         read = (
-            found
+            scanned
             for state, names in picked
-            for found in self._scan_files(map(utf8_name, names), state)
+            for scanned in self._scan_files(map(utf8_name, names), state)
         )
         return StoreSample(counts, {}, read)
 
@@ -368,11 +382,11 @@ class NftbanStore:
 
         waiting, folder = iter(names), self._folders[state]
         while some := list(islice(waiting, FILES_READ_TOGETHER)):
-            for found in read_plain_tasks(folder, some, state, self._clock()):
-                if isinstance(found, str):
-                    yield from self._scan_file(found, state)
+            for task_or_name in read_plain_tasks(folder, some, state, self._clock()):
+                if isinstance(task_or_name, str):
+                    yield from self._scan_file(task_or_name, state)
                 else:
-                    yield found
+                    yield task_or_name
 
     def _scan_staging(self) -> Iterator[Problem]:
         yield from self.find_obstacles()
@@ -388,12 +402,15 @@ class NftbanStore:
 
     def find_obstacles(self) -> Iterator[Problem]:
         """Yield a problem for each file or link in the place of a folder made on demand."""
-        own, twice = self._desk.folder, self._desk.duplicates
+        staging_folder, twice = self._staging.folder, self._staging.duplicates
         corrupt = TaskFolder(
-            f"{own.path}/corrupt", f"{staging.STAGING_NAME}/corrupt", own, make=True
+            f"{staging_folder.path}/corrupt",
+            f"{staging.STAGING_NAME}/corrupt",
+            staging_folder,
+            make=True,
         )
         held, trash = self._folders[State.HELD], self._folders[State.TRASH]
-        for folder in (own, held, trash, twice, corrupt):
+        for folder in (staging_folder, held, trash, twice, corrupt):
             if problem := folder.problem():
                 yield problem
 
@@ -428,17 +445,17 @@ class NftbanStore:
             if not strangers:
                 yield Missing(name)
             return
-        found: list[Task | Problem] = []
+        scanned: list[Task | Problem] = []
         for state in STATES:
             if self._folders[state].exists():
-                found += self._scan_file(ident + task_format.SUFFIX, state)
-        yield from found
-        tasks = [task for task in found if isinstance(task, Task)]
+                scanned += self._scan_file(ident + task_format.SUFFIX, state)
+        yield from scanned
+        tasks = [task for task in scanned if isinstance(task, Task)]
         if len(tasks) > 1:
             words = " and ".join(STATES[task.state] for task in tasks)
             where = f"{STATES[tasks[-1].state]}/{ident}{task_format.SUFFIX}"
             yield Problem(where, f"is in {words} at the same time")
-        elif not found and not any(
+        elif not scanned and not any(
             moving.id == ident for moving in self._recovery.withdrawn_files()
         ):
             # A staged file will be in a folder soon, and its change source reports it there.
@@ -469,43 +486,43 @@ class NftbanStore:
         ident = task_format.id_in_name(name)
         if ident is None:
             raise Refused(task_format.NOT_A_TASK_NAME)
-        data, seen = self._folders[state].read(name)
+        data, file_stat = self._folders[state].read(name)
         record = task_format.parse_task(data, ident)
         # Only a claim renames a file into work/, and a rename sets ctime.
-        lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
-        task = task_format.task_from_record(record, state, seen, lease, self._clock())
+        lease = Lease("", file_stat.st_ctime) if state is State.ACTIVE else None
+        task = task_format.task_from_record(record, state, file_stat, lease, self._clock())
         if state is State.TRASH:
-            since = {task_format.TRASHED_SINCE: repr(seen.st_ctime)}
+            since = {task_format.TRASHED_SINCE: repr(file_stat.st_ctime)}
             task = task._replace(extra={**task.extra, **since})
         return task
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those tasks whose file is unchanged; each stays open until it is swapped.
 
         No file is locked: the caller may take long, and other processes must be able to claim them
         in between. The swap locks each one and checks it again. Missing ones may be in the staging
         directory; moves of dead processes are recovered.
         """
-        self._desk.close_opened()
+        self._staging.close_opened()
         for folder in self._folders.values():
             folder.reopen_if_replaced()
         now = self._clock()
-        gone: set[str] = set()
-        for ident, state, rev in seen:
+        missing_ids: set[str] = set()
+        for ident, state, rev in known_tasks:
             try:
-                record, there = self._desk.open_for_change(ident, state, rev)
+                record, file_stat = self._staging.open_for_change(ident, state, rev)
             except Gone:
-                gone.add(ident)
+                missing_ids.add(ident)
             except Refused:
                 continue
             except OSError as error:
                 yield Problem(ident, f"cannot be read now: {error.strerror}", state)
             else:
-                lease = Lease("", there.st_ctime) if state is State.ACTIVE else None
-                yield task_format.task_from_record(record, state, there, lease, now, rev)
-        if gone and not self._why_read_only():
+                lease = Lease("", file_stat.st_ctime) if state is State.ACTIVE else None
+                yield task_format.task_from_record(record, state, file_stat, lease, now, rev)
+        if missing_ids and not self._why_read_only():
             with suppress(OSError, Unavailable):  # stays in the staging directory; a scan shows it
-                self._recovery.recover(now, gone)
+                self._recovery.recover(now, missing_ids)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield its file, its payload, and the other files of a spooled mail.
@@ -516,10 +533,10 @@ class NftbanStore:
         """
         from engine.formats.nftban import parts
 
-        _, seen = self._read_seen(task)
+        _, file_stat = self._read_seen(task)
         path = f"{self._folders[task.state].path}/{task.id}{task_format.SUFFIX}"
         yield from parts.list_parts(
-            path, seen, task.payload, self._spool.mail_spool, self._spool.root
+            path, file_stat, task.payload, self._spool.mail_spool, self._spool.root
         )
 
     def size(self, task: Task) -> int:
@@ -530,20 +547,20 @@ class NftbanStore:
             Unavailable: that cannot be determined now.
         """
         try:
-            own = self._folders[task.state].stat_by_path(task.id + task_format.SUFFIX).st_size
+            file_size = self._folders[task.state].stat_by_path(task.id + task_format.SUFFIX).st_size
         except (FileNotFoundError, KeyError):
             raise Gone(task.id) from None
         except OSError as error:
             raise Unavailable(f"{task.id}: {error.strerror}") from error
         payload, root = task.payload, self._spool.mail_spool
         if not payload or not root or not task_format.is_plain_path(payload):
-            return own
+            return file_size
         from engine.formats.nftban import parts
 
         try:
-            return own + parts.payload_size(payload, root, self._spool.root)
+            return file_size + parts.payload_size(payload, root, self._spool.root)
         except (OSError, Refused):
-            return own
+            return file_size
 
     def read(self, task: Task, part: str = "") -> bytes:
         """Read the task file, or the first bytes of another part.
@@ -553,7 +570,7 @@ class NftbanStore:
             Unsupported: that part must not be read; with the reason.
             Unavailable: it cannot be read now.
         """
-        in_hand = None if part else self._desk.opened_bytes(task.id, task.state, task.rev)
+        in_hand = None if part else self._staging.opened_bytes(task.id, task.state, task.rev)
         if in_hand is not None:
             return in_hand
         data, _ = self._read_seen(task)
@@ -588,13 +605,13 @@ class NftbanStore:
 
         where, _, name = problem.where.rpartition("/")
         folders = {folder.word: folder.path for folder in self._folders.values()}
-        own = self._spool.staging_dir
+        staging_dir = self._spool.staging_dir
         for word in (
             staging.STAGING_NAME,
             f"{staging.STAGING_NAME}/twice",
             f"{staging.STAGING_NAME}/corrupt",
         ):
-            folders[word] = own + word.removeprefix(staging.STAGING_NAME)
+            folders[word] = staging_dir + word.removeprefix(staging.STAGING_NAME)
         if where not in folders:
             raise Unsupported(f"{safe_line(problem.where)} is not a file of this spool")
         return parts.preview_file(folders[where], name)
@@ -604,16 +621,16 @@ class NftbanStore:
         if folder is None or not folder.exists():
             raise Gone(task.id)
         try:
-            data, seen = folder.read(task.id + task_format.SUFFIX)
+            data, file_stat = folder.read(task.id + task_format.SUFFIX)
         except FileNotFoundError:
             raise Gone(task.id) from None
         except Refused as refusal:
             raise Gone(f"{task.id}: {refusal}") from refusal
         except OSError as error:
             raise Unavailable(f"{task.id}: {error.strerror}") from error
-        if files.file_revision(seen) != task.rev:
+        if files.file_revision(file_stat) != task.rev:
             raise Gone(task.id)
-        return data, seen
+        return data, file_stat
 
     # ---- taking
 
@@ -647,13 +664,13 @@ class NftbanStore:
             assert new is not None
             self._make_room(0)
             try:
-                (answer,) = self._desk.add([self._new_record(new)], self._clock())
+                (answer,) = self._staging.add([self._new_record(new)], self._clock())
             except Refused as refusal:
                 raise Unsupported(str(refusal)) from refusal
         elif new is None and old.state is State.ACTIVE:
             answer = self._ack(old)
         else:
-            (answer,) = self._desk.change([self._staged_change(Move(old, new))], self._clock())
+            (answer,) = self._staging.change([self._staged_change(Move(old, new))], self._clock())
         if isinstance(answer, Exception):
             raise answer
         if new is None and old is not None and old.payload:
@@ -667,15 +684,15 @@ class NftbanStore:
         try:
             while group := list(islice(waiting, COMMIT_GROUP_SIZE)):
                 outcomes = self._change_group(group)
-                left = [o.move.old for o in outcomes if o.error is None and o.move.new is None]
-                unsent += self._remove_payloads([old for old in left if old and old.payload])
+                removed = [o.move.old for o in outcomes if o.error is None and o.move.new is None]
+                unsent += self._remove_payloads([old for old in removed if old and old.payload])
                 if len(unsent) >= PAYLOAD_CHECK_SIZE:
                     self._remove_unnamed(unsent)
                     unsent = []
                 yield from outcomes
         finally:
             self._remove_unnamed(unsent)
-            self._desk.close_opened()
+            self._staging.close_opened()
 
     def _change_group(self, moves: list[Move]) -> list[Outcome]:
         answers: dict[int, str | Exception] = {}
@@ -698,10 +715,10 @@ class NftbanStore:
             except Refused as refusal:
                 answers[at] = Unsupported(str(refusal))
         if adds:
-            added = self._desk.add([record for _, record in adds], self._clock())
+            added = self._staging.add([record for _, record in adds], self._clock())
             answers |= {at: answer for (at, _), answer in zip(adds, added, strict=True)}
         if changes:
-            done = self._desk.change([change for _, change in changes], self._clock())
+            done = self._staging.change([change for _, change in changes], self._clock())
             answers |= {at: answer for (at, _), answer in zip(changes, done, strict=True)}
         return [_make_outcome(move, answers[at]) for at, move in enumerate(moves)]
 
@@ -756,7 +773,7 @@ class NftbanStore:
             self.has_payload(task.payload)
         return record
 
-    def _remove_payloads(self, left: list[Task]) -> list[str]:
+    def _remove_payloads(self, removed: list[Task]) -> list[str]:
         """Remove the payloads of removed tasks from the mail spool; for a spooled mail its whole
         folder.
 
@@ -764,15 +781,17 @@ class NftbanStore:
         """
         spool, root = self._spool.mail_spool, self._spool.root
         below = f"{spool.rstrip('/')}/" if spool else "\0"
-        left = [
-            t for t in left if t.payload.startswith(below) and task_format.is_plain_path(t.payload)
+        removed = [
+            t
+            for t in removed
+            if t.payload.startswith(below) and task_format.is_plain_path(t.payload)
         ]
-        if not left:
+        if not removed:
             return []
         from engine.formats.nftban import parts
 
-        done = [task.payload for task in left if task.state is State.ACTIVE]
-        unsure = [task.payload for task in left if task.state is not State.ACTIVE]
+        done = [task.payload for task in removed if task.state is State.ACTIVE]
+        unsure = [task.payload for task in removed if task.state is not State.ACTIVE]
         if self._spool.durable and any(parts.is_mail(path, spool) for path in done):
             try:
                 # If a power cut brings the task back, it must find the mark that its mail was sent.
@@ -788,10 +807,10 @@ class NftbanStore:
         if not payloads:
             return
         try:
-            kept = self.find_named_payloads(payloads)
+            named_payloads = self.find_named_payloads(payloads)
         except (OSError, Unavailable):
             return  # without this check, a mail might be taken from its task
-        self._discard([path for path in payloads if path not in kept])
+        self._discard([path for path in payloads if path not in named_payloads])
 
     def _discard(self, payloads: Iterable[str]) -> None:
         from engine.formats.nftban import parts
@@ -815,7 +834,7 @@ class NftbanStore:
         from engine.formats.nftban.names import find_named_payloads
 
         return find_named_payloads(
-            payloads, self._spool.mail_spool, self._folders.values(), self._desk
+            payloads, self._spool.mail_spool, self._folders.values(), self._staging
         )
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
@@ -931,11 +950,11 @@ class NftbanStore:
         A file without that field never expires. Every file is read: a copied or restored file has a
         new modification time, and its task died long before.
         """
-        for found in self._scan_files(sorted(self._list_names(State.DEAD)), State.DEAD):
-            if isinstance(found, Problem) or "dead_since" not in found.extra:
+        for scanned in self._scan_files(sorted(self._list_names(State.DEAD)), State.DEAD):
+            if isinstance(scanned, Problem) or "dead_since" not in scanned.extra:
                 continue
-            if policy.is_older_than(age(float(found.extra["dead_since"])), days):
-                yield found
+            if policy.is_older_than(age(float(scanned.extra["dead_since"])), days):
+                yield scanned
 
     def find_misplaced(self) -> Iterator[Problem]:
         """Yield tasks that are in two states, and problems of the staging directory; opens no
@@ -973,7 +992,7 @@ class NftbanStore:
             # Without quarantined files this module is not needed.
             from engine.formats.nftban.quarantine import Quarantine
 
-            self._opened_corrupt = Quarantine(self._desk, self._folders)
+            self._opened_corrupt = Quarantine(self._staging, self._folders)
         return self._opened_corrupt
 
     def _has_quarantine(self) -> bool:
@@ -994,13 +1013,13 @@ class NftbanStore:
         """
         lines: list[str] = []
         now = self._clock()
-        if self._desk.has_unfinished and not 0 <= now - self._recovered < DRAFT_MAX_AGE_SECONDS:
+        if self._staging.has_unfinished and not 0 <= now - self._recovered < DRAFT_MAX_AGE_SECONDS:
             with suppress(Unavailable):  # stays in the staging directory; a scan shows it
                 lines = self.recover()
         passed_by, self._claims.skipped_files = self._claims.skipped_files, {}
         for name, words in passed_by.items():
-            if (name, words) not in self._said:
-                self._said.add((name, words))
+            if (name, words) not in self._reported:
+                self._reported.add((name, words))
                 lines.append(f"pending/{name}: skipped, cannot be claimed: {words}")
         if self._claims.broken_files:
             lines += self._quarantine.quarantine_files(
@@ -1057,9 +1076,9 @@ def _list_revisions(
     for state, folder in folders.items():
         for name in list_names(state):
             with suppress(FileNotFoundError):  # it has just moved: its row is looked up as not seen
-                seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+                file_stat = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
                 ident = utf8_name(name).removesuffix(task_format.SUFFIX)
-                yield ident, state, files.file_revision(seen)
+                yield ident, state, files.file_revision(file_stat)
 
 
 def _sorted_names(list_names: Callable[[State], Iterator[str]], state: State) -> Iterator[str]:
@@ -1083,11 +1102,11 @@ def _find_duplicates(names: SortedNames) -> Iterator[Problem]:
 
 
 def _refuse_nested(spool: SpoolFolders) -> None:
-    own = spool.staging_dir
+    staging_dir = spool.staging_dir
     for path in (spool.pending, spool.work, spool.dlq):
-        if own == path or own.startswith(path.rstrip("/") + "/"):
+        if staging_dir == path or staging_dir.startswith(path.rstrip("/") + "/"):
             # The NFTBan program searches its folders recursively and would run what it finds.
-            raise Unavailable(f"{path} contains {own}: pending needs a folder of its own")
+            raise Unavailable(f"{path} contains {staging_dir}: pending needs a folder of its own")
 
 
 def _sudo_hint(path: str) -> str:

@@ -163,8 +163,8 @@ def parse_canonical(data: bytes) -> Record | None:
     if match is None:
         return None
     ident, kind, text, created, retries, due, error, payload, dead, reason = match.groups()
-    live = ident, kind, text, int(created), int(retries), int(due), error, payload
-    return Record(*live) if dead is None else Record(*live, int(dead), reason)
+    fields = ident, kind, text, int(created), int(retries), int(due), error, payload
+    return Record(*fields) if dead is None else Record(*fields, int(dead), reason)
 
 
 @cache
@@ -182,10 +182,10 @@ SETTLING_SECONDS = 5.0
 """Seconds for which more may follow in a file that lacks optional fields only."""
 
 
-def is_being_written(data: bytes, seen: os.stat_result, now: float) -> bool:
+def is_being_written(data: bytes, file_stat: os.stat_result, now: float) -> bool:
     """True if more may follow: the NFTBan program writes in place, field by field, this one
     last."""
-    return b"\nTASK_PAYLOAD_FILE=" not in data and abs(now - seen.st_mtime) < SETTLING_SECONDS
+    return b"\nTASK_PAYLOAD_FILE=" not in data and abs(now - file_stat.st_mtime) < SETTLING_SECONDS
 
 
 _REQUIRED = ("TASK_ID", "TASK_TYPE", "TASK_DESCRIPTION", "TASK_CREATED_EPOCH")
@@ -248,20 +248,20 @@ def _shell_safe(value: str) -> str:
     return contract_text(value) if value.strip(_HARMLESS) else value
 
 
-def trusted_due(record: Record, seen: os.stat_result, now: float) -> float:
+def trusted_due(record: Record, file_stat: os.stat_result, now: float) -> float:
     """Return when a task is due; see `policy.limit_due` for times from a wrong clock."""
-    return policy.limit_due(float(record.due), seen.st_ctime, now)
+    return policy.limit_due(float(record.due), file_stat.st_ctime, now)
 
 
 def task_from_record(
     record: Record,
     state: State,
-    seen: os.stat_result,
+    file_stat: os.stat_result,
     lease: Lease | None,
     now: float,
     rev: str = "",
 ) -> Task:
-    """Return the task in a file; `seen` is the file's stat, `rev` its revision if known."""
+    """Return the task in a file; `file_stat` is the file's stat, `rev` its revision if known."""
     ident, kind, description, created, retries, due, error, payload, dead_since, _, more = record
     extra = EMPTY
     if dead_since is not None:
@@ -273,13 +273,13 @@ def task_from_record(
         kind,
         state,
         float(created),
-        due=trusted_due(record, seen, now) if due else 0.0,
+        due=trusted_due(record, file_stat, now) if due else 0.0,
         attempts=retries,
         description=description,
         payload=payload,
         error=error,
         lease=lease,
-        rev=rev or file_revision(seen),
+        rev=rev or file_revision(file_stat),
         extra=extra,
     )
 

@@ -66,34 +66,37 @@ class ChangeDetector:
                 return None
         until = time.monotonic() + seconds
         while (now := self._read_versions()) == self._versions or time.monotonic() < self._earliest:
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = until - time.monotonic()
+            if remaining <= 0:
                 return ()
-            self._pause(min(left, POLL_SECONDS))
+            self._pause(min(remaining, POLL_SECONDS))
         before, self._versions = self._versions, now
         began = time.thread_time()
         names = self._find_changes(before.queue != now.queue, before.sidecar != now.sidecar)
         self._earliest = time.monotonic() + COMPARE_PAUSE_FACTOR * (time.thread_time() - began)
         return names
 
-    def _find_changes(self, theirs: bool, ours: bool) -> Collection[str] | None:
+    def _find_changes(
+        self, is_queue_changed: bool, is_sidecar_changed: bool
+    ) -> Collection[str] | None:
         """Return the names of changed jobs; None if a changed row has no job id."""
         differing: set[int] = set()
         names: set[str] = set()
-        if theirs:
+        if is_queue_changed:
             db, shape = self._database.connection, self._database.shape
             token = queue_config.load_config(db).move_token
-            ours |= token != self._token  # it decides which sidecar rows are in effect
+            # The token decides which sidecar rows are in effect.
+            is_sidecar_changed |= token != self._token
             self._token = token
             at = [1 + shape.names.index(n) for n in ("registration_number", "mail_type")]
-            rest = f"WHERE {shape.key} > ? ORDER BY {shape.key} LIMIT {ROWS_PER_PAGE}"
+            condition = f"WHERE {shape.key} > ? ORDER BY {shape.key} LIMIT {ROWS_PER_PAGE}"
             differing |= self._queue_hashes.compare(
-                lambda after: select_jobs(db, shape, rest, (after,), db.run_bytes),
+                lambda after: select_jobs(db, shape, condition, (after,), db.run_bytes),
                 lambda row: _encode_job(row[at[0]], row[at[1]]) if row[1:] else _NO_JOB,
             )
             # Other changes show in the problems and the controls of the queue.
             names.update(QUEUE_PROBLEMS)
-        if ours:
+        if is_sidecar_changed:
             differing |= self._sidecar_hashes.compare(
                 lambda after: self._sidecar.read_page(after, self._token),
                 lambda row: _encode_id(row[1]),
@@ -140,23 +143,23 @@ class RowHashes:
         after, start = _LOWEST_KEY, 0
         while True:
             rows = read(after)
-            there = array("q", map(_key, rows))
+            page_keys = array("q", map(_key, rows))
             now = array("q", map(hash, rows))
             more = len(rows) == self._page
-            end = bisect_right(self._keys, there[-1], start) if more else len(self._keys)
+            end = bisect_right(self._keys, page_keys[-1], start) if more else len(self._keys)
             was = self._keys[start:end], self._marks[start:end], self._codes[start:end]
-            if (there, now) == was[:2]:
+            if (page_keys, now) == was[:2]:
                 of = was[2]
             else:
                 of = array("q", map(code, rows))
-                changed = set(zip(*was, strict=True)) ^ set(zip(there, now, of, strict=True))
+                changed = set(zip(*was, strict=True)) ^ set(zip(page_keys, now, of, strict=True))
                 differing.update(one for _, _, one in changed)
-            keys += there
+            keys += page_keys
             marks += now
             codes += of
             if not more:
                 break
-            after, start = there[-1], end
+            after, start = page_keys[-1], end
         self._keys, self._marks, self._codes = keys, marks, codes
         return differing
 
@@ -182,7 +185,7 @@ def _encode_id(ident: Cell) -> int:
 
 def _file_version(path: str) -> tuple[int, ...]:
     try:
-        seen = os.stat(path)
+        file_stat = os.stat(path)
     except OSError:
         return ()  # the file does not exist; its creation is a change
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+    return file_stat.st_ino, file_stat.st_size, file_stat.st_mtime_ns

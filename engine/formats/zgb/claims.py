@@ -82,46 +82,46 @@ class ClaimRun:
         """
         with self._database.writing() as db:
             settings = queue_config.load_config(db)
-            task, kept = None, ClaimReport(enabled=settings.is_enabled)
+            task, report = None, ClaimReport(enabled=settings.is_enabled)
             if not self._is_maintained:
                 recovered = tuple(self._recover_expired(db))
                 orphans = tuple(delete_orphans(db, self._database))
-                kept = kept._replace(recovered=recovered, orphans=orphans)
+                report = report._replace(recovered=recovered, orphans=orphans)
             if settings.is_enabled:
-                task, kept = self._claim_next(db, settings, kept)
+                task, report = self._claim_next(db, settings, report)
         self._is_maintained = True
-        return JobClaim(task, kept)
+        return JobClaim(task, report)
 
     def _claim_next(
-        self, db: OwnerConnection, settings: QueueConfig, kept: ClaimReport
+        self, db: OwnerConnection, settings: QueueConfig, report: ClaimReport
     ) -> JobClaim:
-        current, kept = self._refill(db, settings, kept)
+        current, report = self._refill(db, settings, report)
         waiting = self._undecidable_kinds(db, settings)
-        kept = kept._replace(undecidable=bool(waiting))
+        report = report._replace(undecidable=bool(waiting))
         spent = policy.spend_tokens(current)
         row = None if spent is None else self._first_sendable(db, waiting, settings)
-        kept = kept._replace(undecidable=kept.undecidable or self._skipped_undecidable)
+        report = report._replace(undecidable=report.undecidable or self._skipped_undecidable)
         if spent is None or row is None:
-            return JobClaim(None, kept._replace(due=self._next_due(db, current, kept.rate)))
+            return JobClaim(None, report._replace(due=self._next_due(db, current, report.rate)))
         self._write_bucket(db, spent)
-        return JobClaim(self._claim_row(db, row), kept)
+        return JobClaim(self._claim_row(db, row), report)
 
     # ---- the bucket
 
     def _refill(
-        self, db: OwnerConnection, settings: QueueConfig, kept: ClaimReport
+        self, db: OwnerConnection, settings: QueueConfig, report: ClaimReport
     ) -> tuple[Bucket, ClaimReport]:
         rate = queue_config.parse_rate(settings.rate, self._place.rate_limit)
-        found, reset = queue_config.read_bucket(settings.tokens, settings.refilled, self._now)
+        bucket, reset = queue_config.read_bucket(settings.tokens, settings.refilled, self._now)
         if self._is_maintained:
             # A later claim uses the time at which the take began: with that time it would refill
             # again what another worker has refilled since.
-            current = found._replace(units=min(found.units, rate.burst * UNITS_PER_TOKEN))
-            return current, kept._replace(rate=rate, tokens=current.tokens)
-        current = policy.refill_bucket(found, rate, self._now)
+            current = bucket._replace(units=min(bucket.units, rate.burst * UNITS_PER_TOKEN))
+            return current, report._replace(rate=rate, tokens=current.tokens)
+        current = policy.refill_bucket(bucket, rate, self._now)
         self._write_bucket(db, current)
-        turned_back = found.stamp > int(self._now)
-        return current, kept._replace(
+        turned_back = bucket.stamp > int(self._now)
+        return current, report._replace(
             rate=rate, tokens=current.tokens, reset=reset, clock_went_back=turned_back
         )
 
@@ -222,7 +222,7 @@ class ClaimRun:
         shape, kinds = self._database.shape, [kind for kind in KINDS if kind not in unwanted]
         marks = ", ".join("?" * len(kinds))
         while True:
-            found = [
+            rows = [
                 values
                 for status in self._statuses
                 for values in db.run(
@@ -232,9 +232,9 @@ class ClaimRun:
                     (status, shape.forms["next_attempt_at"].format(int(self._now)), *kinds),
                 )
             ]
-            if not found:
+            if not rows:
                 return None
-            _, key = min(found, key=lambda values: (_sort_key(values[0]), values[1]))
+            _, key = min(rows, key=lambda values: (_sort_key(values[0]), values[1]))
             assert isinstance(key, int)
             try:
                 return fetch_row(db, self._database, key)
@@ -268,9 +268,9 @@ class ClaimRun:
     def _next_due(self, db: OwnerConnection, current: Bucket, rate: Rate) -> float | None:
         """When to try again: a token becomes available, a job comes due, or a lease expires."""
         shape, now = self._database.shape, self._now
-        found: list[float] = []
+        times: list[float] = []
         if current.tokens <= 0 and self._candidate(db, set()) is not None:
-            found.append(policy.next_token_time(current, rate))
+            times.append(policy.next_token_time(current, rate))
         waits = ", ".join(f"'{status}'" for status in self._statuses)
         for name, where, bound in (
             ("next_attempt_at", f"status IN ({waits})", int(now)),
@@ -283,12 +283,12 @@ class ClaimRun:
                 f"SELECT min({name}) FROM mail_queue WHERE {where} AND {name} > ? AND {alike}",
                 (form.format(bound),),
             )
-            found += [
+            times += [
                 at
                 for at in parse_time_cell(name, cell, self._database)
                 if not is_parked_time(at, now)
             ]
-        return min(found, default=None)
+        return min(times, default=None)
 
 
 def _sort_key(value: Cell) -> tuple[bool, float | str]:
@@ -316,10 +316,10 @@ def fetch_row(db: OwnerConnection, database: Database, key: int) -> JobRow:
         Unavailable: the row does not exist.
     """
     shape = database.shape
-    found = schema.select_jobs(db, shape, f"WHERE {shape.key} = ?", (key,))
-    if not found:
+    rows = schema.select_jobs(db, shape, f"WHERE {shape.key} = ?", (key,))
+    if not rows:
         raise Unavailable(f"{db.path}: the row {key} no longer exists")
-    return parse_row(found[0], shape)
+    return parse_row(rows[0], shape)
 
 
 def update_row(db: OwnerConnection, database: Database, row: JobRow, **values: Cell) -> None:
@@ -348,11 +348,11 @@ def decide_redirect(
             queue_config.RedirectDecision.UNCHANGED
         )  # the usual case: no query for the registration
     shape = database.shape
-    stood = dict(zip(shape.names, row.cells, strict=True)).get("created_at")
-    created = parse_creation_time(stood, shape.zone)
+    created_cell = dict(zip(shape.names, row.cells, strict=True)).get("created_at")
+    created = parse_creation_time(created_cell, shape.zone)
     if created is None and shape.identity == "created_at":
-        found = schema.read_registration(database, row.number)
-        created = parse_creation_time(found.get("created_at"), shape.zone)
+        registration = schema.read_registration(database, row.number)
+        created = parse_creation_time(registration.get("created_at"), shape.zone)
     return queue_config.decide(
         settings.is_redirected, row.kind, created, now, settings.period(shape)
     )
@@ -407,10 +407,10 @@ class OrphanCount(NamedTuple):
         """Describe them for the operator; "" if there are none."""
         words = []
         if self.orphans:
-            gone = f"{self.orphans:,} jobs have no registration: the next run deletes them"
+            orphan_note = f"{self.orphans:,} jobs have no registration: the next run deletes them"
             if self.orphans == 1:
-                gone = "1 job has no registration: the next run deletes it"
-            words.append(self.confirmation_reason or gone)
+                orphan_note = "1 job has no registration: the next run deletes it"
+            words.append(self.confirmation_reason or orphan_note)
         if self.reused:
             # Age alone deletes none: with times from two programs, one may be wrong.
             many = f"{self.reused:,} jobs are older than the registration that has their number"
@@ -471,6 +471,6 @@ def delete_orphans(db: OwnerConnection, database: Database, *, asked: bool = Fal
     if not counted.orphans and not (asked and counted.reused):
         return []
     where = f"status <> 'sending' AND ({' OR '.join(filter(None, which))})"
-    gone = db.run(f"SELECT registration_number, mail_type FROM mail_queue WHERE {where}")
+    deleted = db.run(f"SELECT registration_number, mail_type FROM mail_queue WHERE {where}")
     db.change(f"DELETE FROM mail_queue WHERE {where}")
-    return ["-".join(map(str, values)) for values in gone]
+    return ["-".join(map(str, values)) for values in deleted]

@@ -173,8 +173,8 @@ class OwnerConnection:
     @property
     def _is_own_file(self) -> bool:
         """True if the database, its journal and their folder belong to this user or root."""
-        beside = (self._real, f"{self._real}-journal", os.path.dirname(self._real))
-        owners = {os.lstat(path).st_uid for path in beside if os.path.lexists(path)}
+        paths = (self._real, f"{self._real}-journal", os.path.dirname(self._real))
+        owners = {os.lstat(path).st_uid for path in paths if os.path.lexists(path)}
         return owners <= {0, os.geteuid()}
 
     @contextmanager
@@ -316,10 +316,10 @@ def _require_plain(path: str) -> None:
     """
     for suffix in SIDE_FILES:
         try:
-            seen = os.lstat(f"{path}{suffix}")
+            file_stat = os.lstat(f"{path}{suffix}")
         except OSError:
             continue  # no such file, or SQLite reports why it cannot be opened
-        if not stat.S_ISREG(seen.st_mode):
+        if not stat.S_ISREG(file_stat.st_mode):
             raise Unavailable(f"{path}{suffix}: not a plain file, expected one that SQLite made")
 
 

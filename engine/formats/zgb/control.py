@@ -20,8 +20,8 @@ DELETE_ORPHANS = "deleteOrphans"
 
 def list_controls(settings: QueueConfig, database: Database, now: float) -> Mapping[str, Control]:
     """Return all controls, with a refusal for those that are not allowed now."""
-    pace = database.place.rate_limit
-    found = {
+    limits = database.place.rate_limit
+    controls = {
         queue_config.ENABLED_KEY: Control(
             "let the worker send",
             value="1 to send, 0 to pause",
@@ -31,9 +31,9 @@ def list_controls(settings: QueueConfig, database: Database, now: float) -> Mapp
         ),
         queue_config.RATE_KEY: Control(
             "sending rate",
-            value=f"mails an hour, 1 to {pace.maximum}",
-            now=str(queue_config.parse_rate(settings.rate, pace).per_hour),
-            bounds=(1, pace.maximum),
+            value=f"mails an hour, 1 to {limits.maximum}",
+            now=str(queue_config.parse_rate(settings.rate, limits).per_hour),
+            bounds=(1, limits.maximum),
         ),
         queue_config.REDIRECT_KEY: _test_mode_control(settings, database, now),
         RETRY_FAILED: Control(
@@ -44,8 +44,10 @@ def list_controls(settings: QueueConfig, database: Database, now: float) -> Mapp
         ),
     }
     if database.refused:
-        return {name: control._replace(refusal=database.refused) for name, control in found.items()}
-    return found
+        return {
+            name: control._replace(refusal=database.refused) for name, control in controls.items()
+        }
+    return controls
 
 
 def _switch_value(on: bool) -> str:
@@ -92,12 +94,14 @@ def run_control(database: Database, name: str, value: str, now: float) -> str:
     if database.refused:
         raise Unsupported(database.refused)
     with database.writing() as db:
-        found = list_controls(queue_config.load_config(db), database, now)[name]
-        if found.refusal:
-            raise Unsupported(found.refusal)
-        if found.choices and value not in dict(found.choices):
-            expected = " or ".join(dict(found.choices))
-            raise Unsupported(f"{name} is {value!r:.40}, expected {expected}: {found.summary}")
+        control_row = list_controls(queue_config.load_config(db), database, now)[name]
+        if control_row.refusal:
+            raise Unsupported(control_row.refusal)
+        if control_row.choices and value not in dict(control_row.choices):
+            expected = " or ".join(dict(control_row.choices))
+            raise Unsupported(
+                f"{name} is {value!r:.40}, expected {expected}: {control_row.summary}"
+            )
         return _ACTS[name](db, database, value, now)
 
 
@@ -109,11 +113,11 @@ def forecast(database: Database, name: str, now: float) -> Outlook:
         Unavailable: the database cannot be read.
     """
     db = database.connection
-    found = list_controls(queue_config.load_config(db), database, now).get(name)
-    if found is None or not found.has_forecast:
+    control_row = list_controls(queue_config.load_config(db), database, now).get(name)
+    if control_row is None or not control_row.has_forecast:
         raise Unsupported(f"no control {name!r} here that counts what it would change")
-    if found.refusal:
-        raise Unsupported(found.refusal)
+    if control_row.refusal:
+        raise Unsupported(control_row.refusal)
     count, what = _COUNTS[name](db, database)
     return Outlook(f"{_format_jobs(count)} {what}", count)
 
@@ -127,10 +131,13 @@ def _count_failed(db: OwnerConnection, database: Database) -> tuple[int, str]:
 def _count_orphaned(db: OwnerConnection, database: Database) -> tuple[int, str]:
     if not database.place.registrations:
         return 0, "without a registration: the configuration names no table of them"
-    found = claims.count_orphans(db, database)
-    if found is None:
+    orphan_count = claims.count_orphans(db, database)
+    if orphan_count is None:
         raise Unavailable(f"{db.path}: {claims.no_registrations_message(database)}")
-    return found.orphans + found.reused, "would be deleted: registration gone or newer"
+    return (
+        orphan_count.orphans + orphan_count.reused,
+        "would be deleted: registration gone or newer",
+    )
 
 
 _COUNTS: Mapping[str, Callable[[OwnerConnection, Database], tuple[int, str]]] = {
@@ -152,21 +159,21 @@ def _switch(key: str, on: str, off: str) -> Callable[[OwnerConnection, Database,
 
 
 def _set_rate(db: OwnerConnection, database: Database, value: str, now: float) -> str:
-    pace, settings = database.place.rate_limit, queue_config.load_config(db)
-    if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:20]) <= pace.maximum:
+    limits, settings = database.place.rate_limit, queue_config.load_config(db)
+    if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:20]) <= limits.maximum:
         raise Unsupported(
             f"{queue_config.RATE_KEY} is {value!r:.40}, expected mails an hour from 1 to "
-            f"{pace.maximum}"
+            f"{limits.maximum}"
         )
     # The time until now counts at the old rate.
-    found, _ = queue_config.read_bucket(settings.tokens, settings.refilled, now)
-    settled = policy.refill_bucket(found, queue_config.parse_rate(settings.rate, pace), now)
+    bucket, _ = queue_config.read_bucket(settings.tokens, settings.refilled, now)
+    settled = policy.refill_bucket(bucket, queue_config.parse_rate(settings.rate, limits), now)
     if settings.is_enabled:
         tokens, refilled = queue_config.render_bucket(settled)
         queue_config.write_setting(db, queue_config.TOKENS_KEY, tokens)
         queue_config.write_setting(db, queue_config.REFILLED_KEY, refilled)
     queue_config.write_setting(db, queue_config.RATE_KEY, str(int(value)))
-    return f"sends {int(value)} mails an hour, burst {queue_config.parse_rate(value, pace).burst}"
+    return f"sends {int(value)} mails an hour, burst {queue_config.parse_rate(value, limits).burst}"
 
 
 def _retry_failed(db: OwnerConnection, database: Database, value: str, now: float) -> str:
@@ -244,8 +251,8 @@ def compute_figures(database: Database, now: float) -> QueueFigures:
     db = database.connection
     settings = queue_config.load_config(db)
     rate = queue_config.parse_rate(settings.rate, database.place.rate_limit)
-    found, _ = queue_config.read_bucket(settings.tokens, settings.refilled, now)
-    current = policy.refill_bucket(found, rate, now)
+    bucket, _ = queue_config.read_bucket(settings.tokens, settings.refilled, now)
+    current = policy.refill_bucket(bucket, rate, now)
     count = schema.count_registrations(database)
     assert isinstance(count, int | None)
     waiting = count_backlog(database, now).waiting

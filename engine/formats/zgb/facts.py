@@ -70,20 +70,22 @@ class QueueState(NamedTuple):
     @property
     def refilled(self) -> float | None:
         """When a worker last refilled the bucket; None if unknown."""
-        found, reset = queue_config.read_bucket(
+        bucket, reset = queue_config.read_bucket(
             self.settings.tokens, self.settings.refilled, self.now
         )
         # The stored time is in whole seconds.
-        own = any(moment - _RATE_CHANGE_SECONDS <= found.stamp <= moment for moment in self.changed)
-        return None if reset or own else float(found.stamp)
+        was_rate_change = any(
+            moment - _RATE_CHANGE_SECONDS <= bucket.stamp <= moment for moment in self.changed
+        )
+        return None if reset or was_rate_change else float(bucket.stamp)
 
     @property
     def last_active(self) -> float | None:
         """When a run was last active, from the log; without log lines, from the bucket's refill
         time, which a change of the rate sets as well; 0 in a database that no run has used.
         """
-        told = [moment for moment in (self.last_start, self.last_end) if moment is not None]
-        return (max(told) if told else self.refilled) or None
+        run_times = [moment for moment in (self.last_start, self.last_end) if moment is not None]
+        return (max(run_times) if run_times else self.refilled) or None
 
     @property
     def is_silent(self) -> bool:
@@ -100,7 +102,7 @@ class MailQueueFacts(NamedTuple):
 
 
 def read_state(
-    store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = ()
+    store: ZgbStore, log_path: str, now: float, other_warnings: tuple[str, ...] = ()
 ) -> QueueState:
     """Read the queue, and the last runs from its log; `log_path` is "" if there is no log.
 
@@ -112,16 +114,22 @@ def read_state(
     try:
         read = log.read_recent(log_path, now - _LOG_WINDOW_SECONDS)
     except OSError as error:
-        beside = (*beside, f"the log {log_path} cannot be read: {error.strerror or error}")
+        other_warnings = (
+            *other_warnings,
+            f"the log {log_path} cannot be read: {error.strerror or error}",
+        )
     else:
         lines = [*_events_of(store.place.path, read.lines, now)]
         if read.broken:
             broken = f"{read.broken:,} lines" if read.broken > 1 else "1 line"
-            beside = (*beside, f"{broken} of the log {log_path} cannot be read")
+            other_warnings = (*other_warnings, f"{broken} of the log {log_path} cannot be read")
         if read.unread:
             size = f"{log.RECENT_LIMIT_BYTES >> 20} MiB or {log.RECENT_LIMIT_LINES:,} lines"
-            beside = (*beside, f"only the last {size} of the log {log_path} were read")
-    ends = [line for line in lines if line.event in END_EVENTS]
+            other_warnings = (
+                *other_warnings,
+                f"only the last {size} of the log {log_path} were read",
+            )
+    run_ends = [line for line in lines if line.event in END_EVENTS]
     return QueueState(
         now,
         settings,
@@ -130,13 +138,13 @@ def read_state(
         store.backlog(now),
         store.redirect_now(now),
         max((line.at for line in lines if line.event in START_EVENTS), default=None),
-        ends[-1].at if ends else None,
-        _describe_run(ends[-1]) if ends else "",
-        run_error(ends[-1]) if ends else "",
+        run_ends[-1].at if run_ends else None,
+        _describe_run(run_ends[-1]) if run_ends else "",
+        run_error(run_ends[-1]) if run_ends else "",
         usual_gap(lines),
         tuple(line.at for line in lines if line.event == CHANGE_EVENT),
         store.test_mode_resumes(now),
-        beside,
+        other_warnings,
     )
 
 
@@ -165,56 +173,62 @@ def _describe_run(line: LogEvent) -> str:
     if line.event == "run_skipped":
         return "paused: nothing was sent"
     counts = ((line.fields.get(name), name) for name in ("sent", "failed", "recovered", "orphans"))
-    told = [f"{n:,} {name}" for n, name in counts if isinstance(n, int) and (n or name == "sent")]
-    return ", ".join(told)
+    counted = [
+        f"{n:,} {name}" for n, name in counts if isinstance(n, int) and (n or name == "sent")
+    ]
+    return ", ".join(counted)
 
 
-def describe_state(seen: QueueState) -> MailQueueFacts:
+def describe_state(state: QueueState) -> MailQueueFacts:
     """Format the facts for the operator."""
-    return MailQueueFacts(tuple(_rows(seen)), (*_warnings(seen), *seen.other_warnings))
+    return MailQueueFacts(tuple(_rows(state)), (*_warnings(state), *state.other_warnings))
 
 
-def _rows(seen: QueueState) -> list[tuple[str, str]]:
-    figures, now = seen.figures, seen.now
-    burst = min(figures.per_hour, seen.pace.burst)
-    paused = "" if seen.settings.is_enabled else ", paused"
+def _rows(state: QueueState) -> list[tuple[str, str]]:
+    figures, now = state.figures, state.now
+    burst = min(figures.per_hour, state.pace.burst)
+    paused = "" if state.settings.is_enabled else ", paused"
     rows = [("tokens", f"{figures.tokens} of {burst}{paused}")]
-    if not figures.tokens and seen.settings.is_enabled:
+    if not figures.tokens and state.settings.is_enabled:
         rows.append(("next token", format_deadline(figures.next_token, now)))
     rows.append(("rate", f"{figures.per_hour} mails/hour, burst {burst}"))
-    rows.append(("backlog", _backlog(seen)))
+    rows.append(("backlog", _backlog(state)))
     if figures.registrations is not None:
         rows.append(("registrations", f"{figures.registrations:,}"))
-    rows.append(("last run", _last_run(seen)))
-    rows.append(("redirect", describe_redirect(seen)))
+    rows.append(("last run", _last_run(state)))
+    rows.append(("redirect", describe_redirect(state)))
     return rows
 
 
-def _backlog(seen: QueueState) -> str:
-    waiting, due = seen.backlog.waiting, seen.backlog.due
+def _backlog(state: QueueState) -> str:
+    waiting, due = state.backlog.waiting, state.backlog.due
     if not waiting:
         return "none waiting"
     words = f"{waiting:,} waiting, {due:,} due"
-    drained = seen.figures.drained
-    return f"{words}; {'paused' if drained is None else describe_time_to_empty(drained - seen.now)}"
+    drained = state.figures.drained
+    return (
+        f"{words}; {'paused' if drained is None else describe_time_to_empty(drained - state.now)}"
+    )
 
 
-def _last_run(seen: QueueState) -> str:
-    sign = seen.last_active
+def _last_run(state: QueueState) -> str:
+    sign = state.last_active
     if sign is None:
         return "none known"
-    words = f"{format_time(sign)}, {format_rough_duration(seen.now - sign)} ago"
-    return f"{words}: {seen.last_result}" if seen.last_result and seen.last_end == sign else words
+    words = f"{format_time(sign)}, {format_rough_duration(state.now - sign)} ago"
+    return (
+        f"{words}: {state.last_result}" if state.last_result and state.last_end == sign else words
+    )
 
 
-def describe_redirect(seen: QueueState) -> str:
+def describe_redirect(state: QueueState) -> str:
     """Describe where users' mails go now and after the registration period."""
-    if not seen.settings.is_redirected:
+    if not state.settings.is_redirected:
         return "off"
-    if seen.test_mode_from is not None:
+    if state.test_mode_from is not None:
         return (
             "on, without effect in the registration period: users' mails go to the test address "
-            f"again from {format_time(seen.test_mode_from)} on, unless {REDIRECT_KEY} is 0"
+            f"again from {format_time(state.test_mode_from)} on, unless {REDIRECT_KEY} is 0"
         )
     return {
         queue_config.RedirectDecision.REDIRECTED: "ON: users' mails go to the test address",
@@ -222,37 +236,37 @@ def describe_redirect(seen: QueueState) -> str:
             f"on, but {queue_config.UNDECIDABLE_ERROR}: users' mails wait"
         ),
         queue_config.RedirectDecision.UNCHANGED: "on, without effect in the registration period",
-    }[seen.redirection]
+    }[state.redirection]
 
 
-def _warnings(seen: QueueState) -> list[str]:
-    settings, backlog = seen.settings, seen.backlog
-    found = []
-    sign = seen.last_active
-    if seen.is_silent:
+def _warnings(state: QueueState) -> list[str]:
+    settings, backlog = state.settings, state.backlog
+    warnings = []
+    sign = state.last_active
+    if state.is_silent:
         since = (
             "no run known"
             if sign is None
-            else f"no run for {format_rough_duration(seen.now - sign)}"
+            else f"no run for {format_rough_duration(state.now - sign)}"
         )
         # While the queue is paused only the log shows runs, and there may be no log.
-        if settings.is_enabled or seen.last_end is not None:
-            found.append(f"cron silent: {since}, expected one each minute")
-    if seen.failure:
-        found.append(f"the last run failed: {seen.failure}")
+        if settings.is_enabled or state.last_end is not None:
+            warnings.append(f"cron silent: {since}, expected one each minute")
+    if state.failure:
+        warnings.append(f"the last run failed: {state.failure}")
     if not settings.is_enabled and backlog.waiting:
         jobs = "1 job" if backlog.waiting == 1 else f"{backlog.waiting:,} jobs"
-        found.append(f"paused, {jobs} waiting: nothing is sent until mailQueueEnabled is 1")
-    if settings.is_redirected and seen.redirection is not queue_config.RedirectDecision.UNCHANGED:
-        found.append(f"redirect {describe_redirect(seen)}")
-    if odd := queue_config.rate_problem(settings.rate, seen.pace):
-        found.append(odd)
-    rate = seen.figures.per_hour
-    most = min(rate, seen.pace.burst) * UNITS_PER_TOKEN / rate
-    if seen.usual_gap > most:
-        found.append(
-            f"runs are {format_rough_duration(seen.usual_gap)} apart: at {rate} mails/hour tokens "
+        warnings.append(f"paused, {jobs} waiting: nothing is sent until mailQueueEnabled is 1")
+    if settings.is_redirected and state.redirection is not queue_config.RedirectDecision.UNCHANGED:
+        warnings.append(f"redirect {describe_redirect(state)}")
+    if problem := queue_config.rate_problem(settings.rate, state.pace):
+        warnings.append(problem)
+    rate = state.figures.per_hour
+    most = min(rate, state.pace.burst) * UNITS_PER_TOKEN / rate
+    if state.usual_gap > most:
+        warnings.append(
+            f"runs are {format_rough_duration(state.usual_gap)} apart: at {rate} mails/hour tokens "
             "are lost if runs "
             f"are more than {format_rough_duration(most)} apart"
         )
-    return found
+    return warnings

@@ -87,24 +87,26 @@ class LogLocation(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def find_log(said: str, database: str, environ: Mapping[str, str], cwd: str) -> LogLocation:
+def find_log(configured: str, database: str, environ: Mapping[str, str], cwd: str) -> LogLocation:
     """Choose where the log of a database is written: the configured path; else MAIL_QUEUE_LOG; else
     the existing folder ~/logs; else next to the database.
     """
-    if said:
-        return _check_writable(LogLocation(os.path.abspath(said), "as configured"))
-    told = environ.get(LOG_VARIABLE, "")
-    if told:
+    if configured:
+        return _check_writable(LogLocation(os.path.abspath(configured), "as configured"))
+    log_variable = environ.get(LOG_VARIABLE, "")
+    if log_variable:
         return _check_writable(
-            LogLocation(os.path.normpath(os.path.join(cwd, told)), f"set by {LOG_VARIABLE}")
+            LogLocation(os.path.normpath(os.path.join(cwd, log_variable)), f"set by {LOG_VARIABLE}")
         )
     home = environ.get("HOME", "")
     folder = os.path.join(home, "logs")
     if home.startswith("/") and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
         return _check_writable(LogLocation(os.path.join(folder, LOG_NAME), "in ~/logs"))
     # One log per database, also if it is opened through links.
-    beside = os.path.dirname(files.real_path(database))
-    return _check_writable(LogLocation(os.path.join(beside, LOG_NAME), "next to the database"))
+    database_folder = os.path.dirname(files.real_path(database))
+    return _check_writable(
+        LogLocation(os.path.join(database_folder, LOG_NAME), "next to the database")
+    )
 
 
 def is_public(folder: str) -> bool:
@@ -183,7 +185,7 @@ class Log:
     def _write_event(self, event: str, fields: Mapping[str, object], *, durable: bool) -> None:
         self.counts[event] += 1
         moment = datetime.fromtimestamp(self._clock(), UTC)
-        said = {
+        fields_by_name = {
             "ts": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": "error" if event == "run_end" and fields.get("error") else EVENTS[event],
             "event": event,
@@ -192,7 +194,7 @@ class Log:
             "db": self._database,
             **{name: _safe_value(value) for name, value in fields.items() if value is not None},
         }
-        line = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+        line = json.dumps(fields_by_name, ensure_ascii=False, separators=(",", ":"))
         try:
             if not self.path:
                 raise FileNotFoundError("no log can be written")
@@ -213,7 +215,7 @@ class Log:
         Raises:
             OSError: the log exists and cannot be read.
         """
-        found = 0
+        sent_attempt = 0
         for line in self._find_lines(message_id):
             its = line.fields.get("attempt")
             if line.fields.get("message_id") != message_id or not isinstance(its, int):
@@ -221,10 +223,10 @@ class Log:
             if line.fields.get("job") != job or line.fields.get("db") != self._database:
                 continue
             if line.event == "sent":
-                found = its
-            elif line.event == "claimed" and its <= found:
-                found = 0  # another job of this number, or this job with attempts reset
-        return 0 < found < attempt
+                sent_attempt = its
+            elif line.event == "claimed" and its <= sent_attempt:
+                sent_attempt = 0  # another job of this number, or this job with attempts reset
+        return 0 < sent_attempt < attempt
 
     def attempt_times(self, since: float) -> list[float]:
         """Return the known times of delivery attempts since then; epoch seconds UTC, in order.
@@ -306,14 +308,14 @@ def parse_line(line: bytes) -> LogEvent | None:
     Raises:
         ValueError: it is broken.
     """
-    said = decode.check_object(decode.load_json(line, _LINE_LIMIT_BYTES))
-    stamp, event = said.get("ts"), said.get("event")
+    fields = decode.check_object(decode.load_json(line, _LINE_LIMIT_BYTES))
+    stamp, event = fields.get("ts"), fields.get("event")
     if not isinstance(stamp, str) or not isinstance(event, str):
         return None
     moment = datetime.fromisoformat(stamp)
     if moment.tzinfo is None:
         raise ValueError("a time without its zone")
-    return LogEvent(moment.timestamp(), event, said)
+    return LogEvent(moment.timestamp(), event, fields)
 
 
 def parse_lines(lines: Iterable[bytes]) -> LogScan:
@@ -343,7 +345,7 @@ def read_recent(path: str, since: float) -> LogScan:
     Raises:
         OSError: a log exists and cannot be read.
     """
-    found: list[tuple[LogEvent, ...]] = []
+    blocks: list[tuple[LogEvent, ...]] = []
     broken = size = count = 0
     with ExitStack() as opened:
         logs = _open_logs(path)
@@ -352,13 +354,13 @@ def read_recent(path: str, since: float) -> LogScan:
         for length, lines in (block for fd in reversed(logs) for block in _read_blocks(fd)):
             size, count = size + length, count + len(lines)
             if size > RECENT_LIMIT_BYTES or count > RECENT_LIMIT_LINES:
-                return LogScan(_join_blocks(found, since), broken, unread=True)
+                return LogScan(_join_blocks(blocks, since), broken, unread=True)
             read = parse_lines(lines)
             broken += read.broken
-            found.append(read.lines)
+            blocks.append(read.lines)
             if read.lines and read.lines[0].at < since:
                 break
-    return LogScan(_join_blocks(found, since), broken)
+    return LogScan(_join_blocks(blocks, since), broken)
 
 
 def _join_blocks(blocks: Sequence[tuple[LogEvent, ...]], since: float) -> tuple[LogEvent, ...]:
@@ -371,12 +373,12 @@ def _read_blocks(fd: int) -> Iterator[tuple[int, list[bytes]]]:
 
     Of a line longer than `_LINE_LIMIT_BYTES` only the end is kept, which never parses as an event.
     """
-    at, rest, is_end = os.fstat(fd).st_size, b"", True
+    at, partial_line, is_end = os.fstat(fd).st_size, b"", True
     while at > 0:
         begin = max(0, at - _BLOCK_BYTES)
         data = os.pread(fd, at - begin, begin)
-        lines = (data + rest).split(b"\n")
-        rest = b"" if begin == 0 else lines.pop(0)[-_LINE_LIMIT_BYTES - 1 :]
+        lines = (data + partial_line).split(b"\n")
+        partial_line = b"" if begin == 0 else lines.pop(0)[-_LINE_LIMIT_BYTES - 1 :]
         if is_end and lines:
             lines.pop()  # after the last newline: unfinished
             is_end = False
@@ -397,11 +399,11 @@ def find_lines(path: str, sign: bytes = b"") -> Iterator[bytes]:
         for fd in logs:
             opened.callback(os.close, fd)
         for fd in logs:
-            at, rest = 0, b""
+            at, partial_line = 0, b""
             while data := os.pread(fd, _SEARCH_BLOCK_BYTES, at):
                 at += len(data)
-                lines, newline, rest = (rest + data).rpartition(b"\n")
-                rest = rest[-_LINE_LIMIT_BYTES - 1 :]
+                lines, newline, partial_line = (partial_line + data).rpartition(b"\n")
+                partial_line = partial_line[-_LINE_LIMIT_BYTES - 1 :]
                 if newline and sign in lines:
                     yield from (line for line in lines.split(b"\n") if sign in line)
 
@@ -434,35 +436,35 @@ def _is_same_file(one: int, other: int) -> bool:
     return os.path.samestat(os.fstat(one), os.fstat(other))
 
 
-def log_claim(tell: EventWriter, found: ClaimReport) -> None:
+def log_claim(write_event: EventWriter, report: ClaimReport) -> None:
     """Log what a take did before its first claim."""
-    for ident in found.recovered:
-        tell("recovered", **_id_fields(ident))
-    for ident in found.orphans:
-        tell("orphan_deleted", **_id_fields(ident))
-    if found.reset:
-        tell("bucket_reset", tokens=found.tokens)
-    if found.clock_went_back:
-        tell("clock_backwards", tokens=found.tokens)
-    if found.undecidable:
-        tell("redirect_blocked", type="user", error="redirect guard undecidable")
+    for ident in report.recovered:
+        write_event("recovered", **_id_fields(ident))
+    for ident in report.orphans:
+        write_event("orphan_deleted", **_id_fields(ident))
+    if report.reset:
+        write_event("bucket_reset", tokens=report.tokens)
+    if report.clock_went_back:
+        write_event("clock_backwards", tokens=report.tokens)
+    if report.undecidable:
+        write_event("redirect_blocked", type="user", error="redirect guard undecidable")
 
 
-def log_move(tell: EventWriter, outcome: Outcome) -> None:
+def log_move(write_event: EventWriter, outcome: Outcome) -> None:
     """Log the outcome of a move."""
     old, new = outcome.move.old, outcome.move.new
     if outcome.error is not None:
         if old is not None and old.state is State.ACTIVE and isinstance(outcome.error, Gone):
-            tell("lease_lost", **_id_fields(old.id), attempt=(old.attempts or 0) + 1)
+            write_event("lease_lost", **_id_fields(old.id), attempt=(old.attempts or 0) + 1)
         return
     if old is None:
         assert new is not None
-        tell("enqueue", **_id_fields(new.id))
+        write_event("enqueue", **_id_fields(new.id))
     elif new is not None:
-        _log_change(tell, old, new)
+        _log_change(write_event, old, new)
 
 
-def _log_change(tell: EventWriter, old: Task, new: Task) -> None:
+def _log_change(write_event: EventWriter, old: Task, new: Task) -> None:
     its = _id_fields(old.id)
     if old.state is State.ACTIVE:
         its["attempt"] = (old.attempts or 0) + 1
@@ -471,16 +473,16 @@ def _log_change(tell: EventWriter, old: Task, new: Task) -> None:
         if new.state is State.DEAD:
             event = "parked"
         due = None if new.state is State.DEAD else int(new.due or 0)
-        tell(event, **its, error=new.error, next_attempt_at=due)
+        write_event(event, **its, error=new.error, next_attempt_at=due)
     elif new.state is State.DEAD and old.state is State.PENDING:
-        tell("parked", **its)
+        write_event("parked", **its)
     elif new.state is State.PENDING and old.state is State.DEAD:
-        tell("retry_requested", **its)
+        write_event("retry_requested", **its)
 
 
-def log_control(tell: EventWriter, name: str, value: str, said: str) -> None:
+def log_control(write_event: EventWriter, name: str, value: str, answer: str) -> None:
     """Log the use of a control."""
-    tell(_CONTROL_EVENTS.get(name, "config_changed"), key=name, value=value, said=said)
+    write_event(_CONTROL_EVENTS.get(name, "config_changed"), key=name, value=value, said=answer)
 
 
 _CONTROL_EVENTS: Mapping[str, str] = {

@@ -229,9 +229,9 @@ def _letters(value: object, at: ConfigLocation) -> dict[str, LetterTemplate]:
     checked = validators.check_mapping(value, at, dict.fromkeys(KINDS, _any))
     return {
         kind: DEFAULT_LETTERS[kind]._replace(
-            **validators.check_mapping(own, at.at_key(kind), _LETTER)
+            **validators.check_mapping(settings, at.at_key(kind), _LETTER)
         )
-        for kind, own in checked.items()
+        for kind, settings in checked.items()
     }
 
 
@@ -350,9 +350,9 @@ def _parse_seconds(value: Cell, zone: tzinfo) -> float:
     if value == PARKED_TEXT:
         return float(PARKED_DUE_SECONDS)
     if isinstance(value, str) and _match_timestamp(value):
-        there = UTC if value.endswith("Z") else zone
+        cell_zone = UTC if value.endswith("Z") else zone
         naive = datetime.fromisoformat(value[:19].replace("T", " "))
-        return naive.replace(tzinfo=there).timestamp()
+        return naive.replace(tzinfo=cell_zone).timestamp()
     raise ValueError(f"not a time: {value!r:.40}, expected epoch seconds or YYYY-MM-DD HH:MM:SS")
 
 

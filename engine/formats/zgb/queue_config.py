@@ -57,8 +57,8 @@ def parse_period(start: str | None, end: str | None, zone: tzinfo) -> Period | N
         return None
     if first > last:
         return None
-    begins, ends = (datetime.combine(day, time(), zone).timestamp() for day in (first, after))
-    return Period(begins, ends)
+    begins, end_time = (datetime.combine(day, time(), zone).timestamp() for day in (first, after))
+    return Period(begins, end_time)
 
 
 def decide(
@@ -167,27 +167,27 @@ _match_whole = re.compile(r"\s*([+-]?\d+)", re.ASCII).match
 _match_decimal = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.ASCII | re.I).fullmatch
 
 
-def parse_rate(text: str | None, pace: RateLimit) -> Rate:
+def parse_rate(text: str | None, limits: RateLimit) -> Rate:
     """Parse the rate as PHP does: the leading whole number, within bounds.
 
     Other text is 0 and therefore 1 per hour: neither unlimited nor off. Without a setting, the
     default.
     """
     if text is None:
-        return Rate.with_default_burst(pace.default, min(pace.default, pace.burst))
-    found = _match_whole(text)
-    per_hour = min(max(int(found[1][:20]) if found else 0, 1), pace.maximum)
-    return Rate(per_hour, min(per_hour, pace.burst))
+        return Rate.with_default_burst(limits.default, min(limits.default, limits.burst))
+    match = _match_whole(text)
+    per_hour = min(max(int(match[1][:20]) if match else 0, 1), limits.maximum)
+    return Rate(per_hour, min(per_hour, limits.burst))
 
 
-def rate_problem(text: str | None, pace: RateLimit) -> str:
+def rate_problem(text: str | None, limits: RateLimit) -> str:
     """Return what is wrong with a rate setting; "" if nothing is."""
     if text is None:
         return ""
-    taken, plain = parse_rate(text, pace).per_hour, text.strip()
+    taken, plain = parse_rate(text, limits).per_hour, text.strip()
     if plain.isascii() and plain.isdecimal() and int(plain[:20]) == taken:
         return ""
-    return f"mailMaxPerHour is {text!r:.40}, expected 1 to {pace.maximum}: {taken} is used"
+    return f"mailMaxPerHour is {text!r:.40}, expected 1 to {limits.maximum}: {taken} is used"
 
 
 class BucketReading(NamedTuple):

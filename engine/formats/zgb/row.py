@@ -77,7 +77,7 @@ class JobRow(NamedTuple):
     updated: float | None
     cells: tuple[Cell, ...]
     """The columns of the job as stored."""
-    foreign: Mapping[str, Cell] = EMPTY_CELLS
+    foreign_cells: Mapping[str, Cell] = EMPTY_CELLS
     """Columns of other programs, if the row came from an image."""
 
     @property
@@ -93,15 +93,15 @@ class JobRow(NamedTuple):
         mail was sent.
         """
         if self.status == "sending":
-            seen: tuple[Cell, ...] = (*self[:5], self.locked)
+            identifying: tuple[Cell, ...] = (*self[:5], self.locked)
         else:
-            seen = (self.key, *self.cells)
-        return hash_values(seen)
+            identifying = (self.key, *self.cells)
+        return hash_values(identifying)
 
 
-def hash_values(seen: object) -> str:
+def hash_values(identifying: object) -> str:
     """Return a short hash of exactly these values."""
-    data = repr(seen).encode("utf-8", "surrogatepass")
+    data = repr(identifying).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
@@ -165,10 +165,10 @@ def _parse_time(name: str, stored: Mapping[str, Cell], shape: TableShape) -> flo
 
 def parse_id(ident: str) -> tuple[int, str] | None:
     """Return number and kind of a task's id; None if it is not a valid id."""
-    found = _match_id(ident)
-    if found is None or found[2] not in KINDS or int(found[1]) >= NUMBER_LIMIT:
+    match = _match_id(ident)
+    if match is None or match[2] not in KINDS or int(match[1]) >= NUMBER_LIMIT:
         return None
-    return int(found[1]), found[2]
+    return int(match[1]), match[2]
 
 
 def describe_job(number: int, kind: str) -> str:
@@ -225,9 +225,9 @@ def sidecar_task(
     row: JobRow, state: State, since: float, rev: str, now: float, place: ZgbDatabase
 ) -> Task:
     """Build the task of a row in the sidecar database; `since`: when it came there."""
-    there = task_of(row, now, place)
+    task = task_of(row, now, place)
     extra = {"trash_since": str(int(since))} if state is State.TRASH else EMPTY
-    return there._replace(state=state, rev=rev, extra=extra)
+    return task._replace(state=state, rev=rev, extra=extra)
 
 
 def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:
@@ -242,7 +242,7 @@ def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:
             f"{task.id!r:.80} of kind {task.kind!r:.40} is not a job here: expected NUMBER-KIND "
             f"with kind {' or '.join(KINDS)}"
         )
-    says = {
+    unsupported = {
         "queue": task.queue,
         "group": task.group,
         "destination": task.destination,
@@ -250,8 +250,8 @@ def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:
         "priority": task.priority,
         "description": task.description.removeprefix(describe_job(*its)),
     }
-    if kept := [name for name, value in says.items() if value]:
-        raise Unsupported(f"a job here has no {', '.join(kept)}")
+    if set_names := [name for name, value in unsupported.items() if value]:
+        raise Unsupported(f"a job here has no {', '.join(set_names)}")
     values: dict[str, Cell] = {
         "registration_number": its[0],
         "mail_type": task.kind,
@@ -315,13 +315,13 @@ def restored_row(
     if row.status == "sending":
         values |= {"status": "pending", "locked_until": None}
         row = with_values(row, values, shape)
-    here = state_of(row, now, place)
-    if state is State.DEAD and here is not State.DEAD:
+    current_state = state_of(row, now, place)
+    if state is State.DEAD and current_state is not State.DEAD:
         values |= {
             "status": "failed",
             "next_attempt_at": shape.forms["next_attempt_at"].format(PARKED_DUE_SECONDS),
         }
-    elif state is State.PENDING and here is State.DEAD:
+    elif state is State.PENDING and current_state is State.DEAD:
         values |= {"status": "pending", "next_attempt_at": shape.forms["next_attempt_at"].format(0)}
     return with_values(row, values, shape)
 
@@ -330,7 +330,7 @@ def with_values(row: JobRow, values: Mapping[str, Cell], shape: TableShape) -> J
     """Return a row with some columns changed."""
     cells = {**dict(zip(shape.names, row.cells, strict=True)), **values}
     changed = parse_row((row.key, *(cells[name] for name in shape.names)), shape)
-    return changed._replace(foreign=row.foreign)
+    return changed._replace(foreign_cells=row.foreign_cells)
 
 
 def _attempts(task: Task) -> int:
@@ -353,24 +353,24 @@ def _time_values(shape: TableShape, **moments: float) -> dict[str, Cell]:
 # ---- as text
 
 
-def complete_image(row: JobRow, shape: TableShape, foreign: Mapping[str, Cell]) -> bytes:
+def complete_image(row: JobRow, shape: TableShape, foreign_cells: Mapping[str, Cell]) -> bytes:
     """Return a row as `image_of`.
 
     Raises:
         Unsupported: it is too large.
     """
-    image = image_of(row, shape, foreign)
+    image = image_of(row, shape, foreign_cells)
     if len(image) > MAX_IMAGE_BYTES:
         what = f"the row of {row.id} has {len(image):,} bytes as text"
         raise Unsupported(f"{what}, at most {MAX_IMAGE_BYTES:,} can be kept")
     return image
 
 
-def image_of(row: JobRow, shape: TableShape, foreign: Mapping[str, Cell]) -> bytes:
+def image_of(row: JobRow, shape: TableShape, foreign_cells: Mapping[str, Cell]) -> bytes:
     """Return a row as JSON: its columns by name, and these of other programs."""
-    cells = {**dict(zip(shape.names, row.cells, strict=True)), **foreign}
-    said = {name: _encode_cell(cell) for name, cell in cells.items()}
-    return json.dumps({"id": row.id, "key": row.key, "row": said}, indent=1).encode()
+    cells = {**dict(zip(shape.names, row.cells, strict=True)), **foreign_cells}
+    encoded = {name: _encode_cell(cell) for name, cell in cells.items()}
+    return json.dumps({"id": row.id, "key": row.key, "row": encoded}, indent=1).encode()
 
 
 def parse_image(image: bytes, shape: TableShape) -> JobRow:
@@ -380,10 +380,10 @@ def parse_image(image: bytes, shape: TableShape) -> JobRow:
         Unsupported: these bytes are not the image of a row.
     """
     try:
-        said = json.loads(image)
-        cells = {str(name): _decode_cell(value) for name, value in said["row"].items()}
-        row = parse_row((said["key"], *(cells.get(name) for name in shape.names)), shape)
-        return row._replace(foreign={k: v for k, v in cells.items() if k not in OWN_COLUMNS})
+        document = json.loads(image)
+        cells = {str(name): _decode_cell(value) for name, value in document["row"].items()}
+        row = parse_row((document["key"], *(cells.get(name) for name in shape.names)), shape)
+        return row._replace(foreign_cells={k: v for k, v in cells.items() if k not in OWN_COLUMNS})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Unsupported(f"not the image of a job: {error}") from error
 

@@ -42,10 +42,10 @@ def touched_databases(move: Move) -> TouchedDatabases:
     """Return which databases a move changes; the moves of a batch agree in that, so that one commit
     decides for all.
     """
-    ends = {t.state in SIDECAR_STATES for t in (move.old, move.new) if t is not None}
-    if ends == {True}:
+    touches_sidecar = {t.state in SIDECAR_STATES for t in (move.old, move.new) if t is not None}
+    if touches_sidecar == {True}:
         return TouchedDatabases.SIDECAR
-    return TouchedDatabases.BOTH if True in ends else TouchedDatabases.QUEUE
+    return TouchedDatabases.BOTH if True in touches_sidecar else TouchedDatabases.QUEUE
 
 
 class MoveBatch(NamedTuple):
@@ -103,37 +103,42 @@ class MoveBatch(NamedTuple):
                     f"{old.id} is already held or in the trash: its number was reused; "
                     "release or expunge that job first"
                 )
-            foreign = (
-                after.foreign if image else read_foreign(self.queue_db, self.database, row.key)
+            foreign_cells = (
+                after.foreign_cells
+                if image
+                else read_foreign(self.queue_db, self.database, row.key)
             )
-            kept = self._sidecar_row(after, new.state, foreign)
+            sidecar_row = self._sidecar_row(after, new.state, foreign_cells)
             self._delete(row)
-            self.sidecar.add_arriving(self.sidecar_db, kept, self.token)
-            return kept.rev
+            self.sidecar.add_arriving(self.sidecar_db, sidecar_row, self.token)
+            return sidecar_row.rev
         self._update(row, after)
         return claims.fetch_row(self.queue_db, self.database, row.key).rev
 
     def _move_sidecar_row(self, old: Task, new: Task | None, image: bytes) -> str:
         assert self.sidecar_db is not None
-        kept, shape = self._read_sidecar_row(old), self.database.shape
+        sidecar_row, shape = self._read_sidecar_row(old), self.database.shape
         if new is None:
-            self.sidecar.remove(self.sidecar_db, kept.id)
+            self.sidecar.remove(self.sidecar_db, sidecar_row.id)
             return ""
-        row = parse_image(kept.image, shape)
+        row = parse_image(sidecar_row.image, shape)
         after = self._row_after(row, old, new, image)
         if new.state in SIDECAR_STATES:
-            moved = kept._replace(
-                state=new.state, image=complete_image(after, shape, after.foreign)
+            moved = sidecar_row._replace(
+                state=new.state, image=complete_image(after, shape, after.foreign_cells)
             )
             if new.state is not old.state:
                 moved = moved._replace(since=self.now)
             self.sidecar.update(self.sidecar_db, moved)
             return moved.rev
-        self._refuse_reused_number(kept, row)
-        own = dict(zip(shape.names, after.cells, strict=True))
-        there = foreign_columns(self.queue_db)
-        self._insert({**own, **{k: v for k, v in after.foreign.items() if k in there}}, row.key)
-        self.sidecar.mark_leaving(self.sidecar_db, kept.id, self.token)
+        self._refuse_reused_number(sidecar_row, row)
+        own_cells = dict(zip(shape.names, after.cells, strict=True))
+        foreign_names = foreign_columns(self.queue_db)
+        self._insert(
+            {**own_cells, **{k: v for k, v in after.foreign_cells.items() if k in foreign_names}},
+            row.key,
+        )
+        self.sidecar.mark_leaving(self.sidecar_db, sidecar_row.id, self.token)
         return self._read_rev(row.number, row.kind)
 
     def _row_after(self, row: JobRow, old: Task, new: Task, image: bytes) -> JobRow:
@@ -158,13 +163,15 @@ class MoveBatch(NamedTuple):
         return read_unchanged(self.queue_db, self.database, task, self.now)
 
     def _read_sidecar_row(self, task: Task) -> SidecarRow:
-        kept = self.sidecar.find(task.id, self.current_token)
-        if kept is None or (kept.state, kept.rev) != (task.state, task.rev):
+        sidecar_row = self.sidecar.find(task.id, self.current_token)
+        if sidecar_row is None or (sidecar_row.state, sidecar_row.rev) != (task.state, task.rev):
             raise Gone(task.id)
-        return kept
+        return sidecar_row
 
-    def _sidecar_row(self, after: JobRow, state: State, foreign: Mapping[str, Cell]) -> SidecarRow:
-        image = complete_image(after, self.database.shape, foreign)
+    def _sidecar_row(
+        self, after: JobRow, state: State, foreign_cells: Mapping[str, Cell]
+    ) -> SidecarRow:
+        image = complete_image(after, self.database.shape, foreign_cells)
         return SidecarRow(
             after.id, state, float(self.now), image, self._identity(after.number) or ""
         )
@@ -177,10 +184,10 @@ class MoveBatch(NamedTuple):
     def _is_registered(self, number: int) -> bool:
         return not self.database.shape.identity or self._identity(number) is not None
 
-    def _refuse_reused_number(self, kept: SidecarRow, row: JobRow) -> None:
+    def _refuse_reused_number(self, sidecar_row: SidecarRow, row: JobRow) -> None:
         """Refuse to give a job back if its number has a new registration."""
         if _has_rows(self, row.number, row.kind):
-            raise Unsupported(f"{kept.id} is in mail_queue already: the number was reused")
+            raise Unsupported(f"{sidecar_row.id} is in mail_queue already: the number was reused")
         if not self.database.shape.identity:
             return
         now = self._identity(row.number)
@@ -188,7 +195,7 @@ class MoveBatch(NamedTuple):
             raise Unsupported(
                 f"registration {row.number} is gone: the next run would delete its job"
             )
-        if kept.registration and now != kept.registration:
+        if sidecar_row.registration and now != sidecar_row.registration:
             raise Unsupported(f"the number {row.number} was reused for a newer registration")
 
     # ---- rows of mail_queue
@@ -235,11 +242,11 @@ def registration_identity(db: OwnerConnection, database: Database, number: int) 
     shape = database.shape
     if not shape.identity:
         return None
-    found = db.run(
+    rows = db.run(
         f"SELECT {shape.identity} FROM {quote_name(database.place.registrations)} WHERE number = ?",
         (number,),
     )
-    return repr(found[0][0]) if found else None
+    return repr(rows[0][0]) if rows else None
 
 
 def read_rows(
@@ -271,10 +278,10 @@ def read_foreign(db: OwnerConnection, database: Database, key: int) -> dict[str,
         Unsupported: a value is too large.
     """
     names, shape = foreign_columns(db), database.shape
-    found = select_values(db, "mail_queue", names, shape.key, key) if names else {}
-    if missing := [name for name in names if name not in found]:
+    foreign_cells = select_values(db, "mail_queue", names, shape.key, key) if names else {}
+    if missing := [name for name in names if name not in foreign_cells]:
         raise Unsupported(f"row {key}: its {missing[0]} is too large to be kept")
-    return found
+    return foreign_cells
 
 
 def parse_or_invalid(values: tuple[Cell, ...], database: Database) -> JobRow | InvalidRow:

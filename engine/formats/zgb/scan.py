@@ -76,26 +76,26 @@ class QueueScan:
     def find_job(self, number: int, kind: str) -> list[ScanItem]:
         """Return the jobs of a number and a kind from both databases."""
         rows = row_moves.read_values(self._database.connection, self._database, number, kind)
-        found = [item for values in rows for item in self.classify_row(values)]
-        kept = self._sidecar.find(f"{number}-{kind}", self._token)
-        if kept is not None:
-            found += self._sidecar_items(kept)
-        tasks = [item for item in found if isinstance(item, Task)]
+        job_items = [item for values in rows for item in self.classify_row(values)]
+        sidecar_row = self._sidecar.find(f"{number}-{kind}", self._token)
+        if sidecar_row is not None:
+            job_items += self._sidecar_items(sidecar_row)
+        tasks = [item for item in job_items if isinstance(item, Task)]
         if len(tasks) > 1:
-            found.append(_duplicate_problem(tasks))
-        return found
+            job_items.append(_duplicate_problem(tasks))
+        return job_items
 
     def find_row(self, key: int) -> list[ScanItem]:
         """Return the job or problem of the row with this key."""
         shape = self._database.shape
-        found = select_jobs(self._database.connection, shape, f"WHERE {shape.key} = ?", (key,))
-        return [item for values in found for item in self.classify_row(values)]
+        rows = select_jobs(self._database.connection, shape, f"WHERE {shape.key} = ?", (key,))
+        return [item for values in rows for item in self.classify_row(values)]
 
     def in_state(self, state: State) -> Iterator[ScanItem]:
         """Yield all jobs in one state, sorted by id."""
         if state in row_moves.SIDECAR_STATES:
-            for kept in self._sidecar.iter_state(state, self._token):
-                yield from self._sidecar_items(kept)
+            for sidecar_row in self._sidecar.iter_state(state, self._token):
+                yield from self._sidecar_items(sidecar_row)
             return
         with _Listing(self, self._database, _STATE_CONDITIONS[state]) as listing:
             for keys in listing.keys(state):
@@ -142,8 +142,8 @@ class QueueScan:
             yield Problem("registrations", claims.no_registrations_message(database))
         elif counted is not None and counted.description:
             yield Problem("orphans", counted.description)
-        if odd := queue_config.rate_problem(settings.rate, place.rate_limit):
-            yield Problem(queue_config.RATE_KEY, odd)
+        if problem := queue_config.rate_problem(settings.rate, place.rate_limit):
+            yield Problem(queue_config.RATE_KEY, problem)
         where = claims.decide_redirect_now(database, settings, self._now)
         if where is queue_config.RedirectDecision.UNDECIDABLE:
             yield Problem(
@@ -153,11 +153,11 @@ class QueueScan:
             )
 
     def _sidecar_jobs(self, state: State) -> Iterator[ScanItem]:
-        for kept in self._sidecar.iter_state(state, self._token):
-            seen = self._sidecar_items(kept)
-            yield from seen
-            tasks = [item for item in seen if isinstance(item, Task)]
-            number, _, kind = kept.id.partition("-")
+        for sidecar_row in self._sidecar.iter_state(state, self._token):
+            sidecar_items = self._sidecar_items(sidecar_row)
+            yield from sidecar_items
+            tasks = [item for item in sidecar_items if isinstance(item, Task)]
+            number, _, kind = sidecar_row.id.partition("-")
             theirs = row_moves.read_rows(
                 self._database.connection, self._database, int(number), kind
             )
@@ -173,8 +173,8 @@ class QueueScan:
         """Yield the jobs of these keys as stored now, in this order."""
         shape = self._database.shape
         listed = ", ".join(map(str, keys))
-        found = select_jobs(self._database.connection, shape, f"WHERE {shape.key} IN ({listed})")
-        rows = {values[0]: values for values in found}
+        selected = select_jobs(self._database.connection, shape, f"WHERE {shape.key} IN ({listed})")
+        rows = {values[0]: values for values in selected}
         for key in keys:
             if key in rows:  # otherwise it is gone since it was listed
                 yield from self.classify_row(rows[key])
@@ -192,22 +192,30 @@ class QueueScan:
 
     def _row_items(self, row: JobRow) -> list[ScanItem]:
         place = self._database.place
-        found: list[ScanItem] = [task_of(row, self._now, place)]
+        row_items: list[ScanItem] = [task_of(row, self._now, place)]
         if (
             row.status == "sending"
             and (row.locked or 0) > self._now + MAX_LEASES_AHEAD * place.lease
         ):
             what = f"its lease ends in {(row.locked or 0) - self._now:.0f} s: a clock was wrong"
-            found.append(Problem(f"{ROW_PREFIX}{row.key}", what, State.ACTIVE))
-        return found
+            row_items.append(Problem(f"{ROW_PREFIX}{row.key}", what, State.ACTIVE))
+        return row_items
 
-    def _sidecar_items(self, kept: SidecarRow) -> list[ScanItem]:
+    def _sidecar_items(self, sidecar_row: SidecarRow) -> list[ScanItem]:
         place, shape = self._database.place, self._database.shape
         try:
-            row = parse_image(kept.image, shape)
+            row = parse_image(sidecar_row.image, shape)
         except Unsupported as error:
-            return [Problem(f"{STATES[kept.state]}/{kept.id}", str(error), kept.state)]
-        return [sidecar_task(row, kept.state, kept.since, kept.rev, self._now, place)]
+            return [
+                Problem(
+                    f"{STATES[sidecar_row.state]}/{sidecar_row.id}", str(error), sidecar_row.state
+                )
+            ]
+        return [
+            sidecar_task(
+                row, sidecar_row.state, sidecar_row.since, sidecar_row.rev, self._now, place
+            )
+        ]
 
 
 def _duplicate_problem(tasks: list[Task]) -> Problem:

@@ -103,9 +103,11 @@ def _create(path: str) -> None:
     try:
         os.close(files.create_file(name, folder, None))
     except FileExistsError:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        around = os.fstat(folder)
-        why = files.file_problem(found, around) or files.trust_problem(found, around)
+        file_stat = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        folder_stat = os.fstat(folder)
+        why = files.file_problem(file_stat, folder_stat) or files.trust_problem(
+            file_stat, folder_stat
+        )
         if why or not _is_empty_database(path):
             raise
     finally:
@@ -172,8 +174,8 @@ class TableShape(NamedTuple):
     def columns(self) -> str:
         """The select list of a job: its key, then its columns in order."""
         error = f"substr(last_error, 1, {ERROR_READ_CHARS})"
-        own = (error if name == "last_error" else quote_name(name) for name in self.names)
-        return ", ".join((self.key, *own))
+        columns = (error if name == "last_error" else quote_name(name) for name in self.names)
+        return ", ".join((self.key, *columns))
 
 
 class Database:
@@ -235,9 +237,9 @@ def _write_refusal(place: ZgbDatabase) -> str:
     if not os.path.exists(place.path):
         return ""  # opening it reports the error
     # SQLite creates its journal in that folder, so the folder must be writable, too.
-    beside = os.path.dirname(os.path.realpath(place.path))
+    folder = os.path.dirname(os.path.realpath(place.path))
     with users.files_as(owner_of(place.path)):
-        for path in (place.path, beside):
+        for path in (place.path, folder):
             if not os.access(path, os.W_OK, effective_ids=True):
                 return f"Permission denied: cannot write to {path}"
     return ""
@@ -257,20 +259,22 @@ def _read_shape(db: OwnerConnection, place: ZgbDatabase) -> TableShape:
     }
     key = _find_key(db, types)
     names = tuple(name for name in types if name != key and name in OWN_COLUMNS)
-    told = _registrations(db, place.registrations, forms)
-    return TableShape(names, key, forms, zone, period_zone, *told, _is_numbered(db))
+    registration_conditions = _registrations(db, place.registrations, forms)
+    return TableShape(
+        names, key, forms, zone, period_zone, *registration_conditions, _is_numbered(db)
+    )
 
 
 def _read_columns(db: OwnerConnection, table: str, needed: tuple[str, ...]) -> dict[str, str]:
     """Return the declared types of a table's columns by name."""
     _require_table(db, table)
-    found = {str(row[1]): str(row[2]) for row in db.run(f"PRAGMA table_info({table})")}
-    if not found:
+    types_by_name = {str(row[1]): str(row[2]) for row in db.run(f"PRAGMA table_info({table})")}
+    if not types_by_name:
         raise Unavailable(f"{db.path}: no mail queue, expected a table {table}")
-    missing = [name for name in needed if name not in found]
+    missing = [name for name in needed if name not in types_by_name]
     if missing:
         raise Unavailable(f"{db.path}: the table {table} lacks {', '.join(missing)}")
-    return found
+    return types_by_name
 
 
 def _require_table(db: OwnerConnection, table: str) -> None:
@@ -279,12 +283,12 @@ def _require_table(db: OwnerConnection, table: str) -> None:
     Raises:
         Unavailable: it is one.
     """
-    found = db.run(
+    tables = db.run(
         "SELECT type, rootpage FROM sqlite_master"
         " WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')",
         (table,),
     )
-    for kind, page in found:
+    for kind, page in tables:
         if kind != "table" or not page:  # a virtual table has no root page
             what = "a view" if kind == "view" else "a virtual table"
             raise Unavailable(f"{db.path}: {table} is {what}, expected an ordinary table")
@@ -313,9 +317,9 @@ def _is_numbered(db: OwnerConnection) -> bool:
     """True if the table was created with AUTOINCREMENT: outside quotes and comments the word has no
     other meaning, and SQLite allows it only for the rowid.
     """
-    found = db.run("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'mail_queue'")
-    said = " ".join(str(sql) for (sql,) in found)
-    return "AUTOINCREMENT" in re.findall(r"\w+", _QUOTED_OR_COMMENT.sub(" ", said).upper())
+    tables = db.run("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'mail_queue'")
+    sql_text = " ".join(str(sql) for (sql,) in tables)
+    return "AUTOINCREMENT" in re.findall(r"\w+", _QUOTED_OR_COMMENT.sub(" ", sql_text).upper())
 
 
 def _is_text(db: OwnerConnection, name: str, declared: str) -> bool:
@@ -323,11 +327,11 @@ def _is_text(db: OwnerConnection, name: str, declared: str) -> bool:
     # Unless the column is declared as a number, default values do not show the form of the others.
     written = () if "INT" in declared.upper() else (f"{name} NOT IN (0, '0', '')",)
     for telling in (*written, f"{name} IS NOT NULL"):
-        found = db.run(
+        counts = db.run(
             f"SELECT total(typeof({name}) = 'text'), count(*)"
             f" FROM (SELECT {name} FROM mail_queue WHERE {telling} LIMIT {FORM_SAMPLE_ROWS})"
         )
-        texts, rows = (cell if isinstance(cell, int | float) else 0 for cell in found[0])
+        texts, rows = (cell if isinstance(cell, int | float) else 0 for cell in counts[0])
         if texts * 2 != rows:
             return texts * 2 > rows
         if rows:
@@ -347,12 +351,18 @@ def _registrations(
     types = {str(row[1]): str(row[2]) for row in db.run(f"PRAGMA table_info({quote_name(table)})")}
     if "number" not in types:
         return "", "", ""
-    there = f"SELECT 1 FROM {quote_name(table)} r WHERE r.number = mail_queue.registration_number"
-    gone = f"NOT EXISTS ({there})"
+    registration_query = (
+        f"SELECT 1 FROM {quote_name(table)} r WHERE r.number = mail_queue.registration_number"
+    )
+    no_registration = f"NOT EXISTS ({registration_query})"
     if "created_at" not in types:
-        return gone, "", "rowid"
+        return no_registration, "", "rowid"
     both = "created_at" in forms
-    return gone, f"EXISTS ({there} AND {_IS_REUSED})" if both else "", "created_at"
+    return (
+        no_registration,
+        f"EXISTS ({registration_query} AND {_IS_REUSED})" if both else "",
+        "created_at",
+    )
 
 
 def count_registrations(database: Database) -> Cell:
@@ -385,13 +395,13 @@ def select_values(
     """Return these columns of a row, without values that are too large; empty if there is none."""
     where = f"FROM {quote_name(table)} WHERE {key} = ?"
     try:
-        found = db.run(f"SELECT {', '.join(map(quote_name, names))} {where}", (value,))
-        return dict(zip(names, found[0], strict=True)) if found else {}
+        cells = db.run(f"SELECT {', '.join(map(quote_name, names))} {where}", (value,))
+        return dict(zip(names, cells[0], strict=True)) if cells else {}
     except ValueTooLarge:
         if len(names) == 1:
             return {}
     one_by_one = (select_values(db, table, (name,), key, value) for name in names)
-    return {name: cell for found in one_by_one for name, cell in found.items()}
+    return {name: cell for cells in one_by_one for name, cell in cells.items()}
 
 
 def foreign_columns(db: OwnerConnection) -> tuple[str, ...]:
@@ -404,18 +414,18 @@ def foreign_columns(db: OwnerConnection) -> tuple[str, ...]:
 def select_jobs(
     db: OwnerConnection,
     shape: TableShape,
-    rest: str,
+    clauses: str,
     values: tuple[Cell, ...] = (),
     run: Callable[[str, Sequence[Cell]], list[tuple[Cell, ...]]] | None = None,
 ) -> list[tuple[Cell, ...]]:
-    """Return rows of `mail_queue` as selected by `TableShape.columns`; `rest` follows the name of
-    the table. A row with a value that is too large has only its key: it stops no other.
+    """Return rows of `mail_queue` as selected by `TableShape.columns`; `clauses` follow the name
+    of the table. A row with a value that is too large has only its key: it stops no other.
     """
     run = run or db.run
     try:
-        return run(f"SELECT {shape.columns} FROM mail_queue {rest}", values)
+        return run(f"SELECT {shape.columns} FROM mail_queue {clauses}", values)
     except ValueTooLarge:
-        keys = [key for (key,) in db.run(f"SELECT {shape.key} FROM mail_queue {rest}", values)]
+        keys = [key for (key,) in db.run(f"SELECT {shape.key} FROM mail_queue {clauses}", values)]
     rows: list[tuple[Cell, ...]] = []
     for key in keys:
         try:

@@ -146,8 +146,8 @@ class SidecarDatabase:
     def _made_for(self, db: OwnerConnection) -> tuple[str, str]:
         """Name and file of the database whose jobs are here; "" if an earlier version wrote
         them."""
-        found = db.run("SELECT database, file FROM made_for") if _has_table(db, "made_for") else []
-        return (str(found[0][0]), str(found[0][1])) if found else ("", "")
+        rows = db.run("SELECT database, file FROM made_for") if _has_table(db, "made_for") else []
+        return (str(rows[0][0]), str(rows[0][1])) if rows else ("", "")
 
     def _file_identity(self) -> str:
         """What tells the file of the queue database from a later one with its path: inode and time
@@ -163,8 +163,8 @@ class SidecarDatabase:
     def find(self, ident: str, token: str) -> SidecarRow | None:
         """Return the job of this id, if it is here."""
         db = self._open_own(token)
-        found = [] if db is None else self._select(db, "id = ?", (ident,), token)
-        return found[0] if found else None
+        rows = [] if db is None else self._select(db, "id = ?", (ident,), token)
+        return rows[0] if rows else None
 
     def iter_state(self, state: State, token: str) -> Iterator[SidecarRow]:
         """Yield the jobs in a state sorted by id; no transaction is open between pages."""
@@ -181,8 +181,8 @@ class SidecarDatabase:
         db = self._open_own(token)
         if db is None:
             return 0
-        here = _IS_HERE.replace(":token", "?")
-        ((count,),) = db.run(f"SELECT count(*) FROM aside WHERE {here}", (token, token))
+        condition = _IS_HERE.replace(":token", "?")
+        ((count,),) = db.run(f"SELECT count(*) FROM aside WHERE {condition}", (token, token))
         assert isinstance(count, int)
         return count
 
@@ -247,19 +247,26 @@ class SidecarDatabase:
                 db.change("DELETE FROM aside WHERE leaving = ?", (token,))
                 db.change("UPDATE aside SET arriving = '' WHERE arriving = ?", (token,))
 
-    def add_arriving(self, db: OwnerConnection, kept: SidecarRow, token: str) -> None:
+    def add_arriving(self, db: OwnerConnection, sidecar_row: SidecarRow, token: str) -> None:
         """Add a job; with an empty token it is settled immediately."""
         db.change(
             "INSERT INTO aside (id, state, since, image, registration, arriving)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            (kept.id, str(kept.state), kept.since, kept.image, kept.registration, token),
+            (
+                sidecar_row.id,
+                str(sidecar_row.state),
+                sidecar_row.since,
+                sidecar_row.image,
+                sidecar_row.registration,
+                token,
+            ),
         )
 
-    def update(self, db: OwnerConnection, kept: SidecarRow) -> None:
+    def update(self, db: OwnerConnection, sidecar_row: SidecarRow) -> None:
         """Update the state and image of a job."""
         db.change(
             "UPDATE aside SET state = ?, since = ?, image = ? WHERE id = ?",
-            (str(kept.state), kept.since, kept.image, kept.id),
+            (str(sidecar_row.state), sidecar_row.since, sidecar_row.image, sidecar_row.id),
         )
 
     def mark_leaving(self, db: OwnerConnection, ident: str, token: str) -> None:
@@ -345,12 +352,12 @@ def _file_exists(path: str) -> bool:
         Unavailable: it is not a plain file.
     """
     try:
-        seen = os.lstat(path)
+        file_stat = os.lstat(path)
     except FileNotFoundError:
         return False
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from error
-    if not stat.S_ISREG(seen.st_mode):
+    if not stat.S_ISREG(file_stat.st_mode):
         raise Unavailable(f"{path}: not a plain file")
     return True
 

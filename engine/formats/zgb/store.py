@@ -139,10 +139,10 @@ class ZgbStore:
         place: ZgbDatabase,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
-        tell: EventWriter = discard_event,
+        write_event: EventWriter = discard_event,
     ) -> None:
-        """`pause` is called to sleep between two checks for changes; `tell` receives each event
-        after it has happened.
+        """`pause` is called to sleep between two checks for changes; `write_event` receives each
+        event after it has happened.
 
         Raises:
             Unavailable: it is not a mail queue, or cannot be read.
@@ -151,12 +151,14 @@ class ZgbStore:
         self.words: Mapping[str, State] = {
             FAILED_WORD: State.PENDING if place.auto_retry else State.DEAD
         }
-        self._clock, self._write_event = clock, tell
+        self._clock, self._write_event = clock, write_event
         self._database = Database(place)
         self._sidecar = SidecarDatabase(place, read_only=bool(self._database.refused))
         why = self._database.refused
         self.edges: Edges = (
-            {way: edge._replace(refusal=why) for way, edge in EDGES.items()} if why else EDGES
+            {edge_states: edge._replace(refusal=why) for edge_states, edge in EDGES.items()}
+            if why
+            else EDGES
         )
         self.expected_tasks = 0
         self.claim_report = ClaimReport()
@@ -204,10 +206,10 @@ class ZgbStore:
             if name in by_word:
                 yield from walk.in_state(by_word[name])
             else:
-                found = self._find_items(walk, name)
-                yield from found
+                items = self._find_items(walk, name)
+                yield from items
                 # A row that was a job and is invalid now is missing as a task.
-                if not found or (parse_id(name) and not any(isinstance(i, Task) for i in found)):
+                if not items or (parse_id(name) and not any(isinstance(i, Task) for i in items)):
                     yield Missing(name)
 
     def _find_items(self, walk: QueueScan, name: str) -> list[Task | Problem]:
@@ -223,10 +225,10 @@ class ZgbStore:
             return walk.find_row(int(row))
         return [problem for problem in walk.problems() if problem.where == name]
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the tasks that exist in this state and revision."""
         walk = QueueScan(self._database, self._sidecar, self._clock())
-        for ident, state, rev in seen:
+        for ident, state, rev in known_tasks:
             its = parse_id(ident)
             for item in walk.find_job(*its) if its is not None else ():
                 if isinstance(item, Task) and (item.state, item.rev) == (state, rev):
@@ -249,10 +251,13 @@ class ZgbStore:
             raise Gone(f"{task.id} has no part {part!r}")
         now, token = self._clock(), queue_config.load_config(self._database.connection).move_token
         if task.state in row_moves.SIDECAR_STATES:
-            kept = self._sidecar.find(task.id, token)
-            if kept is None or (kept.state, kept.rev) != (task.state, task.rev):
+            sidecar_row = self._sidecar.find(task.id, token)
+            if sidecar_row is None or (sidecar_row.state, sidecar_row.rev) != (
+                task.state,
+                task.rev,
+            ):
                 raise Gone(task.id)
-            return kept.image[:MAX_PART_BYTES]
+            return sidecar_row.image[:MAX_PART_BYTES]
         db, shape = self._database.connection, self._database.shape
         row = row_moves.read_unchanged(db, self._database, task, now)
         with suppress(Unsupported):  # too large: without the columns of other programs, below
@@ -268,8 +273,8 @@ class ZgbStore:
         row = restored_row(was, state, now, shape, self.place)
         if state in row_moves.SIDECAR_STATES:
             return sidecar_task(row, state, now, task.rev, now, self.place)
-        there = task_of(row, now, self.place)
-        return there._replace(rev=task.rev)
+        restored = task_of(row, now, self.place)
+        return restored._replace(rev=task.rev)
 
     def preview_problem(self, problem: Problem) -> bytes:
         """Return the columns of an invalid row."""
@@ -279,10 +284,10 @@ class ZgbStore:
         shape = self._database.shape
         db = self._database.connection
         names = (*shape.names, *schema.foreign_columns(db))
-        found = schema.select_values(db, "mail_queue", names, shape.key, int(key))
-        if not found:
+        cells = schema.select_values(db, "mail_queue", names, shape.key, int(key))
+        if not cells:
             raise Gone(problem.where)
-        lines = (f"{name}: {found.get(name, '(too large)')!r:.1000}" for name in names)
+        lines = (f"{name}: {cells.get(name, '(too large)')!r:.1000}" for name in names)
         return "\n".join(lines).encode("utf-8", "backslashreplace")[:PREVIEW_BYTES]
 
     # ---- claiming
@@ -377,14 +382,16 @@ class ZgbStore:
         if all(allowed):
             return [Outcome(move, error=why) for move, why in zip(moves, allowed, strict=True)]
         now = self._clock()
-        ours: OwnerConnection | None = None
+        sidecar_db: OwnerConnection | None = None
         try:
-            with self._database.writing() as theirs:
-                known = queue_config.load_config(theirs).move_token
+            with self._database.writing() as queue_db:
+                known = queue_config.load_config(queue_db).move_token
                 token = next_token(known)
                 if reach is not TouchedDatabases.QUEUE:
-                    ours = self._sidecar.begin(known, token)
-                lot = MoveBatch(self._database, self._sidecar, theirs, ours, token, known, now)
+                    sidecar_db = self._sidecar.begin(known, token)
+                lot = MoveBatch(
+                    self._database, self._sidecar, queue_db, sidecar_db, token, known, now
+                )
                 done = [
                     Outcome(move, error=why) if why else _apply_move(lot, move)
                     for move, why in zip(moves, allowed, strict=True)
@@ -393,13 +400,13 @@ class ZgbStore:
                     outcome.error is None for outcome in done
                 )
                 if moved:
-                    queue_config.write_setting(theirs, queue_config.MOVED_KEY, token)
-                if ours is not None:
+                    queue_config.write_setting(queue_db, queue_config.MOVED_KEY, token)
+                if sidecar_db is not None:
                     # Commit the sidecar first: without the other commit it has no effect.
-                    ours.run("COMMIT")
+                    sidecar_db.run("COMMIT")
         except BaseException:
-            if ours is not None:
-                ours.roll_back()
+            if sidecar_db is not None:
+                sidecar_db.roll_back()
             raise
         if moved:
             with suppress(Unavailable):  # until the next move, the token in `config` decides
@@ -432,10 +439,10 @@ class ZgbStore:
             Unsupported: no such control, it is refused now, or the value is invalid.
             Unavailable: the database cannot be written now.
         """
-        said = control.run_control(self._database, name, value, self._clock())
-        log.log_control(self._write_event, name, value, said)
+        answer = control.run_control(self._database, name, value, self._clock())
+        log.log_control(self._write_event, name, value, answer)
         self.controls = self._controls()
-        return said
+        return answer
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """Count the jobs that a control would change now.
@@ -539,7 +546,7 @@ class ZgbStore:
         database, db = self._database, self._database.connection
         row = row_moves.read_unchanged(db, database, task, now)
         settings = queue_config.load_config(db)
-        way = claims.decide_redirect(db, database, row, settings, now)
+        redirect = claims.decide_redirect(db, database, row, settings, now)
         return ClaimedJob(
             row.key,
             row.number,
@@ -549,7 +556,7 @@ class ZgbStore:
             str(int(row.created) or (f"j{row.key}" if database.shape.never_reuses_keys else "")),
             claims.is_orphan(db, database, row),
             schema.read_registration(database, row.number),
-            way,
+            redirect,
             settings.is_redirected and row.kind == "user",
         )
 

@@ -31,8 +31,8 @@ def conf_changes(old: SchedulerConf, new: SchedulerConf) -> Iterator[str]:
     for name, clause in after.items():
         if name not in before:
             yield f"clause {name}: added"
-        own = before[name].settings if name in before else {}
-        for setting, change in _changes(own, clause.settings):
+        old_settings = before[name].settings if name in before else {}
+        for setting, change in _changes(old_settings, clause.settings):
             yield f"clause {name}: {setting}: {change}"
     if [one for one in before if one in after] != [one for one in after if one in before]:
         yield f"order of the clauses: {', '.join(after)}"
@@ -47,13 +47,13 @@ _FROM_START = ("mailqsock", "notifysock")
 
 def _by_name(clauses: tuple[SchedulerClause, ...]) -> dict[str, SchedulerClause]:
     """Clauses by their pattern; a pattern that occurs again has its number."""
-    seen: Counter[str] = Counter()
-    found = {}
+    counts: Counter[str] = Counter()
+    by_name = {}
     for clause in clauses:
-        seen[clause.pattern] += 1
-        count = seen[clause.pattern]
-        found[clause.pattern if count == 1 else f"{clause.pattern} ({count})"] = clause
-    return found
+        counts[clause.pattern] += 1
+        count = counts[clause.pattern]
+        by_name[clause.pattern if count == 1 else f"{clause.pattern} ({count})"] = clause
+    return by_name
 
 
 def _changes(old: Mapping[str, Setting], new: Mapping[str, Setting]) -> Iterator[tuple[str, str]]:

@@ -59,8 +59,8 @@ class Unreported(NamedTuple):
     def status(self) -> str:
         """The status code, without comments, in the class of the action."""
         notary = self.diagnostic.notary
-        found = _status.search(notary[2]) if len(notary) > 2 else None
-        code = found[0].decode() if found else "x.0.0"
+        match = _status.search(notary[2]) if len(notary) > 2 else None
+        code = match[0].decode() if match else "x.0.0"
         number = {FAILED: "5", DELAYED: "4"}.get(self.action, "2")
         # Agents mark temporary failures as failed: then the action counts.
         return number + code[1:]
@@ -71,8 +71,8 @@ class Unreported(NamedTuple):
         scheduler has byte 3 in place of an address that it did not know.
         """
         notary = self.diagnostic.notary
-        own = notary[0].strip() if notary else b""
-        return own if own and own != b"\3" else self.recipient.quad.user
+        address = notary[0].strip() if notary else b""
+        return address if address and address != b"\3" else self.recipient.quad.user
 
 
 def is_wanted(one: Unreported) -> bool:
@@ -84,8 +84,8 @@ def notifies(dsn: bytes, event: str) -> bool:
     """True if an N line asks for SUCCESS, FAILURE or DELAY (NOTIFY of RFC 3461). The default is
     FAILURE."""
     words = dsn_parameter(dsn, "NOTIFY").decode("ascii", "replace").upper()
-    wanted = set(words.split(",")) - {""} or {"FAILURE"}
-    return "NEVER" not in wanted and event in wanted
+    events = set(words.split(",")) - {""} or {"FAILURE"}
+    return "NEVER" not in events and event in events
 
 
 def dsn_parameter(line: bytes, name: str) -> bytes:

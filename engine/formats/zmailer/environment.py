@@ -93,15 +93,17 @@ def read_files(
     settings: ZmailerSettings, environ: Mapping[str, str], conf_path: str = ""
 ) -> SchedulerFiles:
     """Read both files; `conf_path` is the scheduler.conf to read instead of the configured one."""
-    own = settings.environment or environ.get("ZCONFIG", "")
+    zconfig = settings.environment or environ.get("ZCONFIG", "")
     values = dict(environ)
     try:
-        values |= parse_environment(read_text(own or DEFAULT_ENVIRONMENT), environ)
+        values |= parse_environment(read_text(zconfig or DEFAULT_ENVIRONMENT), environ)
     except FileNotFoundError as error:
-        if own:
-            return SchedulerFiles(environ, conf_path, None, _problem(own, error))
+        if zconfig:
+            return SchedulerFiles(environ, conf_path, None, _problem(zconfig, error))
     except OSError as error:
-        return SchedulerFiles(environ, conf_path, None, _problem(own or DEFAULT_ENVIRONMENT, error))
+        return SchedulerFiles(
+            environ, conf_path, None, _problem(zconfig or DEFAULT_ENVIRONMENT, error)
+        )
     share = values.get("MAILSHARE", "")
     paths = [conf_path or settings.scheduler_conf]
     if not paths[0]:
@@ -152,19 +154,19 @@ def parse_environment(text: str, environ: Mapping[str, str]) -> dict[str, str]:
     """
     values: dict[str, str] = {}
 
-    def value_of(found: re.Match[str]) -> str:
-        name = found[1] or found[2]
+    def value_of(reference: re.Match[str]) -> str:
+        name = reference[1] or reference[2]
         return values.get(name, environ.get(name, ""))
 
     for line in text.splitlines():
-        found = _assignment(line)
-        if found is None:
+        match = _assignment(line)
+        if match is None:
             continue
-        value = found[2]
+        value = match[2]
         if value[:1] == "'":
-            values[found[1]] = value[1:-1]
+            values[match[1]] = value[1:-1]
             continue
         if value[:1] == '"':
             value = value[1:-1]
-        values[found[1]] = _reference.sub(value_of, value)
+        values[match[1]] = _reference.sub(value_of, value)
     return values

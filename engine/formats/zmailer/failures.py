@@ -98,7 +98,7 @@ class EndsReader:
         self._file = 0
         """Inode of the log."""
         self._offset = 0
-        self._rest = b""
+        self._partial_line = b""
         self._total = 0
         self._last: deque[tuple[bool, str]] = deque(maxlen=LAST_ENDS)
 
@@ -110,24 +110,24 @@ class EndsReader:
         """
         fd = files.open_file(self.path)
         try:
-            seen = os.fstat(fd)
-            if not stat.S_ISREG(seen.st_mode):
+            file_stat = os.fstat(fd)
+            if not stat.S_ISREG(file_stat.st_mode):
                 raise OSError("expected a plain file")
-            is_new = seen.st_ino != self._file or seen.st_size < self._offset
+            is_new = file_stat.st_ino != self._file or file_stat.st_size < self._offset
             if is_new:
-                first = 0 if self._file else max(0, seen.st_size - FIRST_BYTES)
-                self._file, self._offset, self._rest = seen.st_ino, first, b""
+                first = 0 if self._file else max(0, file_stat.st_size - FIRST_BYTES)
+                self._file, self._offset, self._partial_line = file_stat.st_ino, first, b""
             data = os.pread(fd, MAX_BYTES, self._offset)
         finally:
             os.close(fd)
         self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
         for line in lines:
             self._count(line)
         failures = Counter(thread for is_failure, thread in self._last if is_failure)
         by_thread = dict(failures.most_common())
         failed = failures.total()
-        return RecentEnds(len(self._last), failed, by_thread, self._total, seen.st_mtime)
+        return RecentEnds(len(self._last), failed, by_thread, self._total, file_stat.st_mtime)
 
     def _count(self, line: bytes) -> None:
         end = parse_line(line.decode("utf-8", "replace"))

@@ -77,25 +77,25 @@ class NotifySocket:
         self._socket.setblocking(False)
         try:
             with _open_folder(path) as (folder_fd, name):
-                self._seen = self._bind(folder_fd, name)
+                self._socket_stat = self._bind(folder_fd, name)
         except OSError:
             self._socket.close()
             raise
 
     def _bind(self, folder_fd: int, name: str) -> os.stat_result:
         with suppress(FileNotFoundError):
-            seen = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-            if not stat.S_ISSOCK(seen.st_mode):
+            socket_stat = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            if not stat.S_ISSOCK(socket_stat.st_mode):
                 raise FileExistsError(errno.EEXIST, "expected a socket or no file", self._path)
         draft = f"{name}.{os.urandom(6).hex()}"
         files.bind_socket(self._socket, draft, folder_fd, SOCKET_MODE)
         try:
-            seen = os.stat(draft, dir_fd=folder_fd, follow_symlinks=False)
+            socket_stat = os.stat(draft, dir_fd=folder_fd, follow_symlinks=False)
             files.rename(draft, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         except OSError:
             files.unlink_quietly(draft, folder_fd)
             raise
-        return seen
+        return socket_stat
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
@@ -108,13 +108,13 @@ class NotifySocket:
                 data = self._socket.recv(_MAX_BYTES)
             except BlockingIOError:
                 return
-            if found := _match(data):
-                yield found[1].decode("ascii")
+            if match := _match(data):
+                yield match[1].decode("ascii")
 
     def close(self) -> None:
         """Close it, and remove it unless another process has put its own there."""
         self._socket.close()
         with suppress(FileNotFoundError), _open_folder(self._path) as (folder_fd, name):
-            there = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-            if os.path.samestat(there, self._seen):
+            current_stat = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            if os.path.samestat(current_stat, self._socket_stat):
                 os.unlink(name, dir_fd=folder_fd)

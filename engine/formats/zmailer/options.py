@@ -93,11 +93,11 @@ def _number(option: str, text: str, least: int, most: int) -> int:
 
 def _scan_limits(text: str) -> dict[str, int]:
     count, comma, seconds = text.partition(",")
-    found = {"scan_files": _number("-E", count, MIN_SCAN_FILES, 10**7)}
+    limits = {"scan_files": _number("-E", count, MIN_SCAN_FILES, 10**7)}
     if comma:
         bounds = SCAN_SECONDS[0], SCAN_SECONDS[-1]
-        found["scan_seconds"] = _number("-E", seconds, *bounds)
-    return found
+        limits["scan_seconds"] = _number("-E", seconds, *bounds)
+    return limits
 
 
 def _only(text: str) -> dict[str, str]:
@@ -123,13 +123,15 @@ def parse_options(words: Sequence[str]) -> SchedulerOptions:
         WrongOption: one is unknown, or its value cannot be used.
     """
     try:
-        found, rest = getopt.getopt(list(words), "divFHnQSVWf:E:L:l:M:N:p:P:q:R:Z:", ["exact"])
+        options, operands = getopt.getopt(
+            list(words), "divFHnQSVWf:E:L:l:M:N:p:P:q:R:Z:", ["exact"]
+        )
     except getopt.GetoptError as error:
         raise WrongOption(str(error)) from None
-    if rest:
-        raise WrongOption(f"{rest[0]}: expected only options")
-    values: dict[str, Any] = {"hash_levels": min(2, [name for name, _ in found].count("-H"))}
-    for name, value in found:
+    if operands:
+        raise WrongOption(f"{operands[0]}: expected only options")
+    values: dict[str, Any] = {"hash_levels": min(2, [name for name, _ in options].count("-H"))}
+    for name, value in options:
         if name in _FLAGS:
             values[_FLAGS[name]] = True
         elif name in _TEXTS:

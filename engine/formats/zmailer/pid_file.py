@@ -102,7 +102,7 @@ class PidFile:
     def release(self) -> None:
         """Remove the file, unless another process has put its own there."""
         with suppress(FileNotFoundError):
-            seen = os.stat(PID_FILE, dir_fd=self._root, follow_symlinks=False)
-            if os.path.samestat(seen, os.fstat(self._fd)):
+            file_stat = os.stat(PID_FILE, dir_fd=self._root, follow_symlinks=False)
+            if os.path.samestat(file_stat, os.fstat(self._fd)):
                 os.unlink(PID_FILE, dir_fd=self._root)
         os.close(self._fd)

@@ -139,36 +139,36 @@ def compose_report(
     dropped.
     """
     is_double = not message.sender
-    wanted = [one for one in rows if is_double or diagnostics.is_wanted(one)]
+    reported = [one for one in rows if is_double or diagnostics.is_wanted(one)]
     copies = [address for line in form.copies if (address := _address_in(line))]
-    if not wanted or (is_double and not copies and not settings.keeps_double_faults):
+    if not reported or (is_double and not copies and not settings.keeps_double_faults):
         return None
     sender = message.sender
     if sender[:1] in (b"|", b"/") and not (b"@" in sender and b"=" in sender):
         sender = b"postmaster"  # a program or a file is no address of a sender
     to = [*([] if is_double else [sender]), *copies]
-    counts = Counter(one.action for one in wanted)
-    fields = _read_fields(message, wanted[0].recipient.offset)
+    counts = Counter(one.action for one in reported)
+    fields = _read_fields(message, reported[0].recipient.offset)
     has_body = "failed" in counts and (
         is_double or fields.returns == b"FULL" or (settings.returns_body and not fields.returns)
     )
     # Of one second there may be a report for each of several recipients.
-    rows_sum = crc32(repr([(one.recipient.offset, one.action) for one in wanted]).encode())
+    rows_sum = crc32(repr([(one.recipient.offset, one.action) for one in reported]).encode())
     ident = f"{message.spool_id}.{int(now)}.{rows_sum:x}"
     boundary = f"=_{ident}"
     # A line of the message that ends the part before its end would show it cut.
     while boundary.encode() in message.start:
         boundary += "_"
-    status = _delivery_status(message, fields, wanted, settings)
-    own = fields.headers if has_body else fields.headers[:_MAX_HEADER_BYTES]
+    status = _delivery_status(message, fields, reported, settings)
+    message_headers = fields.headers if has_body else fields.headers[:_MAX_HEADER_BYTES]
     kind = "message/rfc822" if has_body else "text/rfc822-headers"
     parts = [
         _envelope(to),
         _headers(form, sender, ident, boundary, counts, settings, now, is_double=is_double),
         _PREAMBLE,
-        _part(boundary, "text/plain; charset=utf-8", form.body + _text(wanted)),
+        _part(boundary, "text/plain; charset=utf-8", form.body + _text(reported)),
         _part(boundary, "message/delivery-status", status),
-        _part(boundary, kind, own + b"\n" * has_body),
+        _part(boundary, kind, message_headers + b"\n" * has_body),
     ]
     is_kept = not to
     return DeliveryReport(
@@ -188,18 +188,18 @@ def compose_report(
 def _read_fields(message: ReportedMessage, recipient: int) -> _Fields:
     """Read the parts of a control file that reports need; headers are those of the recipient."""
     start, data = message.start, message.data
-    found = {letter: _value(data, letter) for letter in (b"o", b"n", b"R")}
+    values_by_letter = {letter: _value(data, letter) for letter in (b"o", b"n", b"R")}
     at = data.find(b"\nm\n", recipient)
     headers = data[at + 3 : data.find(b"\n\n", at + 2) + 1] if at >= 0 else b""
     begin = envelope_end(start)
     end = start.find(b"\n\n", begin)
-    body = int(found[b"o"]) if found[b"o"].isdigit() else None
+    body = int(values_by_letter[b"o"]) if values_by_letter[b"o"].isdigit() else None
     if body is None and end >= 0:
         body = end + 2
     headers = headers or start[begin : len(start) if end < 0 else end + 1]
     # n has the parameters of MAIL as a line of its own, or only the value.
-    envid = dsn_parameter(found[b"n"], "ENVID") or found[b"n"]
-    returns = (dsn_parameter(found[b"R"], "RET") or found[b"R"]).upper()
+    envid = dsn_parameter(values_by_letter[b"n"], "ENVID") or values_by_letter[b"n"]
+    returns = (dsn_parameter(values_by_letter[b"R"], "RET") or values_by_letter[b"R"]).upper()
     return _Fields(body, envid, returns, headers)
 
 
@@ -251,8 +251,8 @@ def _headers(
     is_double: bool,
 ) -> bytes:
     to = "error-trapped-source:;" if is_double else text(sender)
-    own = [line.decode("utf-8", "replace") for line in (*form.headers, *form.copies)]
-    has = {line.partition(":")[0].strip().lower() for line in own}
+    form_lines = [line.decode("utf-8", "replace") for line in (*form.headers, *form.copies)]
+    has = {line.partition(":")[0].strip().lower() for line in form_lines}
     suffix = ",".join(f"{word}({counts[a]})" for a, word in _SUBJECT_WORDS.items() if counts[a])
     subject = f"{'Double-fault: ' * is_double}{text(form.subject)} [{suffix}]"
     defaults = {
@@ -263,7 +263,7 @@ def _headers(
         "Auto-Submitted": "auto-replied",
     }
     lines = [_field(name, one) for name, one in defaults.items() if name.lower() not in has]
-    for line in own:
+    for line in form_lines:
         name, _, value = line.partition(":")
         if _is_header(line.encode()):
             lines.append(_field(name, value.strip()))
@@ -290,8 +290,8 @@ def _text(rows: Sequence[Unreported]) -> bytes:
     """The diagnostics for people: for each recipient the lines of its message."""
     lines = []
     for one in rows:
-        said = [part for part in one.diagnostic.message.split(b"\r") if part.strip()]
-        words = [safe_line(part.decode("utf-8", "replace")) for part in said]
+        parts = [part for part in one.diagnostic.message.split(b"\r") if part.strip()]
+        words = [safe_line(part.decode("utf-8", "replace")) for part in parts]
         lines.append(_TEXT_WORDS[one.action])
         lines.append(f"  <{text(one.address)}>: {words[0] if len(words) == 1 else '...'}")
         lines += [f"        {word}" for word in (words if len(words) > 1 else ())]
@@ -353,5 +353,5 @@ def _date(moment: float) -> str:
 def _address_in(line: bytes) -> bytes:
     """The address of a header such as `Cc: The Postoffice <postoffice>`."""
     value = line.partition(b":")[2].strip()
-    found = re.search(rb"<([^<>]*)>", value)
-    return re.sub(rb"[\s<>]", b"", found[1] if found else value)
+    match = re.search(rb"<([^<>]*)>", value)
+    return re.sub(rb"[\s<>]", b"", match[1] if match else value)

@@ -34,21 +34,21 @@ class SignalReader:
     """Collects signals from its start to its `close`; only one may be open in a process."""
 
     def __init__(self) -> None:
-        self._ours, theirs = socket.socketpair()
-        self._theirs = theirs
-        for one in (self._ours, theirs):
+        self._receiver, sender = socket.socketpair()
+        self._sender = sender
+        for one in (self._receiver, sender):
             one.setblocking(False)
-        self._old_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        self._old_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         self._old = {number: signal.signal(number, _note) for number in WISHES}
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
-        return self._ours.fileno()
+        return self._receiver.fileno()
 
     def read(self) -> Iterator[SignalWish]:
         """Yield each wish once, in the order of the first signals."""
         try:
-            data = self._ours.recv(4096)
+            data = self._receiver.recv(4096)
         except BlockingIOError:
             return
         yield from dict.fromkeys(WISHES[number] for number in data if number in WISHES)
@@ -58,8 +58,8 @@ class SignalReader:
         for number, old in self._old.items():
             signal.signal(number, old)
         signal.set_wakeup_fd(self._old_fd)
-        self._ours.close()
-        self._theirs.close()
+        self._receiver.close()
+        self._sender.close()
 
 
 def _note(*_: object) -> None:

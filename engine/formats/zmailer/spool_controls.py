@@ -78,12 +78,12 @@ class SpoolControls:
     def describe(self, scheduler: int | None) -> Mapping[str, Control]:
         """The controls as they are now; `scheduler` is the PID of a running one."""
         none = "" if scheduler is not None else NO_SCHEDULER
-        foreign = ""
+        reason = ""
         if scheduler is not None and not lock_process.is_ours(self._folders.fd):
-            foreign = f"the scheduler (PID {scheduler}) is not that of spooldeck"
-        stop = foreign and f"{foreign}: after SIGQUIT it never ends; stop it with SIGTERM"
-        reread = foreign and f"{foreign}: it aborts at SIGUSR1; restart it"
-        freeze = foreign and f"{foreign}: it cannot be frozen while it runs"
+            reason = f"the scheduler (PID {scheduler}) is not that of spooldeck"
+        stop = reason and f"{reason}: after SIGQUIT it never ends; stop it with SIGTERM"
+        reread = reason and f"{reason}: it aborts at SIGUSR1; restart it"
+        freeze = reason and f"{reason}: it cannot be frozen while it runs"
         return {
             "wake": Control(
                 "try the waiting recipients of a host now (ETRN)",
@@ -119,9 +119,9 @@ class SpoolControls:
             Unavailable: it cannot be done now.
         """
         if name == "wake":
-            wanted = self._targets(target, hosts)
-            self._mail.wake(wanted)
-            return f"hosts woken: {len(wanted):,}"
+            woken = self._targets(target, hosts)
+            self._mail.wake(woken)
+            return f"hosts woken: {len(woken):,}"
         try:
             if name == "freeze":
                 answer = self._freeze(value)
@@ -151,8 +151,8 @@ class SpoolControls:
             Unsupported: scheduler.conf has errors, or the target is no host.
         """
         if name == "wake":
-            wanted = sorted(self._targets(target, hosts))
-            return Outlook("\n".join(wanted) or "no recipient is waiting", len(wanted))
+            woken = sorted(self._targets(target, hosts))
+            return Outlook("\n".join(woken) or "no recipient is waiting", len(woken))
         return self._changes()
 
     def _signal(self, number: signal.Signals) -> int | None:
@@ -180,19 +180,19 @@ class SpoolControls:
 
     def _changes(self) -> Outlook:
         """What differs between scheduler.conf and what the scheduler uses."""
-        found = self._read_files()
-        if found.conf is None:
-            raise Unsupported(found.problem)
-        if found.conf.errors:
-            first, count = found.conf.errors[0], len(found.conf.errors)
-            where = f"{found.conf_path}:{first.line}:{first.column}"
+        scheduler_files = self._read_files()
+        if scheduler_files.conf is None:
+            raise Unsupported(scheduler_files.problem)
+        if scheduler_files.conf.errors:
+            first, count = scheduler_files.conf.errors[0], len(scheduler_files.conf.errors)
+            where = f"{scheduler_files.conf_path}:{first.line}:{first.column}"
             more = f"; {count - 1} more" if count > 1 else ""
             raise Unsupported(f"{where}: {first.text}{more}")
         old = self._running_text()
         if old is None:
-            known = f"{len(found.conf.clauses)} clauses in {found.conf_path}"
+            known = f"{len(scheduler_files.conf.clauses)} clauses in {scheduler_files.conf_path}"
             return Outlook(f"the file in use is not known; {known}")
-        lines = list(conf_changes(parse_conf(old, found.environ), found.conf))
+        lines = list(conf_changes(parse_conf(old, scheduler_files.environ), scheduler_files.conf))
         return Outlook("\n".join(lines) or "no change", max(1, len(lines)))
 
     def _running_text(self) -> str | None:

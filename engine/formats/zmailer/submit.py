@@ -142,13 +142,13 @@ class Router:
         sent = []
         try:
             with _open_folder(self._spool, STAGED) as staged_fd:
-                there = set(os.listdir(staged_fd))
-                for name in sorted(one for one in there if not one.endswith(_LINES)):
+                staged_names = set(os.listdir(staged_fd))
+                for name in sorted(one for one in staged_names if not one.endswith(_LINES)):
                     with suppress(FileNotFoundError):
                         if path := self._recover_one(name, staged_fd, settle):
                             sent.append(path)
-                for name in there:
-                    if name.endswith(_LINES) and name.removesuffix(_LINES) not in there:
+                for name in staged_names:
+                    if name.endswith(_LINES) and name.removesuffix(_LINES) not in staged_names:
                         files.unlink_quietly(name, staged_fd)  # its mail was sent
         except FileNotFoundError:
             return sent
@@ -202,8 +202,8 @@ def resubmission(host: str, sender: bytes, recipients: Iterable[RecipientLine]) 
     lines = [b'rcvdfrom STDIN ("??"@%b)' % host.encode("ascii", "replace"), b"via suspension"]
     lines.append(b"from <%b>" % sender if sender else b"channel error")
     for one in recipients:
-        wanted = [word for word in one.dsn.split() if word.upper().startswith(_RESUBMITTED)]
-        lines += [b"todsn " + b" ".join(wanted)] if wanted else []
+        dsn_words = [word for word in one.dsn.split() if word.upper().startswith(_RESUBMITTED)]
+        lines += [b"todsn " + b" ".join(dsn_words)] if dsn_words else []
         lines.append(b"to <%b>" % one.quad.user)
     return b"".join(line + b"\n" for line in [*lines, b"env-end"])
 

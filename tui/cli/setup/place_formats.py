@@ -120,7 +120,7 @@ def open_zgb(path: str, settings: ZgbSettings) -> ZgbStore:
     where = find_log(settings.log, path, os.environ, os.getcwd())
     # A line that cannot be written is in the journal too, and a screen has no room for it.
     log = Log(where.path, os.urandom(4).hex(), path, time.time, lambda text: None)
-    return ZgbStore(settings.place(path), tell=log.write)
+    return ZgbStore(settings.place(path), write_event=log.write)
 
 
 FORMATS: dict[str, Format] = {

@@ -37,8 +37,8 @@ def find_ack(answer: Mapping[str, object], profile: Profile) -> Ack | None:
     """The acknowledgement in an answer; None if there is none."""
     wrapped = answer.get("payload")
     if wrapped is not None:
-        found = wrapped if isinstance(wrapped, dict) else {}
-        return Ack("wrapped", found) if found.get("method") == METHOD else None
+        inner = wrapped if isinstance(wrapped, dict) else {}
+        return Ack("wrapped", inner) if inner.get("method") == METHOD else None
     if answer.get("method") == METHOD:
         return Ack("inline", answer)
     is_bare = "method" not in answer and isinstance(answer.get("status"), str)
@@ -137,12 +137,12 @@ def _parse_follow(plain: bytes, server: str, profile: Profile) -> Follow:
     Raises:
         ValueError: it has another form.
     """
-    said = parse_object(plain) or {}
-    about = said.get("following")
-    if not isinstance(about, dict) or said.get("method") != "FEDERATE":
+    message = parse_object(plain) or {}
+    follow_fields = message.get("following")
+    if not isinstance(follow_fields, dict) or message.get("method") != "FEDERATE":
         raise ValueError("expected following and the method FEDERATE")
-    follower, following = _pair(about)
-    accepted, home = about.get("accepted"), about.get("followerServerUrl")
+    follower, following = _pair(follow_fields)
+    accepted, home = follow_fields.get("accepted"), follow_fields.get("followerServerUrl")
     if not follower or not following or not isinstance(home, str | None):
         raise ValueError("expected followerId, followingId and followerServerUrl")
     if not isinstance(accepted, bool | None) or (
@@ -152,10 +152,10 @@ def _parse_follow(plain: bytes, server: str, profile: Profile) -> Follow:
     return Follow(follower, following, server, accepted)
 
 
-def _pair(about: object) -> tuple[str, str]:
+def _pair(fields: object) -> tuple[str, str]:
     """Follower and followed in a follow; "" for what is not there."""
     ids = [
-        about.get(key) if isinstance(about, dict) else "" for key in ("followerId", "followingId")
+        fields.get(key) if isinstance(fields, dict) else "" for key in ("followerId", "followingId")
     ]
     follower, following = (each if isinstance(each, str) else "" for each in ids)
     return follower, following

@@ -110,13 +110,13 @@ class DeliveryHandler:
         self._check_status(done.answer)
         ack = self._find_ack(done)
         try:
-            said = handle_ack(self._acks, name, ack, origin, job.server, payload)
+            answer_text = handle_ack(self._acks, name, ack, origin, job.server, payload)
         except AckRefused as error:
             if error.keeps_row:
                 raise Fatal(str(error)) from error
             _drop(job, str(error))
         self._succeed(job, done)
-        return _finish(job, said)
+        return _finish(job, answer_text)
 
     def _count_attempt(self, task: Task, job: DeliveryJob) -> bool:
         """Count the attempt in the row; True if it is not the first one, by any sign: the attempts
@@ -176,10 +176,10 @@ class DeliveryHandler:
     def _find_ack(self, done: Delivered) -> Ack:
         answer = done.answer
         try:
-            said = parse_object(answer.body)
+            answer_fields = parse_object(answer.body)
         except ValueError as error:
             raise Fatal(f"[BAD_ANSWER] {answer.url}: the answer is not JSON") from error
-        ack = find_ack(said or {}, self._parts.profile)
+        ack = find_ack(answer_fields or {}, self._parts.profile)
         # A target never answers a relay with a bare status: that is of the relay alone.
         if ack is None or (ack.shape == "bare" and done.is_relayed):
             raise Fatal(f"[NO_ACK] {answer.url}: the answer has no acknowledgement")

@@ -54,8 +54,8 @@ def read_keys(parts: FederationParts, server: str) -> PeerKeys:
 
 def _parse(body: bytes, url: str) -> PeerKeys:
     try:
-        said = parse_object(body) or {}
-        return PeerKeys(*(str(said.get(key, "")) for key in (SIGNING, ENCRYPTION))).check()
+        answer = parse_object(body) or {}
+        return PeerKeys(*(str(answer.get(key, "")) for key in (SIGNING, ENCRYPTION))).check()
     except (ValueError, BadEnvelope):
         raise DiscoveryFailed("BAD_KEYS", f"{url}: expected JSON with two public keys") from None
 
@@ -85,8 +85,10 @@ def discover(parts: FederationParts, server: str) -> Destination:
         _check_signing(keys_of(old), keys, origin)
         extra = {**old.extra, SIGNING: keys.signing, ENCRYPTION: keys.encryption}
         extra = {key: value for key, value in extra.items() if key != REGISTERED}
-        seen = mark_success(old, now) if parts.profile.success_marks_healthy else old
-        return seen._replace(extra=extra | ({REGISTERED: False} if failure else {}), last_seen=now)
+        destination = mark_success(old, now) if parts.profile.success_marks_healthy else old
+        return destination._replace(
+            extra=extra | ({REGISTERED: False} if failure else {}), last_seen=now
+        )
 
     return update(parts.registry, origin, with_keys)
 
@@ -96,8 +98,8 @@ def is_registered(destination: Destination) -> bool:
     return destination.extra.get(REGISTERED, True) is not False
 
 
-def _check_signing(known: PeerKeys, found: PeerKeys, origin: str) -> None:
-    if known.signing and known.signing != found.signing:
+def _check_signing(known: PeerKeys, fetched: PeerKeys, origin: str) -> None:
+    if known.signing and known.signing != fetched.signing:
         raise DiscoveryFailed("KEY_CHANGED", f"{origin} has another signing key than before")
 
 

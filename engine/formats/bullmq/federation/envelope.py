@@ -109,23 +109,23 @@ def seal_with(
     return SealedPayload(public, iv, sealed[:-TAG_BYTES], sealed[-TAG_BYTES:])
 
 
-def unseal(envelope: SealedPayload, ours: X25519PrivateKey) -> bytes:
+def unseal(envelope: SealedPayload, private_key: X25519PrivateKey) -> bytes:
     """Decrypt a text that is for us.
 
     Raises:
         BadEnvelope: it is for another key, or was changed.
     """
     sender = X25519PublicKey.from_public_bytes(envelope.key)
-    key = _message_key(ours, sender)
+    key = _message_key(private_key, sender)
     try:
         return AESGCM(key).decrypt(envelope.iv, envelope.ciphertext + envelope.tag, None)
     except InvalidTag:
         raise BadEnvelope("an envelope for another key, or one that was changed") from None
 
 
-def _message_key(ours: X25519PrivateKey, theirs: X25519PublicKey) -> bytes:
+def _message_key(private_key: X25519PrivateKey, public_key: X25519PublicKey) -> bytes:
     try:
-        secret = crypto_box_beforenm(theirs.public_bytes_raw(), ours.private_bytes_raw())
+        secret = crypto_box_beforenm(public_key.public_bytes_raw(), private_key.private_bytes_raw())
     except CryptoError:  # all bits zero: RFC 7748, section 6.1
         raise BadEnvelope("a key that gives no secret") from None
     return HKDF(_SHA256, KEY_BYTES, _SALT, _INFO).derive(secret)

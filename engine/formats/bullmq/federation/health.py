@@ -146,16 +146,16 @@ class ProbeHandler:
 
     def _probe(self, task: Task, context: Context, server: str, origin: str) -> str:
         parts = self._parts
-        seen = parts.registry.get(origin)
+        peer = parts.registry.get(origin)
         row = parts.shared.server(origin) if parts.shared is not None else None
         theirs = row if row is not None and row.wants_probe else None
-        why = self._skips(task, server, seen)
+        why = self._skips(task, server, peer)
         if why and theirs is None:
-            if row is not None and not seen.rev:
+            if row is not None and not peer.rev:
                 why = "healthy already" if row.is_healthy else f"not probed after {row.reason}"
-            self._repair_chain(task, server, seen)
+            self._repair_chain(task, server, peer)
             self._put_back(task, why)
-            if not self._is_probed_after(seen.reason) and not seen.healthy:
+            if not self._is_probed_after(peer.reason) and not peer.healthy:
                 update(
                     parts.registry, origin, lambda old: old if old.healthy else mark_skipped(old)
                 )
@@ -169,7 +169,7 @@ class ProbeHandler:
             failure = str(error)
         now = parts.clock()
         if not failure:
-            if seen.rev:
+            if peer.rev:
                 update(parts.registry, origin, lambda old: mark_success(old, now))
             if parts.shared is not None and theirs is not None:
                 parts.shared.mark_healthy(theirs)
@@ -212,24 +212,24 @@ class ProbeHandler:
         if why == NOT_REGISTERED and not is_known and now < task.created + PUT_BACK_LIMIT_SECONDS:
             raise Postponed(now + PUT_BACK_SECONDS, f"{why} here: left to another program")
 
-    def _repair_chain(self, task: Task, server: str, seen: Destination) -> None:
+    def _repair_chain(self, task: Task, server: str, peer: Destination) -> None:
         """Add the next probe, if an earlier run of this one has counted it and then was killed."""
-        is_counted = task.id.endswith(f"/{probe_id(server, seen.probes - 1)}")
-        if self._parts.profile.one_probe_chain and is_counted and seen.next_probe is not None:
-            delay = max(0.0, seen.next_probe - self._parts.clock())
-            self._parts.add_probe(server, seen.probes, delay)
+        is_counted = task.id.endswith(f"/{probe_id(server, peer.probes - 1)}")
+        if self._parts.profile.one_probe_chain and is_counted and peer.next_probe is not None:
+            delay = max(0.0, peer.next_probe - self._parts.clock())
+            self._parts.add_probe(server, peer.probes, delay)
 
-    def _skips(self, task: Task, server: str, seen: Destination) -> str:
+    def _skips(self, task: Task, server: str, peer: Destination) -> str:
         """Why a server is not probed; "" if it is."""
-        if not seen.rev:
+        if not peer.rev:
             return NOT_REGISTERED
-        if seen.healthy:
+        if peer.healthy:
             return "healthy already"
-        if not self._is_probed_after(seen.reason):
-            return f"not probed after {seen.reason}"
-        is_planned = task.id.endswith(f"/{probe_id(server, seen.probes)}")
+        if not self._is_probed_after(peer.reason):
+            return f"not probed after {peer.reason}"
+        is_planned = task.id.endswith(f"/{probe_id(server, peer.probes)}")
         if self._parts.profile.one_probe_chain and not is_planned:
-            return f"{seen.probes} probes were made since"
+            return f"{peer.probes} probes were made since"
         return ""
 
     def _is_probed_after(self, code: str) -> bool:

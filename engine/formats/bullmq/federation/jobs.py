@@ -90,9 +90,9 @@ def parse_delivery(data: bytes | None) -> DeliveryJob:
     Raises:
         BadJob: a field is missing or is no text.
     """
-    said = _object(data)
-    row = said.get("deliveryJobId", "")
-    fields = [said.get(key) for key in ("targetUrl", "serverUrl", "payload")]
+    job_fields = _object(data)
+    row = job_fields.get("deliveryJobId", "")
+    fields = [job_fields.get(key) for key in ("targetUrl", "serverUrl", "payload")]
     if not isinstance(row, str) or not all(isinstance(each, str) for each in fields):
         raise BadJob("data: expected the texts deliveryJobId, targetUrl, serverUrl and payload")
     if not all(str(each).isprintable() for each in fields[:2]):
@@ -114,12 +114,12 @@ def parse_server(data: bytes | None) -> str:
 
 def _object(data: bytes | None) -> Mapping[str, object]:
     try:
-        said = parse_object(data or b"")
+        parsed = parse_object(data or b"")
     except ValueError as error:
         raise BadJob(f"data is not JSON: {error}") from None
-    if said is None:
+    if parsed is None:
         raise BadJob("data: expected a JSON object")
-    return said
+    return parsed
 
 
 def parse_method(payload: str) -> tuple[str, Mapping[str, object]]:
@@ -129,12 +129,12 @@ def parse_method(payload: str) -> tuple[str, Mapping[str, object]]:
         BadJob: the payload is no JSON object, or its method is missing or not allowed.
     """
     try:
-        said = parse_object(payload.encode())
+        method_call = parse_object(payload.encode())
     except ValueError as error:
         raise BadJob(f"payload is not JSON: {error}") from None
-    method = None if said is None else said.get("method")
-    if said is None or not isinstance(method, str):
+    method = None if method_call is None else method_call.get("method")
+    if method_call is None or not isinstance(method, str):
         raise BadJob("payload: expected an object with the text method")
     if method not in METHODS:
         raise BadJob(f"method {method[:40]!r}, expected one of {', '.join(sorted(METHODS))}")
-    return method, said
+    return method, method_call

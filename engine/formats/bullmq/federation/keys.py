@@ -138,7 +138,7 @@ def read_keys(environ: Mapping[str, str], folder: str = "") -> OwnKeys:
 
 
 def _read_files(folder: str) -> dict[str, str]:
-    found = {}
+    keys_by_name = {}
     try:
         directory = files.open_dir_path(folder)
     except OSError as error:
@@ -155,10 +155,10 @@ def _read_files(folder: str) -> dict[str, str]:
                 mode = os.fstat(fd).st_mode
                 if name in _SECRET and mode & (stat.S_IRWXG | stat.S_IRWXO):
                     raise BadKeys(f"{folder}/{name.lower()}: others may read it: chmod 600")
-                found[name] = file.read(_KEY_FILE_BYTES).decode("ascii", "replace")
+                keys_by_name[name] = file.read(_KEY_FILE_BYTES).decode("ascii", "replace")
     finally:
         os.close(directory)
-    return found
+    return keys_by_name
 
 
 _NEW = ".new"

@@ -132,7 +132,7 @@ def parse_object(data: bytes) -> Mapping[str, object] | None:
         ValueError: it is no JSON.
     """
     try:
-        found = json.loads(data)
+        parsed = json.loads(data)
     except RecursionError:
         raise ValueError("JSON that is nested too deep") from None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None

@@ -96,11 +96,11 @@ def find_relay(parts: FederationParts, target: str) -> Destination | None:
     Raises:
         Unavailable: the registry cannot be used.
     """
-    own = origin_of(parts.origin)
+    own_origin = origin_of(parts.origin)
     known = [
         one
         for one in parts.registry.all()
-        if one.origin not in (target, own) and not one.blocked and keys_of(one).signing
+        if one.origin not in (target, own_origin) and not one.blocked and keys_of(one).signing
     ]
     known.sort(key=lambda one: one.last_seen or 0.0, reverse=True)
     healthy = next((one for one in known if one.healthy), None)
@@ -121,14 +121,14 @@ def _sweep(parts: FederationParts, unhealthy: list[Destination]) -> Destination 
         return 200 <= answer.status < 300
 
     with ThreadPoolExecutor(SWEEP_THREADS) as threads:
-        there = [
+        reachable = [
             one
             for one, is_there in zip(asked, threads.map(answers, asked), strict=True)
             if is_there
         ]
     now = parts.clock()
-    for one in there:
+    for one in reachable:
         update(parts.registry, one.origin, lambda old: mark_success(old, now))
-    if not there:
+    if not reachable:
         parts.log("ALERT", "No server of the federation can be reached: this one is stranded")
-    return there[0] if there else None
+    return reachable[0] if reachable else None

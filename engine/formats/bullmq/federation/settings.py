@@ -43,8 +43,8 @@ def _policies(value: object, at: ConfigLocation) -> Mapping[str, Mapping[str, bo
         raise at.wrong_value("a mapping like {DNS: {probe: true}}", value)
     checks = {"relay": validators.check_bool, "probe": validators.check_bool}
     return {
-        str(code): validators.check_mapping(said, at.at_key(code), checks)
-        for code, said in value.items()
+        str(code): validators.check_mapping(flags, at.at_key(code), checks)
+        for code, flags in value.items()
     }
 
 

@@ -62,8 +62,8 @@ class SharedTables:
 
     def server(self, origin: str) -> ServerRow | None:
         """The row of a server; None without one."""
-        found = self._rows("LOWER(RTRIM(url, '/')) = ?", origin)
-        return found[0] if found else None
+        rows = self._rows("LOWER(RTRIM(url, '/')) = ?", origin)
+        return rows[0] if rows else None
 
     def with_signing_key(self, key: str) -> list[ServerRow]:
         """The rows of the servers that have this key."""
@@ -102,38 +102,40 @@ class SharedRegistry:
     """Our registry, in which a server is blocked too if the application's table has it, and has the
     keys of that table. The block is not written to ours."""
 
-    def __init__(self, own: Registry, tables: SharedTables) -> None:
-        self._own, self._tables = own, tables
-        self.close, self.count_probe = own.close, own.count_probe
+    def __init__(self, registry: Registry, tables: SharedTables) -> None:
+        self._registry, self._tables = registry, tables
+        self.close, self.count_probe = registry.close, registry.count_probe
 
     def get(self, origin: str) -> Destination:
         """See `Registry`."""
-        (found,) = self._completed([self._own.get(origin)])
-        row = self._tables.server(found.origin)
+        (destination,) = self._completed([self._registry.get(origin)])
+        row = self._tables.server(destination.origin)
         if row is None or not row.signing:
-            return found
+            return destination
         keys = {SIGNING: row.signing, ENCRYPTION: row.encryption}
-        return found._replace(extra={**found.extra, **keys})
+        return destination._replace(extra={**destination.extra, **keys})
 
     def all(self) -> list[Destination]:
         """See `Registry`; with the keys of our own."""
-        return self._completed(self._own.all())
+        return self._completed(self._registry.all())
 
     def extra_with(self, key: str, value: object) -> list[Destination]:
         """See `Registry`."""
-        found = self._own.extra_with(key, value)
+        destinations = self._registry.extra_with(key, value)
         rows = self._tables.with_signing_key(str(value)) if key == SIGNING else []
-        return [*found, *(Destination(_origin(row.url), extra={key: value}) for row in rows)]
+        return [*destinations, *(Destination(_origin(row.url), extra={key: value}) for row in rows)]
 
     def swap(self, old: Destination | None, new: Destination | None) -> Destination:
         """See `Registry`."""
         if new is not None and new.blocked.startswith(BLOCKED_THERE):
             new = new._replace(blocked="", blocked_since=None)
-        return self._own.swap(old, new)
+        return self._registry.swap(old, new)
 
-    def _completed(self, found: list[Destination]) -> list[Destination]:
-        reasons = self._tables.why_blocked(*(one.origin for one in found))
-        return [one._replace(blocked=one.blocked or reasons.get(one.origin, "")) for one in found]
+    def _completed(self, destinations: list[Destination]) -> list[Destination]:
+        reasons = self._tables.why_blocked(*(one.origin for one in destinations))
+        return [
+            one._replace(blocked=one.blocked or reasons.get(one.origin, "")) for one in destinations
+        ]
 
 
 def _origin(url: str) -> str:

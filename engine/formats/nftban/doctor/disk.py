@@ -24,19 +24,19 @@ def check_one_file_system(patient: PlaceFacts) -> Iterator[Finding]:
         return
     others = (queue.work, queue.dlq, patient.staging)
     yield from report_unseen(patient, others)
-    for path, seen in patient.existing(others):
-        if seen.st_dev != pending.st_dev:
-            said = f"{path} is on another file system than {queue.pending}: rename is not possible"
-            yield Finding(Grade.BAD, said, f"stop the worker, umount or move {shlex.quote(path)}")
+    for path, folder_stat in patient.existing(others):
+        if folder_stat.st_dev != pending.st_dev:
+            text = f"{path} is on another file system than {queue.pending}: rename is not possible"
+            yield Finding(Grade.BAD, text, f"stop the worker, umount or move {shlex.quote(path)}")
 
 
 def check_file_systems(patient: PlaceFacts) -> Iterator[Finding]:
     """Check the type and mount options of the file systems."""
     queue = patient.queue
     reported: set[str] = set()
-    there = (queue.pending, queue.work, queue.dlq, queue.mail_spool)
-    yield from report_unseen(patient, there)
-    for path in there:
+    folders = (queue.pending, queue.work, queue.dlq, queue.mail_spool)
+    yield from report_unseen(patient, folders)
+    for path in folders:
         if isinstance(patient.folder_stats[path], PermissionError):
             continue  # its path may contain links that we cannot resolve
         try:
@@ -49,8 +49,8 @@ def check_file_systems(patient: PlaceFacts) -> Iterator[Finding]:
             continue
         reported.add(point)
         if mount is None:
-            said = f"file system of {path} unknown: not in {mounts.MOUNTS}, as in a chroot"
-            yield Finding(Grade.HIDDEN, said)
+            text = f"file system of {path} unknown: not in {mounts.MOUNTS}, as in a chroot"
+            yield Finding(Grade.HIDDEN, text)
         else:
             yield _judged(path, mount)
 
@@ -60,15 +60,15 @@ def _judged(path: str, mount: mounts.Mount) -> Finding:
     why = mounts.durability_problem(mount, journal)
     where = f"{path} is on {mount.type} ({mount.source} at {mount.point})"
     if "ro" in mount.options:
-        mend = f"mount -o remount,rw {shlex.quote(mount.point)}"
-        return Finding(Grade.BAD, f"{where}, read-only", mend)
+        fix = f"mount -o remount,rw {shlex.quote(mount.point)}"
+        return Finding(Grade.BAD, f"{where}, read-only", fix)
     if why:
         return Finding(Grade.WARN, f"{where}, which {why}", _better(mount, journal, why))
     if mount.type in mounts.EXT_TYPES and journal is None:
         return Finding(Grade.HIDDEN, f"{where}; permission denied: journal unknown")
     if not mounts.is_known_type(mount.type):
-        said = f"{where}; unknown whether renames survive a power cut"
-        return Finding(Grade.HIDDEN, said)
+        text = f"{where}; unknown whether renames survive a power cut"
+        return Finding(Grade.HIDDEN, text)
     return Finding(Grade.OK, f"{where}{', with a journal' if journal else ''}")
 
 
@@ -84,19 +84,19 @@ def _better(mount: mounts.Mount, journal: bool | None, why: str) -> str:
 def check_free_space(patient: PlaceFacts) -> Iterator[Finding]:
     """Check the free space: each task takes one block and one inode."""
     queue, counts = patient.queue, patient.view.counts
-    wanted = max(MIN_FREE_TASKS, queue.max_pending - counts.get(State.PENDING, 0))
+    needed = max(MIN_FREE_TASKS, queue.max_pending - counts.get(State.PENDING, 0))
     try:
         left_of = free_units(queue.pending)
     except OSError as error:
         yield report_missing(queue.pending, error)
         return
-    for word, left in left_of.items():
-        if left < wanted:
-            grade = Grade.BAD if left < MIN_FREE_TASKS else Grade.WARN
-            said = f"room for {left:,} tasks on the disk of {queue.pending} (free {word}), "
+    for word, room in left_of.items():
+        if room < needed:
+            grade = Grade.BAD if room < MIN_FREE_TASKS else Grade.WARN
+            text = f"room for {room:,} tasks on the disk of {queue.pending} (free {word}), "
             flag = "-i " if word == "inodes" else ""
             yield Finding(
                 grade,
-                f"{said}and {wanted:,} more may be added",
+                f"{text}and {needed:,} more may be added",
                 f"df -h {flag}{shlex.quote(queue.pending)}  # then make room there",
             )

@@ -36,9 +36,9 @@ def report_unread(paths: Iterable[str]) -> Iterator[Finding]:
     yield from denied_paths([path for path in dict.fromkeys(paths) if is_hidden(path)])
 
 
-def report_missing(path: str, seen: os.stat_result | OSError) -> Finding:
+def report_missing(path: str, stat_or_error: os.stat_result | OSError) -> Finding:
     """Finding for a check that lacks a folder."""
-    hidden = isinstance(seen, PermissionError)
+    hidden = isinstance(stat_or_error, PermissionError)
     return access_denied(path) if hidden else Finding(Grade.HIDDEN, f"{path} does not exist")
 
 
@@ -53,8 +53,8 @@ def list_names(folder: str) -> list[str]:
 def count_unlisted(patient: PlaceFacts, number: int, words: str) -> Iterator[Finding]:
     """One finding with the number of problems not listed one by one."""
     if number > MAX_LISTED:
-        said = f"and {number - MAX_LISTED:,} more {words}"
-        yield Finding(Grade.WARN, said, f"{patient.spooldeck} status")
+        text = f"and {number - MAX_LISTED:,} more {words}"
+        yield Finding(Grade.WARN, text, f"{patient.spooldeck} status")
 
 
 def show_owner_command(path: str) -> str:
@@ -67,8 +67,8 @@ def show_content_command(path: str) -> str:
     terminal.
     """
     try:
-        seen = os.lstat(path)
+        file_stat = os.lstat(path)
     except OSError:
         return show_owner_command(path)
-    plain = stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1
+    plain = stat.S_ISREG(file_stat.st_mode) and file_stat.st_nlink == 1
     return f"head -c 2000 -- {shlex.quote(path)} | cat -v" if plain else show_owner_command(path)

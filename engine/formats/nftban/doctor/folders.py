@@ -23,11 +23,11 @@ from engine.system import files, users
 
 def check_tasks(patient: PlaceFacts) -> Iterator[Finding]:
     """Count the tasks by state, or report why that is not possible."""
-    sight, queue, desk = patient.view, patient.queue, patient.staging
-    folders = (queue.pending, queue.work, queue.dlq, desk, f"{desk}/held", f"{desk}/trash")
-    if not sight.problem:
-        hidden = bool(sight.hidden) or any(is_hidden(path) for path in folders)
-        counts = ", ".join(f"{number:,} {STATES[state]}" for state, number in sight.counts.items())
+    view, queue, staging = patient.view, patient.queue, patient.staging
+    folders = (queue.pending, queue.work, queue.dlq, staging, f"{staging}/held", f"{staging}/trash")
+    if not view.problem:
+        hidden = bool(view.hidden) or any(is_hidden(path) for path in folders)
+        counts = ", ".join(f"{number:,} {STATES[state]}" for state, number in view.counts.items())
         few = "readable ones only: " if hidden else ""
         yield Finding(Grade.HIDDEN if hidden else Grade.OK, few + counts)
         return
@@ -35,7 +35,7 @@ def check_tasks(patient: PlaceFacts) -> Iterator[Finding]:
     for finding in report_unread(folders):
         yield Finding(Grade.BAD, finding.problem, owner_command(patient))
         return
-    yield Finding(Grade.BAD, sight.problem, f"spooldeck init {shlex.quote(patient.queue.root)}")
+    yield Finding(Grade.BAD, view.problem, f"spooldeck init {shlex.quote(patient.queue.root)}")
 
 
 def check_own_access(patient: PlaceFacts) -> Iterator[Finding]:
@@ -46,8 +46,8 @@ def check_own_access(patient: PlaceFacts) -> Iterator[Finding]:
     if isinstance(pending, OSError) and not isinstance(pending, PermissionError):
         yield report_missing(patient.queue.pending, pending)
         return
-    said = f"user {user_name(os.geteuid())} may not change this queue"
-    yield Finding(Grade.HIDDEN, said, owner_command(patient))
+    text = f"user {user_name(os.geteuid())} may not change this queue"
+    yield Finding(Grade.HIDDEN, text, owner_command(patient))
 
 
 def can_change_queue(patient: PlaceFacts) -> bool:
@@ -75,46 +75,50 @@ def check_folders(patient: PlaceFacts) -> Iterator[Finding]:
     init = f"spooldeck init {shlex.quote(queue.root)}"
     later = []
     for word, path in folders_of(queue).items():
-        seen = patient.folder_stats[path]
-        if isinstance(seen, PermissionError):
+        stat_or_error = patient.folder_stats[path]
+        if isinstance(stat_or_error, PermissionError):
             yield access_denied(f"{word}: {path}")
-        elif isinstance(seen, OSError) and word in STATES.values():
-            yield Finding(Grade.BAD, f"{word}: {path}: {seen.strerror}", init)
-        elif isinstance(seen, OSError):
+        elif isinstance(stat_or_error, OSError) and word in STATES.values():
+            yield Finding(Grade.BAD, f"{word}: {path}: {stat_or_error.strerror}", init)
+        elif isinstance(stat_or_error, OSError):
             later.append(path)
-        elif not stat.S_ISDIR(seen.st_mode):
-            what = "a symbolic link, which is not followed" if _is_link(seen) else "not a folder"
-            mend = f"put the folder itself there, or name it in the configuration (queue.{word})"
-            yield Finding(Grade.BAD, f"{word}: {path} is {what}", mend)
+        elif not stat.S_ISDIR(stat_or_error.st_mode):
+            what = (
+                "a symbolic link, which is not followed"
+                if _is_link(stat_or_error)
+                else "not a folder"
+            )
+            fix = f"put the folder itself there, or name it in the configuration (queue.{word})"
+            yield Finding(Grade.BAD, f"{word}: {path} is {what}", fix)
     if later:
         yield Finding(Grade.WARN, f"missing: {', '.join(later)}", init)
 
 
-def _is_link(seen: os.stat_result) -> bool:
-    return stat.S_ISLNK(seen.st_mode)
+def _is_link(folder_stat: os.stat_result) -> bool:
+    return stat.S_ISLNK(folder_stat.st_mode)
 
 
 def check_modes(patient: PlaceFacts) -> Iterator[Finding]:
     """Check the folders' permission bits."""
-    queue, own = patient.queue, patient.staging
+    queue, staging = patient.queue, patient.staging
     private = {queue.pending, queue.work, queue.dlq, queue.mail_spool}
-    private |= {own, f"{own}/held", f"{own}/trash", f"{own}/{CORRUPT}"}
+    private |= {staging, f"{staging}/held", f"{staging}/trash", f"{staging}/{CORRUPT}"}
     yield from report_unseen(patient, patient.folder_stats)
-    for path, seen in patient.existing(patient.folder_stats):
-        if _is_link(seen):
+    for path, folder_stat in patient.existing(patient.folder_stats):
+        if _is_link(folder_stat):
             continue  # its mode means nothing, and chmod would follow it; `folders` reports it
-        mode = stat.S_IMODE(seen.st_mode)
-        mend = f"chmod u=rwx,g-w,o= {shlex.quote(path)}"
+        mode = stat.S_IMODE(folder_stat.st_mode)
+        fix = f"chmod u=rwx,g-w,o= {shlex.quote(path)}"
         if mode & stat.S_IWOTH:
-            yield Finding(Grade.BAD, f"{path}: mode {mode:o}: any user may add tasks", mend)
+            yield Finding(Grade.BAD, f"{path}: mode {mode:o}: any user may add tasks", fix)
         elif path in private and mode & 0o027:
             who = "its group may write" if mode & stat.S_IWGRP else "other users may read it"
             yield Finding(
-                Grade.WARN, f"{path}: mode {mode:o}: {who}; expected {files.FOLDER_MODE:o}", mend
+                Grade.WARN, f"{path}: mode {mode:o}: {who}; expected {files.FOLDER_MODE:o}", fix
             )
         elif mode & 0o700 != 0o700:
-            said = f"{path}: mode {mode:o}: its owner lacks access"
-            yield Finding(Grade.BAD, said, f"chmod u=rwx {shlex.quote(path)}")
+            text = f"{path}: mode {mode:o}: its owner lacks access"
+            yield Finding(Grade.BAD, text, f"chmod u=rwx {shlex.quote(path)}")
     yield from _open_above(queue.pending)
 
 
@@ -127,8 +131,8 @@ def _open_above(path: str) -> Iterator[Finding]:
         except OSError:
             continue  # not visible; the folders above it may be
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            said = f"{path}: mode {stat.S_IMODE(mode):o}: any user may rename the queue away"
-            yield Finding(Grade.BAD, said, f"chmod o-w {shlex.quote(path)}")
+            text = f"{path}: mode {stat.S_IMODE(mode):o}: any user may rename the queue away"
+            yield Finding(Grade.BAD, text, f"chmod o-w {shlex.quote(path)}")
 
 
 def check_owners(patient: PlaceFacts) -> Iterator[Finding]:
@@ -148,36 +152,36 @@ def check_owners(patient: PlaceFacts) -> Iterator[Finding]:
         f"{patient.staging}/trash",
     }
     yield from report_unread(patient.folder_stats)
-    for path, seen in patient.existing(patient.folder_stats):
-        theirs = seen.st_uid, seen.st_gid
-        if seen.st_uid != owner[0] or (path in core and theirs != owner):
-            grade = Grade.BAD if path in core and seen.st_uid != owner[0] else Grade.WARN
-            said = (
-                f"{path} belongs to {user_name(seen.st_uid)}:{_group(seen.st_gid)}, pending to "
-                f"{them}"
+    for path, folder_stat in patient.existing(patient.folder_stats):
+        theirs = folder_stat.st_uid, folder_stat.st_gid
+        if folder_stat.st_uid != owner[0] or (path in core and theirs != owner):
+            grade = Grade.BAD if path in core and folder_stat.st_uid != owner[0] else Grade.WARN
+            text = (
+                f"{path} belongs to {user_name(folder_stat.st_uid)}:"
+                f"{_group(folder_stat.st_gid)}, pending to {them}"
             )
-            yield Finding(grade, said, f"chown {them} {shlex.quote(path)}")
-    foreign = [*patient.view.strangers, *_strange_files(patient, owner[0])]
-    for path in foreign[:MAX_LISTED]:
-        said = f"{path} belongs to another user than {user_name(owner[0])}"
-        yield Finding(Grade.WARN, said, f"chown -h {them} {shlex.quote(path)}")
-    if len(foreign) > MAX_LISTED:
-        said = f"and {len(foreign) - MAX_LISTED:,} more files of other users"
+            yield Finding(grade, text, f"chown {them} {shlex.quote(path)}")
+    strangers = [*patient.view.strangers, *_strange_files(patient, owner[0])]
+    for path in strangers[:MAX_LISTED]:
+        text = f"{path} belongs to another user than {user_name(owner[0])}"
+        yield Finding(Grade.WARN, text, f"chown -h {them} {shlex.quote(path)}")
+    if len(strangers) > MAX_LISTED:
+        text = f"and {len(strangers) - MAX_LISTED:,} more files of other users"
         root = shlex.quote(os.path.dirname(queue.pending))
-        yield Finding(Grade.WARN, said, f"chown -hR {them} {root}")
+        yield Finding(Grade.WARN, text, f"chown -hR {them} {root}")
 
 
 def _strange_files(patient: PlaceFacts, owner: int) -> Iterator[str]:
     """Files next to the queue that another user left and its owner cannot overwrite."""
     queue = patient.queue
-    beside = (queue.run_dir, os.path.dirname(queue.queue_metrics), queue.counters)
-    files_there = [f"{folder}/{name}" for folder in beside for name in list_names(folder)]
+    folders = (queue.run_dir, os.path.dirname(queue.queue_metrics), queue.counters)
+    files_there = [f"{folder}/{name}" for folder in folders for name in list_names(folder)]
     for path in (*files_there, f"{queue.log_dir}/queue.log", f"{queue.log_dir}/mail.log"):
         try:
-            seen = os.lstat(path)
+            file_stat = os.lstat(path)
         except OSError:
             continue  # missing, or in an unreadable folder: see `unread`
-        if stat.S_ISREG(seen.st_mode) and seen.st_uid != owner:
+        if stat.S_ISREG(file_stat.st_mode) and file_stat.st_uid != owner:
             yield path
 
 
@@ -205,6 +209,6 @@ def check_nesting(patient: PlaceFacts) -> Iterator[Finding]:
         for below in real:
             inside = real[below] == real[above] or real[below].startswith(real[above] + "/")
             if below != above and inside:
-                said = f"{below} is inside {above}: its files would be read as tasks"
-                mend = f"give each a folder of its own in {patient.config or 'the configuration'}"
-                yield Finding(Grade.BAD, said, mend)
+                text = f"{below} is inside {above}: its files would be read as tasks"
+                fix = f"give each a folder of its own in {patient.config or 'the configuration'}"
+                yield Finding(Grade.BAD, text, fix)

@@ -45,12 +45,12 @@ def check_lock(patient: PlaceFacts) -> Iterator[Finding]:
     if is_hidden(path):
         yield access_denied(path)
     elif lock.verdict is Verdict.UNKNOWN:
-        said, _, todo = f"the lock is {lock.verdict}: {lock.reason}".partition("; ")
-        mend = f"{show_owner_command(path)}  # {todo.partition(':')[0] or 'check it'}"
-        yield Finding(Grade.BAD, said, mend)
+        text, _, todo = f"the lock is {lock.verdict}: {lock.reason}".partition("; ")
+        fix = f"{show_owner_command(path)}  # {todo.partition(':')[0] or 'check it'}"
+        yield Finding(Grade.BAD, text, fix)
     elif lock.verdict in _LOCK_GRADES:
-        said = f"the lock is {lock.verdict}: {lock.reason}"
-        yield Finding(_LOCK_GRADES[lock.verdict], said, recover)
+        text = f"the lock is {lock.verdict}: {lock.reason}"
+        yield Finding(_LOCK_GRADES[lock.verdict], text, recover)
     else:
         yield Finding(Grade.OK, f"{lock.verdict}: {lock.reason}")
     for what in hidden:
@@ -91,8 +91,8 @@ def check_drafts(patient: PlaceFacts) -> Iterator[Finding]:
     suspects += [
         f"{patient.staging}/{name}" for name in list_names(patient.staging) if name[:2] == "T."
     ]
-    held = files.flocked_inodes()
-    old = [path for path in suspects if _is_abandoned(path, held, patient.now)]
+    flocked = files.flocked_inodes()
+    old = [path for path in suspects if _is_abandoned(path, flocked, patient.now)]
     for path in old[:MAX_LISTED]:
         yield Finding(Grade.WARN, f"{path}: a write was interrupted", f"rm -- {shlex.quote(path)}")
     if len(old) > MAX_LISTED:
@@ -105,12 +105,12 @@ def _is_draft(name: str) -> bool:
     return front == "queue.lock" and not set(token) - set("0123456789abcdef")
 
 
-def _is_abandoned(path: str, held: Collection[int], now: float) -> bool:
+def _is_abandoned(path: str, flocked: Collection[int], now: float) -> bool:
     try:
-        seen = os.lstat(path)
+        file_stat = os.lstat(path)
     except OSError:
         return False  # finished since it was listed
-    return now - seen.st_ctime > DRAFT_AGE_SECONDS and seen.st_ino not in held
+    return now - file_stat.st_ctime > DRAFT_AGE_SECONDS and file_stat.st_ino not in flocked
 
 
 def check_staging(patient: PlaceFacts) -> Iterator[Finding]:
@@ -118,16 +118,16 @@ def check_staging(patient: PlaceFacts) -> Iterator[Finding]:
     # held/ and trash/ are listed only if they exist and are visible.
     yield from report_unread(f"{patient.staging}/{name}" for name in ("held", "trash", "twice"))
     # Quarantined files have a check of their own.
-    found = [p for p in patient.view.misplaced if f"{DESK}/{CORRUPT}/" not in p.where]
-    for problem in found[:MAX_LISTED]:
+    misplaced = [p for p in patient.view.misplaced if f"{DESK}/{CORRUPT}/" not in p.where]
+    for problem in misplaced[:MAX_LISTED]:
         path = patient.path_of(problem)
         what = f"{path}: {problem.what}"
         if "interrupted" in problem.what:
-            mend = f"{patient.spooldeck} queue recover --dry-run"
+            fix = f"{patient.spooldeck} queue recover --dry-run"
         else:
-            mend = f"{show_content_command(path)}  # compare both, then remove the wrong one"
-        yield Finding(Grade.WARN, what, mend)
-    yield from count_unlisted(patient, len(found), "misplaced files")
+            fix = f"{show_content_command(path)}  # compare both, then remove the wrong one"
+        yield Finding(Grade.WARN, what, fix)
+    yield from count_unlisted(patient, len(misplaced), "misplaced files")
 
 
 def check_quarantine(patient: PlaceFacts) -> Iterator[Finding]:
@@ -151,11 +151,11 @@ def check_broken_files(patient: PlaceFacts) -> Iterator[Finding]:
         if command:
             yield Finding(Grade.BAD, f"{path}: {what}", command)
             continue
-        mend = (
+        fix = (
             f"{show_content_command(path)}  # repair or remove it; "
             f"{_what_becomes_of(problem, path)}"
         )
-        yield Finding(Grade.WARN, f"{path}: {problem.what}", mend)
+        yield Finding(Grade.WARN, f"{path}: {problem.what}", fix)
     yield from count_unlisted(patient, len(broken), "broken files")
 
 
@@ -179,14 +179,14 @@ def check_clock(patient: PlaceFacts) -> Iterator[Finding]:
     yield from check_run_times(patient.staging, patient.queue.root, patient.now)
     ahead = patient.view.ahead
     for what in ahead[:MAX_LISTED]:
-        said = f"ahead of the clock ({format_time(patient.now)}): {what}"
-        yield Finding(Grade.WARN, said, "timedatectl  # is the clock right? was it set back?")
+        text = f"ahead of the clock ({format_time(patient.now)}): {what}"
+        yield Finding(Grade.WARN, text, "timedatectl  # is the clock right? was it set back?")
     yield from count_unlisted(patient, len(ahead), "files ahead of the clock")
     late = patient.view.too_late
     if late:
         many = "1 task is" if late == 1 else f"{late:,} tasks are"
-        said = (
+        text = (
             f"{many} due in more than {MAX_WAIT_SECONDS / DAY_SECONDS:.0f} days, the longest "
             "delay possible"
         )
-        yield Finding(Grade.WARN, said, "timedatectl  # is the clock right? was it set back?")
+        yield Finding(Grade.WARN, text, "timedatectl  # is the clock right? was it set back?")

@@ -117,21 +117,21 @@ class PlaceFacts(NamedTuple):
     @property
     def staging(self) -> str:
         """The staging directory, next to pending/."""
-        return _desk_of(self.queue)
+        return _staging_of(self.queue)
 
     def path_of(self, problem: Problem) -> str:
         """Path of a file that the store reported as a problem."""
         word, _, name = problem.where.partition("/")
-        desk = self.staging
-        on_desk = {DESK: desk, "held": f"{desk}/held", "trash": f"{desk}/trash"}
-        return f"{(folders_of(self.queue) | on_desk)[word]}/{name}"
+        staging = self.staging
+        in_staging = {DESK: staging, "held": f"{staging}/held", "trash": f"{staging}/trash"}
+        return f"{(folders_of(self.queue) | in_staging)[word]}/{name}"
 
     def existing(self, names: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
         """Yield those of these folders that exist and are visible."""
         for path in names:
-            seen = self.folder_stats.get(path)
-            if isinstance(seen, os.stat_result):
-                yield path, seen
+            folder_stat = self.folder_stats.get(path)
+            if isinstance(folder_stat, os.stat_result):
+                yield path, folder_stat
 
 
 def folders_of(queue: Queue) -> dict[str, str]:
@@ -148,19 +148,19 @@ def folders_of(queue: Queue) -> dict[str, str]:
     }
 
 
-def _desk_of(queue: Queue) -> str:
+def _staging_of(queue: Queue) -> str:
     return f"{os.path.dirname(queue.pending)}/{DESK}"
 
 
 def stat_paths(paths: Iterable[str]) -> dict[str, os.stat_result | OSError]:
     """Run lstat on each path."""
-    found: dict[str, os.stat_result | OSError] = {}
+    stats: dict[str, os.stat_result | OSError] = {}
     for path in paths:
         try:
-            found[path] = os.lstat(path)
+            stats[path] = os.lstat(path)
         except OSError as error:
-            found[path] = error
-    return found
+            stats[path] = error
+    return stats
 
 
 def is_hidden(path: str) -> bool:
@@ -178,8 +178,14 @@ def is_hidden(path: str) -> bool:
 
 def folder_paths(queue: Queue) -> list[str]:
     """Return every folder that the checks need."""
-    own = _desk_of(queue)
-    return [*folders_of(queue).values(), own, f"{own}/held", f"{own}/trash", f"{own}/{CORRUPT}"]
+    staging = _staging_of(queue)
+    return [
+        *folders_of(queue).values(),
+        staging,
+        f"{staging}/held",
+        f"{staging}/trash",
+        f"{staging}/{CORRUPT}",
+    ]
 
 
 def scan_tasks(open_store: Callable[[], NftbanStore], now: float) -> ScannedTasks:
@@ -202,24 +208,24 @@ def _walked(store: NftbanStore, now: float) -> ScannedTasks:
     broken, ahead = [], []
     payloads = set()
     due, since, late, hidden = 0, now, 0, 0
-    for found in store.scan(store.states.values()):
-        if isinstance(found, Problem):
-            if _HIDDEN in found.what and FOR_ALL not in found.what:
+    for scanned in store.scan(store.states.values()):
+        if isinstance(scanned, Problem):
+            if _HIDDEN in scanned.what and FOR_ALL not in scanned.what:
                 hidden += 1
             else:
-                broken.append(found)
-        elif isinstance(found, Task):
-            counts[found.state] += 1
-            payloads.add(found.payload)
-            if found.created > now + CLOCK_SKEW_SECONDS:
-                ahead.append(f"{found.id}, created {format_time(found.created)}")
-            if found.state is State.PENDING:
-                kinds[found.kind] += 1
+                broken.append(scanned)
+        elif isinstance(scanned, Task):
+            counts[scanned.state] += 1
+            payloads.add(scanned.payload)
+            if scanned.created > now + CLOCK_SKEW_SECONDS:
+                ahead.append(f"{scanned.id}, created {format_time(scanned.created)}")
+            if scanned.state is State.PENDING:
+                kinds[scanned.kind] += 1
                 # Files have whole seconds: a fraction marks an impossible time that was replaced.
-                late += bool((found.due or 0.0) % 1)
-                if policy.is_due(found, now):
+                late += bool((scanned.due or 0.0) % 1)
+                if policy.is_due(scanned, now):
                     due += 1
-                    since = min(since, found.due or found.created)
+                    since = min(since, scanned.due or scanned.created)
     misplaced = list(store.find_misplaced())
     times, strangers = _states(store.changes.paths, now)
     return ScannedTasks(
@@ -240,15 +246,15 @@ def _states(folders: Iterable[str], now: float) -> tuple[list[str], list[str]]:
             owner = os.stat(folder).st_uid
             for name in files.list_names(folder):
                 path = f"{folder}/{name}"
-                seen = os.stat(path, follow_symlinks=False)
+                file_stat = os.stat(path, follow_symlinks=False)
                 # A file's mtime may be its due time; its ctime cannot be set.
                 if (
-                    seen.st_ctime > now + CLOCK_SKEW_SECONDS
-                    or seen.st_mtime > now + MAX_WAIT_SECONDS + CLOCK_SKEW_SECONDS
+                    file_stat.st_ctime > now + CLOCK_SKEW_SECONDS
+                    or file_stat.st_mtime > now + MAX_WAIT_SECONDS + CLOCK_SKEW_SECONDS
                 ):
-                    moment = max(seen.st_ctime, seen.st_mtime)
+                    moment = max(file_stat.st_ctime, file_stat.st_mtime)
                     ahead.append(f"{path}, changed {format_time(moment)}")
-                if seen.st_uid != owner:
+                if file_stat.st_uid != owner:
                     strangers.append(path)
         except FileNotFoundError:
             continue  # held/ and trash/ are created on first use; files move

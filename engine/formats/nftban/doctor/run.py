@@ -35,14 +35,16 @@ def run_checks(patient: PlaceFacts) -> Iterator[tuple[str, Finding]]:
     """Yield every check's findings in table order, each with the check's name."""
     for check in CHECKS:
         if check.needs_tasks and patient.view.problem:
-            found = [Finding(Grade.HIDDEN, "cannot read the tasks")]
+            findings = [Finding(Grade.HIDDEN, "cannot read the tasks")]
         else:
-            found = list(check.run(patient))
+            findings = list(check.run(patient))
         if check.needs_tasks and patient.view.hidden:
             number = patient.view.hidden
-            found = [finding for finding in found if finding.grade is not Grade.OK]
-            found.append(access_denied("1 task file" if number == 1 else f"{number:,} task files"))
-        for finding in found or [Finding(Grade.OK, check.ok_text)]:
+            findings = [finding for finding in findings if finding.grade is not Grade.OK]
+            findings.append(
+                access_denied("1 task file" if number == 1 else f"{number:,} task files")
+            )
+        for finding in findings or [Finding(Grade.OK, check.ok_text)]:
             yield check.name, finding
 
 

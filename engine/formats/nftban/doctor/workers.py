@@ -40,11 +40,11 @@ def check_handlers(patient: PlaceFacts) -> Iterator[Finding]:
         elif account is None and not can_change_queue(patient):
             yield access_denied(f"{kind}: worker's access to {candidates[0]}")
         elif lacking := _lacking(candidates[0]):
-            said = f"{kind}: {candidates[0]} needs {lacking}, which does not exist"
-            yield Finding(Grade.BAD, said, f"install it, or correct {whose}")
+            text = f"{kind}: {candidates[0]} needs {lacking}, which does not exist"
+            yield Finding(Grade.BAD, text, f"install it, or correct {whose}")
         elif not any(_may_run(path, account) for path in candidates):
-            said = f"{kind}: {candidates[0]} cannot be run as {who}"
-            yield Finding(Grade.BAD, said, f"chmod a+rx {shlex.quote(candidates[0])}")
+            text = f"{kind}: {candidates[0]} cannot be run as {who}"
+            yield Finding(Grade.BAD, text, f"chmod a+rx {shlex.quote(candidates[0])}")
 
 
 def _candidates(program: InstalledProgram) -> list[str]:
@@ -89,9 +89,9 @@ def check_kinds(patient: PlaceFacts) -> Iterator[Finding]:
         what = "will fail immediately" if patient.is_claimed(kind) else "are not claimed"
         tasks, wait = ("task", "waits") if number == 1 else ("tasks", "wait")
         many = f"{number:,} {tasks} of kind {kind} {wait}"
-        mend = f"handlers: {{{kind}: {{command: [PROGRAM]}}}} in "
-        mend += patient.config or queue_config.SEARCH_PATHS[-1]
-        yield Finding(Grade.WARN, f"{many} without a handler: they {what}", mend)
+        fix = f"handlers: {{{kind}: {{command: [PROGRAM]}}}} in "
+        fix += patient.config or queue_config.SEARCH_PATHS[-1]
+        yield Finding(Grade.WARN, f"{many} without a handler: they {what}", fix)
 
 
 def check_mail(patient: PlaceFacts) -> Iterator[Finding]:
@@ -100,15 +100,15 @@ def check_mail(patient: PlaceFacts) -> Iterator[Finding]:
     if mail.hidden:
         yield access_denied(mail.hidden)
     if mail.problem:
-        mend = "correct it there" if files.LINKED_FOLDER not in mail.problem else ""
-        yield Finding(Grade.BAD, mail.problem, mend)
+        fix = "correct it there" if files.LINKED_FOLDER not in mail.problem else ""
+        yield Finding(Grade.BAD, mail.problem, fix)
     if mail.unavailable:
         yield _shut(patient)
-    for what, mend in mail.settings:
-        yield Finding(Grade.WARN, what, mend)
+    for what, fix in mail.settings:
+        yield Finding(Grade.WARN, what, fix)
     for path in mail.secrets:
-        said = f"{path} contains a password, any user may read it"
-        yield Finding(Grade.BAD, said, f"chmod o= {shlex.quote(path)}")
+        text = f"{path} contains a password, any user may read it"
+        yield Finding(Grade.BAD, text, f"chmod o= {shlex.quote(path)}")
 
 
 def _shut(patient: PlaceFacts) -> Finding:
@@ -118,17 +118,17 @@ def _shut(patient: PlaceFacts) -> Finding:
     mail, waiting = patient.mail, patient.view.kinds.get("mail_send", 0)
     many = f"{waiting:,} mails wait" if waiting > 1 else "1 mail waits" if waiting else ""
     if mail.token_at is not None:
-        said = f"the next token comes {format_time(mail.token_at)}"
-        return Finding(Grade.OK, ": ".join(filter(None, (many, f"{mail.unavailable}, {said}"))))
+        text = f"the next token comes {format_time(mail.token_at)}"
+        return Finding(Grade.OK, ": ".join(filter(None, (many, f"{mail.unavailable}, {text}"))))
     if mail.suspended:
-        said = "; ".join(describe_suspension(each) for each in mail.suspended)
+        text = "; ".join(describe_suspension(each) for each in mail.suspended)
         names = [each.name for each in mail.suspended]
-        mend = " ".join(f"{patient.spooldeck} mail resume {name};" for name in names).rstrip(";")
-        return Finding(Grade.WARN, f"{many or 'no mail can be sent'}: {said}", mend)
-    said = f"{many}, none can be sent: {mail.unavailable}" if many else mail.unavailable
+        fix = " ".join(f"{patient.spooldeck} mail resume {name};" for name in names).rstrip(";")
+        return Finding(Grade.WARN, f"{many or 'no mail can be sent'}: {text}", fix)
+    text = f"{many}, none can be sent: {mail.unavailable}" if many else mail.unavailable
     if waiting or mail.is_wanted:
-        return Finding(Grade.WARN, said, f"{patient.spooldeck} mail status")
-    return Finding(Grade.OK, said)
+        return Finding(Grade.WARN, text, f"{patient.spooldeck} mail status")
+    return Finding(Grade.OK, text)
 
 
 def check_mail_spool(patient: PlaceFacts) -> Iterator[Finding]:
@@ -137,12 +137,12 @@ def check_mail_spool(patient: PlaceFacts) -> Iterator[Finding]:
     lost = [path for path in unnamed if os.path.exists(path)]  # else sent during the check
     for path in lost[:MAX_LISTED]:
         ident = os.path.basename(os.path.dirname(path))
-        mend = f"{patient.spooldeck} mail spool retry -- {shlex.quote(ident)}"
-        yield Finding(Grade.WARN, f"{os.path.dirname(path)}: no task sends this mail", mend)
+        fix = f"{patient.spooldeck} mail spool retry -- {shlex.quote(ident)}"
+        yield Finding(Grade.WARN, f"{os.path.dirname(path)}: no task sends this mail", fix)
     if len(lost) > MAX_LISTED:
         many = f"and {len(lost) - MAX_LISTED:,} more without a task"
-        mend = f"{patient.spooldeck} mail spool retry --all  # and what is in the DLQ"
-        yield Finding(Grade.WARN, many, mend)
+        fix = f"{patient.spooldeck} mail spool retry --all  # and what is in the DLQ"
+        yield Finding(Grade.WARN, many, fix)
     broken = patient.mail.broken
     for path, why in broken[:MAX_LISTED]:
         yield Finding(
@@ -151,16 +151,16 @@ def check_mail_spool(patient: PlaceFacts) -> Iterator[Finding]:
             f"{show_owner_command(path)}  # repair or remove",
         )
     if len(broken) > MAX_LISTED:
-        said = f"and {len(broken) - MAX_LISTED:,} more that are not mails"
-        yield Finding(Grade.WARN, said, f"{patient.spooldeck} mail spool list")
+        text = f"and {len(broken) - MAX_LISTED:,} more that are not mails"
+        yield Finding(Grade.WARN, text, f"{patient.spooldeck} mail spool list")
 
 
 def check_dead_letters(patient: PlaceFacts) -> Iterator[Finding]:
     """Check the size of the dead-letter queue."""
     dead = patient.view.counts[State.DEAD]
     if dead > DLQ_ALERT_LIMIT:
-        said = f"{dead:,} tasks in the DLQ (over {DLQ_ALERT_LIMIT})"
-        yield Finding(Grade.WARN, said, f"{patient.spooldeck} queue dlq list")
+        text = f"{dead:,} tasks in the DLQ (over {DLQ_ALERT_LIMIT})"
+        yield Finding(Grade.WARN, text, f"{patient.spooldeck} queue dlq list")
 
 
 MAX_WAIT_SECONDS = 900.0
@@ -174,7 +174,7 @@ MAX_SILENCE_SECONDS = 3600.0
 
 def check_worker(patient: PlaceFacts) -> Iterator[Finding]:
     """Check when a worker last ran, from the metrics."""
-    sight, now = patient.view, patient.now
+    view, now = patient.view, patient.now
     recover = f"{patient.spooldeck} queue recover --dry-run"
     if patient.lock.verdict is Verdict.HELD:
         yield Finding(Grade.OK, "worker running")
@@ -183,10 +183,10 @@ def check_worker(patient: PlaceFacts) -> Iterator[Finding]:
         yield access_denied("whether a worker is running")
         return
     if patient.lock.verdict in (Verdict.STUCK, Verdict.UNKNOWN):
-        said = f"no worker can start: the lock is {patient.lock.verdict}"
-        yield Finding(Grade.WARN, said, "free the lock first, see above")
+        text = f"no worker can start: the lock is {patient.lock.verdict}"
+        yield Finding(Grade.WARN, text, "free the lock first, see above")
         return
-    active = sight.counts[State.ACTIVE]
+    active = view.counts[State.ACTIVE]
     if active:
         many = "1 task is" if active == 1 else f"{active:,} tasks are"
         yield Finding(Grade.WARN, f"{many} in work, but no worker running", recover)
@@ -199,18 +199,18 @@ def check_worker(patient: PlaceFacts) -> Iterator[Finding]:
         yield access_denied(path)
         return
     except (OSError, prometheus.BadMetrics) as error:
-        said = (
+        text = (
             str(error) if isinstance(error, prometheus.BadMetrics) else f"{path}: {error.strerror}"
         )
-        yield Finding(Grade.WARN, said, f"rm -- {shlex.quote(path)}  # a worker writes it again")
+        yield Finding(Grade.WARN, text, f"rm -- {shlex.quote(path)}  # a worker writes it again")
         return
     last = "no worker has run yet" if ran is None else f"the last worker ran {format_time(ran)}"
-    late = now - max(sight.due_since, ran or 0.0)
-    if sight.due and late > MAX_WAIT_SECONDS:
-        many = "1 task is" if sight.due == 1 else f"{sight.due:,} tasks are"
+    late = now - max(view.due_since, ran or 0.0)
+    if view.due and late > MAX_WAIT_SECONDS:
+        many = "1 task is" if view.due == 1 else f"{view.due:,} tasks are"
         yield Finding(
             Grade.WARN,
-            f"{many} due, the first since {format_time(sight.due_since)}, and {last}",
+            f"{many} due, the first since {format_time(view.due_since)}, and {last}",
             f"{patient.spooldeck} queue work  # or a timer: spooldeck install-units DIR",
         )
     elif ran is not None and now - ran > MAX_SILENCE_SECONDS:
@@ -221,7 +221,7 @@ def check_worker(patient: PlaceFacts) -> Iterator[Finding]:
             f"systemctl status 'spooldeck-*'  # or: {patient.spooldeck} queue work",
         )
     elif not active:
-        yield Finding(Grade.OK, last if ran is None or sight.due else f"{last}; nothing is due")
+        yield Finding(Grade.OK, last if ran is None or view.due else f"{last}; nothing is due")
 
 
 def check_exclusive(patient: PlaceFacts) -> Iterator[Finding]:
@@ -232,15 +232,15 @@ def check_exclusive(patient: PlaceFacts) -> Iterator[Finding]:
     yield from report_unread((patient.staging, *near))
     if not os.path.exists(marker):
         return
-    for why in _signs(patient):
-        said = f"{why}, but {marker} marks this spool as exclusive"
+    for why in _find_other_programs(patient):
+        text = f"{why}, but {marker} marks this spool as exclusive"
 
-        mend = f"rm -- {shlex.quote(marker)}"
-        yield Finding(Grade.WARN, said, mend)
+        fix = f"rm -- {shlex.quote(marker)}"
+        yield Finding(Grade.WARN, text, fix)
         return
 
 
-def _signs(patient: PlaceFacts) -> Iterator[str]:
+def _find_other_programs(patient: PlaceFacts) -> Iterator[str]:
     queue = patient.queue
     if queue.run_dir == RUN_DIR:
         yield f"{queue.root} is NFTBan's own data folder"
@@ -253,8 +253,8 @@ def _signs(patient: PlaceFacts) -> Iterator[str]:
             os.close(fd)
     except OSError:
         claim = None  # no lock, none that is a file, or one that is hidden
-    foreign = claim is not None and claim.mark is None
-    if foreign and patient.lock.verdict in (Verdict.HELD, Verdict.STUCK):
+    is_unmarked = claim is not None and claim.mark is None
+    if is_unmarked and patient.lock.verdict in (Verdict.HELD, Verdict.STUCK):
         yield f"{path} is another program's"
     shared = f"{queue.queue_metrics}.tmp"
     if os.path.exists(shared):

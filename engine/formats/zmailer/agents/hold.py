@@ -59,39 +59,39 @@ def is_due(host: str, now: float, modified: float, resolve: Resolve = resolve) -
         WrongHold: it is none that we know.
     """
     keyword, _, argument = host.partition(":")
-    case = HoldCase(argument, now, modified)
+    condition = HoldCase(argument, now, modified)
     if keyword == "ns":
         return resolve(argument.partition("/")[0])
     if keyword not in _CONDITIONS:
         known = ", ".join(("ns", *_CONDITIONS))
         raise WrongHold(f"hold: unknown condition {safe_line(keyword)}, expected one of {known}")
-    return _CONDITIONS[keyword](case)
+    return _CONDITIONS[keyword](condition)
 
 
-def _is_past(case: HoldCase) -> bool:
-    at = parse_digits(case.argument, 10**12)
+def _is_past(condition: HoldCase) -> bool:
+    at = parse_digits(condition.argument, 10**12)
     if at is None:
-        raise WrongHold(f"hold: timeout:{safe_line(case.argument)}: expected epoch seconds")
-    return case.now >= at
+        raise WrongHold(f"hold: timeout:{safe_line(condition.argument)}: expected epoch seconds")
+    return condition.now >= at
 
 
-def _is_old(case: HoldCase) -> bool:
+def _is_old(condition: HoldCase) -> bool:
     try:
-        return case.now - case.modified >= parse_interval(case.argument)
+        return condition.now - condition.modified >= parse_interval(condition.argument)
     except ValueError as error:
         raise WrongHold(f"hold: age: {error}") from None
 
 
-def _has_home(case: HoldCase) -> bool:
+def _has_home(condition: HoldCase) -> bool:
     """True if the home directory of a user can be reached, or if there is no such user: then the
     router finds out."""
     try:
-        return os.path.isdir(pwd.getpwnam(case.argument).pw_dir)
+        return os.path.isdir(pwd.getpwnam(condition.argument).pw_dir)
     except KeyError:
         return True
 
 
-def _refuse_script(case: HoldCase) -> bool:
+def _refuse_script(condition: HoldCase) -> bool:
     raise WrongHold("hold: script: is not run: its name and arguments would come from a mail")
 
 
@@ -99,7 +99,7 @@ _CONDITIONS: Mapping[str, Callable[[HoldCase], bool]] = {
     "timeout": _is_past,
     "age": _is_old,
     "home": _has_home,
-    "io": lambda case: case.now - case.modified >= IO_WAIT_SECONDS,
+    "io": lambda condition: condition.now - condition.modified >= IO_WAIT_SECONDS,
     "script": _refuse_script,
 }
 

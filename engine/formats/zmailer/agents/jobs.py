@@ -177,12 +177,12 @@ class AgentMessage:
 
     def changes(self, outcomes: Iterable[AgentOutcome]) -> list[LineChange]:
         """The recipient lines that `record` changes."""
-        found = []
+        line_changes = []
         for one in outcomes:
             old = self._locks[one.recipient.offset]
             new = _finished_head(old, one.status)
-            found.append(LineChange(one.recipient.offset, old, new))
-        return found
+            line_changes.append(LineChange(one.recipient.offset, old, new))
+        return line_changes
 
     def record(self, outcomes: Sequence[AgentOutcome], *, is_atomic: bool = False) -> bool:
         """Write diagnostics and tags, and unlock; durable on return. False, and nothing is written,

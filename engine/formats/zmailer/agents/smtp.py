@@ -106,7 +106,9 @@ class SmtpAgent:
                     yield self._failed(one, host, refusal)
             return
         for one in recipients:
-            yield self._failed(one, host, failure, is_last=one is recipients[-1], bad="5.6.0")
+            yield self._failed(
+                one, host, failure, is_last=one is recipients[-1], bad_status="5.6.0"
+            )
 
     def _attempt(
         self, message: AgentMessage, recipients: list[RecipientLine], host: str
@@ -142,22 +144,23 @@ class SmtpAgent:
         error: NotSent | BadMail,
         *,
         is_last: bool = False,
-        bad: str = "5.1.3",
+        bad_status: str = "5.1.3",
     ) -> AgentOutcome:
-        """A failure is permanent if the server said so, or if the mail can never be sent (`bad` is
-        its code then). If no server was reached, the last recipient ends the work on this host."""
+        """A failure is permanent if the server said so, or if the mail can never be sent (its code
+        is `bad_status` then). If no server was reached, the last recipient ends the work on this
+        host."""
         is_final = isinstance(error, BadMail) or error.permanent
         is_unreached = _is_unreached(error)
         default = "5.0.0" if is_final else "4.0.0"
         if isinstance(error, BadMail):
-            default = bad
+            default = bad_status
         elif error.reason in _STATUS_OF_REASON:
             default = _STATUS_OF_REASON[error.reason]
         word = b"error2" if is_final else b"deferall" if is_unreached and is_last else b"deferred"
         action = b"failed" if is_final else b"delayed"
         # Its sender gets the server's own words; only an answer that proves nothing needs ours.
-        own = "" if isinstance(error, InDoubt | BadMail) else error.reply
-        text = own or str(error)
+        server_reply = "" if isinstance(error, InDoubt | BadMail) else error.reply
+        text = server_reply or str(error)
         return AgentOutcome(
             one, word, text, self._notary(one, action, _status(text, default), text, host)
         )
@@ -186,8 +189,8 @@ def _is_unreached(error: NotSent | BadMail) -> bool:
 
 
 def _status(text: str, default: str) -> str:
-    found = _find_status(text)
-    return found[1] if found else default
+    match = _find_status(text)
+    return match[1] if match else default
 
 
 def _notify_parameters(one: RecipientLine) -> str:

@@ -120,11 +120,11 @@ def parse_users(text: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
 
 
 def _parse_rule(item: str) -> AddressRule:
-    found = re.fullmatch(r"(!?)\[(?:(?i:ipv6)[:.])?([0-9a-fA-F.:]+)\]/(\d+)", item)
-    if not found:
+    match = re.fullmatch(r"(!?)\[(?:(?i:ipv6)[:.])?([0-9a-fA-F.:]+)\]/(\d+)", item)
+    if not match:
         raise ValueError(item)
-    network = ipaddress.ip_network(f"{found[2]}/{found[3]}", strict=False)
-    return AddressRule(network, bool(found[1]))
+    network = ipaddress.ip_network(f"{match[2]}/{match[3]}", strict=False)
+    return AddressRule(network, bool(match[1]))
 
 
 def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
@@ -138,13 +138,15 @@ def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from None
     try:
-        seen = os.fstat(fd)
-        if not stat.S_ISREG(seen.st_mode) or seen.st_size > MAX_FILE_BYTES:
+        file_stat = os.fstat(fd)
+        if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > MAX_FILE_BYTES:
             raise Unavailable(f"{path}: expected a plain file of at most 1 MiB")
-        if seen.st_mode & 0o077:
+        if file_stat.st_mode & 0o077:
             raise Unavailable(f"{path}: readable by others: run chmod 600 {shlex.quote(path)}")
-        if seen.st_uid not in (0, os.geteuid()):
-            raise Unavailable(f"{path}: owned by user {seen.st_uid}, expected root or this user")
+        if file_stat.st_uid not in (0, os.geteuid()):
+            raise Unavailable(
+                f"{path}: owned by user {file_stat.st_uid}, expected root or this user"
+            )
         data = os.read(fd, MAX_FILE_BYTES)
     finally:
         os.close(fd)

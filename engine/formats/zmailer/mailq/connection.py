@@ -156,9 +156,9 @@ class MailqConnection:
         while True:
             if skips_empty:
                 self._received = self._received.lstrip(b"\r\n")
-            line, newline, rest = self._received.partition(b"\n")
+            line, newline, unread = self._received.partition(b"\n")
             if newline:
-                self._received = rest
+                self._received = unread
                 if len(line) > MAX_LINE_BYTES:
                     raise self.error("a line of more than 64 KiB")
                 if line.strip() or not skips_empty:
@@ -173,23 +173,23 @@ class MailqConnection:
 
     def read_lines(self) -> list[str]:
         """The lines up to the one with a single dot, without doubled dots."""
-        lines, rest = list[str](), self._received
+        lines, unread = list[str](), self._received
         while True:
-            *whole, rest = rest.split(b"\n")
+            *whole, unread = unread.split(b"\n")
             for number, line in enumerate(whole, 1):
                 if line in (b".", b".\r"):
-                    self._received = b"\n".join([*whole[number:], rest])
+                    self._received = b"\n".join([*whole[number:], unread])
                     return lines
                 if len(line) > MAX_LINE_BYTES:
                     raise self.error("a line of more than 64 KiB")
                 text = decode(line).removesuffix("\r")
                 lines.append(text.removeprefix(".") if text[:2] == ".." else text)
-            if len(rest) > MAX_LINE_BYTES:
+            if len(unread) > MAX_LINE_BYTES:
                 raise self.error("a line of more than 64 KiB")
             data = self._receive()
             if not data:
                 raise self.error("closed the connection in the middle of an answer")
-            rest += data
+            unread += data
 
     def error(self, what: str) -> Unavailable:
         """An error of one line; the connection is closed, as its next bytes mean nothing."""

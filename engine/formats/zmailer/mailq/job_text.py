@@ -85,10 +85,10 @@ def dump_lines(view: SchedulerView, *, with_jobs: bool = True) -> Iterator[str]:
 
 def key_lists(names: Iterable[str]) -> tuple[KeyList, ...]:
     """The keys of each name, where the n-th name is that of key n."""
-    found: dict[str, list[int]] = {}
+    keys_by_name: dict[str, list[int]] = {}
     for key, name in enumerate(names, 1):
-        found.setdefault(name, []).append(key)
-    return tuple(KeyList(name, tuple(keys)) for name, keys in found.items())
+        keys_by_name.setdefault(name, []).append(key)
+    return tuple(KeyList(name, tuple(keys)) for name, keys in keys_by_name.items())
 
 
 _STATE = re.compile(
@@ -146,32 +146,32 @@ def _names(lists: list[KeyList], amount: int, number: int) -> list[str]:
 
 
 def _parse_key_list(line: str, number: int, amount: int) -> KeyList:
-    found = _KEY_LIST.fullmatch(line)
-    keys = tuple(map(int, found[2][1:].split(">"))) if found else ()
-    if not found or not all(0 < key <= amount for key in keys):
+    match = _KEY_LIST.fullmatch(line)
+    keys = tuple(map(int, match[2][1:].split(">"))) if match else ()
+    if not match or not all(0 < key <= amount for key in keys):
         raise bad_line(number, line, f"NAME: and >KEY with keys from 1 to {amount}")
-    return KeyList(found[1], keys)
+    return KeyList(match[1], keys)
 
 
 def _parse_vertex(line: str, number: int, now: float) -> tuple[int, JobView]:
-    found = _VERTEX.fullmatch(line)
-    state = _STATE.search(found[5]) if found else None
-    if not found or not state:
+    match = _VERTEX.fullmatch(line)
+    state = _STATE.search(match[5]) if match else None
+    if not match or not state:
         raise bad_line(number, line, "KEY:, PATH, N; OFFSETS, #MESSAGE (STATE), with TABs")
-    offsets = tuple(map(int, found[4].split(",")))
-    if int(found[3]) != len(offsets):
-        raise bad_line(number, line, f"{found[3]} offsets")
+    offsets = tuple(map(int, match[4].split(",")))
+    if int(match[3]) != len(offsets):
+        raise bad_line(number, line, f"{match[3]} offsets")
     wait = JobWait.RUNNING if state["pid"] else JobWait.RETRY
     if state["wait"]:
         wait = _WAITS[state["wait"]]
     retry, expires = state["retry"], state["expires"]
     try:
         job = JobView(
-            found[2],
+            match[2],
             "",
             "",
             offsets,
-            found[5][: state.start()].removesuffix(" "),
+            match[5][: state.start()].removesuffix(" "),
             wait,
             None if retry is None else now + parse_short_time(retry),
             int(state["pid"] or 0),
@@ -181,7 +181,7 @@ def _parse_vertex(line: str, number: int, now: float) -> tuple[int, JobView]:
         )
     except ValueError as error:
         raise bad_line(number, line, f"other text: {error}") from None
-    return int(found[1]), job
+    return int(match[1]), job
 
 
 # ---- version 2
@@ -195,9 +195,9 @@ def thread_lines(thread: ThreadView, jobs: Iterable[JobView], now: float) -> Ite
         if job.wait is JobWait.RETRY:
             wait = f"retry in {short_time(int((job.wakeup or now) - now))}"
         times = f"{int(job.expires_at or 0)}\t{int(job.wakeup or 0)}\t{int(job.fed_at)}"
-        rest = f"{times}\t{job.attempts or 0}\t{wait}\t{job.message.translate(_LINE_BREAKS)}"
+        details = f"{times}\t{job.attempts or 0}\t{wait}\t{job.message.translate(_LINE_BREAKS)}"
         for number, offset in enumerate(job.offsets):
-            yield f"{job.path}\t{number}\t{job.error_address}\t{offset}\t{rest}"
+            yield f"{job.path}\t{number}\t{job.error_address}\t{offset}\t{details}"
 
 
 class ThreadJobs(NamedTuple):
@@ -217,15 +217,15 @@ def parse_thread_jobs(lines: Iterable[str], channel: str, host: str, now: float)
         BadReport: a line has another form.
     """
     thread: ThreadView | None = None
-    rows, found = list[JobView](), list[JobView]()
+    rows, jobs = list[JobView](), list[JobView]()
     for number, line in enumerate(lines, 1):
         if line.startswith("#"):
             thread = parse_thread(f"    {line[1:]}", number, now)
         else:
             rows.append(_parse_recipient(line, number, channel, host))
     for job, same in groupby(rows, lambda row: row._replace(offsets=())):
-        found.append(job._replace(offsets=tuple(one.offsets[0] for one in same)))
-    return ThreadJobs(thread, tuple(found))
+        jobs.append(job._replace(offsets=tuple(one.offsets[0] for one in same)))
+    return ThreadJobs(thread, tuple(jobs))
 
 
 def _parse_recipient(line: str, number: int, channel: str, host: str) -> JobView:

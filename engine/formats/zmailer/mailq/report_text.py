@@ -69,13 +69,13 @@ def short_time(seconds: int) -> str:
     """
     if seconds <= 0:
         return f"-{short_time(-seconds)}" if seconds else "0s"
-    days, rest = divmod(seconds, 86400)
-    hours, rest = divmod(rest, 3600)
+    days, remaining = divmod(seconds, 86400)
+    hours, remaining = divmod(remaining, 3600)
     text = (f"{days}d" if days else "") + (f"{hours}h" if hours else "")
     if days and hours:
         return text
-    minutes, rest = divmod(rest, 60)
-    return text + (f"{minutes}m" if minutes else "") + (f"{rest}s" if rest else "")
+    minutes, remaining = divmod(remaining, 60)
+    return text + (f"{minutes}m" if minutes else "") + (f"{remaining}s" if remaining else "")
 
 
 SHORT_TIME = f"-?(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s)?"
@@ -165,11 +165,11 @@ def parse_thread(line: str, number: int, now: float) -> ThreadView:
     Raises:
         BadReport: it has another form.
     """
-    found = _LINE.fullmatch(line)
-    if not found:
+    match = _LINE.fullmatch(line)
+    if not match:
         raise bad_line(number, line, "a thread as CHANNEL/HOST/0 N=1 R=1 A=0 QA=1s")
-    channel, host, withhost, rest = found.groups()
-    return _thread_of(channel, host, int(withhost), rest.split(), line, number, now)
+    channel, host, withhost, fields_text = match.groups()
+    return _thread_of(channel, host, int(withhost), fields_text.split(), line, number, now)
 
 
 def parse_threads2(line: str, number: int, now: float) -> ThreadView:
@@ -317,12 +317,12 @@ def parse_totals(lines: Iterable[str]) -> TotalsView:
 def _parse_group(title: str, threads: tuple[ThreadView, ...], line: str, number: int) -> GroupView:
     name, _, withhost = title.rpartition("/")
     channel, slash, host = name.partition("/")
-    found = _GROUP_TOTALS.fullmatch(line)
+    match = _GROUP_TOTALS.fullmatch(line)
     if not slash or not withhost.isdecimal():
         raise bad_line(number, title, "a group as CHANNEL/HOST/0 before these totals")
-    if not found:
+    if not match:
         raise bad_line(number, line, "the totals of a group: Threads: 1 Msgs: 1 Procs: 0 ...")
-    counted, recount, messages, procs, recount2, idle, recount3, *limits = found.groups()
+    counted, recount, messages, procs, recount2, idle, recount3, *limits = match.groups()
     max_agents, overfeed, max_thread_agents = map(int, limits)
     return GroupView(
         channel,

@@ -80,15 +80,15 @@ def listen_unix(path: str) -> socket.socket:
 
 def _remove_dead_socket(path: str, name: str, at: int, reached: str) -> None:
     try:
-        seen = os.stat(name, dir_fd=at, follow_symlinks=False)
+        socket_stat = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(seen.st_mode) or seen.st_uid not in (0, os.geteuid()):
+    if not stat.S_ISSOCK(socket_stat.st_mode) or socket_stat.st_uid not in (0, os.geteuid()):
         raise Unavailable(f"{path}: exists and is no socket of this user")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
-        found = probe.connect_ex(reached)
-    if found != errno.ECONNREFUSED:
+        error_number = probe.connect_ex(reached)
+    if error_number != errno.ECONNREFUSED:
         raise Unavailable(f"{path}: another process listens on it")
     os.unlink(name, dir_fd=at)
 
@@ -240,10 +240,10 @@ class MailqServer:
             if connection.is_closing:
                 self._end(connection)
                 return
-            line, newline, rest = connection.received.partition(b"\n")
+            line, newline, unread = connection.received.partition(b"\n")
             if not newline:
                 break
-            connection.received = rest
+            connection.received = unread
             if connection.session is not None:
                 self._reply(connection, connection.session.answer(decode(line)))
         if len(connection.received) >= MAX_COMMAND_BYTES:

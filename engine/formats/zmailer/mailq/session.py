@@ -155,34 +155,34 @@ class MailqSession:
         words = line.replace("\r", "").split(None, 1)
         if not words:
             return Reply(b"")
-        verb, rest = words[0], words[1].rstrip() if len(words) > 1 else ""
+        verb, arguments = words[0], words[1].rstrip() if len(words) > 1 else ""
         if verb.upper() in ("QUIT", "EXIT"):
             return Reply(b"+Bye bye\n", is_end=True)
         if self._user is None:
             if verb != "AUTH":
                 return reply_line("-BAD; USER MUST AUTHENTICATE")
-            return reply_line(self._log_in(rest))
+            return reply_line(self._log_in(arguments))
         rights = self._user.rights
         match verb:
-            case "SHOW" if rest in _REPORT_RIGHTS and _REPORT_RIGHTS[rest] in rights:
-                return Reply(self._reports.report(rest))
-            case "SHOW" if rest == "COUNTERS":
+            case "SHOW" if arguments in _REPORT_RIGHTS and _REPORT_RIGHTS[arguments] in rights:
+                return Reply(self._reports.report(arguments))
+            case "SHOW" if arguments == "COUNTERS":
                 counters = self._reports.queue.counters()
                 return Reply(multi_line(report_text.counter_lines(counters)))
-            case "SHOW" if rest.startswith("THREAD ") and Right.TT in rights:
-                return Reply(multi_line(self._thread_lines(rest.split(None, 2)[1:])))
+            case "SHOW" if arguments.startswith("THREAD ") and Right.TT in rights:
+                return Reply(multi_line(self._thread_lines(arguments.split(None, 2)[1:])))
             case "ETRN":
-                return reply_line(self._etrn(rest))
+                return reply_line(self._etrn(arguments))
             case "KILL":
-                return self._kill(rest)
-        shown = safe_line(rest[:_SHOWN_REST])
+                return self._kill(arguments)
+        shortened = safe_line(arguments[:_SHOWN_REST])
         return reply_line(
             "-MAILQ2 Unknown command, or refused by access control;"
-            f" VERB='{safe_line(verb[:_SHOWN_REST])}' REST='{shown}'"
+            f" VERB='{safe_line(verb[:_SHOWN_REST])}' REST='{shortened}'"
         )
 
-    def _log_in(self, rest: str) -> str:
-        name, _, answer = rest.partition(" ")
+    def _log_in(self, arguments: str) -> str:
+        name, _, answer = arguments.partition(" ")
         user = find_user(self._users, name, self._peer)
         if user is None:
             return "-BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS"
@@ -204,11 +204,11 @@ class MailqSession:
         started = bool(host) and self._reports.queue.etrn(host)
         return f"+OK; an ETRN {'started something' if started else _NOT_STARTED}."
 
-    def _kill(self, rest: str) -> Reply:
+    def _kill(self, arguments: str) -> Reply:
         end = "\n" if self._is_exact else ""
         if self._user is None or Right.KILL not in self._user.rights:
             return reply_line("-No KILL allowed for you.")
-        queue, words = self._reports.queue, rest.split(None, 2)
+        queue, words = self._reports.queue, arguments.split(None, 2)
         match words:
             case ["MSG", name]:
                 why = queue.kill_message(name)

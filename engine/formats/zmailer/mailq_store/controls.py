@@ -32,11 +32,11 @@ _CONTROLS: Mapping[Right, Mapping[str, Control]] = {
 
 def permitted_controls(rights: frozenset[Right], user: str) -> Mapping[str, Control]:
     """The controls, as `permitted_edges`."""
-    found = dict[str, Control]()
+    permitted = dict[str, Control]()
     for right, controls in _CONTROLS.items():
         why = "" if right in rights else f"user {user} has no right {right} at this server"
-        found |= {name: one._replace(refusal=why) for name, one in controls.items()}
-    return found if rights else {}
+        permitted |= {name: one._replace(refusal=why) for name, one in controls.items()}
+    return permitted if rights else {}
 
 
 class SchedulerControls:
@@ -60,9 +60,11 @@ class SchedulerControls:
             return self._kill_message(target)
         channel, host, before = self._thread(target)
         answer = self._source.request(f"KILL THREAD {channel} {host}")
-        left = len(self._source.jobs(channel, host).jobs)
-        if left:
-            raise Unavailable(f"{target}: answered {answer!r}, but {left:,} messages are there")
+        remaining_jobs = len(self._source.jobs(channel, host).jobs)
+        if remaining_jobs:
+            raise Unavailable(
+                f"{target}: answered {answer!r}, but {remaining_jobs:,} messages are there"
+            )
         return f"messages deleted in {target}: {before:,}"
 
     def _kill_message(self, target: str) -> str:
@@ -70,8 +72,8 @@ class SchedulerControls:
         spool_id = re.fullmatch(r"S(\d+)[A-Z].*", target)
         number = spool_id[1] if spool_id else target.rpartition("/")[2]
         for thread in self._source.threads():
-            found = self._source.jobs(thread.channel, thread.host).jobs
-            if any(job.path.rpartition("/")[2] == number for job in found):
+            jobs = self._source.jobs(thread.channel, thread.host).jobs
+            if any(job.path.rpartition("/")[2] == number for job in jobs):
                 where = f"it is still in {thread.channel}/{thread.host}"
                 raise Unavailable(f"{target}: answered {answer!r}, but {where}")
         return f"message deleted: {target}"

@@ -31,8 +31,8 @@ _EDGES: Mapping[Right, Edges] = {
 
 def permitted_edges(rights: frozenset[Right], user: str) -> Edges:
     """The edges; those without the right are refused. A dump, without any right, has none."""
-    found = dict[tuple[State | None, State | None], Edge]()
+    permitted = dict[tuple[State | None, State | None], Edge]()
     for right, edges in _EDGES.items():
         why = "" if right in rights else f"user {user} has no right {right} at this server"
-        found |= {way: edge._replace(refusal=why) for way, edge in edges.items()}
-    return found if rights else {}
+        permitted |= {states: edge._replace(refusal=why) for states, edge in edges.items()}
+    return permitted if rights else {}

@@ -66,8 +66,8 @@ class ThreadPoller:
         for key in changed:
             before, after = self._jobs.pop(key, {}), dict[str, str]()
             if key in new:
-                found = self._source.jobs(*key)
-                after = {t.id: f"{t.state} {t.word} {t.rev}" for t in tasks_of(found, 0.0)}
+                thread_jobs = self._source.jobs(*key)
+                after = {t.id: f"{t.state} {t.word} {t.rev}" for t in tasks_of(thread_jobs, 0.0)}
                 self._jobs[key] = after
             names |= {ident for ident, _ in before.items() ^ after.items()}
         return names

@@ -42,9 +42,9 @@ class TaskRequests:
 
     def read(self, names: Iterable[str]) -> dict[str, tuple[Task, JobView]]:
         """The tasks with these ids that are there, each with its job; one request a thread."""
-        wanted = {ident for ident in names if parse_id(ident)}
-        threads = {parts[:2] for ident in wanted if (parts := parse_id(ident))}
-        found = dict[str, tuple[Task, JobView]]()
+        idents = {ident for ident in names if parse_id(ident)}
+        threads = {parts[:2] for ident in idents if (parts := parse_id(ident))}
+        tasks_by_id = dict[str, tuple[Task, JobView]]()
         for channel, host in sorted(threads):
             try:
                 jobs = self._source.jobs(channel, host)
@@ -52,16 +52,16 @@ class TaskRequests:
                 continue  # no server has threads with such names
             tasks = tasks_of(jobs, self._clock())
             for task, job in zip(tasks, named_jobs(jobs), strict=True):
-                if task.id in wanted:
-                    found[task.id] = task, job
-        return found
+                if task.id in idents:
+                    tasks_by_id[task.id] = task, job
+        return tasks_by_id
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task]:
         """See `ChangeableStore.verify`."""
-        wanted = list(dict.fromkeys(seen))
-        there = self.read(ident for ident, _, _ in wanted)
-        for ident, state, rev in wanted:
-            task = there[ident][0] if ident in there else None
+        expected = list(dict.fromkeys(known_tasks))
+        current_tasks = self.read(ident for ident, _, _ in expected)
+        for ident, state, rev in expected:
+            task = current_tasks[ident][0] if ident in current_tasks else None
             if task is not None and (task.state, task.rev) == (state, rev):
                 yield task
             elif (name := parse_id(ident)) and self._was_sent(ident, name, state):
@@ -82,20 +82,22 @@ class TaskRequests:
         outcomes: dict[int, Outcome] = {}
         by_command: dict[str, list[int]] = {}
         olds = {move.old.id: move.old for move in moves if move.old is not None}
-        there = self.read(olds)
+        current_tasks = self.read(olds)
         for number, move in enumerate(moves):
             try:
-                command = self._command(edges, move, there)
+                command = self._command(edges, move, current_tasks)
             except StoreError as error:
                 outcomes[number] = Outcome(move, error=error)
             else:
                 by_command.setdefault(command, []).append(number)
         for command, numbers in by_command.items():
             some = [moves[number] for number in numbers]
-            outcomes |= zip(numbers, self._request(command, some, there), strict=True)
+            outcomes |= zip(numbers, self._request(command, some, current_tasks), strict=True)
         return [outcomes[number] for number in range(len(moves))]
 
-    def _command(self, edges: Edges, move: Move, there: dict[str, tuple[Task, JobView]]) -> str:
+    def _command(
+        self, edges: Edges, move: Move, current_tasks: dict[str, tuple[Task, JobView]]
+    ) -> str:
         """The request for a change.
 
         Raises:
@@ -109,54 +111,54 @@ class TaskRequests:
             raise Gone("no id of a message in a thread")
         if new is not None and (why := accept_only_now("due", new.due, self._clock())):
             raise Unsupported(why)
-        if not _is_as_seen(old, there) and not self._was_sent(old.id, name, old.state):
+        if not _is_as_seen(old, current_tasks) and not self._was_sent(old.id, name, old.state):
             raise Gone(f"{old.id}: changed")
         return _kill(name.path) if new is None else _start(name.host)
 
     def _request(
-        self, command: str, moves: Sequence[Move], there: dict[str, tuple[Task, JobView]]
+        self, command: str, moves: Sequence[Move], current_tasks: dict[str, tuple[Task, JobView]]
     ) -> Iterator[Outcome]:
         """Send a request, unless it has already done all, and read the tasks again."""
         ids = [move.old.id for move in moves if move.old is not None]
         error: StoreError | None = None
         answer = ""
         # A task that is due already is started again, but not by each batch of a plan.
-        if not all(_is_done(move, there) for move in moves) or any(
-            _is_as_seen(move.old, there) for move in moves
+        if not all(_is_done(move, current_tasks) for move in moves) or any(
+            _is_as_seen(move.old, current_tasks) for move in moves
         ):
             self._sent[command] = SentRequest(time.monotonic(), set())
             try:
                 answer = self._source.request(command)
             except StoreError as why:
                 error = why
-            there = self.read(ids)
+            current_tasks = self.read(ids)
         if command in self._sent:
             self._sent[command].answered.update(ids)
         for move in moves:
-            if _is_done(move, there):
-                yield Outcome(move, rev=_revision(move, there))
+            if _is_done(move, current_tasks):
+                yield Outcome(move, rev=_revision(move, current_tasks))
             else:
                 what = f"{command}: answered {answer!r}, but the task is as before"
                 yield Outcome(move, error=error or Unavailable(what))
 
 
-def _is_as_seen(old: Task | None, there: dict[str, tuple[Task, JobView]]) -> bool:
-    now = there.get(old.id) if old else None
+def _is_as_seen(old: Task | None, current_tasks: dict[str, tuple[Task, JobView]]) -> bool:
+    now = current_tasks.get(old.id) if old else None
     if old is None or now is None:
         return False
     return (now[0].state, now[0].rev) == (old.state, old.rev)
 
 
-def _is_done(move: Move, there: dict[str, tuple[Task, JobView]]) -> bool:
+def _is_done(move: Move, current_tasks: dict[str, tuple[Task, JobView]]) -> bool:
     """True if a task is gone as wanted; or was started: due, running or delivered."""
-    now = there.get(move.old.id) if move.old else None
+    now = current_tasks.get(move.old.id) if move.old else None
     if now is None:
         return True
     return move.new is not None and now[1].wait is not JobWait.RETRY
 
 
-def _revision(move: Move, there: dict[str, tuple[Task, JobView]]) -> str:
-    now = there.get(move.old.id) if move.old and move.new else None
+def _revision(move: Move, current_tasks: dict[str, tuple[Task, JobView]]) -> str:
+    now = current_tasks.get(move.old.id) if move.old and move.new else None
     return now[0].rev if now else ""
 
 

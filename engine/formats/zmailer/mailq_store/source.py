@@ -79,7 +79,7 @@ class DumpSource:
         """`where` is the file or server, for a problem."""
         self._read, self._where = read, where
         self._last: SchedulerView | None = None
-        self._found: dict[tuple[str, str], ThreadJobs] = {}
+        self._jobs_by_thread: dict[tuple[str, str], ThreadJobs] = {}
 
     def threads(self) -> tuple[ThreadView, ...]:
         """Read the dump, unless it is the same as before."""
@@ -93,19 +93,20 @@ class DumpSource:
             known = {(thread.channel, thread.host): thread for thread in threads}
             # Jobs without a thread in the report, which another program may have written.
             keys = dict.fromkeys((*known, *jobs))
-            self._found = {
+            self._jobs_by_thread = {
                 key: ThreadJobs(known.get(key), tuple(jobs.get(key, ()))) for key in keys
             }
         return tuple(
-            found.thread or ThreadView(*key, len(found.jobs), len(found.jobs), 0, view.now)
-            for key, found in self._found.items()
+            thread_jobs.thread
+            or ThreadView(*key, len(thread_jobs.jobs), len(thread_jobs.jobs), 0, view.now)
+            for key, thread_jobs in self._jobs_by_thread.items()
         )
 
     def jobs(self, channel: str, host: str) -> ThreadJobs:
         """A thread of the dump that was read last."""
         if self._last is None:
             self.threads()
-        return self._found.get((channel, host), ThreadJobs(None, ()))
+        return self._jobs_by_thread.get((channel, host), ThreadJobs(None, ()))
 
     def request(self, command: str) -> str:
         """Refuse: a dump is only shown."""
@@ -126,7 +127,7 @@ class RendezvousFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._seen: tuple[int, ...] = ()
+        self._identity: tuple[int, ...] = ()
         self._view: SchedulerView | None = None
 
     def read(self) -> SchedulerView:
@@ -140,17 +141,17 @@ class RendezvousFile:
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror}") from None
         try:
-            seen = os.fstat(fd)
-            if not stat.S_ISREG(seen.st_mode):
+            file_stat = os.fstat(fd)
+            if not stat.S_ISREG(file_stat.st_mode):
                 raise Unavailable(f"{self._path}: expected a plain file")
-            if seen.st_size > MAX_ANSWER_BYTES:
+            if file_stat.st_size > MAX_ANSWER_BYTES:
                 raise Unavailable(f"{self._path}: more than {MAX_ANSWER_BYTES >> 20} MiB")
-            identity = seen.st_ino, seen.st_size, seen.st_mtime_ns
-            if self._view is None or identity != self._seen:
+            identity = file_stat.st_ino, file_stat.st_size, file_stat.st_mtime_ns
+            if self._view is None or identity != self._identity:
                 with open(fd, "rb", closefd=False) as file:
                     text = decode(file.read(MAX_ANSWER_BYTES))
-                self._view = job_text.parse_dump(text.removesuffix("\n"), seen.st_mtime)
-                self._seen = identity
+                self._view = job_text.parse_dump(text.removesuffix("\n"), file_stat.st_mtime)
+                self._identity = identity
         except BadReport as error:
             raise Unavailable(f"{self._path}: {error}") from None
         except OSError as error:

@@ -85,28 +85,28 @@ class MailqStore:
             yield from self._scan_all()
             return
         by_word = {word: state for state, word in STATES.items()}
-        wanted = {name for name in touched if name in by_word or name in WORDS}
-        if wanted:
-            states = {by_word[name] for name in wanted if name in by_word}
+        words = {name for name in touched if name in by_word or name in WORDS}
+        if words:
+            states = {by_word[name] for name in words if name in by_word}
             tasks = (task for some in self._threads() for task in some)
-            yield from (task for task in tasks if task.state in states or task.word in wanted)
-        names = sorted({*touched} - wanted)
-        there = self._requests.read(names)
+            yield from (task for task in tasks if task.state in states or task.word in words)
+        names = sorted({*touched} - words)
+        current_tasks = self._requests.read(names)
         for name in names:
-            yield there[name][0] if name in there else Missing(name)
+            yield current_tasks[name][0] if name in current_tasks else Missing(name)
 
     def _scan_all(self) -> Iterator[Task | Problem]:
-        began, found, shown = time.monotonic(), list[Task](), 0
+        began, all_tasks, sample_size = time.monotonic(), list[Task](), 0
         problems = list[Problem]()
         for tasks in self._threads(problems):
-            if shown < SAMPLE_TASKS:
+            if sample_size < SAMPLE_TASKS:
                 yield from tasks
-                shown += len(tasks)
-            found += tasks
+                sample_size += len(tasks)
+            all_tasks += tasks
         self.changes = self.changes._replace(scan_cost=time.monotonic() - began)
         order = {state: number for number, state in enumerate(STATES)}
-        found.sort(key=lambda task: (order[task.state], task.id))
-        yield from found
+        all_tasks.sort(key=lambda task: (order[task.state], task.id))
+        yield from all_tasks
         yield from [*problems, *self._source.problems(self._clock())]
 
     def _threads(self, problems: list[Problem] | None = None) -> Iterator[list[Task]]:
@@ -115,10 +115,10 @@ class MailqStore:
         threads = self._source.threads()
         self.expected_tasks = sum(thread.jobs for thread in threads)
         for thread in threads:
-            found = self._source.jobs(thread.channel, thread.host)
+            thread_jobs = self._source.jobs(thread.channel, thread.host)
             if problems is not None:
-                problems += unnamed_jobs(found)
-            yield list(tasks_of(found, self._clock()))
+                problems += unnamed_jobs(thread_jobs)
+            yield list(tasks_of(thread_jobs, self._clock()))
 
     def count_tasks(self) -> dict[State, int]:
         """Count the tasks in each state, by reading all."""

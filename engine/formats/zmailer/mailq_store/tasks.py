@@ -41,37 +41,39 @@ def task_id(job: JobView) -> str:
 
 def parse_id(ident: str) -> TaskName | None:
     """The parts of a task id; None if it is none."""
-    found = _ID.fullmatch(ident)
-    return TaskName(found[1], found[2], found[3]) if found and "\0" not in ident else None
+    match = _ID.fullmatch(ident)
+    return TaskName(match[1], match[2], match[3]) if match and "\0" not in ident else None
 
 
-def named_jobs(found: ThreadJobs) -> Iterator[JobView]:
+def named_jobs(thread_jobs: ThreadJobs) -> Iterator[JobView]:
     """The jobs of a thread that can be tasks: an id has no control characters and no bytes that are
     not UTF-8."""
-    return (job for job in found.jobs if task_id(job).isprintable())
+    return (job for job in thread_jobs.jobs if task_id(job).isprintable())
 
 
-def unnamed_jobs(found: ThreadJobs) -> Iterator[Problem]:
+def unnamed_jobs(thread_jobs: ThreadJobs) -> Iterator[Problem]:
     """The other ones."""
-    for job in found.jobs:
+    for job in thread_jobs.jobs:
         if not task_id(job).isprintable():
             yield Problem(safe_line(task_id(job)), "control characters in its name: shown only")
 
 
-def tasks_of(found: ThreadJobs, now: float) -> Iterator[Task]:
+def tasks_of(thread_jobs: ThreadJobs, now: float) -> Iterator[Task]:
     """Make the tasks of the named jobs of a thread, in their order."""
-    active = _fed_jobs(found)
-    for job in named_jobs(found):
+    active = _fed_jobs(thread_jobs)
+    for job in named_jobs(thread_jobs):
         is_active = job.wait is JobWait.RUNNING or job.path in active
-        yield _task_of(job, found.thread, now, is_active=is_active)
+        yield _task_of(job, thread_jobs.thread, now, is_active=is_active)
 
 
-def _fed_jobs(found: ThreadJobs) -> frozenset[str]:
+def _fed_jobs(thread_jobs: ThreadJobs) -> frozenset[str]:
     """The control files of the jobs that agents have: of those that wait for nothing, the ones that
     were fed last, as many as the agents have not answered. Version 2 does not name them.
     """
-    outstanding = sum(agent.outstanding for agent in found.thread.agents) if found.thread else 0
-    fed = [job for job in found.jobs if job.wait is JobWait.UNKNOWN and job.fed_at]
+    outstanding = (
+        sum(agent.outstanding for agent in thread_jobs.thread.agents) if thread_jobs.thread else 0
+    )
+    fed = [job for job in thread_jobs.jobs if job.wait is JobWait.UNKNOWN and job.fed_at]
     fed.sort(key=lambda job: -job.fed_at)
     return frozenset(job.path for job in fed[:outstanding])
 
@@ -79,9 +81,9 @@ def _fed_jobs(found: ThreadJobs) -> frozenset[str]:
 def revision(job: JobView) -> str:
     """A hash of what an attempt changes. Times that a dump rounds are not in it, nor what another
     job can change."""
-    seen = job.offsets, job.attempts, job.fed_at, job.message, job.error_address
+    facts = job.offsets, job.attempts, job.fed_at, job.message, job.error_address
     times = (job.wakeup, job.expires_at) if job.fed_at or job.error_address else ()
-    text = repr((seen, times, job.pid)).encode("utf-8", "surrogateescape")
+    text = repr((facts, times, job.pid)).encode("utf-8", "surrogateescape")
     return blake2b(text, digest_size=8).hexdigest()
 
 

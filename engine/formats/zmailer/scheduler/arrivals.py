@@ -53,7 +53,7 @@ class Arrivals:
         self.scan_soon()
         self.is_cut = False
         """True if the last scan was ended by a limit: there is more."""
-        self._kept: dict[str, int] | None = None
+        self._link_ctimes: dict[str, int] | None = None
         """When each control file with links of an operator last changed, ns of its ctime."""
         self.changed: set[str] = set()
         """Scheduled files among them that have changed: a recipient may be released, and its notice
@@ -81,13 +81,13 @@ class Arrivals:
         if now < self._scan_at:
             return
         is_full = now >= self._hash_scan_at
-        until, found, self.is_cut, self.problem = now + self._limits.seconds, 0, False, ""
+        until, file_count, self.is_cut, self.problem = now + self._limits.seconds, 0, False, ""
         for folder in self._folders.list_folders() if is_full else ("",):
             try:
                 for name, changed in self._new_files(folder):
                     self._add(name, changed)
-                    found += 1
-                    self.is_cut = found >= self._limits.files or self._clock() >= until
+                    file_count += 1
+                    self.is_cut = file_count >= self._limits.files or self._clock() >= until
                     if self.is_cut:
                         break
             except OSError as error:
@@ -101,16 +101,18 @@ class Arrivals:
         self._scan_at = now + SCAN_SECONDS + delay
 
     def _scan_kept(self) -> None:
-        kept: dict[str, int] = {}
+        link_ctimes: dict[str, int] = {}
         below = f"{KEPT}/{TRANSPORT}"
         with suppress(OSError), self._folders.open_below(self._folders.fd, below) as fd:
             for name in os.listdir(fd):
                 with suppress(FileNotFoundError):
-                    kept[name] = os.stat(name, dir_fd=fd, follow_symlinks=False).st_ctime_ns
-        if self._kept is not None:
-            changed = (name for name, at in kept.items() if self._kept.get(name) != at)
+                    link_ctimes[name] = os.stat(name, dir_fd=fd, follow_symlinks=False).st_ctime_ns
+        if self._link_ctimes is not None:
+            changed = (
+                name for name, at in link_ctimes.items() if self._link_ctimes.get(name) != at
+            )
             self.changed.update(n for n in changed if names.message_number(n) in self._known)
-        self._kept = kept
+        self._link_ctimes = link_ctimes
 
     def _new_files(self, folder: str) -> Iterator[tuple[str, float]]:
         with (

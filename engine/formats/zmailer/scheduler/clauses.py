@@ -34,20 +34,20 @@ class ClauseTable:
             if len(self._by_name) >= _MAX_CACHED:
                 self._by_name.clear()
             match = find_settings(self.conf, channel, host)
-            found = clause_settings(match) if match.clauses else None
-            self._by_name[key] = self._shared.setdefault(found, found) if found else None
+            settings = clause_settings(match) if match.clauses else None
+            self._by_name[key] = self._shared.setdefault(settings, settings) if settings else None
         return self._by_name[key]
 
 
-def scheduler_niceness(conf: SchedulerConf, own: int) -> int:
-    """The niceness that the scheduler itself gets: `syspriority`, or `sysnice` more than its `own`
-    one. The last of the file counts."""
-    wanted = own
+def scheduler_niceness(conf: SchedulerConf, current: int) -> int:
+    """The niceness that the scheduler itself gets: `syspriority`, or `sysnice` more than its
+    `current` one. The last of the file counts."""
+    niceness = current
     for clause in conf.clauses:
         for name, one in clause.settings.items():
             if name in ("sysnice", "syspriority") and isinstance(one.value, int):
-                wanted = one.value if name == "syspriority" else own + one.value
-    return max(-20, min(19, wanted))
+                niceness = one.value if name == "syspriority" else current + one.value
+    return max(-20, min(19, niceness))
 
 
 def find_form(table: ClauseTable, row: Unreported) -> str:
@@ -55,15 +55,15 @@ def find_form(table: ClauseTable, row: Unreported) -> str:
     clause if the recipient has expired, else `deliveryform`.
     """
     channel, host = map(os.fsdecode, row.recipient.quad[:2])
-    own = table.find(channel, host) or ClauseSettings()
+    settings = table.find(channel, host) or ClauseSettings()
     is_expired = row.status == diagnostics.EXPIRED_STATUS.decode()
-    return (is_expired and own.expiryform) or own.deliveryform or DELIVERY_FORM
+    return (is_expired and settings.expiryform) or settings.deliveryform or DELIVERY_FORM
 
 
 def clause_settings(match: Match) -> ClauseSettings:
     """The settings of matching clauses, named by the last of them, which has the command."""
     values: dict[str, Any] = {name: one.value for name, one in match.settings.items()}
-    own = {name: values[name] for name in _SAME_NAMES & values.keys()}
+    copied = {name: values[name] for name in _SAME_NAMES & values.keys()}
     # The man page calls skew a leftover: threads are only rounded if the file asks for it.
     skew = values["skew"] if match.settings["skew"].line else 0
     return ClauseSettings(
@@ -71,5 +71,5 @@ def clause_settings(match: Match) -> ClauseSettings:
         skew=skew,
         expiry=values["expiry"] or None,
         idlemax=values["idlemax"],
-        **own,
+        **copied,
     )

@@ -35,10 +35,10 @@ def find_mailq_socket(conf: SchedulerConf, environ: Mapping[str, str]) -> MailqS
         Unavailable: service or address are not known.
     """
     param = str(conf.params["mailqsock"].value) if "mailqsock" in conf.params else ""
-    kind, colon, rest = param.partition(":")
+    kind, colon, location = param.partition(":")
     if param.startswith("/") or kind.upper() == "UNIX":
-        return MailqSocket(param if param.startswith("/") else rest)
-    word = rest if colon else str(DEFAULT_PORT)
+        return MailqSocket(param if param.startswith("/") else location)
+    word = location if colon else str(DEFAULT_PORT)
     try:
         port = decode.parse_digits(word, MAX_PORT) or socket.getservbyname(word, "tcp")
     except OSError:

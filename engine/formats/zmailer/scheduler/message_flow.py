@@ -97,33 +97,33 @@ class MessageFlow:
         """Read a control file, and schedule its recipients."""
         parts, now = self.parts, self.parts.clock()
         try:
-            found = parts.reader.read(name, now)
+            reading = parts.reader.read(name, now)
         except (OSError, StoreError) as error:
-            found = MessagePostponed(RETRY_SECONDS, str(error))
-        if isinstance(found, MessagePostponed):
-            parts.log(f"{name}: later: {found.why}")
-            parts.arrivals.postpone(name, parts.monotonic() + found.seconds)
-        elif isinstance(found, Parked):
-            parts.log(f"{name}: moved to {found.where}: {found.why}")
-        elif isinstance(found, DeliveryTrigger):
-            count = controls.etrn(parts.table, found.host)
-            parts.log(f"{name}: ETRN {found.host}: {count} threads started")
-        elif isinstance(found, Loaded):
-            self._add(found, now)
-        elif found is not None:
-            parts.table.messages[found.message.number] = found.message
-            self._complete(found.message)
+            reading = MessagePostponed(RETRY_SECONDS, str(error))
+        if isinstance(reading, MessagePostponed):
+            parts.log(f"{name}: later: {reading.why}")
+            parts.arrivals.postpone(name, parts.monotonic() + reading.seconds)
+        elif isinstance(reading, Parked):
+            parts.log(f"{name}: moved to {reading.where}: {reading.why}")
+        elif isinstance(reading, DeliveryTrigger):
+            count = controls.etrn(parts.table, reading.host)
+            parts.log(f"{name}: ETRN {reading.host}: {count} threads started")
+        elif isinstance(reading, Loaded):
+            self._add(reading, now)
+        elif reading is not None:
+            parts.table.messages[reading.message.number] = reading.message
+            self._complete(reading.message)
 
-    def _add(self, found: Loaded, now: float) -> None:
+    def _add(self, loaded: Loaded, now: float) -> None:
         table = self.parts.table
-        recipients = sum(len(group.offsets) for group in found.groups)
-        count = f"{recipients} recipients in {len(found.groups)} threads"
-        self.parts.trace(f"{found.message.path}: {count}")
+        recipients = sum(len(group.offsets) for group in loaded.groups)
+        count = f"{recipients} recipients in {len(loaded.groups)} threads"
+        self.parts.trace(f"{loaded.message.path}: {count}")
         self._count(messages_in=1, recipients_in=recipients)
-        table.add(found.message, found.groups, now)
-        if found.obsoletes:
+        table.add(loaded.message, loaded.groups, now)
+        if loaded.obsoletes:
             known = list(table.messages.values())
-            for old in self.parts.outcomes.find_obsolete(found.obsoletes, found.message, known):
+            for old in self.parts.outcomes.find_obsolete(loaded.obsoletes, loaded.message, known):
                 self.kill(old)
 
     def notice(self, path: str) -> None:
@@ -150,15 +150,15 @@ class MessageFlow:
         if not parts.work.resync(job):
             parts.log(f"{message.path}: read again too often, waits for its next time")
         try:
-            left = parts.reader.read_again(file_name(message))
+            unfinished = parts.reader.read_again(file_name(message))
         except (OSError, StoreError, Refused) as error:
             parts.log(f"{message.path}: {error}")
             return
-        if left is None:
+        if unfinished is None:
             parts.table.forget(message)
             return
         for offset in job.todo:  # other agents may not have answered yet for theirs
-            if offset not in left:
+            if offset not in unfinished:
                 parts.table.finish(job, offset)
         if not message.open_jobs:
             self._complete(message)
@@ -243,14 +243,14 @@ class MessageFlow:
         Raises:
             OSError: it cannot be removed now.
         """
-        left = [offset for job in message.jobs for offset in job.todo]
-        self._log_outcome(message, left, b"is removed, without a report")
+        offsets = [offset for job in message.jobs for offset in job.todo]
+        self._log_outcome(message, offsets, b"is removed, without a report")
         self.parts.outcomes.remove(message)
         self._count(messages_out=1, recipients_out=sum(job.count for job in message.jobs))
         self.parts.table.forget(message)
         self._incomplete.pop(message.number, None)
         self._delayed.pop(message.number, None)
-        self.parts.log(f"{message.path}: removed without a report, {len(left)} recipients")
+        self.parts.log(f"{message.path}: removed without a report, {len(offsets)} recipients")
         spool_id = names.spool_id(message.number, message.modified_ns)
         self.parts.syslog(syslog_lines.killed(spool_id, message.path))
 
@@ -303,5 +303,5 @@ def _has_expired(parts: SchedulerParts, job: Job, now: float) -> bool:
     """True if a job that is too old by the clock is so by the time that was seen to pass. One
     attempt counts as none: after days without a scheduler it is made when it is too late."""
     modified, settings = job.message.modified, parts.table.threads[job.thread].settings
-    seen = min(now, modified + parts.age(modified, now))
-    return retry.is_expired(settings, job.expires, job.attempts > 1, seen)
+    observed_time = min(now, modified + parts.age(modified, now))
+    return retry.is_expired(settings, job.expires, job.attempts > 1, observed_time)

@@ -102,14 +102,14 @@ class MessageOutcomes:
         """After a success the other recipients of its class are finished too. After a failure the
         next one is tried; the failure of the last one is reported."""
         recipients = parse_control_file(read_whole(fd)[0]).recipients
-        own = next((one for one in recipients if one.offset == answer.offset), None)
-        if own is None:
+        recipient = next((one for one in recipients if one.offset == answer.offset), None)
+        if recipient is None:
             return ()
         is_failure = answer.rule.is_failure
         ended = [
             one
             for one in recipients
-            if one.alternative == own.alternative and (one is own or not is_failure)
+            if one.alternative == recipient.alternative and (one is recipient or not is_failure)
         ]
         end = State.DEAD if is_failure else State.DONE
         heads = {
@@ -118,10 +118,12 @@ class MessageOutcomes:
             if one.head[:1] in marks.UNFINISHED
         }
         write_heads(fd, heads)
-        left = [one for one in recipients if one.alternative == own.alternative]
-        left = marks.to_do(one for one in left if one.offset not in heads and one is not own)
-        if is_failure and left:
-            return self._reader.find_groups(left)[0]
+        others = [one for one in recipients if one.alternative == recipient.alternative]
+        others = marks.to_do(
+            one for one in others if one.offset not in heads and one is not recipient
+        )
+        if is_failure and others:
+            return self._reader.find_groups(others)[0]
         if is_failure or _is_notified(line, answer.rule.notify):
             self._append(fd, message, answer, line, now)
         return ()
@@ -156,8 +158,8 @@ class MessageOutcomes:
         """
         try:
             with self._places.open(file_name(message)) as opened:
-                data, seen = read_whole(opened.fd)
-                append_lost_failures(opened.fd, data, parse_control_file(data), seen)
+                data, file_stat = read_whole(opened.fd)
+                append_lost_failures(opened.fd, data, parse_control_file(data), file_stat)
         except FileNotFoundError:
             return
         except TimeoutError as error:
@@ -173,19 +175,19 @@ class MessageOutcomes:
             OSError: it cannot be written now, or another process has a recipient.
         """
         message = jobs[0].message
-        wanted = {offset: job for job in jobs for offset in job.todo}
+        jobs_by_offset = {offset: job for job in jobs for offset in job.todo}
         try:
             with self._places.open(file_name(message)) as opened:
                 data, _ = read_whole(opened.fd)
                 ended = [
                     one
                     for one in parse_control_file(data).recipients
-                    if one.offset in wanted and marks.state_of(one.head) is State.PENDING
+                    if one.offset in jobs_by_offset and marks.state_of(one.head) is State.PENDING
                 ]
                 age = _format_age(now - message.modified)
                 lines = []
                 for one in ended:
-                    diagnostic = _failure(one, wanted[one.offset], age, now, why)
+                    diagnostic = _failure(one, jobs_by_offset[one.offset], age, now, why)
                     lines.append(diagnostics.format_diagnostic(data, one.offset, diagnostic))
                 for one in ended:
                     head = marks.marked(one.head, State.DEAD)
@@ -292,7 +294,7 @@ class MessageOutcomes:
         Raises:
             OSError: that is not possible now.
         """
-        wanted = set(job.todo)
+        offsets = set(job.todo)
         try:
             with self._places.open(file_name(job.message)) as opened:
                 recipients = parse_control_file(read_whole(opened.fd)[0]).recipients
@@ -301,7 +303,7 @@ class MessageOutcomes:
                     {
                         one.offset: marks.marked(one.head, None)
                         for one in recipients
-                        if one.offset in wanted and one.head[:1] in marks.UNFINISHED
+                        if one.offset in offsets and one.head[:1] in marks.UNFINISHED
                     },
                 )
         except FileNotFoundError:
@@ -314,7 +316,7 @@ class MessageOutcomes:
     ) -> list[QueuedMessage]:
         """The messages that a new one replaces (x lines): named by spool id or message-id, and of
         the same owner and sender."""
-        found = []
+        obsolete = []
         named = {text.strip() for text in texts}
         for one in known:
             if one is by or one.sender != by.sender or not one.sender:
@@ -325,10 +327,10 @@ class MessageOutcomes:
                     with self._places.folders.open_control(file_name(one)) as opened:
                         ids = {parse_layout(read_whole(opened.fd)[0]).log_id}
                 if named & ids and self._owner(one) == self._owner(by):
-                    found.append(one)
+                    obsolete.append(one)
             except (OSError, Refused):
                 continue  # gone, or it cannot be compared: it stays
-        return found
+        return obsolete
 
     def _owner(self, message: QueuedMessage) -> int:
         status, _ = self._places.folders.find_message(file_name(message), is_kept=False)
@@ -353,18 +355,18 @@ def parse_line(fd: int, line: bytes) -> RecipientLine:
     """
     header = os.pread(fd, _HEADER_BYTES, 0).split(b"\n")
     format_line = next((one for one in header if one[:1] == b"@"), b"@ 0")
-    own = line.partition(b"\n")[0]
-    control = parse_control_file(b"%b\ni 0\n%b\n" % (format_line, own))
-    for found in control.recipients:
-        return found
+    recipient_line = line.partition(b"\n")[0]
+    control = parse_control_file(b"%b\ni 0\n%b\n" % (format_line, recipient_line))
+    for recipient in control.recipients:
+        return recipient
     raise Refused("no recipient line")
 
 
 def _is_notified(line: bytes, word: str) -> bool:
     """True if the N line after a recipient line asks for a report."""
-    _, _, rest = line.partition(b"\n")
-    own = rest[2:].partition(b"\n")[0] if rest[:1] == b"N" else b""
-    return bool(word) and diagnostics.notifies(own, word)
+    _, _, further_lines = line.partition(b"\n")
+    notify_line = further_lines[2:].partition(b"\n")[0] if further_lines[:1] == b"N" else b""
+    return bool(word) and diagnostics.notifies(notify_line, word)
 
 
 def _diagnostic_of(answer: AgentAnswer, now: float) -> Diagnostic:

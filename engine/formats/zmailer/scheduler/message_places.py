@@ -104,12 +104,12 @@ class MessagePlaces:
                 files.fsync(fd)
         self._changed.clear()
 
-    def _require_same(self, path: str, seen: stat_result) -> None:
+    def _require_same(self, path: str, file_stat: stat_result) -> None:
         """Raise FileNotFoundError if another file is at the path now."""
         above, name = os.path.split(path)
         with self.folders.open_below(self.folders.fd, above) as fd:
-            there = os.stat(name, dir_fd=fd, follow_symlinks=False)
-        if not os.path.samestat(there, seen):
+            current_stat = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if not os.path.samestat(current_stat, file_stat):
             raise FileNotFoundError(f"{path}: is another file now")
 
     def _rename(self, source: str, target: str, *, is_durable: bool = True) -> None:

@@ -102,7 +102,7 @@ class QueuedMessageReader:
             return MessagePostponed(LIVE_LOCK_SECONDS, str(error))
 
     def _read_open(self, opened: OpenControl) -> Reading:
-        data, seen = read_whole(opened.fd)
+        data, file_stat = read_whole(opened.fd)
         if data[:1] == TRIGGER:
             words = data[1:].partition(b"\n")[0].split()
             if not words:
@@ -114,10 +114,10 @@ class QueuedMessageReader:
         if control.name != os.fsencode(opened.name):
             raise Refused("its i line has another name")
         status, _ = self._places.folders.find_message(opened.name, is_kept=False)
-        for pid in self._live_locks(control, seen):
+        for pid in self._live_locks(control, file_stat):
             return MessagePostponed(LIVE_LOCK_SECONDS, f"locked by PID {pid}")
         control = _clear_locks(opened.fd, control)
-        append_lost_failures(opened.fd, data, control, seen)
+        append_lost_failures(opened.fd, data, control, file_stat)
         folder = self._places.settle(opened)
         number = names.message_number(opened.name) or 0
         message = QueuedMessage(
@@ -125,7 +125,7 @@ class QueuedMessageReader:
             status.st_mtime_ns,
             folder=folder,
             suffix=opened.name[len(str(number)) :],
-            created=seen.st_ctime,
+            created=file_stat.st_ctime,
             sender=os.fsdecode(control.sender),
             verbose_log=os.fsdecode(control.verbose_log.strip()),
         )
@@ -143,11 +143,11 @@ class QueuedMessageReader:
         """Recipients by channel and host with their settings; and the CHANNEL/HOST of those that no
         clause matches. These are tried again each time that the file is read, and parked when all
         others are finished."""
-        found: dict[tuple[bytes, bytes], list[int]] = {}
+        offsets_by_thread: dict[tuple[bytes, bytes], list[int]] = {}
         for one in recipients:
-            found.setdefault(one.quad[:2], []).append(one.offset)
+            offsets_by_thread.setdefault(one.quad[:2], []).append(one.offset)
         groups, unmatched = [], set()
-        for (channel, host), offsets in found.items():
+        for (channel, host), offsets in offsets_by_thread.items():
             words = os.fsdecode(channel), os.fsdecode(host)
             settings = self.find_settings(*words)
             if settings is None:
@@ -166,10 +166,10 @@ class QueuedMessageReader:
         """
         try:
             with self._places.open(name) as opened:
-                data, seen = read_whole(opened.fd)
+                data, file_stat = read_whole(opened.fd)
                 control = parse_control_file(_end_last_line(opened.fd, data))
-                live = self._live_locks(control, seen)
-                control = _clear_locks(opened.fd, control, live)
+                running_pids = self._live_locks(control, file_stat)
+                control = _clear_locks(opened.fd, control, running_pids)
         except FileNotFoundError:
             return None
         except TimeoutError as error:
@@ -194,7 +194,7 @@ class QueuedMessageReader:
         new = (one for one in marks.to_do(recipients) if one.offset not in known)
         return self.find_groups(new)[0]
 
-    def _live_locks(self, control: ControlFile, seen: stat_result) -> frozenset[int]:
+    def _live_locks(self, control: ControlFile, file_stat: stat_result) -> frozenset[int]:
         """The PIDs of running agents that have recipients."""
         transport = self._places.folders.transport_status
         pids = {
@@ -203,7 +203,9 @@ class QueuedMessageReader:
             if one.head[:1] == marks.LOCKED
         }
         return frozenset(
-            pid for pid in pids if pid and not lock_process.has_ended(pid, seen.st_mtime, transport)
+            pid
+            for pid in pids
+            if pid and not lock_process.has_ended(pid, file_stat.st_mtime, transport)
         )
 
     def _park_later(self, opened: OpenControl, why: str, now: float) -> Reading:
@@ -245,12 +247,14 @@ def _end_last_line(fd: int, data: bytes) -> bytes:
     return data + b"\n"
 
 
-def _clear_locks(fd: int, control: ControlFile, live: Container[int | None] = ()) -> ControlFile:
-    """Blank the locks of agents that have ended: of all but the PIDs in `live`."""
+def _clear_locks(
+    fd: int, control: ControlFile, running_pids: Container[int | None] = ()
+) -> ControlFile:
+    """Blank the locks of agents that have ended: of all but the PIDs in `running_pids`."""
     heads = {
         one.offset: marks.marked(one.head, State.PENDING)
         for one in control.recipients
-        if one.head[:1] == marks.LOCKED and marks.lock_pid(one.head) not in live
+        if one.head[:1] == marks.LOCKED and marks.lock_pid(one.head) not in running_pids
     }
     write_heads(fd, heads)
     cleared = (one._replace(head=heads.get(one.offset, one.head)) for one in control.recipients)
@@ -270,11 +274,13 @@ def lost_failures(control: ControlFile) -> list[RecipientLine]:
     ]
 
 
-def append_lost_failures(fd: int, data: bytes, control: ControlFile, seen: stat_result) -> None:
+def append_lost_failures(
+    fd: int, data: bytes, control: ControlFile, file_stat: stat_result
+) -> None:
     """Append a diagnostic for each of `lost_failures`, and fsync."""
     lines = []
     for one in lost_failures(control):
-        diagnostic = _LOST._replace(time=seen.st_mtime)
+        diagnostic = _LOST._replace(time=file_stat.st_mtime)
         lines.append(diagnostics.format_diagnostic(data, one.offset, diagnostic))
     if lines:
         append_lines(fd, b"".join(lines))

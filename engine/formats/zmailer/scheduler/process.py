@@ -118,8 +118,8 @@ class SchedulerProcess:
         Raises:
             Unavailable: it cannot run; the text says why.
         """
-        own = settings._replace(environment=options.zenv or settings.environment)
-        self._options, self._settings, self._environ = options, own, environ
+        spool_settings = settings._replace(environment=options.zenv or settings.environment)
+        self._options, self._settings, self._environ = options, spool_settings, environ
         self._clocks = clocks
         self._files = self._read_conf()
         self._keep = ExitStack()
@@ -134,15 +134,15 @@ class SchedulerProcess:
             raise
 
     def _read_conf(self) -> SchedulerFiles:
-        found = read_files(self._settings, self._environ, self._options.conf)
-        if found.conf is None or found.problem:
-            raise Unavailable(found.problem or "no scheduler.conf")
-        if found.conf.errors:
-            line, column, text = found.conf.errors[0]
-            more = len(found.conf.errors) - 1
-            rest = f" (and {more} more: zmailer check)" if more else ""
-            raise Unavailable(f"{found.conf_path}:{line}:{column}: {text}{rest}")
-        return found
+        scheduler_files = read_files(self._settings, self._environ, self._options.conf)
+        if scheduler_files.conf is None or scheduler_files.problem:
+            raise Unavailable(scheduler_files.problem or "no scheduler.conf")
+        if scheduler_files.conf.errors:
+            line, column, text = scheduler_files.conf.errors[0]
+            more = len(scheduler_files.conf.errors) - 1
+            more_text = f" (and {more} more: zmailer check)" if more else ""
+            raise Unavailable(f"{scheduler_files.conf_path}:{line}:{column}: {text}{more_text}")
+        return scheduler_files
 
     @property
     def _conf(self) -> SchedulerConf:
@@ -358,12 +358,12 @@ def _report_settings(conf: SchedulerConf, options: SchedulerOptions) -> ReportSe
 
 
 def _set_niceness(conf: SchedulerConf, log: Callable[[str], None]) -> None:
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    if (wanted := scheduler_niceness(conf, own)) != own:
+    current = os.getpriority(os.PRIO_PROCESS, 0)
+    if (niceness := scheduler_niceness(conf, current)) != current:
         try:
-            os.setpriority(os.PRIO_PROCESS, 0, wanted)
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
         except OSError as error:
-            log(f"niceness {wanted}: {error.strerror}")
+            log(f"niceness {niceness}: {error.strerror}")
 
 
 def _recover(changes: LineChanges, log: Callable[[str], None]) -> None:

@@ -39,23 +39,23 @@ Threads = Mapping[tuple[str, str], ThreadView]
 ThreadName = tuple[str, str]
 
 
-def find_server(found: SchedulerFiles) -> ServerAddress:
+def find_server(scheduler_files: SchedulerFiles) -> ServerAddress:
     """Where the scheduler of a configuration listens, with a user who may see its threads.
 
     Raises:
         Unavailable: it is not known.
     """
-    conf = _conf(found)
+    conf = _conf(scheduler_files)
     params = conf.params
-    path, host, port = find_mailq_socket(conf, found.environ)
+    path, host, port = find_mailq_socket(conf, scheduler_files.environ)
     if host and ipaddress.ip_address(host).is_unspecified:
         host = LOOPBACK
     address = ServerAddress(path or f"{host}:{port}", path, host, port)
     if "authfile" not in params:
         return address
     users, _ = acl.read_users(str(params["authfile"].value))
-    wanted = {Right.TT, Right.QQ}
-    user = next((one for one in users if wanted & one.rights and _admits(one, host)), None)
+    needed_rights = {Right.TT, Right.QQ}
+    user = next((one for one in users if needed_rights & one.rights and _admits(one, host)), None)
     if user is None:
         raise Unavailable(f"authfile {params['authfile'].value}: no user may see the threads")
     return address._replace(user=user.name, password=user.password)
@@ -76,38 +76,42 @@ class ShownQueue(NamedTuple):
     0 is missing."""
 
 
-def read_queue(found: SchedulerFiles, clock: Callable[[], float]) -> ShownQueue:
+def read_queue(scheduler_files: SchedulerFiles, clock: Callable[[], float]) -> ShownQueue:
     """Ask the running scheduler for its threads and agents.
 
     Raises:
         StoreError: it does not answer, or the configuration has no way to it.
     """
-    with closing(MailqClient(find_server(found), clock, seconds=ANSWER_SECONDS)) as client:
+    with closing(
+        MailqClient(find_server(scheduler_files), clock, seconds=ANSWER_SECONDS)
+    ) as client:
         if client.find_version() == 2:
             groups, totals = client.threads()
         else:
             view = client.dump()
             groups, totals = view.groups, view.totals
         idle = {f"{one.channel}/{one.host}": one.idle[0] for one in groups if one.idle[0]}
-        return ShownQueue(_by_name(groups, ClauseTable(_conf(found))), totals.agents, idle)
+        return ShownQueue(
+            _by_name(groups, ClauseTable(_conf(scheduler_files))), totals.agents, idle
+        )
 
 
-def _conf(found: SchedulerFiles) -> SchedulerConf:
-    if found.conf is None or found.conf.errors:
-        raise Unavailable(found.problem or f"{found.conf_path}: has errors")
-    return found.conf
+def _conf(scheduler_files: SchedulerFiles) -> SchedulerConf:
+    if scheduler_files.conf is None or scheduler_files.conf.errors:
+        raise Unavailable(scheduler_files.problem or f"{scheduler_files.conf_path}: has errors")
+    return scheduler_files.conf
 
 
 def _by_name(groups: Sequence[GroupView], clauses: ClauseTable) -> dict[ThreadName, ThreadView]:
     """The threads of some groups by channel and host. The original scheduler shows a next time of a
     queueonly thread, at which nothing happens."""
-    found = dict[ThreadName, ThreadView]()
+    threads = dict[ThreadName, ThreadView]()
     for thread in (thread for group in groups for thread in group.threads):
         settings = clauses.find(thread.channel, thread.host)
         if settings and settings.queueonly and not thread.agents and not thread.pending:
             thread = thread._replace(pending=pending.QUEUE_ONLY, wakeup=None)
-        found[thread.channel, thread.host] = thread
-    return found
+        threads[thread.channel, thread.host] = thread
+    return threads
 
 
 class MailqFacts:
@@ -156,9 +160,11 @@ class MailqFacts:
 
     def _ask(self, until: float) -> None:
         if self._client is None:
-            found = self._read_files()
-            self._client = MailqClient(find_server(found), self._clock, seconds=ANSWER_SECONDS)
-            self._clauses = ClauseTable(_conf(found))
+            scheduler_files = self._read_files()
+            self._client = MailqClient(
+                find_server(scheduler_files), self._clock, seconds=ANSWER_SECONDS
+            )
+            self._clauses = ClauseTable(_conf(scheduler_files))
         client = self._client
         if client.find_version() == 1:
             view = client.dump()

@@ -179,7 +179,7 @@ class RunningAgents:
         for event in agent.read(now):
             if isinstance(event, Answered):
                 trace = self._handlers.trace
-                trace(f"agent {agent.pid}: {event.job.message.path}: {_shown(event.answer)}")
+                trace(f"agent {agent.pid}: {event.job.message.path}: {_answer_text(event.answer)}")
                 self._handlers.answered(event.job, event.answer)
             elif isinstance(event, NothingToDo):
                 self._handlers.resync(event.job)
@@ -318,7 +318,7 @@ class RunningAgents:
 _ENCODING = ("utf-8", "surrogateescape")
 
 
-def _shown(answer: AgentAnswer) -> str:
+def _answer_text(answer: AgentAnswer) -> str:
     """An answer for the log."""
     words = f"{answer.offset} {answer.status.decode()} {answer.text.decode(*_ENCODING)}"
     return words.rstrip().replace("\r", " ")

@@ -76,7 +76,9 @@ def append(
         with folders.open_control(file_name(message)) as control:
             for offset in offsets:
                 quad = parse_line(control.fd, read_line(control.fd, offset)).quad
-                said = b"%b/%b %b: %b" % (quad.channel, quad.host, quad.user, outcome)
-                files.write_all(fd, format_line(f"{ident} {said.decode(errors='replace')}", now))
+                outcome_text = b"%b/%b %b: %b" % (quad.channel, quad.host, quad.user, outcome)
+                files.write_all(
+                    fd, format_line(f"{ident} {outcome_text.decode(errors='replace')}", now)
+                )
     finally:
         os.close(fd)

@@ -72,8 +72,10 @@ class SchedulerQueue:
         for agent in self._parts.work.agents.values():
             rings.setdefault(agent.ring, [])
             idle[agent.ring] += agent.thread is None
-        shown = self._agents_by_thread()
-        groups = tuple(self._group(ring, rings[ring], shown, idle[ring]) for ring in rings)
+        agents_by_thread = self._agents_by_thread()
+        groups = tuple(
+            self._group(ring, rings[ring], agents_by_thread, idle[ring]) for ring in rings
+        )
         jobs: tuple[JobView, ...] = ()
         if with_jobs:
             threads = (thread for ring in rings.values() for thread in ring)
@@ -104,16 +106,16 @@ class SchedulerQueue:
         )
 
     def _agents_by_thread(self) -> dict[int, list[AgentView]]:
-        found: dict[int, list[AgentView]] = {}
+        agents_by_thread: dict[int, list[AgentView]] = {}
         running = self._loop.agents.agents
         for work in self._parts.work.agents.values():
             if work.thread and (agent := running.get(work.number)):
                 feed = agent.talk.feed
-                shown = AgentView(
+                agent_view = AgentView(
                     agent.pid, feed.hungry_at, feed.fed_at, feed.outstanding, str(feed.state)
                 )
-                found.setdefault(work.thread.number, []).append(shown)
-        return found
+                agents_by_thread.setdefault(work.thread.number, []).append(agent_view)
+        return agents_by_thread
 
     def _group(
         self,
@@ -254,5 +256,5 @@ def _find_message(table: ThreadTable, name: str) -> QueuedMessage | None:
     message = table.messages.get(number) if number is not None else None
     if message is None:
         return None
-    own = {names.spool_id(message.number, message.modified_ns), file_name(message)}
-    return message if last in own else None
+    message_names = {names.spool_id(message.number, message.modified_ns), file_name(message)}
+    return message if last in message_names else None

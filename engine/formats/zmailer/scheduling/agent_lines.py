@@ -95,10 +95,10 @@ class AgentAnswer(NamedTuple):
     def retry_time(self, now: float) -> float | None:
         """When the agent wants to try again, in epoch seconds UTC: `+N` counts from now. None if it
         names no time."""
-        found = _match_time(self.text) if self.rule.has_time else None
-        if found is None:
+        match = _match_time(self.text) if self.rule.has_time else None
+        if match is None:
             return None
-        return now + int(found[2]) if found[1] else float(found[2])
+        return now + int(match[2]) if match[1] else float(match[2])
 
 
 class Hungry(NamedTuple):
@@ -133,8 +133,8 @@ class JobLine(NamedTuple):
     @property
     def ident(self) -> int:
         """The number in its answers."""
-        found = _leading_number(self.path, self.path.rfind("/") + 1)
-        return int(found[0]) if found else 0
+        match = _leading_number(self.path, self.path.rfind("/") + 1)
+        return int(match[0]) if match else 0
 
 
 _match_answer = re.compile(
@@ -155,13 +155,13 @@ def parse_agent_line(line: bytes) -> AgentLine:
     """Parse a line of an agent, without its LF. It never fails: other text is for the log."""
     if line == b"#hungry":
         return _HUNGRY
-    if found := _match_answer(line):
-        ident, offset, notary, status, text = found.groups()
+    if match := _match_answer(line):
+        ident, offset, notary, status, text = match.groups()
         if status in STATUSES:
             sent = Notary(*notary.split(b"\1", 5)) if notary else None
             return AgentAnswer(int(ident), int(offset), sent, status, text or b"")
-    if found := _match_resync(line):
-        return Resync(int(found[1]))
+    if match := _match_resync(line):
+        return Resync(int(match[1]))
     return AgentText(TEXT if not line or line.startswith(b"#") else DIAGNOSTIC, line)
 
 
@@ -192,8 +192,8 @@ def format_job(job: JobLine) -> bytes:
 
 def parse_job(line: bytes) -> JobLine | None:
     """Parse a job, without its LF; None if it is none."""
-    found = _match_job(line)
-    return JobLine(found[1].decode("ascii"), found[2]) if found else None
+    match = _match_job(line)
+    return JobLine(match[1].decode("ascii"), match[2]) if match else None
 
 
 class LineBuffer:

@@ -77,7 +77,7 @@ def _expand(word: str, names: Mapping[str, str]) -> str:
     for name in _VARIABLE.findall(word):
         if name not in names:
             raise CannotRun(f"{word}: ${{{name}}} is not set")
-    expanded = _VARIABLE.sub(lambda found: names[found[1]], word)
+    expanded = _VARIABLE.sub(lambda match: names[match[1]], word)
     if expanded.startswith("-") and not word.startswith("-"):
         raise CannotRun(f"{word}: {expanded} would be read as an option")
     return expanded
@@ -135,28 +135,28 @@ def start_agent(
     Raises:
         CannotRun: it cannot be started.
     """
-    ours, theirs = socket.socketpair()
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    wanted = max(-20, min(19, own + nice if priority is None else priority))
+    parent_socket, child_socket = socket.socketpair()
+    current = os.getpriority(os.PRIO_PROCESS, 0)
+    niceness = max(-20, min(19, current + nice if priority is None else priority))
 
     def limit_ourselves() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
-        if wanted > own:
-            os.setpriority(os.PRIO_PROCESS, 0, wanted)
+        if niceness > current:
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
 
     try:
-        with theirs:
-            end = theirs.fileno()
+        with child_socket:
+            end = child_socket.fileno()
             pid = supervisor.spawn(program, end, end, log, limit_ourselves)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        ours.close()
+        parent_socket.close()
         why = error.strerror if isinstance(error, OSError) else error
         raise CannotRun(f"{program.argv[0]}: {why}") from error
-    ours.setblocking(False)
-    agent: Agent[J] = Agent(pid, ours, now)
-    if wanted < own:
+    parent_socket.setblocking(False)
+    agent: Agent[J] = Agent(pid, parent_socket, now)
+    if niceness < current:
         try:
-            os.setpriority(os.PRIO_PROCESS, pid, wanted)  # its user may not
+            os.setpriority(os.PRIO_PROCESS, pid, niceness)  # its user may not
         except OSError as error:
             agent.warning = f"{program.argv[0]}: its niceness cannot be set: {error.strerror}"
     return agent
@@ -249,10 +249,10 @@ class Agent(Generic[J]):
             if end is None:
                 return False
             self.status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
-            left = LAST_READ_BYTES
-            while left > 0 and not self.is_closed and self._has_input():
+            remaining = LAST_READ_BYTES
+            while remaining > 0 and not self.is_closed and self._has_input():
                 self._receive(READ_BYTES)
-                left -= READ_BYTES
+                remaining -= READ_BYTES
             self.is_closed = True
         return True
 

@@ -94,8 +94,8 @@ def after_attach(feed: AgentFeed) -> AgentFeed:
 def after_end(feed: AgentFeed, now: float) -> AgentFeed:
     """Its input was ended: it finishes the jobs that it has."""
     at = now if feed.ended_at is None else feed.ended_at
-    left = feed.outstanding if feed.has_jobs else 0
-    return feed._replace(state=AgentState.ERROR, outstanding=left, ended_at=at)
+    outstanding = feed.outstanding if feed.has_jobs else 0
+    return feed._replace(state=AgentState.ERROR, outstanding=outstanding, ended_at=at)
 
 
 def is_stuck(feed: AgentFeed, now: float) -> bool:

@@ -169,7 +169,7 @@ class LineChanges:
             self._end(file, ended, heads, scheduler)
             outcomes = self._with_revisions(opened, outcomes)  # of their new diagnostics
         elif heads:
-            self._write(opened, file.seen, heads, scheduler)
+            self._write(opened, file.file_stat, heads, scheduler)
             self._drop_links(opened, heads, scheduler)
         return outcomes
 
@@ -211,34 +211,34 @@ class LineChanges:
                 staged.enter_context(self._mail.stage(opened, data, file.layout, verb, lines))
                 for verb, lines in ended.items()
             ]
-            self._write(opened, file.seen, heads, scheduler)
+            self._write(opened, file.file_stat, heads, scheduler)
             if _send_all(sends):
                 self._drop_links(opened, heads, scheduler)
 
     def _with_revisions(self, opened: OpenControl, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Outcomes with the revisions that a scan has now."""
         file = self._open_lines(opened)
-        found = []
+        revised = []
         for outcome in outcomes:
             parsed = names.parse_task_id(outcome.move.old.id) if outcome.move.old else None
             if outcome.error is None and outcome.move.new is not None and parsed is not None:
                 line_at = partial(read_line, opened.fd)
                 one = parse_recipient(file.layout, parsed[1], line_at)
                 outcome = outcome._replace(rev=file.revision(one, False))
-            found.append(outcome)
-        return found
+            revised.append(outcome)
+        return revised
 
     def _open_lines(self, opened: OpenControl) -> _OpenLines:
         """The lines of an open control file; it is read in whole only if its layout is unknown."""
         try:
-            seen, layout = find_layout(self._folders.versions, opened.name, opened.fd)
+            file_stat, layout = find_layout(self._folders.versions, opened.name, opened.fd)
         except Changing as error:
             raise Unavailable(f"{opened.name}: cut while it was read") from error
         with closing(FolderCache()) as folders:
             message, _ = self._folders.find_message(
                 opened.name, opened.is_kept, folders, opened.folder
             )
-        return _OpenLines(opened, seen, revision_prefix(seen, message), layout)
+        return _OpenLines(opened, file_stat, revision_prefix(file_stat, message), layout)
 
     def _check(self, move: Move, file: _OpenLines, heads: Mapping[int, bytes]) -> RecipientLine:
         """The line of a task, if it is unchanged and can be changed. `heads` are those that earlier
@@ -257,21 +257,21 @@ class LineChanges:
         if is_kept and new is not None and new.state in (State.DEAD, State.DONE):
             raise Unsupported(FINISHED)
         if old.state is State.ACTIVE:
-            self._require_ended(old, one.head, file.seen)
+            self._require_ended(old, one.head, file.file_stat)
         return one
 
-    def _require_ended(self, old: Task, head: bytes, seen: stat_result) -> None:
+    def _require_ended(self, old: Task, head: bytes, file_stat: stat_result) -> None:
         """Its PID may be in use again since the scan, by an agent."""
         pid = marks.lock_pid(head)
         if STALLED_KEY not in old.extra or (
-            pid is not None and not self._reader.has_ended(pid, seen.st_mtime)
+            pid is not None and not self._reader.has_ended(pid, file_stat.st_mtime)
         ):
             raise Unsupported(f"its agent (PID {pid}) is running and may be delivering it")
 
     def _write(
         self,
         opened: OpenControl,
-        seen: stat_result,
+        file_stat: stat_result,
         heads: Mapping[int, bytes],
         scheduler: int | None,
     ) -> None:
@@ -284,7 +284,7 @@ class LineChanges:
         for offset, head in heads.items():
             marks.write_mark(opened.fd, offset, head)
         # So that layouts that were kept stay valid.
-        files.utime(opened.fd, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        files.utime(opened.fd, ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))
         files.fsync(opened.fd)
         if opened.is_kept and wakes:
             self.links.put_back(opened.name)
@@ -332,7 +332,7 @@ class LineChanges:
                 self._folders.open_control(commit.name, os.O_RDWR) as opened,
                 marks.write_lock(opened.fd),
             ):
-                data, seen = read_whole(opened.fd)
+                data, file_stat = read_whole(opened.fd)
                 heads = {
                     one.offset: data[one.offset + 1 :][: len(one.after)] for one in commit.lines
                 }
@@ -343,7 +343,7 @@ class LineChanges:
                             marks.write_mark(opened.fd, one.offset, one.after)
                 elif commit.text.startswith(data[commit.size :]):
                     os.ftruncate(opened.fd, commit.size)
-                files.utime(opened.fd, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+                files.utime(opened.fd, ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))
                 files.fsync(opened.fd)
                 return is_made
         except (OSError, Refused):
@@ -353,12 +353,12 @@ class LineChanges:
         """Remove our links to messages that need none; return their names. `is_dry`: only list
         them.
         """
-        found = sorted(self.links.lone_messages())
-        kept = sorted(self._folders.list_kept())
-        found += [name for name in kept if self._tidy_one(name, scheduler, is_dry=is_dry)]
+        unneeded = sorted(self.links.lone_messages())
+        link_names = sorted(self._folders.list_kept())
+        unneeded += [name for name in link_names if self._tidy_one(name, scheduler, is_dry=is_dry)]
         if not is_dry:
             self.links.drop_lone()
-        return found
+        return unneeded
 
     def _tidy_one(self, name: str, scheduler: int | None, *, is_dry: bool = False) -> bool:
         """Remove our links to a message if it needs none; True if it does not."""
@@ -409,7 +409,7 @@ class _OpenLines(NamedTuple):
     """An open control file whose lines are read one by one."""
 
     opened: OpenControl
-    seen: stat_result
+    file_stat: stat_result
     prefix: str
     """Of the revisions."""
     layout: FileLayout

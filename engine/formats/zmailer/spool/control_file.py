@@ -181,9 +181,9 @@ def split_chunks(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     Raises:
         Refused: the file is torn: the last line has no LF, or a block has no end.
     """
-    base, rest = 0, b""
+    base, unparsed = 0, b""
     for chunk in chunks:
-        data, used = rest + chunk, 0
+        data, used = unparsed + chunk, 0
         for start, used in _runs(data):
             if data[start] in _BLOCKS:
                 yield base + start, [data[start:used]]
@@ -191,11 +191,11 @@ def split_chunks(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
                 yield base + start, data[start:used].splitlines(keepends=True)
             else:  # a CR ends no line here
                 yield base + start, [raw + _LF for raw in data[start : used - 1].split(_LF)]
-        base, rest = base + used, data[used:]
-        if len(rest) > MAX_FIELD_BYTES:
+        base, unparsed = base + used, data[used:]
+        if len(unparsed) > MAX_FIELD_BYTES:
             raise Refused(f"a field of more than {MAX_FIELD_BYTES:,} bytes at offset {base}")
-    if rest:
-        what = "a block without an end" if rest[0] in _BLOCKS else "a line without an end"
+    if unparsed:
+        what = "a block without an end" if unparsed[0] in _BLOCKS else "a line without an end"
         raise Refused(f"torn: {what} at offset {base}")
 
 
@@ -210,8 +210,8 @@ def _runs(data: bytes) -> Iterator[tuple[int, int]]:
                 return
         else:
             if block < at:
-                found = _find_block(data, at)
-                block = size if found is None else found.end() - 1
+                match = _find_block(data, at)
+                block = size if match is None else match.end() - 1
             end = data.rfind(_LF, at, block) + 1
             if end == 0:
                 return
@@ -264,16 +264,16 @@ def update_layout(
                 return None
             continue
         data = read(start, end)
-        at, size, found = start, end, dict[int, int]()
+        at, size, new_diagnostics = start, end, dict[int, int]()
         for raw in data.splitlines(keepends=True) if b"\r" not in data else _LINES(data):
             number = _diagnosed(raw)
             if raw[0] != _DIAGNOSTIC or number is None or not old.has_recipient(number):
                 return None
-            found[number] = at
+            new_diagnostics[number] = at
             at += len(raw)
         if at != end:
             return None
-        diagnostics = {**diagnostics, **found}
+        diagnostics = {**diagnostics, **new_diagnostics}
     return old._replace(diagnostics=diagnostics, size=size)
 
 
@@ -296,23 +296,23 @@ def _has_same_lines(
     if len(runs) != 1:
         return False
     letters = bytes([raw[0] for raw in runs[0][1]])
-    found = accumulate(map(len, runs[0][1]), initial=offsets[low])
-    there = [*compress(found, letters.translate(_IS_RECIPIENT))]
-    return there == [*offsets[low:high]] and _are_recipients(letters) is not None
+    line_offsets = accumulate(map(len, runs[0][1]), initial=offsets[low])
+    recipient_offsets = [*compress(line_offsets, letters.translate(_IS_RECIPIENT))]
+    return recipient_offsets == [*offsets[low:high]] and _are_recipients(letters) is not None
 
 
 def recipients_in(
     layout: FileLayout, spans: Iterable[tuple[int, int]], read: Callable[[int, int], bytes]
 ) -> set[int]:
     """The offsets of the recipients whose lines or diagnostics are in parts of a file."""
-    found = set[int]()
+    offsets = set[int]()
     for start, end in spans if layout.recipients else ():
         low = max(bisect_right(layout.recipients, start) - 1, 0)
-        found.update(layout.recipients[low : bisect_left(layout.recipients, end)])
+        offsets.update(layout.recipients[low : bisect_left(layout.recipients, end)])
         if low + 1 == len(layout.recipients) or end > layout.recipients[-1]:
             numbers = map(_diagnosed, read(start, end).split(_LF))
-            found.update(at for at in numbers if at is not None and layout.has_recipient(at))
-    return found
+            offsets.update(at for at in numbers if at is not None and layout.has_recipient(at))
+    return offsets
 
 
 def parse_control_file(data: bytes) -> ControlFile:
@@ -330,13 +330,13 @@ def parse_control_file(data: bytes) -> ControlFile:
             recipients.append(one)
         except Refused as refusal:
             damage.append(f"{refusal} at offset {offset}")
-    found = {
+    diagnostics = {
         one.offset: parse_diagnostic(lines(layout.diagnostics[one.offset]))
         for one in recipients
         if one.offset in layout.diagnostics
     }
     facts, more = layout[:3], (layout.obsoletes, tuple(damage), layout.verbose_log)
-    return ControlFile(*facts, tuple(recipients), found, *more)
+    return ControlFile(*facts, tuple(recipients), diagnostics, *more)
 
 
 def line_in(data: bytes, offset: int) -> bytes:
@@ -373,9 +373,9 @@ def layout_of(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
         size = offsets[-1]
         recipients.extend(compress(offsets, letters.translate(_IS_RECIPIENT)))
         # An N line right after its recipient needs no note.
-        noted = (before + letters).replace(b"rN", b"r.").replace(b"XN", b"X.")
-        for found in _find_fields(noted):
-            at = found.start() - len(before)
+        field_letters = (before + letters).replace(b"rN", b"r.").replace(b"XN", b"X.")
+        for match in _find_fields(field_letters):
+            at = match.start() - len(before)
             if at < 0:
                 continue
             letter, raw = letters[at], fields[at]
@@ -458,14 +458,14 @@ def parse_recipient(
     slots, alternative = layout.slots, b""
     if raw[0] == _ALTERNATIVE:
         # Its class takes the place of the slots.
-        alternative, _, rest = raw[2:].lstrip(b" ").partition(b" ")
+        alternative, _, address = raw[2:].lstrip(b" ").partition(b" ")
         slots, head = 0, raw[1:2]
     elif slots is not None:
-        head, rest = raw[1 : 2 + slots], raw[2 + slots :]
+        head, address = raw[1 : 2 + slots], raw[2 + slots :]
     else:
         # The form of the man page: an optional PID right after the tag.
-        rest = raw[2:].lstrip(b"0123456789") if raw[1:2] == b"~" else raw[2:]
-        head = raw[1 : len(raw) - len(rest)]
+        address = raw[2:].lstrip(b"0123456789") if raw[1:2] == b"~" else raw[2:]
+        head = raw[1 : len(raw) - len(address)]
     after = offset + len(raw) + 1
     notify = line_at(layout.notify_lines.get(offset, after) if layout.notify_lines else after)
     dsn = notify[2:] if notify[:1] == b"N" else b""
@@ -473,7 +473,7 @@ def parse_recipient(
     # In nearly all files all recipients have the same headers.
     is_one = len(subjects) == 1 and offset < subjects[0][0]
     subject = subjects[0][1] if is_one else layout.subject_of(offset)
-    return RecipientLine(offset, head, rest, slots or 0, alternative, dsn, subject)
+    return RecipientLine(offset, head, address, slots or 0, alternative, dsn, subject)
 
 
 def _diagnosed(line: bytes) -> int | None:
@@ -484,8 +484,8 @@ def _diagnosed(line: bytes) -> int | None:
 
 def parse_diagnostic(line: bytes) -> Diagnostic:
     """Parse a d line without its LF."""
-    place, _, rest = line[2:].partition(b"\t")
-    notary, _, message = rest.partition(b"\t")
+    place, _, notary_and_message = line[2:].partition(b"\t")
+    notary, _, message = notary_and_message.partition(b"\t")
     numbers = place.split(b":")
     at = numbers[-1] if len(numbers) == 5 else b""
     when = float(at) if at.isdigit() and len(at) < 12 else 0.0

@@ -76,7 +76,7 @@ class SpoolEntry(NamedTuple):
     name: str
     where: str
     is_kept: bool
-    seen: stat_result
+    file_stat: stat_result
     layout: FileLayout
     line_at: Callable[[int], bytes]
     """Returns the line at an offset without its LF: any if the whole file was read, else only those
@@ -124,19 +124,19 @@ class FolderCache:
 class KnownFile(NamedTuple):
     """A large file as it was when it was read."""
 
-    seen: stat_result
+    file_stat: stat_result
     version: FileVersion
     is_settled: bool
     """False if it may have changed since without another time of change."""
 
     def has_layout_of(self, now: stat_result) -> bool:
         """True if its layout is that of a file with this status."""
-        return files.is_same_file(self.seen, now)
+        return files.is_same_file(self.file_stat, now)
 
     def is_unchanged(self, now: stat_result) -> bool:
         """True if a file with this status has the same bytes. Our own changes keep its time, but
         not the time of its last status change."""
-        is_same = self.has_layout_of(now) and self.seen.st_ctime_ns == now.st_ctime_ns
+        is_same = self.has_layout_of(now) and self.file_stat.st_ctime_ns == now.st_ctime_ns
         return is_same and self.is_settled
 
 
@@ -150,12 +150,12 @@ class VersionCache:
         """A file as it was when it was last read."""
         return self._known.get(name)
 
-    def keep(self, name: str, seen: stat_result, version: FileVersion) -> None:
+    def keep(self, name: str, file_stat: stat_result, version: FileVersion) -> None:
         """Keep the version of a file that had this status before it was read; the oldest go if all
         have too many recipients."""
         self._known.pop(name, None)
-        is_settled = time.time_ns() - seen.st_ctime_ns > CTIME_GRAIN_NANOSECONDS
-        self._known[name] = KnownFile(seen, version, is_settled)
+        is_settled = time.time_ns() - file_stat.st_ctime_ns > CTIME_GRAIN_NANOSECONDS
+        self._known[name] = KnownFile(file_stat, version, is_settled)
         room = MAX_CACHED_RECIPIENTS
         for each, (_, one, _) in reversed([*self._known.items()]):
             room -= len(one.layout.recipients) + len(one.layout.diagnostics)
@@ -237,7 +237,7 @@ class PostofficeFolders:
         Raises:
             Unavailable: transport/ cannot be read.
         """
-        found: dict[str, str] = {}
+        folder_by_name: dict[str, str] = {}
         twice: list[str] = []
         try:
             for folder in self.list_folders():
@@ -245,11 +245,11 @@ class PostofficeFolders:
                     for name in _entries(fd):
                         if names.message_number(name) is None or name.endswith("-etrn"):
                             continue
-                        if found.setdefault(name, folder) != folder:
+                        if folder_by_name.setdefault(name, folder) != folder:
                             twice.append(folder + name)
         except OSError as error:
             raise Unavailable(f"{self.root}/{TRANSPORT}: {error.strerror}") from error
-        return found, [path for path in twice if self._is_there(path)]
+        return folder_by_name, [path for path in twice if self._is_there(path)]
 
     def list_folders(self) -> Iterator[str]:
         """transport/ and its hash folders on both levels, each as "" or with a final slash."""
@@ -273,12 +273,12 @@ class PostofficeFolders:
         """True if a file is still there, and not moved from one folder to the other meanwhile."""
         folder, _, name = path.rpartition("/")
         number = names.message_number(name) or 0
-        there = []
+        existing = []
         for one in {folder, *(each.rstrip("/") for each in names.hash_folders(number))}:
             with suppress(OSError), self.open_below(self.transport, one) as fd:
                 os.stat(name, dir_fd=fd, follow_symlinks=False)
-                there.append(one)
-        return len(there) > 1
+                existing.append(one)
+        return len(existing) > 1
 
     def list_kept(self) -> set[str]:
         """Names of the control files to which we have a link."""
@@ -309,29 +309,29 @@ class PostofficeFolders:
             try:
                 with self.open_below(above, folder) as fd:
                     file = files.open_guarded(name, fd) if flags == os.O_RDONLY else _open(name, fd)
-                    beside = os.fstat(fd)
+                    folder_stat = os.fstat(fd)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             try:
-                self.require_plain(name, os.fstat(file), beside)
+                self.require_plain(name, os.fstat(file), folder_stat)
                 yield OpenControl(file, name, "" if is_kept else folder, is_kept)
             finally:
                 os.close(file)
             return
         raise FileNotFoundError(name)
 
-    def require_plain(self, name: str, seen: stat_result, beside: stat_result) -> None:
-        """Check the status of an open control file in a folder with the status `beside`.
+    def require_plain(self, name: str, file_stat: stat_result, folder_stat: stat_result) -> None:
+        """Check the status of an open control file in a folder with `folder_stat`.
 
         Raises:
             Refused: it is not a plain file, or may be the link of another user to it.
         """
-        if seen.st_nlink == 1 and stat.S_ISREG(seen.st_mode):
+        if file_stat.st_nlink == 1 and stat.S_ISREG(file_stat.st_mode):
             return
-        why = files.file_problem(seen, beside)
+        why = files.file_problem(file_stat, folder_stat)
         if not why:
             return
-        if seen.st_nlink != 2 or not has_our_link(self, name, seen):
+        if file_stat.st_nlink != 2 or not has_our_link(self, name, file_stat):
             raise Refused(why)
 
     def find_message(
@@ -344,17 +344,17 @@ class PostofficeFolders:
             Refused: there is none, or it is no plain file.
         """
         if opened is None:
-            with closing(FolderCache()) as own:
-                return self.find_message(name, is_kept, own, likely)
+            with closing(FolderCache()) as cache:
+                return self.find_message(name, is_kept, cache, likely)
         for folder in self._message_folders(name, is_kept, likely):
             try:
                 at = opened.open(self.fd, folder[:-1])
-                seen = os.stat(name, dir_fd=at, follow_symlinks=False)
+                file_stat = os.stat(name, dir_fd=at, follow_symlinks=False)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            if not stat.S_ISREG(seen.st_mode):
+            if not stat.S_ISREG(file_stat.st_mode):
                 raise Refused("its message file is not a plain file")
-            return seen, folder + name
+            return file_stat, folder + name
         raise Refused(f"no message file: {QUEUE}/{name} is missing")
 
     @staticmethod
@@ -369,12 +369,12 @@ class PostofficeFolders:
                 yield f"{QUEUE}/{folder}"
 
 
-def has_our_link(folders: PostofficeFolders, name: str, seen: stat_result) -> bool:
+def has_our_link(folders: PostofficeFolders, name: str, file_stat: stat_result) -> bool:
     """True if our link with the name of a control file is to this one."""
-    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink < 2:
+    if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_nlink < 2:
         return False
     with suppress(OSError), folders.open_below(folders.fd, f"{KEPT}/{TRANSPORT}") as fd:
-        return os.path.samestat(os.stat(name, dir_fd=fd, follow_symlinks=False), seen)
+        return os.path.samestat(os.stat(name, dir_fd=fd, follow_symlinks=False), file_stat)
     return False
 
 
@@ -382,9 +382,9 @@ class LargeFile:
     """Reads parts of a large control file, which is opened again for each."""
 
     def __init__(
-        self, folders: PostofficeFolders, where: str, seen: stat_result, version: FileVersion
+        self, folders: PostofficeFolders, where: str, file_stat: stat_result, version: FileVersion
     ) -> None:
-        self._folders, self._where, self._seen = folders, where, seen
+        self._folders, self._where, self._file_stat = folders, where, file_stat
         self.version, self._layout = version, version.layout
         self._windows: dict[int, tuple[int, bytes]] = {}
 
@@ -423,7 +423,7 @@ class LargeFile:
         except FileNotFoundError:
             raise Changing(self._where) from None
         try:
-            if not os.path.samestat(os.fstat(fd), self._seen):
+            if not os.path.samestat(os.fstat(fd), self._file_stat):
                 raise Changing(self._where)
             data = read_span(fd, start, min(end, self._layout.size))
         finally:
@@ -433,9 +433,9 @@ class LargeFile:
         return data
 
 
-def problem_at(where: str, what: str, seen: stat_result | None = None) -> Problem:
+def problem_at(where: str, what: str, file_stat: stat_result | None = None) -> Problem:
     """A problem of a file below the spool."""
-    return Problem(safe_line(where), safe_line(what), None, seen and seen.st_mtime)
+    return Problem(safe_line(where), safe_line(what), None, file_stat and file_stat.st_mtime)
 
 
 def read_whole(fd: int) -> tuple[bytes, stat_result]:
@@ -444,10 +444,10 @@ def read_whole(fd: int) -> tuple[bytes, stat_result]:
     Raises:
         Refused: it is larger than `MAX_CONTROL_BYTES`.
     """
-    seen = os.fstat(fd)
-    if seen.st_size > MAX_CONTROL_BYTES:
-        raise Refused(f"{seen.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
-    return read_span(fd, 0, seen.st_size), seen
+    file_stat = os.fstat(fd)
+    if file_stat.st_size > MAX_CONTROL_BYTES:
+        raise Refused(f"{file_stat.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
+    return read_span(fd, 0, file_stat.st_size), file_stat
 
 
 def read_span(fd: int, start: int, end: int) -> bytes:

@@ -42,13 +42,13 @@ class KeptLinks:
         """
         if opened.is_kept:
             return
-        name, seen = opened.name, os.fstat(opened.fd)
+        name, file_stat = opened.name, os.fstat(opened.fd)
         with closing(FolderCache()) as folders:
             message, path = self._folders.find_message(name, False, folders, opened.folder)
         self._make_folders()
         with self._lock():
             self._link(path, message, QUEUE)
-            self._link(opened.where, seen, TRANSPORT)
+            self._link(opened.where, file_stat, TRANSPORT)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -65,18 +65,18 @@ class KeptLinks:
                     files.make_folder(each, fd, FOLDER_MODE, owner)
             path = f"{path}/{name}"
 
-    def _link(self, path: str, seen: stat_result, word: str) -> None:
+    def _link(self, path: str, file_stat: stat_result, word: str) -> None:
         """Make a link in a folder of ours to a file that was seen, unless it is there."""
         above, name = os.path.split(path)
-        with self._open(word) as ours:
-            with self._folders.open_below(self._folders.fd, above) as theirs:
-                _link(name, theirs, ours)
-            there = os.stat(name, dir_fd=ours, follow_symlinks=False)
-            if not os.path.samestat(there, seen):
+        with self._open(word) as kept_fd:
+            with self._folders.open_below(self._folders.fd, above) as spool_fd:
+                _link(name, spool_fd, kept_fd)
+            link_stat = os.stat(name, dir_fd=kept_fd, follow_symlinks=False)
+            if not os.path.samestat(link_stat, file_stat):
                 raise Unavailable(
                     f"{KEPT}/{word}/{name}: is another file, expected a link to {path}"
                 )
-            files.fsync(ours)
+            files.fsync(kept_fd)
 
     def put_back(self, name: str) -> None:
         """Link a finished message back to where the router puts one, the message file first, so
@@ -84,22 +84,24 @@ class KeptLinks:
         """
         for word in (QUEUE, TRANSPORT):
             with (
-                self._open(word) as ours,
-                self._folders.open_below(self._folders.fd, word) as theirs,
+                self._open(word) as kept_fd,
+                self._folders.open_below(self._folders.fd, word) as spool_fd,
             ):
-                _link(name, ours, theirs)
-                there = os.stat(name, dir_fd=theirs, follow_symlinks=False)
-                if not os.path.samestat(there, os.stat(name, dir_fd=ours, follow_symlinks=False)):
+                _link(name, kept_fd, spool_fd)
+                link_stat = os.stat(name, dir_fd=spool_fd, follow_symlinks=False)
+                if not os.path.samestat(
+                    link_stat, os.stat(name, dir_fd=kept_fd, follow_symlinks=False)
+                ):
                     raise Unavailable(f"{word}/{name}: is another file, expected none")
-                files.fsync(theirs)
+                files.fsync(spool_fd)
 
     def drop(self, name: str) -> None:
         """Remove both links, the one of the control file first."""
         for word in (TRANSPORT, QUEUE):
             try:
-                with self._open(word) as ours:
-                    files.unlink_quietly(name, ours)
-                    files.fsync(ours)
+                with self._open(word) as kept_fd:
+                    files.unlink_quietly(name, kept_fd)
+                    files.fsync(kept_fd)
             except FileNotFoundError:
                 continue  # no folder, no links
 
@@ -107,10 +109,12 @@ class KeptLinks:
         """Names of message links without one of their control file."""
         try:
             with self._open(QUEUE) as fd:
-                found = {name for name in os.listdir(fd) if names.message_number(name) is not None}
+                message_names = {
+                    name for name in os.listdir(fd) if names.message_number(name) is not None
+                }
         except FileNotFoundError:
             return set()
-        return found - self._folders.list_kept()
+        return message_names - self._folders.list_kept()
 
     def drop_lone(self) -> None:
         """Remove message links that a process has left when it was killed."""

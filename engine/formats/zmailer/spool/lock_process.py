@@ -81,10 +81,10 @@ def is_scheduler(pid: int, root: int, transport: stat_result) -> bool:
         program = lock_file.read_proc_file(f"/proc/{pid}/cmdline").partition(b"\0")[0]
         if os.path.basename(program) == SCHEDULER_PROGRAM:
             return True
-        seen = os.stat(PID_FILE, dir_fd=root, follow_symlinks=False)
+        file_stat = os.stat(PID_FILE, dir_fd=root, follow_symlinks=False)
     except OSError:
         return False
-    return pid in files.flock_holders(seen)
+    return pid in files.flock_holders(file_stat)
 
 
 def is_ours(root: int) -> bool:
@@ -126,9 +126,9 @@ def _read_pid_file(root: int) -> tuple[int, float]:
 def _works_in(pid: int, folder: stat_result) -> bool | None:
     """True if this is the working directory of a process; None if that is hidden."""
     try:
-        seen = os.stat(f"/proc/{pid}/cwd")
+        cwd_stat = os.stat(f"/proc/{pid}/cwd")
     except FileNotFoundError:
         return False
     except OSError:
         return None
-    return os.path.samestat(seen, folder)
+    return os.path.samestat(cwd_stat, folder)

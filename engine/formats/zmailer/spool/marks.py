@@ -95,10 +95,10 @@ def marked(head: bytes, state: State | None) -> bytes:
 
 def with_mark(head: bytes, mark: bytes) -> bytes:
     """Tag and slots with another tag and PID slot. The length stays."""
-    rest = head[len(mark) :]
+    slots = head[len(mark) :]
     if head[:1] == LOCKED:
-        rest = rest.lstrip(b"0123456789").rjust(len(rest))  # the end of a long PID
-    return (mark + rest)[: len(head)]  # a line without slots has only the tag
+        slots = slots.lstrip(b"0123456789").rjust(len(slots))  # the end of a long PID
+    return (mark + slots)[: len(head)]  # a line without slots has only the tag
 
 
 def to_do(recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
@@ -110,13 +110,13 @@ def to_do(recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
         for one in recipients
         if one.alternative and state_of(one.head) in (State.DONE, State.ACTIVE)
     }
-    found = []
+    chosen = []
     for one in recipients:
         if state_of(one.head) is State.PENDING and one.alternative not in taken:
-            found.append(one)
+            chosen.append(one)
             if one.alternative:
                 taken.add(one.alternative)
-    return found
+    return chosen
 
 
 def lock_pid(head: bytes) -> int | None:

@@ -36,8 +36,8 @@ class Quad(NamedTuple):
 
 def message_number(name: str) -> int | None:
     """The number of a control file; None if a name is not one of a control file."""
-    found = _match_name(name)
-    return int(found[1]) if found else None
+    match = _match_name(name)
+    return int(match[1]) if match else None
 
 
 def is_hash_folder(name: str) -> bool:
@@ -69,14 +69,14 @@ def task_id(name: str, offset: int) -> str:
 
 def parse_task_id(ident: str) -> tuple[str, int] | None:
     """Control file and offset of a task id; None if it is none."""
-    found = _match_task_id(ident)
+    match = _match_task_id(ident)
     if (
-        found is None
-        or message_number(found[1]) is None
-        or task_id(found[1], int(found[2])) != ident
+        match is None
+        or message_number(match[1]) is None
+        or task_id(match[1], int(match[2])) != ident
     ):
         return None
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def spool_id(number: int, modified_ns: int) -> str:
@@ -98,8 +98,8 @@ def spool_id_number(text: str) -> int | None:
     The time begins with "A" until the year 4096. It cannot be decoded: the alphabet has "0" twice.
     To find the message, compare the `spool_id` of the file with this number.
     """
-    found = _match_spool_id(text)
-    return int(found[1]) if found else None
+    match = _match_spool_id(text)
+    return int(match[1]) if match else None
 
 
 def parse_quad(text: bytes) -> Quad:
@@ -109,10 +109,10 @@ def parse_quad(text: bytes) -> Quad:
     Raises:
         Refused: it is not that.
     """
-    channel, _, rest = text.lstrip(b" ").partition(b" ")
-    rest = rest.lstrip(b" ")
-    end = _word_end(rest)
-    host, others = rest[:end], rest[end:].strip(b" ")
+    channel, _, unparsed = text.lstrip(b" ").partition(b" ")
+    unparsed = unparsed.lstrip(b" ")
+    end = _word_end(unparsed)
+    host, others = unparsed[:end], unparsed[end:].strip(b" ")
     user, _, privilege = others.rpartition(b" ")
     if not channel or not host or not privilege.lstrip(b"-").isdigit():
         raise Refused("no channel, host, user and privilege")

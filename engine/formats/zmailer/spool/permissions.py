@@ -96,15 +96,17 @@ def current_edges(edges: Edges, folders: PostofficeFolders, scheduler: int | Non
     scheduler.
     """
     if why := write_refusal(folders):
-        return {way: edge._replace(refusal=why) for way, edge in edges.items()}
+        return {states: edge._replace(refusal=why) for states, edge in edges.items()}
     is_ours = scheduler is not None and lock_process.is_ours(folders.fd)
-    return {way: _with_scheduler(way, edge, scheduler, is_ours) for way, edge in edges.items()}
+    return {
+        states: _with_scheduler(states, edge, scheduler, is_ours) for states, edge in edges.items()
+    }
 
 
 def _with_scheduler(
-    way: tuple[State | None, State | None], edge: Edge, scheduler: int | None, is_ours: bool
+    states: tuple[State | None, State | None], edge: Edge, scheduler: int | None, is_ours: bool
 ) -> Edge:
-    start, end = way
+    start, end = states
     if scheduler is None:
         return edge._replace(refusal=NO_SCHEDULER) if start is end else edge
     if is_ours or end is not State.PENDING or start is end:

@@ -74,14 +74,14 @@ class EntryReader:
     def read(
         self,
         name: str,
-        wanted: Collection[int] | None = None,
+        offsets: Collection[int] | None = None,
         opened: FolderCache | None = None,
         likely: str = "",
     ) -> SpoolEntry | None:
         """Read a control file, again if it is changed or replaced meanwhile; None for a file that
         is a request for a delivery (ETRN).
 
-        With `wanted`, of a large file with a known layout only the recipients at these offsets are
+        With `offsets`, of a large file with a known layout only the recipients at these offsets are
         read. `opened` has folders open from other reads; `likely` is the hash folder to try first.
 
         Raises:
@@ -92,14 +92,14 @@ class EntryReader:
         """
         if opened is not None:
             with suppress(Changing):  # a folder may have been replaced
-                return self._read_first(name, wanted, opened, likely)
+                return self._read_first(name, offsets, opened, likely)
         for _ in range(READ_TRIES):
-            with closing(FolderCache()) as own, suppress(Changing):
-                return self._read_first(name, wanted, own, likely)
+            with closing(FolderCache()) as cache, suppress(Changing):
+                return self._read_first(name, offsets, cache, likely)
         raise Changing(name)
 
     def _read_first(
-        self, name: str, wanted: Collection[int] | None, opened: FolderCache, likely: str
+        self, name: str, offsets: Collection[int] | None, opened: FolderCache, likely: str
     ) -> SpoolEntry | None:
         """Read a control file in the first folder that has it."""
         for above, path, is_kept in self._places(name, likely):
@@ -110,7 +110,7 @@ class EntryReader:
                 continue
             where = f"{path if is_kept else f'{TRANSPORT}/{path}'}{name}"
             try:
-                read = self._read_open(fd, name, where, wanted, os.fstat(folder))
+                read = self._read_open(fd, name, where, offsets, os.fstat(folder))
                 now = os.stat(name, dir_fd=folder, follow_symlinks=False)
             except FileNotFoundError:
                 raise Changing(name) from None
@@ -142,32 +142,32 @@ class EntryReader:
         fd: int,
         name: str,
         where: str,
-        wanted: Collection[int] | None,
-        beside: stat_result,
+        offsets: Collection[int] | None,
+        folder_stat: stat_result,
     ) -> tuple[stat_result, FileLayout, Callable[[int], bytes], LargeFile | None] | None:
         """Read an open control file: its status, layout and lines; and a large one to read more
         of it."""
-        seen = os.fstat(fd)
-        self._folders.require_plain(name, seen, beside)
-        if seen.st_size < LARGE_BYTES:
-            data = read_span(fd, 0, seen.st_size)
+        file_stat = os.fstat(fd)
+        self._folders.require_plain(name, file_stat, folder_stat)
+        if file_stat.st_size < LARGE_BYTES:
+            data = read_span(fd, 0, file_stat.st_size)
             if data[:1] == TRIGGER:
                 return None
             layout = parse_layout(data)
-            return seen, _require_name(layout, name), partial(line_in, data), None
-        is_layout_enough = wanted is not None
-        version = find_version(self._folders.versions, name, fd, seen, is_layout_enough)
+            return file_stat, _require_name(layout, name), partial(line_in, data), None
+        is_layout_enough = offsets is not None
+        version = find_version(self._folders.versions, name, fd, file_stat, is_layout_enough)
         layout = _require_name(version.layout, name)
-        large = LargeFile(self._folders, where, seen, version)
-        if wanted is None:
-            return seen, layout, large.line_at, large
-        return seen, layout, _read_lines(fd, layout, wanted), large
+        large = LargeFile(self._folders, where, file_stat, version)
+        if offsets is None:
+            return file_stat, layout, large.line_at, large
+        return file_stat, layout, _read_lines(fd, layout, offsets), large
 
 
 def _require_name(layout: FileLayout, name: str) -> FileLayout:
     if layout.name != os.fsencode(name):
-        said = safe_line(layout.name.decode("utf-8", "replace"))[:80]
-        raise Refused(f"its i line names {said}")
+        inner_name = safe_line(layout.name.decode("utf-8", "replace"))[:80]
+        raise Refused(f"its i line names {inner_name}")
     return layout
 
 
@@ -178,35 +178,35 @@ def find_layout(versions: VersionCache, name: str, fd: int) -> tuple[stat_result
         Refused: it is no control file, or too large.
         Changing: it is cut while it is read.
     """
-    seen = os.fstat(fd)
-    if seen.st_size < LARGE_BYTES:
-        data, seen = read_whole(fd)
-        return seen, parse_layout(data)
-    return seen, find_version(versions, name, fd, seen, True).layout
+    file_stat = os.fstat(fd)
+    if file_stat.st_size < LARGE_BYTES:
+        data, file_stat = read_whole(fd)
+        return file_stat, parse_layout(data)
+    return file_stat, find_version(versions, name, fd, file_stat, True).layout
 
 
 def find_version(
-    versions: VersionCache, name: str, fd: int, seen: stat_result, is_layout_enough: bool
+    versions: VersionCache, name: str, fd: int, file_stat: stat_result, is_layout_enough: bool
 ) -> FileVersion:
     """What is known of a large open file with this status. It is read in chunks, unless it is the
     same as before, or has the same layout if that is enough; its lines are parsed only where tags
     have changed since then.
     """
-    if seen.st_size > MAX_CONTROL_BYTES:
-        raise Refused(f"{seen.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
+    if file_stat.st_size > MAX_CONTROL_BYTES:
+        raise Refused(f"{file_stat.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
     known = versions.get(name)
     if known is not None and (
-        known.has_layout_of(seen) if is_layout_enough else known.is_unchanged(seen)
+        known.has_layout_of(file_stat) if is_layout_enough else known.is_unchanged(file_stat)
     ):
         return known.version
     sums: list[int] = []
     version: FileVersion | None = None
-    if known is not None and known.seen.st_ino == seen.st_ino:
-        version = _update_version(known.version, fd, seen.st_size)
+    if known is not None and known.file_stat.st_ino == file_stat.st_ino:
+        version = _update_version(known.version, fd, file_stat.st_size)
     if version is None:
-        layout = layout_of(split_chunks(_read_chunks(fd, seen.st_size, sums)))
+        layout = layout_of(split_chunks(_read_chunks(fd, file_stat.st_size, sums)))
         version = FileVersion(layout, tuple(sums))
-    versions.keep(name, seen, version)
+    versions.keep(name, file_stat, version)
     return version
 
 
@@ -238,10 +238,10 @@ def _read_chunks(fd: int, size: int, sums: list[int]) -> Iterator[bytes]:
         yield chunk
 
 
-def _read_lines(fd: int, layout: FileLayout, wanted: Collection[int]) -> Callable[[int], bytes]:
+def _read_lines(fd: int, layout: FileLayout, offsets: Collection[int]) -> Callable[[int], bytes]:
     """Read the lines of some recipients of an open file, with their N lines and diagnostics."""
     lines: dict[int, bytes] = {}
-    for offset in filter(layout.has_recipient, wanted):
+    for offset in filter(layout.has_recipient, offsets):
         lines[offset] = line = read_line(fd, offset)
         notify = layout.notify_lines.get(offset, offset + len(line) + 1)
         for at in (notify, layout.diagnostics.get(offset)):
@@ -264,13 +264,13 @@ class MessageReader:
     def read(
         self,
         name: str,
-        wanted: Collection[int] | None = None,
+        offsets: Collection[int] | None = None,
         opened: FolderCache | None = None,
         likely: str = "",
     ) -> SpoolEntry | Problem | None:
         """Read a control file as `EntryReader.read` does; None if it is gone, or no message."""
         try:
-            return self._entries.read(name, wanted, opened, likely)
+            return self._entries.read(name, offsets, opened, likely)
         except FileNotFoundError:
             return None
         except Refused as refusal:
@@ -292,13 +292,13 @@ class MessageReader:
                 continue
         return f"{KEPT}/{TRANSPORT}/{name}"
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the unchanged tasks; each control file is read once."""
-        wanted: dict[str, dict[int, tuple[State, str]]] = {}
-        for ident, state, rev in seen:
+        expected_by_name: dict[str, dict[int, tuple[State, str]]] = {}
+        for ident, state, rev in known_tasks:
             if parsed := names.parse_task_id(ident):
-                wanted.setdefault(parsed[0], {})[parsed[1]] = state, rev
-        for name, those in wanted.items():
+                expected_by_name.setdefault(parsed[0], {})[parsed[1]] = state, rev
+        for name, those in expected_by_name.items():
             entry = self.read(name, those)
             if isinstance(entry, Problem):
                 for offset, (state, _) in those.items():
@@ -320,12 +320,12 @@ class MessageReader:
         """
         entry = self._read_unchanged(task)
         facts = (
-            ("modified", f"{entry.seen.st_mtime:.0f}"),
-            ("changed", f"{entry.seen.st_ctime:.0f}"),
+            ("modified", f"{entry.file_stat.st_mtime:.0f}"),
+            ("changed", f"{entry.file_stat.st_ctime:.0f}"),
         )
         where = f"{self._folders.root}/{entry.where}"
         yield Part(TASK_PART, where, len(_image(task, entry)), facts)
-        yield Part(CONTROL_PART, where, entry.seen.st_size)
+        yield Part(CONTROL_PART, where, entry.file_stat.st_size)
         message = f"{self._folders.root}/{entry.message_path}"
         yield Part(MESSAGE_PART, message, entry.message.st_size)
 
@@ -337,14 +337,14 @@ class MessageReader:
             Unavailable: it cannot be read now.
         """
         entry = self._read_unchanged(task)
-        own = len(_image(task, entry))
+        line_size = len(_image(task, entry))
         if entry.large is not None:  # its other lines were not read
             is_only = len(entry.layout.recipients) == 1
         else:
             is_only = len([*islice(tasks_of(entry, self.has_ended), 2)]) == 1
         if not is_only:
-            return own
-        return own + entry.seen.st_size + entry.message.st_size
+            return line_size
+        return line_size + entry.file_stat.st_size + entry.message.st_size
 
     def read_part(self, task: Task, part: str = "") -> bytes:
         """Read a part of a task.
@@ -368,17 +368,19 @@ class MessageReader:
         where = f"{FREEZER}/{name}"
         try:
             with self._folders.open_below(self._folders.fd, FREEZER) as fd:
-                seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                file_stat = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except OSError:
             return None
-        if not stat.S_ISREG(seen.st_mode):
+        if not stat.S_ISREG(file_stat.st_mode):
             return None
         try:
             parse_layout(self._read_file(where, MAX_PART_BYTES))
             why = "the scheduler could not use it"
         except (Refused, StoreError) as error:
             why = str(error)
-        return problem_at(where, f"parked: {why}; move it back to {TRANSPORT}/ once mended", seen)
+        return problem_at(
+            where, f"parked: {why}; move it back to {TRANSPORT}/ once mended", file_stat
+        )
 
     def preview_problem(self, problem: Problem) -> bytes:
         """The first bytes of a control file with a problem.
@@ -419,8 +421,8 @@ class MessageReader:
             raise Unavailable(f"{entry.where}: {entry.what}")
         if parsed is None or entry is None:
             raise Gone(task.id)
-        there = list(tasks_of(entry, self.has_ended, {parsed[1]}))
-        if not there or (there[0].state, there[0].rev) != (task.state, task.rev):
+        tasks = list(tasks_of(entry, self.has_ended, {parsed[1]}))
+        if not tasks or (tasks[0].state, tasks[0].rev) != (task.state, task.rev):
             raise Gone(task.id)
         return entry
 

@@ -38,7 +38,7 @@ class SpoolScan:
 
     def __init__(self, folders: PostofficeFolders, reader: MessageReader) -> None:
         self._folders = folders
-        self._shown = VersionCache()
+        self._sample_versions = VersionCache()
         """The versions of large files that were yielded."""
         self._read, self._has_ended = reader.read, reader.has_ended
         self._read_parked = reader.read_parked
@@ -52,19 +52,19 @@ class SpoolScan:
         """
         expect(0)
         listed, twice = self._folders.list_controls()
-        kept = self._folders.list_kept()
+        linked = self._folders.list_kept()
         with closing(FolderCache()) as opened:
             some = dict(islice(listed.items(), SAMPLE_FILES))
-            shown, names_shown = 0, set[str]()
+            sample_size, names_shown = 0, set[str]()
             for item in islice(self._scan_files(some, opened), SAMPLE_TASKS):
                 if isinstance(item, Task):
                     yield item
-                    shown += 1
+                    sample_size += 1
                     names_shown.add(item.payload)
-            of_a_file = shown / (len(names_shown) or 1)
-            expect(round(len({*listed, *kept}) * of_a_file))
+            of_a_file = sample_size / (len(names_shown) or 1)
+            expect(round(len({*listed, *linked}) * of_a_file))
             problems: list[Problem] = []
-            all_names = dict.fromkeys(kept, "") | listed
+            all_names = dict.fromkeys(linked, "") | listed
             for item in self._scan_files(all_names, opened, is_full=True):
                 if isinstance(item, Task):
                     yield item
@@ -73,7 +73,7 @@ class SpoolScan:
         yield from problems
         for path in twice:
             yield problem_at(f"{TRANSPORT}/{path}", "is in another folder too")
-        yield from self._hidden_links(kept & listed.keys())
+        yield from self._hidden_links(linked & listed.keys())
         yield from filter(None, map(self._read_parked, self._folders.list_parked()))
 
     def _scan_files(
@@ -85,7 +85,7 @@ class SpoolScan:
             entry = self._read(name, None, opened, likely[name])
             yield from self._items(entry)
             if is_full and isinstance(entry, SpoolEntry) and entry.large is not None:
-                self._shown.keep(_file_key(entry), entry.seen, entry.large.version)
+                self._sample_versions.keep(_file_key(entry), entry.file_stat, entry.large.version)
 
     def _items(
         self, entry: SpoolEntry | Problem | None, offsets: Collection[int] | None = None
@@ -97,12 +97,12 @@ class SpoolScan:
             try:
                 yield from items_of(entry, self._has_ended, offsets)
             except Changing:
-                yield problem_at(entry.where, "changed while it was read", entry.seen)
+                yield problem_at(entry.where, "changed while it was read", entry.file_stat)
                 return
             for what in entry.layout.damage:
-                yield problem_at(entry.where, what, entry.seen)
+                yield problem_at(entry.where, what, entry.file_stat)
             if entry.is_kept and offsets is None and not any(tasks_of(entry, self._has_ended)):
-                yield problem_at(entry.where, TIDY_HINT, entry.seen)
+                yield problem_at(entry.where, TIDY_HINT, entry.file_stat)
 
     def _changed_items(
         self, entry: SpoolEntry | Problem | None
@@ -114,43 +114,43 @@ class SpoolScan:
             return
         version = entry.large.version
         key = _file_key(entry)
-        before = self._shown.get(key)
+        before = self._sample_versions.get(key)
         try:
             offsets = before and _changed_offsets(before.version, entry.large)
         except Changing:
             offsets = None
         yield from self._items(entry, offsets)
-        self._shown.keep(key, entry.seen, version)
+        self._sample_versions.keep(key, entry.file_stat, version)
 
     def _hidden_links(self, some: Iterable[str]) -> Iterator[Problem]:
         """Our links that name another file than the one in transport/."""
         for name in sorted(some):
             try:
                 with (
-                    self._folders.open_below(self._folders.fd, f"{KEPT}/{TRANSPORT}") as ours,
+                    self._folders.open_below(self._folders.fd, f"{KEPT}/{TRANSPORT}") as kept_fd,
                     self._folders.open_control(name) as opened,
                 ):
-                    seen = os.stat(name, dir_fd=ours, follow_symlinks=False)
-                    if not os.path.samestat(seen, os.fstat(opened.fd)):
+                    link_stat = os.stat(name, dir_fd=kept_fd, follow_symlinks=False)
+                    if not os.path.samestat(link_stat, os.fstat(opened.fd)):
                         what = f"held recipients, but {opened.where} is another file of this name"
-                        yield problem_at(f"{KEPT}/{TRANSPORT}/{name}", what, seen)
+                        yield problem_at(f"{KEPT}/{TRANSPORT}/{name}", what, link_stat)
             except (OSError, Refused):
                 continue  # it moved meanwhile, or is shown as a problem itself
 
     def scan_touched(self, touched: Collection[str]) -> Iterator[Task | Missing | Problem]:
         """Yield the tasks in the states with these words, and what the other names mean."""
         by_word = {word: state for state, word in STATES.items()}
-        if wanted := {by_word[name] for name in touched if name in by_word}:
-            yield from self.scan_states(wanted)
+        if states := {by_word[name] for name in touched if name in by_word}:
+            yield from self.scan_states(states)
         yield from self.scan_names(name for name in touched if name not in by_word)
 
-    def scan_states(self, wanted: Collection[State]) -> Iterator[Task]:
+    def scan_states(self, states: Collection[State]) -> Iterator[Task]:
         """Yield all tasks in some states; each file is read once."""
         listed, _ = self._folders.list_controls()
         listed = dict.fromkeys(self._folders.list_kept(), "") | listed
         with closing(FolderCache()) as opened:
             for item in self._scan_files(listed, opened):
-                if isinstance(item, Task) and item.state in wanted:
+                if isinstance(item, Task) and item.state in states:
                     yield item
 
     def scan_names(self, touched: Iterable[str]) -> Iterator[Task | Missing | Problem]:
@@ -158,10 +158,10 @@ class SpoolScan:
         paths of problems. A control file that is gone is `Missing` with a final slash, for all its
         tasks.
         """
-        wanted: dict[str, set[int]] = {}
+        offsets_by_name: dict[str, set[int]] = {}
         for name in touched:
             if parsed := names.parse_task_id(name):
-                wanted.setdefault(parsed[0], set()).add(parsed[1])
+                offsets_by_name.setdefault(parsed[0], set()).add(parsed[1])
             elif names.message_number(name) is not None:
                 yield from self._look_up_file(name)
             elif names.is_hash_folder(name):
@@ -173,7 +173,7 @@ class SpoolScan:
                 yield from self._look_up_file(name.rpartition("/")[2])
             else:
                 yield Missing(name)
-        for name, offsets in wanted.items():
+        for name, offsets in offsets_by_name.items():
             yield from self._look_up_tasks(name, offsets)
 
     def _look_up_tasks(self, name: str, offsets: set[int]) -> Iterator[Task | Missing | Problem]:
@@ -181,11 +181,11 @@ class SpoolScan:
         if isinstance(entry, Problem):
             yield entry
             return
-        found = [] if entry is None else [*items_of(entry, self._has_ended, offsets)]
-        yield from found
-        there = {item.id for item in found if not isinstance(item, Problem)}
+        tasks_and_problems = [] if entry is None else [*items_of(entry, self._has_ended, offsets)]
+        yield from tasks_and_problems
+        known_ids = {item.id for item in tasks_and_problems if not isinstance(item, Problem)}
         ids = (names.task_id(name, offset) for offset in sorted(offsets))
-        yield from (Missing(ident) for ident in ids if ident not in there)
+        yield from (Missing(ident) for ident in ids if ident not in known_ids)
 
     def _look_up_file(self, name: str) -> Iterator[Task | Missing | Problem]:
         entry = self._read(name)
@@ -213,7 +213,7 @@ class SpoolScan:
 
 def _file_key(entry: SpoolEntry) -> str:
     """The values that all tasks of a control file have."""
-    return f"{entry.where} {entry.message_path} {revision_prefix(entry.seen, entry.message)}"
+    return f"{entry.where} {entry.message_path} {revision_prefix(entry.file_stat, entry.message)}"
 
 
 def _changed_offsets(old: FileVersion, file: LargeFile) -> set[int] | None:

@@ -96,26 +96,26 @@ def _tokens(text: str, errors: list[Remark]) -> Iterator[_Token]:
             at = len(text) if end < 0 else end + 1
             line, start = line + 1, at
             continue
-        found = _name.match(text, at)
-        if found is None:
+        match = _name.match(text, at)
+        if match is None:
             errors.append(Remark(line + 1, at - start + 1, f"unexpected {text[at]}"))
             at = _end_of_line(text, at)
             continue
         column = at - start + 1
-        at = found.end()
+        at = match.end()
         after = _skip(_blanks, text, at)
         if text[after : after + 1] != "=":
-            yield _Token(line + 1, column, found[0], None, line + 1, column)
+            yield _Token(line + 1, column, match[0], None, line + 1, column)
             continue
         at = _skip(_blanks, text, after + 1)
         where = line + 1, at - start + 1
         if text[at : at + 1] != '"':
             value = _bare_value.match(text, at)
             assert value is not None
-            yield _Token(line + 1, column, found[0], value[0], *where)
+            yield _Token(line + 1, column, match[0], value[0], *where)
             at = value.end()
         elif quoted := _quoted.match(text, at):
-            yield _Token(line + 1, column, found[0], quoted[1].replace("\\\n", ""), *where)
+            yield _Token(line + 1, column, match[0], quoted[1].replace("\\\n", ""), *where)
             at = quoted.end()
             if lines := quoted[0].count("\n"):
                 line, start = line + lines, text.rindex("\n", 0, at) + 1
@@ -125,8 +125,8 @@ def _tokens(text: str, errors: list[Remark]) -> Iterator[_Token]:
 
 
 def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+    match = pattern.match(text, at)
+    return match.end() if match else at
 
 
 def _end_of_line(text: str, at: int) -> int:
@@ -191,10 +191,10 @@ def _text(text: str) -> Value:
 
 
 def _socket(text: str) -> Value:
-    kind, colon, rest = text.partition(":")
-    if text.startswith("/") or (kind.upper() == "UNIX" and rest.startswith("/")):
+    kind, colon, address = text.partition(":")
+    if text.startswith("/") or (kind.upper() == "UNIX" and address.startswith("/")):
         return text
-    if colon and kind.upper() == "TCP" and re.fullmatch(r"[A-Za-z0-9-]+", rest):
+    if colon and kind.upper() == "TCP" and re.fullmatch(r"[A-Za-z0-9-]+", address):
         return text
     raise _Wrong(f"expected UNIX:/PATH, /PATH or TCP:PORT, not {text}")
 
@@ -304,15 +304,15 @@ def _open_clause(token: _Token) -> SchedulerClause:
 def _add_setting(token: _Token, clauses: list[SchedulerClause]) -> None:
     name = token.name.lower()
     name = _ALIASES.get(name, name)
-    here = token.line, token.column
+    position = token.line, token.column
     if not clauses:
-        raise _At(here, "a setting before the first pattern, which begins in the first column")
+        raise _At(position, "a setting before the first pattern, which begins in the first column")
     if name in _FLAGS:
         if token.value is not None:
             raise _At(token.at_value, f"{name} takes no value")
         value: Value = True
     elif name not in _KEYWORDS:
-        raise _At(here, f"unknown keyword {token.name}")
+        raise _At(position, f"unknown keyword {token.name}")
     else:
         value = _parse(_KEYWORDS[name], token, token.value)
     clause = clauses[-1]
@@ -364,31 +364,31 @@ def _glob(pattern: str) -> Callable[[str], object]:
 
 
 def _glob_regex(pattern: str) -> str:
-    found, at = "", 0
+    regex, at = "", 0
     while at < len(pattern):
         char = pattern[at]
         at += 1
         if char == "*":
-            found += ".*"
+            regex += ".*"
         elif char == "?":
-            found += "."
+            regex += "."
         elif char == "\\" and at < len(pattern):
-            found += re.escape(pattern[at])
+            regex += re.escape(pattern[at])
             at += 1
         elif char == "[":
             end = pattern.find("]", at)
             chars = pattern[at:end].removeprefix("^")
             if end < 0 or not chars:
                 raise _Wrong("a set without its end, or without a character")
-            found += f"[{'^' * (pattern[at] == '^')}{re.escape(chars)}]"
+            regex += f"[{'^' * (pattern[at] == '^')}{re.escape(chars)}]"
             at = end + 1
         elif char == "{":
             if not pattern.endswith("}") or "{" in pattern[at:]:
                 raise _Wrong("alternatives {a,b} only at the end of a pattern")
-            return f"{found}(?:{'|'.join(map(_glob_regex, pattern[at:-1].split(',')))})"
+            return f"{regex}(?:{'|'.join(map(_glob_regex, pattern[at:-1].split(',')))})"
         else:
-            found += re.escape(char)
-    return found
+            regex += re.escape(char)
+    return regex
 
 
 def _matches(clause: SchedulerClause, channel: str, host: str) -> bool:
@@ -432,13 +432,19 @@ def _difference(
         if clause.pattern == "*/*":
             defaults |= clause.settings
         elif not clause.pattern.startswith("*/") and _matches(clause, channel, host):
-            own = _own_or_next(conf, number)
+            clause_settings = _own_or_next(conf, number)
             if not clause.settings:
-                own = {name: one for name, one in own.items() if name not in _NOT_BORROWED}
-            first = {**defaults, **own}
-            ours = {name: one.value for name, one in settings.items() if one.line}
+                clause_settings = {
+                    name: one for name, one in clause_settings.items() if name not in _NOT_BORROWED
+                }
+            first = {**defaults, **clause_settings}
+            our_settings = {name: one.value for name, one in settings.items() if one.line}
             theirs = {name: one.value for name, one in first.items()}
-            names = sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
+            names = sorted(
+                n
+                for n in our_settings.keys() | theirs.keys()
+                if our_settings.get(n) != theirs.get(n)
+            )
             if not names:
                 return ""
             return f"the original program uses only line {clause.line}: other {', '.join(names)}"

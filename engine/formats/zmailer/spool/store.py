@@ -108,10 +108,10 @@ class ZmailerStore:
         )
         self.edges = permissions.current_edges(self._all_edges, self._folders, self._scheduler)
         why = permissions.write_refusal(self._folders)
-        found = dict(CONTROLS)
+        controls = dict(CONTROLS)
         if self._more_controls is not None:
-            found |= self._more_controls.describe(self._scheduler)
-        self.controls = {n: one._replace(refusal=why or one.refusal) for n, one in found.items()}
+            controls |= self._more_controls.describe(self._scheduler)
+        self.controls = {n: one._replace(refusal=why or one.refusal) for n, one in controls.items()}
 
     sample = sample_by_scan
     read_all = read_one_by_one
@@ -146,12 +146,12 @@ class ZmailerStore:
 
     # ---- changing
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the unchanged tasks; each control file is read once. First complete or remove what
         killed processes have begun.
         """
         self._changes.recover(self._scheduler)
-        yield from self._verify(seen)
+        yield from self._verify(known_tasks)
 
     def swap(self, old: Task | None, new: Task | None) -> str:
         """Make one change; it is durable on return.
@@ -214,8 +214,8 @@ class ZmailerStore:
             self._checked = float("-inf")  # it may have changed what can be done
             self._refresh()
             return answer
-        gone = self._changes.tidy(self._scheduler)
-        return f"links removed: {len(gone)}"
+        removed = self._changes.tidy(self._scheduler)
+        return f"links removed: {len(removed)}"
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """Report which links `control` would remove.
@@ -226,8 +226,8 @@ class ZmailerStore:
         self._require_control(name)
         if name not in CONTROLS and self._more_controls is not None:
             return self._more_controls.forecast(name, target, value, self._waiting_hosts)
-        found = self._changes.tidy(self._scheduler, is_dry=True)
-        return Outlook("\n".join(found) or "nothing to remove", len(found))
+        names = self._changes.tidy(self._scheduler, is_dry=True)
+        return Outlook("\n".join(names) or "nothing to remove", len(names))
 
     def _waiting_hosts(self) -> set[str]:
         return {task.group for task in self._scan.scan_states({State.PENDING})}

@@ -100,8 +100,8 @@ def revision(prefix: str, one: RecipientLine, diagnostic: int | None, *, is_stal
     last diagnostic, and whether the agent of a lock is gone. No change of another recipient of the
     file changes it.
     """
-    gone = "!" if is_stalled else ""
-    return f"{prefix}{one.head.hex()}.{crc32(one.address, diagnostic or 0):x}{gone}"
+    stalled_mark = "!" if is_stalled else ""
+    return f"{prefix}{one.head.hex()}.{crc32(one.address, diagnostic or 0):x}{stalled_mark}"
 
 
 def items_of(
@@ -111,11 +111,11 @@ def items_of(
     their ids: for one that was expunged, that it is missing; for one that is damaged, a problem.
     """
     layout, (make_plain, make) = entry.layout, _task_makers(entry, has_ended)
-    wanted: Sequence[int] = layout.recipients
+    chosen: Sequence[int] = layout.recipients
     if offsets is not None:
-        wanted = sorted(filter(layout.has_recipient, offsets))
+        chosen = sorted(filter(layout.has_recipient, offsets))
     damaged = 0
-    for offset in in_id_order(wanted):
+    for offset in in_id_order(chosen):
         task = make_plain(offset)
         if task is not None:
             yield task
@@ -126,7 +126,7 @@ def items_of(
             damaged += 1
             if damaged <= MAX_DAMAGE:
                 what = f"{refusal} at offset {offset}"
-                yield problem_at(entry.where, what, entry.seen)
+                yield problem_at(entry.where, what, entry.file_stat)
 
 
 def tasks_of(
@@ -175,9 +175,14 @@ def _task_makers(
     The second takes the others, also those that were expunged, which are missing. It raises Refused
     if the address is damaged.
     """
-    name, is_kept, seen, payload = entry.name, entry.is_kept, entry.seen, entry.message_path
+    name, is_kept, file_stat, payload = (
+        entry.name,
+        entry.is_kept,
+        entry.file_stat,
+        entry.message_path,
+    )
     facts, diagnostics = _message_facts(entry), entry.layout.diagnostics
-    created, prefix = entry.message.st_mtime, revision_prefix(seen, entry.message)
+    created, prefix = entry.message.st_mtime, revision_prefix(file_stat, entry.message)
     layout, line_at = entry.layout, entry.line_at
     subjects: dict[bytes, str] = {b"": text(layout.log_id)}
     is_plain_file = layout.slots == PLAIN_SLOTS and not layout.notify_lines
@@ -231,8 +236,8 @@ def _task_makers(
                 extra |= {"dead_since": f"{diagnostic.time:.0f}", "dead_reason": error}
         if state is State.ACTIVE:
             pid = lock_pid(one.head)
-            lease = Lease(f"PID {pid}" if pid else "", seen.st_mtime)
-            is_stalled = pid is None or has_ended(pid, seen.st_mtime)
+            lease = Lease(f"PID {pid}" if pid else "", file_stat.st_mtime)
+            is_stalled = pid is None or has_ended(pid, file_stat.st_mtime)
             extra = {**extra, STALLED_KEY: AGENT_GONE} if is_stalled else extra
         description = subjects.get(one.subject)
         if description is None:
@@ -271,18 +276,18 @@ def _fixed_facts(one: RecipientLine) -> dict[str, str]:
 def _diagnostic_facts(diagnostic: Diagnostic) -> dict[str, str]:
     """The extra values of a recipient with a diagnostic."""
     parts = zip(("status", "report", "remote host"), diagnostic.notary[2:5], strict=False)
-    found = {name: text(value) for name, value in parts if value}
+    facts = {name: text(value) for name, value in parts if value}
     lines = [line for line in diagnostic.message.split(b"\r") if line.strip()]
     if len(lines) > 1:  # the error is only the last one
-        found["diagnostic"] = " | ".join(map(text, lines))
-    return found
+        facts["diagnostic"] = " | ".join(map(text, lines))
+    return facts
 
 
 def describe(diagnostic: Diagnostic) -> str:
     """The last line of a diagnostic's message, without the sign of what the remote host said; else
     its report.
     """
-    said = (line.removeprefix(b"->> ") for line in diagnostic.message.split(b"\r"))
-    lines = [line for line in said if line.strip()]
+    bare_lines = (line.removeprefix(b"->> ") for line in diagnostic.message.split(b"\r"))
+    lines = [line for line in bare_lines if line.strip()]
     report = diagnostic.notary[3] if len(diagnostic.notary) > 3 else b""
     return clean_error((lines[-1] if lines else report).decode("utf-8", "replace"))

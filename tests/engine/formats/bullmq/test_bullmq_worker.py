@@ -60,12 +60,12 @@ class RunningWorker:
         self.resting = threading.Semaphore(0)
         """Released each time that a queue has no job that can be claimed."""
         self.watch = self.store.watch_markers("host-1", self._wake)
-        self._rest = self.watch.rest
-        self.watch.rest = self._note_rest  # type: ignore[method-assign]
+        self._start_rest = self.watch.start_rest
+        self.watch.start_rest = self._note_rest  # type: ignore[method-assign]
         self.thread = threading.Thread(target=self.worker.process_all)
 
     def _note_rest(self, queue: str) -> None:
-        self._rest(queue)
+        self._start_rest(queue)
         self.resting.release()
 
     def _wake(self) -> None:
@@ -498,7 +498,7 @@ def test_a_marker_is_put_back_by_a_busy_worker(client: redis.Redis, redis_url: s
     watch = MarkerWatch(place, ["mails"], "one", lambda: woken.append("woken"))
     watch.start()
     try:
-        watch.rest("mails")
+        watch.start_rest("mails")
         name = client_name(place, "mails", "one")
         until = time.monotonic() + PATIENCE
         while not any(c["name"] == name and "b" in c["flags"] for c in client.client_list()):

@@ -432,13 +432,13 @@ def before_placing(
     store: NftbanStore, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
 ) -> None:
     """Have something happen right before the store puts files where they go."""
-    place = store._desk._place_all
+    place = store._staging._place_all
 
     def placed(drafts: list[Any]) -> None:
         happens()
         place(drafts)
 
-    monkeypatch.setattr(store._desk, "_place_all", placed)
+    monkeypatch.setattr(store._staging, "_place_all", placed)
 
 
 @pytest.mark.parametrize("late", [False, True])

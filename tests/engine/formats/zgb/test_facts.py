@@ -184,7 +184,7 @@ def test_who_sets_the_rate_is_no_run(open_queue: Opener, tmp_path: Path) -> None
     path = str(tmp_path / "q.log")
     plain = open_queue()
     log = Log(path, "r", plain.place.path, lambda: NOW + 0.3, print)
-    store = ZgbStore(plain.place, lambda: NOW, tell=log.write)
+    store = ZgbStore(plain.place, lambda: NOW, write_event=log.write)
     store.control("mailQueueEnabled", value="1")
     list(store.take(NOW - 1200, "me", 1))
     assert read_state(store, path, NOW + 5).last_active == NOW - 1200

@@ -297,7 +297,7 @@ def test_the_store_logs_what_happens(place: ZgbDatabase, sql: Sql) -> None:
         assert event in EVENTS
         told.append((event, fields))
 
-    with closing(ZgbStore(place, lambda: NOW, tell=tell)) as store:
+    with closing(ZgbStore(place, lambda: NOW, write_event=tell)) as store:
         store.enqueue(1001, ["user"])
         store.enqueue(1001, ["user"])
         (task,) = store.take(NOW, "me", 1)

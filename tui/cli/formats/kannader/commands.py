@@ -213,7 +213,7 @@ def _gauges(spool: KannaderSpool, now: float) -> QueueGauges:
         Unavailable: a folder cannot be read.
     """
     spool.check()
-    came = [link.seen.st_mtime for link in spool.iter_links([State.PENDING])]
+    came = [link.file_stat.st_mtime for link in spool.iter_links([State.PENDING])]
     sending = sum(1 for _ in spool.iter_links([State.ACTIVE]))
     return QueueGauges(len(came), sending, 0, now - min(came, default=now))
 

@@ -91,7 +91,7 @@ class ZgbPlace(NamedTuple):
             Unavailable: it cannot be reached.
         """
         place = self.zgb_settings.place(self.path)._replace(rolls_back=self.rolls_back)
-        return ZgbStore(place) if log is None else ZgbStore(place, tell=log.write)
+        return ZgbStore(place) if log is None else ZgbStore(place, write_event=log.write)
 
     def log(self) -> Log:
         """The log of one run or of one command."""
