@@ -197,9 +197,9 @@ def _run(words: list[str]) -> int:
     if first not in COMMANDS:
         _refuse_typo(words)
         words = ["console", *words]
-    arguments, left = make_parser(words).parse_known_args(words)
-    if left:
-        _refuse_words(words, left)
+    arguments, unparsed = make_parser(words).parse_known_args(words)
+    if unparsed:
+        _refuse_words(words, unparsed)
     if first in WITHOUT_CONFIGURATION:
         return int(load_function(WITHOUT_CONFIGURATION[first])(arguments))
     choose_color(getattr(arguments, "color", "auto"), os.environ)
@@ -341,7 +341,7 @@ def _help_as_option(words: list[str]) -> list[str]:
     return words
 
 
-def _refuse_words(words: list[str], left: Sequence[str]) -> NoReturn:
+def _refuse_words(words: list[str], unparsed: Sequence[str]) -> NoReturn:
     """Refuse words that the command does not take; suggest options of similar spelling.
 
     Raises:
@@ -351,14 +351,14 @@ def _refuse_words(words: list[str], left: Sequence[str]) -> NoReturn:
     known = [
         name for word in COMMAND_WORDS if word.path == path for (name, *_), _ in word.arguments
     ]
-    wrong = next((word for word in left if word.startswith("-")), "")
+    wrong = next((word for word in unparsed if word.startswith("-")), "")
     # After an unknown option, older versions of argparse do not parse further arguments.
-    left = [word for word in left if word.startswith("-")] or left
+    unparsed = [word for word in unparsed if word.startswith("-")] or unparsed
     options = ["--config", "--root", "--color", *(name for name in known if name[0] == "-")]
     hint = _suggest_words(wrong.partition("=")[0], options) if wrong else ""
-    text = f"unrecognized arguments: {' '.join(map(safe_line, left))}{hint}"
-    called = " ".join(("spooldeck", *(path if path != ("console",) else ())))
-    fail(EX_USAGE, f"{text} (see `{called} --help`)")
+    text = f"unrecognized arguments: {' '.join(map(safe_line, unparsed))}{hint}"
+    command = " ".join(("spooldeck", *(path if path != ("console",) else ())))
+    fail(EX_USAGE, f"{text} (see `{command} --help`)")
 
 
 def _refuse_typo(words: list[str]) -> None:
@@ -390,10 +390,10 @@ def _suggest_words(word: str, known: Sequence[str], group: tuple[str, ...] | Non
 
     same = [] if group is None else [each.path for each in COMMAND_WORDS if each.path[-1] == word]
     below = [path for path in same if path[: len(group or ())] == group]
-    found = sorted(below or same, key=lambda path: (len(path), path[0] != "queue"))[
+    suggested = sorted(below or same, key=lambda path: (len(path), path[0] != "queue"))[
         :MAX_SUGGESTIONS
     ]
-    close = [" ".join(path) for path in found] or get_close_matches(word, known, cutoff=0.65)
+    close = [" ".join(path) for path in suggested] or get_close_matches(word, known, cutoff=0.65)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
@@ -467,12 +467,12 @@ class _CommandParser(ArgumentParser):
         first = next(iter(self._get_positional_actions()), None)
         if args and first is not None and first.nargs == REMAINDER and [*args] not in _HELP:
             # argparse takes an option in the first place for one of its own.
-            found, _ = super().parse_known_args([], namespace)
-            setattr(found, first.dest, list(args))
-            return found, []
-        found, left = super().parse_known_args(args, namespace)
-        if not left or not self.allows_any_order or args is None or "--" in args:
-            return found, left
+            parsed, _ = super().parse_known_args([], namespace)
+            setattr(parsed, first.dest, list(args))
+            return parsed, []
+        parsed, unparsed = super().parse_known_args(args, namespace)
+        if not unparsed or not self.allows_any_order or args is None or "--" in args:
+            return parsed, unparsed
         self.allows_any_order = False  # these passes call this method again
         try:
             return self.parse_known_intermixed_args(args)
@@ -595,12 +595,12 @@ def _group(parser: ArgumentParser, prog: str) -> Any:
 def _command_words(words: Sequence[str]) -> tuple[str, ...]:
     """The longest path of a command or group at the start of these words."""
     paths = {word.path for word in COMMAND_WORDS}
-    found: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
     for word in _plain_words(words):
-        if (*found, word) not in paths:
+        if (*path, word) not in paths:
             break
-        found = (*found, word)
-    return found
+        path = (*path, word)
+    return path
 
 
 _CONSOLE = {"prog": "spooldeck", "usage": USAGE, "epilog": HELP_TEXT}

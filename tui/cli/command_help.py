@@ -166,8 +166,10 @@ class CommandHelp(NamedTuple):
 def _parse_rows() -> dict[str, CommandHelp]:
     rows = {}
     for line in _TABLE.strip().splitlines():
-        words, codes, rest = (cell.strip() for cell in f"{line} ".split(" |", 2))
-        rows[words] = CommandHelp(_OWN_CODES[codes], f"spooldeck {words} {rest}".rstrip())
+        words, codes, example_arguments = (cell.strip() for cell in f"{line} ".split(" |", 2))
+        rows[words] = CommandHelp(
+            _OWN_CODES[codes], f"spooldeck {words} {example_arguments}".rstrip()
+        )
     return rows
 
 
@@ -179,14 +181,14 @@ def help_end(path: tuple[str, ...], columns: int) -> str:
     """The last lines of a command's help, of at most so many columns; "" for a command without a
     row.
     """
-    found = COMMAND_HELP.get(" ".join(path))
-    if found is None:
+    row = COMMAND_HELP.get(" ".join(path))
+    if row is None:
         return ""
     common = ", ".join(
         f"{code} {EXIT_CODES[code].partition(':')[0]}"
         for code in (EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG)
     )
-    lines = [f"example: {found.example}", f"exit codes: {found.codes}, {common}"]
+    lines = [f"example: {row.example}", f"exit codes: {row.codes}, {common}"]
     if schema := json_schemas().get(" ".join(path)):
-        lines.append(f"--json: {schema.shown} (the manual explains the types)")
+        lines.append(f"--json: {schema.field_list} (the manual explains the types)")
     return "\n\n".join(textwrap.fill(line, columns, subsequent_indent="  ") for line in lines)

@@ -96,14 +96,14 @@ def parse_table(table: str) -> Iterator[CommandWord]:
 
 
 def _insert_shared(rows: Sequence[str], shared: Mapping[str, list[str]]) -> list[str]:
-    found = []
+    expanded = []
     for row in rows:
         for name in row.split() if row.startswith("@") else ():
             _check(name in shared, row, f"{name} above it")
-            found += shared[name]
+            expanded += shared[name]
         if not row.startswith("@"):
-            found.append(row)
-    return found
+            expanded.append(row)
+    return expanded
 
 
 def _parse_argument(row: str) -> Argument:

@@ -66,22 +66,24 @@ def read_values(kind: str, words: Sequence[str], options: Namespace) -> list[str
     Errors give no values: the shell has no place to show them, and the command itself reports them.
     """
     start = words[-1] if words else ""
-    found: list[str] = []
+    candidates: list[str] = []
     # A thread, because a lock of SQLite or a server that does not answer cannot be interrupted.
-    reader = Thread(target=_collect, args=(kind, words[:-1], options, start, found), daemon=True)
+    reader = Thread(
+        target=_collect, args=(kind, words[:-1], options, start, candidates), daemon=True
+    )
     reader.start()
     reader.join(READ_SECONDS)
-    return found[:MAX_VALUES]
+    return candidates[:MAX_VALUES]
 
 
 def _collect(
-    kind: str, words: Sequence[str], options: Namespace, start: str, found: list[str]
+    kind: str, words: Sequence[str], options: Namespace, start: str, candidates: list[str]
 ) -> None:
     try:
         for value in _VALUES[kind](words, options):
             if value.startswith(start) and re.fullmatch(r"[A-Za-z0-9_./:@%+,=-]+", value):
-                found.append(value)
-            if len(found) == MAX_VALUES:
+                candidates.append(value)
+            if len(candidates) == MAX_VALUES:
                 return
     except (CommandError, queue_config.ConfigError, StoreError, OSError):
         return
@@ -101,9 +103,9 @@ def _states(words: Sequence[str], options: Namespace) -> Iterator[str]:
 def _dead_ids(words: Sequence[str], options: Namespace) -> Iterator[str]:
     with closing(_setup(words, options).open_store()) as store:
         name = store.states.get(State.DEAD)
-        for found in store.scan([name]) if name else ():
-            if isinstance(found, Task) and found.state is State.DEAD:
-                yield found.id
+        for task in store.scan([name]) if name else ():
+            if isinstance(task, Task) and task.state is State.DEAD:
+                yield task.id
 
 
 def _operations(words: Sequence[str], options: Namespace) -> Iterator[str]:
@@ -180,9 +182,9 @@ def make_script(shell: str) -> str:
     _mark_values(parser, (), shtab)
     script: str = shtab.complete(parser, shell, preamble=_read(f"values.{shell}"))
     # zsh runs the end of the script when it loads it: what the first word can be comes before.
-    start, end, rest = script.partition("\ntypeset -A opt_args\n")
+    start, end, script_end = script.partition("\ntypeset -A opt_args\n")
     first = "" if shell == "bash" else _read(f"first.{shell}")  # bash offers files for no match
-    return f"{start}\n{first}{end}{rest}"
+    return f"{start}\n{first}{end}{script_end}"
 
 
 def _read(name: str) -> str:

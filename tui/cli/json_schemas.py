@@ -167,31 +167,31 @@ class JsonSchema(NamedTuple):
     """The type of each key; a time is two keys, of type number and text."""
     is_open: bool
     """True if it may have more keys."""
-    shown: str
+    field_list: str
     """The keys as the table and the manual have them."""
 
 
 def _rows(table: str) -> Iterator[tuple[str, str]]:
     for line in table.strip().splitlines():
-        names, _, shown = line.partition(" | ")
-        yield names, shown
+        names, _, field_list = line.partition(" | ")
+        yield names, field_list
 
 
 def manual_rows() -> Iterator[str]:
     """The rows of the manual: first the commands, then the objects in them."""
-    for names, shown in _rows(_TABLE):
-        yield f"| `{'`, `'.join(names.split(', '))}` | {shown} |"
-    for name, shown in _rows(_OBJECTS):
-        yield f"| {name} | {shown} |"
+    for names, field_list in _rows(_TABLE):
+        yield f"| `{'`, `'.join(names.split(', '))}` | {field_list} |"
+    for name, field_list in _rows(_OBJECTS):
+        yield f"| {name} | {field_list} |"
 
 
 @cache
 def json_objects() -> Mapping[str, JsonSchema]:
     """The objects that are in others, by name."""
-    found: dict[str, JsonSchema] = {}
-    for name, shown in _rows(_OBJECTS):
-        found[name] = _parse(shown, found)
-    return found
+    objects: dict[str, JsonSchema] = {}
+    for name, field_list in _rows(_OBJECTS):
+        objects[name] = _parse(field_list, objects)
+    return objects
 
 
 @cache
@@ -200,15 +200,15 @@ def json_schemas() -> Mapping[str, JsonSchema]:
     `--diff` where an option changes it, and `--apply` for all that apply a plan.
     """
     return {
-        name: _parse(shown, json_objects())
-        for names, shown in _rows(_TABLE)
+        name: _parse(field_list, json_objects())
+        for names, field_list in _rows(_TABLE)
         for name in names.split(", ")
     }
 
 
-def _parse(shown: str, objects: Mapping[str, JsonSchema]) -> JsonSchema:
+def _parse(field_list: str, objects: Mapping[str, JsonSchema]) -> JsonSchema:
     keys: dict[str, str] = {}
-    fields = shown.split(", ")
+    fields = field_list.split(", ")
     is_open = fields[-1] == "..."
     for field in fields[: -1 if is_open else None]:
         name, _, kind = field.partition(" ")
@@ -219,4 +219,4 @@ def _parse(shown: str, objects: Mapping[str, JsonSchema]) -> JsonSchema:
             keys |= {name: f"number{kind[4:]}", f"{name}_at": "text?"}
         else:
             keys[name] = kind
-    return JsonSchema(keys, is_open, shown)
+    return JsonSchema(keys, is_open, field_list)

@@ -63,7 +63,7 @@ def test_each_command_that_prints_data_has_json() -> None:
     }
     assert {name for name in json_schemas() if " --" not in name} == named | {"--apply"}
     for word in JSON_COMMANDS:
-        assert json_schemas()[" ".join(word.path)].shown in " ".join(
+        assert json_schemas()[" ".join(word.path)].field_list in " ".join(
             help_end(word.path, 9999).split()
         )
 

@@ -61,29 +61,39 @@ def _list(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
     (place, *_) = chosen_places(setup, [*words, *([root] if root and not words else [])])
 
     async def ask(
-        lives: Sequence[PlaceSession],
+        sessions: Sequence[PlaceSession],
     ) -> tuple[WholeQueueFigures, dict[str, Control], str]:
-        (live,) = lives
-        inspector = live.inspector
-        return live.readings.queue_figures, dict(inspector.controls), inspector.latest.unavailable
+        (session,) = sessions
+        inspector = session.inspector
+        return (
+            session.readings.queue_figures,
+            dict(inspector.controls),
+            inspector.latest.unavailable,
+        )
 
-    told, found, unavailable = scan_once([place], ask)
+    queue_figures, controls_by_name, unavailable = scan_once([place], ask)
     if unavailable:
         fail(NOT_DONE, unavailable)
     if arguments.json:
-        print(json.dumps(_as_json(place.name, told, found)))
+        print(json.dumps(_as_json(place.name, queue_figures, controls_by_name)))
     else:
-        print_lines(view.page_lines(told, found, shutil.get_terminal_size((100, 24)).columns))
+        print_lines(
+            view.page_lines(
+                queue_figures, controls_by_name, shutil.get_terminal_size((100, 24)).columns
+            )
+        )
     return DONE
 
 
-def _as_json(place: str, told: WholeQueueFigures, found: dict[str, Control]) -> dict[str, object]:
+def _as_json(
+    place: str, queue_figures: WholeQueueFigures, controls_by_name: dict[str, Control]
+) -> dict[str, object]:
     return {
         "place": place,
-        "facts": dict(told.rows),
-        "warnings": list(told.warnings),
-        "facts_unknown": told.unknown or None,
-        "controls": [view.control_values(name, each) for name, each in found.items()],
+        "facts": dict(queue_figures.rows),
+        "warnings": list(queue_figures.warnings),
+        "facts_unknown": queue_figures.unknown or None,
+        "controls": [view.control_values(name, each) for name, each in controls_by_name.items()],
     }
 
 
@@ -102,9 +112,9 @@ def _show(setup: Setup, order: Order, arguments: Namespace) -> int:
     )
     if arguments.json:
         row = view.control_values(order.name, known)
-        order_told = {"target": order.target, "value": order.value}
-        told = {"order": order_told, "would": forecast.words, "count": count}
-        print(json.dumps({**row, **told, "command": twin or None}))
+        order_fields = {"target": order.target, "value": order.value}
+        preview_fields = {"order": order_fields, "would": forecast.words, "count": count}
+        print(json.dumps({**row, **preview_fields, "command": twin or None}))
         return DONE
     width = shutil.get_terminal_size((100, 24)).columns
     print_lines(view.preview_lines(order, known, forecast.words, width))
@@ -128,11 +138,11 @@ def _do(setup: Setup, order: Order, arguments: Namespace) -> int:
     )
     with closing(setup.open_store()) as store:
         done = controls.run_control(store, setup.journal(), order, intent, time.time)
-    _tell(setup, order, done, as_json=arguments.json)
+    _report_result(setup, order, done, as_json=arguments.json)
     return DONE
 
 
-def _tell(setup: Setup, order: Order, done: ControlResult, *, as_json: bool) -> None:
+def _report_result(setup: Setup, order: Order, done: ControlResult, *, as_json: bool) -> None:
     if done.trouble:
         print_error(done.trouble)
     lines = done.answer.splitlines()
@@ -141,7 +151,7 @@ def _tell(setup: Setup, order: Order, done: ControlResult, *, as_json: bool) -> 
     else:
         for line in lines or ["done"]:
             print(safe_line(line))
-    said = "; ".join(lines)
+    answer = "; ".join(lines)
     setup.log_if_allowed(
-        "INFO", f"Control {order.name} by {setup.current_user().name}: {safe_line(said)}"
+        "INFO", f"Control {order.name} by {setup.current_user().name}: {safe_line(answer)}"
     )

@@ -56,19 +56,19 @@ def edit(setup: Setup, arguments: Namespace) -> int:
         if arguments.data:
             present_data = store.read(task, DATA_PART).decode(errors="surrogateescape")
             task = task._replace(data=present_data)
-        wanted = parse_fields(task, edge, typed, now)
-        if wanted.error:
-            fail(EX_USAGE, wanted.error)
-        if not wanted.values:
+        parsed_fields = parse_fields(task, edge, typed, now)
+        if parsed_fields.error:
+            fail(EX_USAGE, parsed_fields.error)
+        if not parsed_fields.values:
             others = " or ".join(OPTIONS[name] for name in editable_fields(edge))
             fail(EX_USAGE, f"nothing to change: expected a new {others}")
-        plan = plan._replace(values=wanted.values)
+        plan = plan._replace(values=parsed_fields.values)
         if arguments.dry_run:
-            after = verbs.edit(task, now, **wanted.values)
+            after = verbs.edit(task, now, **parsed_fields.values)
             if arguments.json:
-                print_json(_as_json(task.id, wanted.values, is_dry_run=True))
+                print_json(_as_json(task.id, parsed_fields.values, is_dry_run=True))
                 return 0
-            _print_changes(task, after, store.states[task.state], wanted.previews, edge)
+            _print_changes(task, after, store.states[task.state], parsed_fields.previews, edge)
             return 0
         return _apply(setup, store, plan, arguments)
     finally:
@@ -76,9 +76,9 @@ def edit(setup: Setup, arguments: Namespace) -> int:
 
 
 def _print_changes(
-    before: Task, after: Task, where: str, said: Mapping[str, str], edge: Edge
+    before: Task, after: Task, where: str, previews: Mapping[str, str], edge: Edge
 ) -> None:
-    """Print the changes of an edit. `where` is the state; `said` describes how each field is
+    """Print the changes of an edit. `where` is the state; `previews` describes how each field is
     stored.
     """
     now = time.time()
@@ -87,8 +87,8 @@ def _print_changes(
     if after.description != before.description:
         print(f"  description  {safe_line(before.description)}")
         print(f"            -> {safe_line(after.description)}")
-        if said["description"] != STORED_AS_TYPED:
-            print(f"               {safe_line(said['description'])}")
+        if previews["description"] != STORED_AS_TYPED:
+            print(f"               {safe_line(previews['description'])}")
     if after.destination != before.destination:
         print(f"  to           {safe_line(before.destination)}")
         print(f"            -> {safe_line(after.destination)}")
@@ -97,7 +97,7 @@ def _print_changes(
     if after.priority != before.priority:
         print(f"  priority     {before.priority} -> {after.priority}")
     if after.data is not None:
-        print(f"  data         {said['data']}")
+        print(f"  data         {previews['data']}")
     if edge.warning:
         print(f"  ! {safe_line(edge.warning)}")
     if not edge.exact:
@@ -151,12 +151,12 @@ def note(setup: Setup, arguments: Namespace) -> int:
         task = _task(store, arguments.id)
     finally:
         store.close()
-    kept = notes.parse_note(arguments.text)
-    setup.notes().add(task.id, kept, setup.current_user().name, task.created)
+    note_text = notes.parse_note(arguments.text)
+    setup.notes().add(task.id, note_text, setup.current_user().name, task.created)
     if arguments.json:
-        print_json({"id": task.id, "text": kept or None})
+        print_json({"id": task.id, "text": note_text or None})
     else:
-        print(f"noted: {safe_line(kept)}" if kept else "notes deleted")
+        print(f"noted: {safe_line(note_text)}" if note_text else "notes deleted")
     return 0
 
 
@@ -167,9 +167,11 @@ def list_notes(setup: Setup, arguments: Namespace) -> int:
     written = setup.notes().read_all()
     with closing(setup.open_store()) as store:
         tasks = {task.id: task for task in store.scan(frozenset(written)) if isinstance(task, Task)}
-    kept = ((ident, _notes_of(tasks.get(ident), written, ident)) for ident in sorted(written))
-    for ident, found in note_if_empty([one for one in kept if one[1]], "notes"):
-        for when, who, text, _ in found:
+    notes_by_task = (
+        (ident, _notes_of(tasks.get(ident), written, ident)) for ident in sorted(written)
+    )
+    for ident, task_notes in note_if_empty([one for one in notes_by_task if one[1]], "notes"):
+        for when, who, text, _ in task_notes:
             if arguments.json:
                 print_json({"id": ident, **time_fields("when", when), "who": who, "text": text})
             else:
@@ -183,9 +185,9 @@ def _notes_of(task: Task | None, written: notes.NotesById, ident: str) -> tuple[
 
 
 def _task(store: ReadableStore, ident: str) -> Task:
-    found = list(store.scan({ident}))
-    for task in found:
+    scanned = list(store.scan({ident}))
+    for task in scanned:
         if isinstance(task, Task) and task.id == ident:
             return task
-    damage = [f": {safe_line(each.what)}" for each in found if isinstance(each, Problem)]
+    damage = [f": {safe_line(each.what)}" for each in scanned if isinstance(each, Problem)]
     raise CommandError(1, f"{safe_line(ident)}: no such task{''.join(damage[:1])}")

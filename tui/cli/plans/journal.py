@@ -37,43 +37,43 @@ def journal(setup: Setup, arguments: Namespace) -> int:
     _require_valid_options(arguments, op)
     if arguments.abandon or arguments.apply:
         setup.require_writable()
-    kept = setup.journal()
+    journal = setup.journal()
     operations = _settled(
-        setup, kept, [_find_operation(kept, op)] if op else _since(kept, arguments)
+        setup, journal, [_find_operation(journal, op)] if op else _since(journal, arguments)
     )
     if arguments.abandon:
-        return _abandon(setup, kept, operations[0])
+        return _abandon(setup, journal, operations[0])
     if arguments.resume:
-        return _continue(setup, kept, operations[0], arguments)
+        return _continue(setup, journal, operations[0], arguments)
     for operation in note_if_empty(operations, "operations"):
         values = as_json(operation)
         if op:
-            values["rows"] = [_entry(entry) for entry in kept.entries(op)]
+            values["rows"] = [_entry(entry) for entry in journal.entries(op)]
         print(
             task_row.json_line(values) if arguments.json else operation_line(operation) + "\n",
             end="",
         )
     if op and not arguments.json:
-        _in_full(setup, kept, operations[0])
+        _in_full(setup, journal, operations[0])
     return DONE
 
 
 def undo_operation(setup: Setup, arguments: Namespace) -> int:
     """Undo an operation by a plan of its own; without one, list those that can be undone."""
     setup, op = _split_words(setup, arguments)
-    kept = setup.journal()
+    journal = setup.journal()
     if not op:
         if arguments.apply or arguments.dry_run:
             fail(EX_USAGE, "expected the operation to undo; without options they are listed")
-        return _list_undoable(setup, kept, arguments)
+        return _list_undoable(setup, journal, arguments)
     plan_command.require_one(arguments)
     if arguments.apply:
         setup.require_writable()
         plan_command.require_reason(setup, arguments.reason)
-    (operation,) = _settled(setup, kept, [_find_operation(kept, op)])
+    (operation,) = _settled(setup, journal, [_find_operation(journal, op)])
     with closing(setup.open_store()) as store:
-        seen = _undo_plan(setup, store, kept, operation)
-        return _shown_or_done(setup, store, seen, arguments, ["undo", op])
+        shown_plan = _undo_plan(setup, store, journal, operation)
+        return _shown_or_done(setup, store, shown_plan, arguments, ["undo", op])
 
 
 # ---- which
@@ -114,8 +114,8 @@ def _is_operation(word: str) -> bool:
 
 
 def _require_valid_options(arguments: Namespace, op: str) -> None:
-    ways = [name for name in ("resume", "abandon") if getattr(arguments, name)]
-    if len(ways) > 1 or (ways and not op):
+    actions = [name for name in ("resume", "abandon") if getattr(arguments, name)]
+    if len(actions) > 1 or (actions and not op):
         fail(EX_USAGE, "expected an operation, and either --resume or --abandon")
     if arguments.resume:
         plan_command.require_one(arguments)
@@ -123,13 +123,13 @@ def _require_valid_options(arguments: Namespace, op: str) -> None:
         fail(EX_USAGE, "--dry-run and --apply N: expected with --resume")
 
 
-def _since(kept: Journal, arguments: Namespace) -> Sequence[Operation]:
+def _since(journal: Journal, arguments: Namespace) -> Sequence[Operation]:
     try:
         now = time.time()
         floor = _fixed(parse_time(arguments.since, now), now) if arguments.since else 0.0
     except ValueError as error:
         fail(EX_USAGE, f"--since {safe_line(arguments.since)}: {error}")
-    return kept.operations(floor)
+    return journal.operations(floor)
 
 
 def _fixed(when: float | RelativeTime | Clock, now: float) -> float:
@@ -138,29 +138,29 @@ def _fixed(when: float | RelativeTime | Clock, now: float) -> float:
     return now - when.seconds if isinstance(when, RelativeTime) else when
 
 
-def _find_operation(kept: Journal, op: str) -> Operation:
-    operation = kept.operation(op)
+def _find_operation(journal: Journal, op: str) -> Operation:
+    operation = journal.operation(op)
     if operation is None:
-        fail(NOT_ALL_DONE, f"{op}: no such operation in {safe_line(kept.folder)}")
+        fail(NOT_ALL_DONE, f"{op}: no such operation in {safe_line(journal.folder)}")
     return operation
 
 
-def _settled(setup: Setup, kept: Journal, found: Sequence[Operation]) -> list[Operation]:
+def _settled(setup: Setup, journal: Journal, operations: Sequence[Operation]) -> list[Operation]:
     """Find the results of interrupted operations, as far as we have the permission."""
-    if not any(operation.is_interrupted for operation in found):
-        return list(found)
+    if not any(operation.is_interrupted for operation in operations):
+        return list(operations)
     try:
         store = setup.open_store()
     except Unavailable:
-        return list(found)  # the journal is readable without the store
+        return list(operations)  # the journal is readable without the store
     with closing(store):
-        return [_settled_one(store, kept, operation) for operation in found]
+        return [_settled_one(store, journal, operation) for operation in operations]
 
 
-def _settled_one(store: ChangeableStore, kept: Journal, operation: Operation) -> Operation:
+def _settled_one(store: ChangeableStore, journal: Journal, operation: Operation) -> Operation:
     try:
         settled = (
-            undo.settle_operation(store, kept, operation).operation
+            undo.settle_operation(store, journal, operation).operation
             if operation.is_interrupted
             else None
         )
@@ -173,12 +173,12 @@ def _settled_one(store: ChangeableStore, kept: Journal, operation: Operation) ->
 
 
 def _undo_plan(
-    setup: Setup, store: ChangeableStore, kept: Journal, operation: Operation
+    setup: Setup, store: ChangeableStore, journal: Journal, operation: Operation
 ) -> ShownPlan:
     if operation.is_running:
         fail(NOT_ALL_DONE, f"{operation.op} is still running; undo it after it ends")
     now = time.time()
-    back = undo.plan_undo(store, kept, operation, now, setup.queue.retention_days)
+    back = undo.plan_undo(store, journal, operation, now, setup.queue.retention_days)
     late = "dead longer than the retention time: held, otherwise the next run deletes them"
     warnings = [f"{len(back.held):,} {late}"] * bool(back.held)
     return ShownPlan(
@@ -188,19 +188,21 @@ def _undo_plan(
     )
 
 
-def _continue(setup: Setup, kept: Journal, operation: Operation, arguments: Namespace) -> int:
+def _continue(setup: Setup, journal: Journal, operation: Operation, arguments: Namespace) -> int:
     """Continue an interrupted operation as a new operation that refers to it."""
     if not (operation.is_interrupted and operation.open_rows):
         fail(NOT_ALL_DONE, f"{operation.op} is done: nothing to continue")
     with closing(setup.open_store()) as store:
-        plan = undo.plan_rest(store, kept, operation, time.time())
-        now = kept.operation(operation.op)
+        plan = undo.plan_rest(store, journal, operation, time.time())
+        now = journal.operation(operation.op)
         half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
-        seen = ShownPlan(plan, f"the rest of {operation.op}", warnings=_half_moved(half))
-        if paced := _pace(plan, operation.intent):
-            seen = seen._replace(facts=replay_options.describe_pace(setup, seen.amount, paced))
+        shown_plan = ShownPlan(plan, f"the rest of {operation.op}", warnings=_half_moved(half))
+        if paced := _read_pace(plan, operation.intent):
+            shown_plan = shown_plan._replace(
+                facts=replay_options.describe_pace(setup, shown_plan.amount, paced)
+            )
         words = ["journal", operation.op, "--resume"]
-        return _shown_or_done(setup, store, seen, arguments, words, operation)
+        return _shown_or_done(setup, store, shown_plan, arguments, words, operation)
 
 
 def _half_moved(amount: int) -> list[str]:
@@ -211,7 +213,7 @@ def _half_moved(amount: int) -> list[str]:
     return [f"{tasks} half moved: this (or --abandon) finishes or reverts the move"]
 
 
-def _pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
+def _read_pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
     """The pace of a paced operation when it is continued, without an attending operator.
 
     Raises:
@@ -225,44 +227,46 @@ def _pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
         fail(NOT_ALL_DONE, f"invalid pace in the journal: {error}")
 
 
-def _abandon(setup: Setup, kept: Journal, operation: Operation) -> int:
+def _abandon(setup: Setup, journal: Journal, operation: Operation) -> int:
     if not operation.is_interrupted:
         fail(NOT_ALL_DONE, f"{operation.op} is already done, or still running")
     with closing(setup.open_store()) as store:
-        left = undo.abandon_operation(
-            store, kept, operation, f"abandoned by {setup.current_user().name}"
+        unchanged = undo.abandon_operation(
+            store, journal, operation, f"abandoned by {setup.current_user().name}"
         )
-    print(f"{operation.op} abandoned; {left:,} tasks unchanged")
+    print(f"{operation.op} abandoned; {unchanged:,} tasks unchanged")
     return DONE
 
 
 def _shown_or_done(
     setup: Setup,
     store: ChangeableStore,
-    seen: ShownPlan,
+    shown_plan: ShownPlan,
     arguments: Namespace,
     words: Sequence[str],
     follows: Operation | None = None,
 ) -> int:
     if not arguments.apply:
         twin = plan_command.shell_command(
-            [*plan_command.command_base(setup), *words, "--apply", str(seen.amount)]
+            [*plan_command.command_base(setup), *words, "--apply", str(shown_plan.amount)]
         )
         plan_command.show_plan(
-            seen, plan_command.plan_view(setup, seen, store, arguments, twin), arguments.json
+            shown_plan,
+            plan_command.plan_view(setup, shown_plan, store, arguments, twin),
+            arguments.json,
         )
         return DONE
-    if not plan_command.check_count(seen, arguments.apply):
+    if not plan_command.check_count(shown_plan, arguments.apply):
         return NOT_ALL_DONE
-    if why := plan_command.guard(setup, seen.plan)():
+    if why := plan_command.guard(setup, shown_plan.plan)():
         print_error(f"{safe_line(why)}: nothing was changed")
         return plan_command.LOCKED
-    intent = plan_command.intent_of(setup, seen, arguments)
+    intent = plan_command.intent_of(setup, shown_plan, arguments)
     if follows is None:
-        return _done(setup, store, seen.plan, intent, arguments)
+        return _done(setup, store, shown_plan.plan, intent, arguments)
     reason = arguments.reason or follows.intent.reason
     intent = intent._replace(follows=follows.op, reason=reason, pace=follows.intent.pace)
-    code = _done(setup, store, seen.plan, intent, arguments)
+    code = _done(setup, store, shown_plan.plan, intent, arguments)
     try:
         undo.abandon_operation(store, setup.journal(), follows, undo.REASON_CONTINUED)
     except Unavailable as error:
@@ -274,7 +278,7 @@ def _shown_or_done(
 def _done(
     setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent, arguments: Namespace
 ) -> int:
-    if paced := _pace(plan, intent):
+    if paced := _read_pace(plan, intent):
         return replay_options.run_replay(setup, plan, intent, paced, arguments.json)
     report = plan_command.carry_out(setup, store, plan, intent)
     return plan_command.print_report(setup, report, arguments.json)
@@ -352,7 +356,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _in_full(setup: Setup, kept: Journal, operation: Operation) -> None:
+def _in_full(setup: Setup, journal: Journal, operation: Operation) -> None:
     who = operation.intent.who
     facts = {
         "scope": operation.intent.scope,
@@ -366,7 +370,7 @@ def _in_full(setup: Setup, kept: Journal, operation: Operation) -> None:
     for name, words in facts.items():
         if words:
             print(f"  {name:8}{safe_line(words)}")
-    for row, ended in kept.entries(operation.op):
+    for row, ended in journal.entries(operation.op):
         words = "open" if ended is None else f"{ended.result} {ended.reason}".rstrip()
         print(f"  {safe_line(row.id)}  {row.state}  {safe_line(words)}")
     if operation.is_interrupted and operation.open_rows:
@@ -376,11 +380,11 @@ def _in_full(setup: Setup, kept: Journal, operation: Operation) -> None:
         print(f"abandon:  {plan_command.shell_command([*whole, '--abandon'])}")
 
 
-def _list_undoable(setup: Setup, kept: Journal, arguments: Namespace) -> int:
+def _list_undoable(setup: Setup, journal: Journal, arguments: Namespace) -> int:
     """List what can be undone: safe, recent, with changes that were not undone yet."""
     now = time.time()
-    lately = kept.operations(now - setup.config.trash.hours * 3600)
-    operations = _settled(setup, kept, lately)
+    recent_operations = journal.operations(now - setup.config.trash.hours * 3600)
+    operations = _settled(setup, journal, recent_operations)
     for operation, back, done in note_if_empty(_undoable(operations), "operations to undo"):
         if arguments.json:
             print(task_row.json_line({**as_json(operation), "undone": back}), end="")

@@ -155,40 +155,40 @@ def fit_into_trash(
     measured again when the plan is applied.
     """
     quota, taken = setup.config.trash.quota, store.trash_bytes()
-    left = quota - taken
+    free_bytes = quota - taken
     refused = {}
     for row in islice(plan.rows, len(sizes)):
         if plan.exclusion_reason(row):
             continue
         size = sizes.get(row.id, 0)
-        if size > left:
+        if size > free_bytes:
             refused[row.id] = trash.trash_full_message(quota)
         else:
-            left -= size
+            free_bytes -= size
     least = "at least " if len(sizes) < len(plan.rows) else ""
-    after = f"{least}{format_share(quota - left, quota)}"
+    after = f"{least}{format_share(quota - free_bytes, quota)}"
     return ShownPlan(plan, "", sizes, refused, (("trash", after),))
 
 
 def plan_view(
-    setup: Setup, seen: ShownPlan, store: ReadableStore, arguments: Namespace, twin: str
+    setup: Setup, shown_plan: ShownPlan, store: ReadableStore, arguments: Namespace, twin: str
 ) -> view.PlanView:
     """The view of a plan for the screen."""
-    verb = VERBS[seen.plan.verb]
+    verb = VERBS[shown_plan.plan.verb]
     # The journal of a URL's operations is in our own folder, which each user has.
     whose = "you on this host" if setup.address.is_url else "any operator"
     return view.PlanView(
         store.states,
         store.edges,
         time.time(),
-        seen.scope,
-        size=seen.size,
-        facts=seen.facts,
-        warnings=seen.warnings,
+        shown_plan.scope,
+        size=shown_plan.size,
+        facts=shown_plan.facts,
+        warnings=shown_plan.warnings,
         reason=arguments.reason,
         command=twin,
         undo=_undo_words(verb.name, store.edges, whose),
-        refused=seen.refused,
+        refused=shown_plan.refused,
     )
 
 
@@ -196,8 +196,10 @@ def _undo_words(verb: str, edges: Edges, whose: str) -> str:
     if verb != "expunge":
         return _UNDO.get(verb, f"spooldeck undo, for 24 h, by {whose}")
     other = {State.TRASH: "`purge` (trash)", State.HELD: "`hold`"}
-    kept = [words for end, words in other.items() if any(way[1] is end for way in edges)]
-    return "none: cannot be undone" + (f". Use {' or '.join(kept)} instead" if kept else "")
+    alternatives = [words for end, words in other.items() if any(edge[1] is end for edge in edges)]
+    return "none: cannot be undone" + (
+        f". Use {' or '.join(alternatives)} instead" if alternatives else ""
+    )
 
 
 _UNDO = {
@@ -207,12 +209,12 @@ _UNDO = {
 }
 
 
-def show_plan(seen: ShownPlan, about: view.PlanView, as_json: bool) -> None:
+def show_plan(shown_plan: ShownPlan, plan_view: view.PlanView, as_json: bool) -> None:
     """Print what a plan would do."""
     if as_json:
-        head = json.dumps(_as_json(seen, about))
-        sizes, plan = seen.sizes, seen.plan
-        values = (view.plan_row_values(plan, r, about, sizes.get(r.id)) for r in plan.rows)
+        head = json.dumps(_as_json(shown_plan, plan_view))
+        sizes, plan = shown_plan.sizes, shown_plan.plan
+        values = (view.plan_row_values(plan, r, plan_view, sizes.get(r.id)) for r in plan.rows)
         rows = map(json.dumps, values)
         print(f'{head[:-1]}, "rows": [', end="")
         for row_text, comma in zip(rows, chain([""], repeat(", ")), strict=False):
@@ -221,69 +223,71 @@ def show_plan(seen: ShownPlan, about: view.PlanView, as_json: bool) -> None:
         return
     width = shutil.get_terminal_size((100, 24)).columns
     # The command gets its own unwrapped line, so that it can be copied.
-    counted = view.count_plan(seen.plan, about.edges, refused=about.refused)
-    text = view.plan_lines(counted, about._replace(command=""), width)
+    counted = view.count_plan(shown_plan.plan, plan_view.edges, refused=plan_view.refused)
+    text = view.plan_lines(counted, plan_view._replace(command=""), width)
     listed = counted.listed[:MAX_LISTED_ROWS]
     ids = max((len(row.id) for row in listed), default=0)
     for row in listed:
-        words, look = view.expected_outcome(seen.plan, row, about)
-        text.append(((f"  {safe_line(row.id):{ids}}  ", ""), (safe_line(words), look)))
+        words, style = view.expected_outcome(shown_plan.plan, row, plan_view)
+        text.append(((f"  {safe_line(row.id):{ids}}  ", ""), (safe_line(words), style)))
     print_lines(text)
-    more = len(seen.plan.rows) - len(listed)
+    more = len(shown_plan.plan.rows) - len(listed)
     if more:
         print(f"  and {more:,} more (--json lists all)")
-    past = VERBS[seen.plan.verb].past
-    if seen.closed:
-        print(f"no task would be {past}: {safe_line(seen.closed)}; nothing was changed")
+    past = VERBS[shown_plan.plan.verb].past
+    if shown_plan.closed:
+        print(f"no task would be {past}: {safe_line(shown_plan.closed)}; nothing was changed")
         return
-    print(f"{seen.amount:,} would be {past}; nothing was changed")
-    if any(row.default_exclusion == why for row, why in seen.plan.excluded):
+    print(f"{shown_plan.amount:,} would be {past}; nothing was changed")
+    if any(row.default_exclusion == why for row, why in shown_plan.plan.excluded):
         print("for excluded tasks too: --include ID for one, --include-all for all")
-    if seen.amount:
-        print(f"to apply: {safe_line(about.command)}")
+    if shown_plan.amount:
+        print(f"to apply: {safe_line(plan_view.command)}")
 
 
-def _as_json(seen: ShownPlan, about: view.PlanView) -> dict[str, Any]:
-    plan, size = seen.plan, seen.size
+def _as_json(shown_plan: ShownPlan, plan_view: view.PlanView) -> dict[str, Any]:
+    plan, size = shown_plan.plan, shown_plan.size
     return {
         "verb": plan.verb,
         "filter": plan.filter,
-        "scope": seen.scope,
+        "scope": shown_plan.scope,
         "undoes": plan.undoes or None,
         "planned": len(plan.rows),
-        "acted_on": 0 if seen.closed else seen.amount,
-        "refused": seen.closed or None,
+        "acted_on": 0 if shown_plan.closed else shown_plan.amount,
+        "refused": shown_plan.closed or None,
         "bytes": None if size is None else size.bytes,
         "measured": 0 if size is None else size.tasks,
         **task_row.time_fields("oldest", plan.oldest or None),
         **task_row.time_fields("newest", plan.newest or None),
-        "facts": dict(seen.facts),
-        "warnings": list(seen.warnings),
-        "exact": all(one.edge.exact for one in view.count_plan(plan, about.edges).transitions),
-        "undo": about.undo,
-        "twin": about.command,
+        "facts": dict(shown_plan.facts),
+        "warnings": list(shown_plan.warnings),
+        "exact": all(one.edge.exact for one in view.count_plan(plan, plan_view.edges).transitions),
+        "undo": plan_view.undo,
+        "twin": plan_view.command,
     }
 
 
-def check_count(seen: ShownPlan, wanted: int) -> bool:
+def check_count(shown_plan: ShownPlan, expected_count: int) -> bool:
     """True if a plan has exactly the wanted count; otherwise print an error."""
-    amount, past = seen.amount, VERBS[seen.plan.verb].past
-    if amount != wanted:
-        why = "".join(f": {reason}" for reason in _why_fewer(seen))
-        print_error(f"{amount:,} would be {past} now, not {wanted:,}{why}: nothing was changed")
-    return amount == wanted
+    amount, past = shown_plan.amount, VERBS[shown_plan.plan.verb].past
+    if amount != expected_count:
+        why = "".join(f": {reason}" for reason in _why_fewer(shown_plan))
+        print_error(
+            f"{amount:,} would be {past} now, not {expected_count:,}{why}: nothing was changed"
+        )
+    return amount == expected_count
 
 
-def _why_fewer(seen: ShownPlan) -> Iterator[str]:
+def _why_fewer(shown_plan: ShownPlan) -> Iterator[str]:
     """Yield why tasks of a plan would not be changed, with numbers, the most frequent first."""
-    if seen.closed:
-        yield safe_line(seen.closed)
+    if shown_plan.closed:
+        yield safe_line(shown_plan.closed)
         return
     whys = Counter(
         f"{why} (--include-all)" if row.default_exclusion == why else why
-        for row, why in seen.plan.excluded
+        for row, why in shown_plan.plan.excluded
     )
-    whys.update(seen.refused.values())
+    whys.update(shown_plan.refused.values())
     for why, number in whys.most_common(MAX_LISTED_REASONS):
         yield f"{number:,} excluded: {safe_line(why)}"
 
@@ -292,15 +296,15 @@ MAX_LISTED_REASONS = 3
 """Maximum reasons listed for tasks that would not be changed."""
 
 
-def intent_of(setup: Setup, seen: ShownPlan, arguments: Namespace) -> Intent:
+def intent_of(setup: Setup, shown_plan: ShownPlan, arguments: Namespace) -> Intent:
     """The intent of a plan, for the journal."""
-    plan = seen.plan
+    plan = shown_plan.plan
     return Intent(
         plan.verb,
         setup.current_user(),
         arguments.reason,
         plan.filter,
-        seen.scope,
+        shown_plan.scope,
         plan.undoes,
         values=plan.values,
     )

@@ -157,10 +157,10 @@ def run_replay(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_js
     The first Ctrl-C stops sending and waits for the outcomes of sent tasks; a second ends the wait.
     It also runs without a worker, which a timer may start, but first prints that none runs.
     """
-    told = _estimate(setup, plan.amount, pace)
-    if told.worker and told.runs is None:
+    replay_estimate = _estimate(setup, plan.amount, pace)
+    if replay_estimate.worker and replay_estimate.runs is None:
         patience = format_rough_duration(pace.timeout)
-        print_error(f"{told.worker}; ends after {patience} without an outcome")
+        print_error(f"{replay_estimate.worker}; ends after {patience} without an outcome")
     waiting = _OutcomeWait(setup)
     hearing = LogEventReader(
         (setup.log_path, f"{setup.queue.log_dir}/mail.log", *setup.config.logs)
@@ -190,7 +190,7 @@ def run_replay(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_js
 
 def _follow(replay: Replay, interrupted: SignalCounter) -> None:
     orders = ("stop", "leave")
-    pause, said, said_at = threading.Event(), "", float("-inf")
+    pause, printed_line, printed_at = threading.Event(), "", float("-inf")
     given = 0
     while not replay.progress.is_over:
         pause.wait(POLL_INTERVAL_SECONDS)
@@ -206,11 +206,11 @@ def _follow(replay: Replay, interrupted: SignalCounter) -> None:
         began = replay.progress.phase is not Phase.STARTING
         if (
             began
-            and line != said
-            and (now - said_at >= PROGRESS_INTERVAL_SECONDS or replay.progress.is_over)
+            and line != printed_line
+            and (now - printed_at >= PROGRESS_INTERVAL_SECONDS or replay.progress.is_over)
         ):
             print_error(line)
-            said, said_at = line, now
+            printed_line, printed_at = line, now
     replay.close()  # the replay has ended: this only joins its thread
 
 
@@ -257,8 +257,8 @@ def _print_result(setup: Setup, result: ReplayResult, as_json: bool) -> int:
         width = shutil.get_terminal_size((100, 24)).columns
         print_lines([((f" {describe_progress(progress)}"[:width], ""),)])
     sys.stdout.flush()
-    well = not tally.failed and not progress.stopped and progress.phase is Phase.OVER
-    return code if code != DONE or well else NOT_ALL_DONE
+    is_successful = not tally.failed and not progress.stopped and progress.phase is Phase.OVER
+    return code if code != DONE or is_successful else NOT_ALL_DONE
 
 
 class _OutcomeWait:

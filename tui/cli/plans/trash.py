@@ -27,12 +27,12 @@ def list_trash(setup: Setup, arguments: Namespace) -> int:
     """Print the tasks in the trash: since when, size, former state."""
     with closing(setup.open_store()) as store:
         lying = list(show_progress(trash.trashed_tasks(store), "tasks read"))
-        came = trash.find_origins(setup.journal(), lying)
+        origins = trash.find_origins(setup.journal(), lying)
         measured = show_progress(lying, "tasks measured")
         sizes = {task.id: task_bytes(store, task) for task in measured}
         words = store.states
     for task in lying:
-        origin, since = came[task.id], trash.trashed_at(task)
+        origin, since = origins[task.id], trash.trashed_at(task)
         if arguments.json:
             values = {
                 **task_row.task_row(task, "trash"),
@@ -47,10 +47,10 @@ def list_trash(setup: Setup, arguments: Namespace) -> int:
             cells = (task.id, format_time(since) if since else "?", format_bytes(sizes[task.id]))
             print(" | ".join(map(safe_line, (*cells, _origin(origin, words[origin.state])))))
     if not arguments.json:
-        kept, quota = setup.config.trash.hours, setup.config.trash.quota
+        retention_hours, quota = setup.config.trash.hours, setup.config.trash.quota
         full = format_share(sum(sizes.values()), quota)
         tasks = "1 task" if len(lying) == 1 else f"{len(lying):,} tasks"
-        print(f"{tasks}, {full}; each is kept for {kept:g} hours")
+        print(f"{tasks}, {full}; each is kept for {retention_hours:g} hours")
     return DONE
 
 
@@ -74,8 +74,8 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
     with closing(setup.open_store()) as store:
         if arguments.dry_run:
             amount = 0
-            seen = setup.run_clock().read(time.time())
-            for task in trash.expired_tasks(store, seen.age, hours):
+            clock_reading = setup.run_clock().read(time.time())
+            for task in trash.expired_tasks(store, clock_reading.age, hours):
                 amount += 1
                 if not arguments.json:
                     print(f"would delete permanently {safe_line(task.id)}")
@@ -96,8 +96,8 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
     more = f", {swept.files:,} journal files" if swept.files else ""
     more += f", notes on {forgotten:,} tasks" if forgotten else ""
     if arguments.json:
-        ends = {"expunged": swept.tasks, "left": swept.left, "notes": forgotten}
-        print_json({"dry_run": False, **ends})
+        counts = {"expunged": swept.tasks, "left": swept.left, "notes": forgotten}
+        print_json({"dry_run": False, **counts})
     else:
         print(f"{swept.tasks:,} tasks deleted permanently{more}")
     if swept.left:

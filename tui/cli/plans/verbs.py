@@ -49,19 +49,23 @@ def act(verb: str, setup: Setup, arguments: Namespace) -> int:
     is_paced = bool(VERBS[verb].paced_name)
     pace = replay_options.parse_pace(arguments) if is_paced else None
     with closing(setup.open_store()) as store:
-        seen = _planned_tasks(verb, setup, store, arguments)
-        if wrong := rest_problem(pace, seen.plan.states, store.edges):
+        shown_plan = _planned_tasks(verb, setup, store, arguments)
+        if wrong := rest_problem(pace, shown_plan.plan.states, store.edges):
             fail(EX_USAGE, f"--rest hold: {wrong}")
         if not arguments.apply:
             if is_paced:
-                facts = replay_options.describe_pace(setup, seen.amount, pace)
-                seen = seen._replace(facts=facts)
+                facts = replay_options.describe_pace(setup, shown_plan.amount, pace)
+                shown_plan = shown_plan._replace(facts=facts)
             return show_verb(
-                setup, store, seen, arguments, _verb_command(verb, setup, seen, arguments)
+                setup,
+                store,
+                shown_plan,
+                arguments,
+                _verb_command(verb, setup, shown_plan, arguments),
             )
-        if not plan_command.check_count(seen, arguments.apply):
+        if not plan_command.check_count(shown_plan, arguments.apply):
             return NOT_ALL_DONE
-        return apply_verb(setup, store, seen, arguments, pace)
+        return apply_verb(setup, store, shown_plan, arguments, pace)
 
 
 def restore_named(setup: Setup, arguments: Namespace) -> int:
@@ -70,48 +74,54 @@ def restore_named(setup: Setup, arguments: Namespace) -> int:
         setup.require_writable()
         plan_command.require_reason(setup, arguments.reason)
     with closing(setup.open_store()) as store:
-        seen = _planned_tasks("restore", setup, store, arguments)
+        shown_plan = _planned_tasks("restore", setup, store, arguments)
         if arguments.dry_run:
             twin = plan_command.shell_command(
                 [*plan_command.command_base(setup), "trash", "restore", *arguments.id]
             )
-            return show_verb(setup, store, seen, arguments, twin)
-        code = apply_verb(setup, store, seen, arguments) if seen.plan.rows else NOT_ALL_DONE
-    return code if len(seen.plan.rows) == len(set(arguments.id)) else NOT_ALL_DONE
+            return show_verb(setup, store, shown_plan, arguments, twin)
+        code = (
+            apply_verb(setup, store, shown_plan, arguments)
+            if shown_plan.plan.rows
+            else NOT_ALL_DONE
+        )
+    return code if len(shown_plan.plan.rows) == len(set(arguments.id)) else NOT_ALL_DONE
 
 
 def show_verb(
-    setup: Setup, store: ReadableStore, seen: ShownPlan, arguments: Namespace, twin: str
+    setup: Setup, store: ReadableStore, shown_plan: ShownPlan, arguments: Namespace, twin: str
 ) -> int:
     """Print the plan and the command that applies it."""
-    if why := plan_command.guard(setup, seen.plan)():
-        seen = seen._replace(warnings=[*seen.warnings, why])
-    closed = _row_refusals(store, seen.plan)
+    if why := plan_command.guard(setup, shown_plan.plan)():
+        shown_plan = shown_plan._replace(warnings=[*shown_plan.warnings, why])
+    closed = _row_refusals(store, shown_plan.plan)
     if closed and "" not in closed:
-        seen = seen._replace(closed=", ".join(sorted(closed)), facts=())
+        shown_plan = shown_plan._replace(closed=", ".join(sorted(closed)), facts=())
     plan_command.show_plan(
-        seen, plan_command.plan_view(setup, seen, store, arguments, twin), arguments.json
+        shown_plan,
+        plan_command.plan_view(setup, shown_plan, store, arguments, twin),
+        arguments.json,
     )
-    return EX_NOPERM if seen.closed else plan_command.DONE
+    return EX_NOPERM if shown_plan.closed else plan_command.DONE
 
 
 def apply_verb(
     setup: Setup,
     store: ChangeableStore,
-    seen: ShownPlan,
+    shown_plan: ShownPlan,
     arguments: Namespace,
     pace: ReplayPace | None = None,
 ) -> int:
     """Apply a plan, unless a rule forbids it; a replay of several tasks is paced."""
-    if why := next(filter(None, sorted(_row_refusals(store, seen.plan))), ""):
+    if why := next(filter(None, sorted(_row_refusals(store, shown_plan.plan))), ""):
         fail(EX_NOPERM, f"{safe_line(why)}: nothing was changed")
-    if why := plan_command.guard(setup, seen.plan)():
+    if why := plan_command.guard(setup, shown_plan.plan)():
         print_error(f"{safe_line(why)}: nothing was changed")
         return LOCKED
-    intent = plan_command.intent_of(setup, seen, arguments)
-    if pace is not None and seen.amount > 1:
-        return replay_options.run_replay(setup, seen.plan, intent, pace, arguments.json)
-    report: Report = plan_command.carry_out(setup, store, seen.plan, intent)
+    intent = plan_command.intent_of(setup, shown_plan, arguments)
+    if pace is not None and shown_plan.amount > 1:
+        return replay_options.run_replay(setup, shown_plan.plan, intent, pace, arguments.json)
+    report: Report = plan_command.carry_out(setup, store, shown_plan.plan, intent)
     return plan_command.print_report(setup, report, arguments.json)
 
 
@@ -119,9 +129,9 @@ def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
     """Why the store refuses rows of a plan; "" for those that it allows. Barred rows count only if
     there are no others.
     """
-    barred = {row.barred for row, _ in plan.group_rows(()) if row.barred}
+    barred_reasons = {row.barred for row, _ in plan.group_rows(()) if row.barred}
     included = (row for row, _ in plan.included_groups)
-    return {plans.row_refusal(store.edges, plan.verb, row) for row in included} or barred
+    return {plans.row_refusal(store.edges, plan.verb, row) for row in included} or barred_reasons
 
 
 replay = partial(act, "retry")
@@ -149,9 +159,9 @@ def _planned_tasks(
     words = _words(verb, setup, store, arguments, filter)
     careful = VERBS[verb].excludes_suspicious
     sizes: dict[str, int] = {}
-    seen = _measured_tasks(store, _tasks(verb, store, words, arguments, filter, now), sizes)
-    noted = setup.notes().noted_ids() if careful else frozenset()
-    plan = _freeze(verb, store, seen, now, filter.text, noted)
+    tasks = _measured_tasks(store, _tasks(verb, store, words, arguments, filter, now), sizes)
+    noted_ids = setup.notes().noted_ids() if careful else frozenset()
+    plan = _freeze(verb, store, tasks, now, filter.text, noted_ids)
     if careful:
         plan = _include_suspicious(plan, arguments)
     known = ShownPlan(plan, "", sizes, warnings=[*plans.describe_added(plan)])
@@ -176,22 +186,22 @@ def _planned_tasks(
 def _freeze(
     verb: str,
     store: ReadableStore,
-    seen: Iterable[Task],
+    tasks: Iterable[Task],
     now: float,
     filter: str,
-    noted: frozenset[str],
+    noted_ids: frozenset[str],
 ) -> Plan:
     """The plan for some tasks, and for those that change together with them."""
     edges = store.edges
     field = plans.shared_field(edges, verb)
     if not field:
-        return plans.freeze_plan(verb, seen, now, edges=edges, filter=filter, noted=noted)
-    chosen = {task.id: task for task in seen}
+        return plans.freeze_plan(verb, tasks, now, edges=edges, filter=filter, noted=noted_ids)
+    chosen = {task.id: task for task in tasks}
     values = {getattr(task, field) for task in chosen.values()} - {""}
-    found = (each for each in store.scan() if isinstance(each, Task)) if values else ()
-    sharing = {task.id: task for task in found if getattr(task, field) in values}
+    all_tasks = (each for each in store.scan() if isinstance(each, Task)) if values else ()
+    sharing = {task.id: task for task in all_tasks if getattr(task, field) in values}
     return plans.freeze_shared_plan(
-        verb, chosen, (sharing | chosen).values(), now, edges=edges, filter=filter, noted=noted
+        verb, chosen, (sharing | chosen).values(), now, edges=edges, filter=filter, noted=noted_ids
     )
 
 
@@ -202,8 +212,8 @@ def _words(
     usual state.
     """
     usual = VERBS[verb].edges[0][0]
-    ways = edges_of(store.edges, verb)
-    starts = tuple(dict.fromkeys(start for start, _ in ways if start is not None))
+    verb_edges = edges_of(store.edges, verb)
+    starts = tuple(dict.fromkeys(start for start, _ in verb_edges if start is not None))
     if not starts:
         fail(
             EX_USAGE, f"{COMMAND_NAMES.get(verb, verb)}: not supported at {safe_line(setup.place)}"
@@ -224,23 +234,25 @@ def _tasks(
     filter: Filter,
     now: float,
 ) -> Iterator[Task]:
-    left = dict.fromkeys(arguments.id, "not found")
-    wanted = list(left) or list(dict.fromkeys(store.states[state] for state in words.values()))
-    looked = show_progress(store.scan(wanted), "tasks read")
-    for found in select_matching(looked, filter, now) if filter else looked:
-        if isinstance(found, Problem):
-            print_error(f"{safe_line(found.where)}: {safe_line(found.what)}")
-        elif isinstance(found, Task):
-            word = own_word(found, store.states, store.words)
-            if words.get(word) is found.state:
-                left.pop(found.id, None)
-                yield found
-            elif found.id in left:
-                left[found.id] = f"{word}, expected {' or '.join(words)}"
-                other = RETRY_INSTEAD.get(found.state, "") if verb == "retry" else ""
-                if other and (found.state, State.PENDING) in store.edges:
-                    left[found.id] += f"; {other}"
-    for ident, why in sorted(left.items()):
+    missing_ids = dict.fromkeys(arguments.id, "not found")
+    scan_names = list(missing_ids) or list(
+        dict.fromkeys(store.states[state] for state in words.values())
+    )
+    scan = show_progress(store.scan(scan_names), "tasks read")
+    for scanned in select_matching(scan, filter, now) if filter else scan:
+        if isinstance(scanned, Problem):
+            print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")
+        elif isinstance(scanned, Task):
+            word = own_word(scanned, store.states, store.words)
+            if words.get(word) is scanned.state:
+                missing_ids.pop(scanned.id, None)
+                yield scanned
+            elif scanned.id in missing_ids:
+                missing_ids[scanned.id] = f"{word}, expected {' or '.join(words)}"
+                other = RETRY_INSTEAD.get(scanned.state, "") if verb == "retry" else ""
+                if other and (scanned.state, State.PENDING) in store.edges:
+                    missing_ids[scanned.id] += f"; {other}"
+    for ident, why in sorted(missing_ids.items()):
         filtered = ", or excluded by the filter" if filter and why == "not found" else ""
         print_error(f"{safe_line(ident)}: {why}{filtered}")
 
@@ -262,9 +274,9 @@ def _measured_tasks(
 
 def _include_suspicious(plan: Plan, arguments: Namespace) -> Plan:
     named = frozenset(arguments.include)
-    odd = {row.id for row, _ in plan.group_rows(named) if row.id and row.default_exclusion}
+    excluded_ids = {row.id for row, _ in plan.group_rows(named) if row.id and row.default_exclusion}
     for ident in arguments.include:
-        if ident not in odd:
+        if ident not in excluded_ids:
             fail(
                 EX_USAGE,
                 f"--include {safe_line(ident)}: expected the id of a task that this plan excludes",
@@ -281,7 +293,7 @@ def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace) -> str:
     return f"all {amount} {'matching ' if plan.filter else ''}in {where}"
 
 
-def _verb_command(verb: str, setup: Setup, seen: ShownPlan, arguments: Namespace) -> str:
+def _verb_command(verb: str, setup: Setup, shown_plan: ShownPlan, arguments: Namespace) -> str:
     """The command that applies the shown plan."""
     words = [*plan_command.command_base(setup), COMMAND_NAMES.get(verb, verb)]
     for name in ("state", "filter", "reason"):
@@ -292,8 +304,8 @@ def _verb_command(verb: str, setup: Setup, seen: ShownPlan, arguments: Namespace
     if getattr(arguments, "include_all", False):
         words.append("--include-all")
     else:
-        for ident in sorted(seen.plan.included_ids):
+        for ident in sorted(shown_plan.plan.included_ids):
             words += ["--include", ident]
     if VERBS[verb].paced_name:
         words += replay_options.typed_options(arguments)
-    return plan_command.shell_command([*words, "--apply", str(seen.amount)])
+    return plan_command.shell_command([*words, "--apply", str(shown_plan.amount)])

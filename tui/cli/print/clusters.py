@@ -26,24 +26,24 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
     """Print dead tasks grouped by error, and whether each error still happens."""
     places = chosen_places(setup, [arguments.place] if arguments.place else [])[:1]
 
-    async def ask(lives: Sequence[PlaceSession]) -> tuple[CheckedCluster, ...]:
-        (live,) = lives
-        if live.inspector.latest.unavailable:
-            raise Unavailable(live.inspector.latest.unavailable)
-        return await check_clusters(live, state_query(live, arguments))
+    async def ask(sessions: Sequence[PlaceSession]) -> tuple[CheckedCluster, ...]:
+        (session,) = sessions
+        if session.inspector.latest.unavailable:
+            raise Unavailable(session.inspector.latest.unavailable)
+        return await check_clusters(session, state_query(session, arguments))
 
-    found = scan_once(places, ask, partial(read_failed, word=arguments.state))
+    checked_clusters = scan_once(places, ask, partial(read_failed, word=arguments.state))
     if arguments.json:
-        for values in view.cluster_values(found):
+        for values in view.cluster_values(checked_clusters):
             print(task_row.json_line(values), end="")
         return 0
     width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
-    rows = [row.line for row in view.cluster_rows(found, now, width)]
+    rows = [row.line for row in view.cluster_rows(checked_clusters, now, width)]
     print_lines([view.head_line(width), *rows])
-    for judged in found:
+    for judged in checked_clusters:
         title = f" {judged.cluster.mark}  still happening? {judged.now.text}"
         print_lines([(), ((title, "title"),), *view.evidence_lines(judged, (), now, width)])
-    print(view.summary(found))
+    print(view.summary(checked_clusters))
     return 0
 
 
@@ -54,29 +54,29 @@ def read_failed(store: ReadableStore, word: str | None) -> Iterator[Found]:
     then evidence that an error has ended.
     """
     named = _states_by_word(store.states, store.words)
-    wanted = {named[word]} if word in named else {*store.states} - {State.DONE}
+    chosen_states = {named[word]} if word in named else {*store.states} - {State.DONE}
     has_destination = False
-    for found in store.scan({store.states[state] for state in wanted}):
-        has_destination |= isinstance(found, Task) and bool(found.destination)
-        yield found
-    if has_destination and State.DONE in {*store.states} - wanted:
+    for scanned in store.scan({store.states[state] for state in chosen_states}):
+        has_destination |= isinstance(scanned, Task) and bool(scanned.destination)
+        yield scanned
+    if has_destination and State.DONE in {*store.states} - chosen_states:
         yield from store.scan({store.states[State.DONE]})
 
 
-def state_query(live: PlaceSession, arguments: Namespace) -> Query:
+def state_query(session: PlaceSession, arguments: Namespace) -> Query:
     """The tasks that `--state` and `--filter` select.
 
     Raises:
         CommandError: the place has no such state, or the filter is not valid.
     """
-    words = live.inspector.words
-    named_states = _states_by_word(live.inspector.states, words)
+    words = session.inspector.words
+    named_states = _states_by_word(session.inspector.states, words)
     if arguments.state and arguments.state not in named_states:
         expected = ", ".join(named_states)
         fail(EX_USAGE, f"--state {safe_line(arguments.state)}: expected {expected}")
     state = named_states.get(arguments.state)
     part = f" state={arguments.state}" if state in words.values() else ""
-    return Query(state, parse_place_filter(f"{arguments.filter}{part}", live))
+    return Query(state, parse_place_filter(f"{arguments.filter}{part}", session))
 
 
 def _states_by_word(states: Mapping[State, str], words: Mapping[str, State]) -> dict[str, State]:

@@ -31,7 +31,7 @@ NO_DELIVERIES = "nothing is delivered here: no handler of the configuration has 
 
 
 class _Listed(NamedTuple):
-    seen: tuple[SeenDestination, ...]
+    rows: tuple[SeenDestination, ...]
     unknown: str
     now: float
 
@@ -57,23 +57,24 @@ def _list(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
     root = getattr(arguments, "root", "")
     (place, *_) = chosen_places(setup, [*words, *([root] if root and not words else [])])
 
-    async def ask(lives: Sequence[PlaceSession]) -> _Listed:
-        (live,) = lives
-        await live.query_backlog()
-        return _Listed(seen_destinations(live), live.readings.destinations.unknown, live.clock())
+    async def ask(sessions: Sequence[PlaceSession]) -> _Listed:
+        (session,) = sessions
+        await session.query_backlog()
+        unknown = session.readings.destinations.unknown
+        return _Listed(seen_destinations(session), unknown, session.clock())
 
     listed = scan_once([place], ask)
     tasks_unknown = "" if place.destinations is None else place.destinations.tasks_unknown
     if arguments.json:
-        rows = [view.json_row(one) for one in listed.seen]
-        about = {"place": place.name, "unknown": listed.unknown or None}
-        print(json.dumps({**about, "destinations": rows}))
+        rows = [view.json_row(one) for one in listed.rows]
+        place_fields = {"place": place.name, "unknown": listed.unknown or None}
+        print(json.dumps({**place_fields, "destinations": rows}))
     else:
         why_none = "" if setup.config.destinations is not None else NO_REGISTRY
         if not why_none and place.destinations is None:
             why_none = NO_DELIVERIES
         _print(listed, tasks_unknown, why_none)
-    is_wrong = any(one.state is DestinationState.UNHEALTHY for one in listed.seen)
+    is_wrong = any(one.state is DestinationState.UNHEALTHY for one in listed.rows)
     return int(bool(listed.unknown) or is_wrong)
 
 
@@ -81,13 +82,13 @@ def _print(listed: _Listed, tasks_unknown: str, why_none: str) -> None:
     width = shutil.get_terminal_size((120, 24)).columns
     if listed.unknown:
         print_error(listed.unknown)
-    if not listed.seen and not listed.unknown:
+    if not listed.rows and not listed.unknown:
         print(why_none or "no destinations: nothing was delivered yet")
-    if not listed.seen:
+    if not listed.rows:
         return
-    rows = mixed_table.sending_rows(MailHealth(), listed.seen, 1.0, listed.now, None, most=None)
+    rows = mixed_table.sending_rows(MailHealth(), listed.rows, 1.0, listed.now, None, most=None)
     titles, lines = mixed_table.table(rows, width)
-    more = view.page_lines(listed.seen, tasks_unknown, listed.now, width)
+    more = view.page_lines(listed.rows, tasks_unknown, listed.now, width)
     print_lines([titles, *(line for _, line in lines), *more])
 
 
@@ -107,11 +108,11 @@ def _change(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
         fail(EX_CONFIG, NO_REGISTRY)
     with closing(registry):
         try:
-            seen = registry.get(origin)
-            if why := ACTIONS[words[0]].refusal(seen):
+            destination = registry.get(origin)
+            if why := ACTIONS[words[0]].refusal(destination):
                 raise Unsupported(why)
             act = _apply if arguments.apply else _preview
-            return act(setup, registry, words[0], seen, arguments)
+            return act(setup, registry, words[0], destination, arguments)
         except Unavailable:
             raise
         except StoreError as refusal:
@@ -119,33 +120,33 @@ def _change(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
 
 
 def _preview(
-    setup: Setup, registry: Registry, verb: str, seen: Destination, arguments: Namespace
+    setup: Setup, registry: Registry, verb: str, destination: Destination, arguments: Namespace
 ) -> int:
     reason = ["--reason", arguments.reason] if arguments.reason else []
-    command = [*plan_command.command_base(setup), "destinations", verb, seen.origin, *reason]
+    action, origin = ACTIONS[verb], destination.origin
+    command = [*plan_command.command_base(setup), "destinations", verb, origin, *reason]
     twin = safe_line(plan_command.shell_command([*command, "--apply", "1"]))
     if arguments.json:
-        action = ACTIONS[verb]
-        facts = {"effect": action.effect, "now": action.fact(seen), "count": 1}
-        print(json.dumps({"verb": verb, "destination": seen.origin, **facts, "command": twin}))
+        facts = {"effect": action.effect, "now": action.fact(destination), "count": 1}
+        print(json.dumps({"verb": verb, "destination": origin, **facts, "command": twin}))
         return DONE
-    print_lines(view.plan_lines(ACTIONS[verb], seen, shutil.get_terminal_size((100, 24)).columns))
+    print_lines(view.plan_lines(action, destination, shutil.get_terminal_size((100, 24)).columns))
     print(f"nothing was changed; to apply: {twin}")
     return DONE
 
 
 def _apply(
-    setup: Setup, registry: Registry, verb: str, seen: Destination, arguments: Namespace
+    setup: Setup, registry: Registry, verb: str, destination: Destination, arguments: Namespace
 ) -> int:
     if arguments.apply != 1:
         fail(NOT_DONE, f"1 destination, not {arguments.apply:,}; nothing was changed")
     plan_command.require_reason(setup, arguments.reason)
-    done = run_action(setup, registry, verb, seen, arguments.reason)
+    done = run_action(setup, registry, verb, destination, arguments.reason)
     if done.trouble:
         print_error(done.trouble)
     if arguments.json:
         value = ACTIONS[verb].value
-        print(json.dumps({"destination": seen.origin, "done": value, "op": done.op or None}))
+        print(json.dumps({"destination": destination.origin, "done": value, "op": done.op or None}))
     else:
         print(safe_line(done.answer))
     return DONE

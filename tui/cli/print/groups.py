@@ -26,24 +26,24 @@ def groups(setup: Setup, arguments: Namespace) -> int:
     places = chosen_places(setup, [arguments.place] if arguments.place else [])[:1]
 
     async def ask(
-        lives: Sequence[PlaceSession],
+        sessions: Sequence[PlaceSession],
     ) -> tuple[GroupsRead, dict[State, str], Mapping[str, str]]:
-        (live,) = lives
-        if live.inspector.latest.unavailable:
-            raise Unavailable(live.inspector.latest.unavailable)
-        own, titles = live.place.groups, live.place.group_titles
+        (session,) = sessions
+        if session.inspector.latest.unavailable:
+            raise Unavailable(session.inspector.latest.unavailable)
+        place_groups, titles = session.place.groups, session.place.group_titles
         most = -1 if arguments.all else MAX_GROUPS
-        by = _grouping(arguments.by, titles, [] if own is None else [own.ring])
-        found = await read_groups(live, state_query(live, arguments), by, None, most)
-        return found, dict(live.inspector.states), titles
+        by = _grouping(arguments.by, titles, [] if place_groups is None else [place_groups.ring])
+        groups_read = await read_groups(session, state_query(session, arguments), by, None, most)
+        return groups_read, dict(session.inspector.states), titles
 
     (table, facts, _), states, titles = scan_once(places, ask)
     if arguments.json:
         for values in view.group_values(table.by, table.groups, states, facts):
             print(task_row.json_line(values), end="")
         if table.others:
-            rest = {"by": table.by, "others": table.others, "total": table.other_tasks}
-            print(task_row.json_line(rest), end="")
+            others_row = {"by": table.by, "others": table.others, "total": table.other_tasks}
+            print(task_row.json_line(others_row), end="")
         return 0
     if table.by not in table.groupings:
         others = " or ".join(titles.get(by, by) for by in table.groupings)

@@ -42,7 +42,7 @@ class LockSummary(NamedTuple):
     """Due tasks by kind; None if the place cannot be read."""
     command: Sequence[str]
     """The command that names the place; empty if nothing frees its lock."""
-    case: LockReport | None
+    report: LockReport | None
     """The examination of the lock; None if the place has no lock."""
 
 
@@ -52,49 +52,49 @@ def locks(setup: Setup, arguments: Namespace) -> int:
         p for p in chosen_places(setup, arguments.places) if p.lock is not None or p.has_leases
     ]
 
-    async def ask(lives: Sequence[PlaceSession]) -> list[LockSummary]:
-        return [await _look(live) for live in lives]
+    async def ask(sessions: Sequence[PlaceSession]) -> list[LockSummary]:
+        return [await _summarize_lock(session) for session in sessions]
 
-    looks = [
-        look for look in scan_once(places, ask) if contains_words(_words(look), arguments.filter)
+    summaries = [
+        one for one in scan_once(places, ask) if contains_words(_words(one), arguments.filter)
     ]
     now = time.time()
     if arguments.json:
-        print(json.dumps({"locks": [_as_row(look, now) for look in looks]}))
+        print(json.dumps({"locks": [_as_row(summary, now) for summary in summaries]}))
     else:
-        print_lines(_page(looks, now, shutil.get_terminal_size((100, 24)).columns))
-    if any(look.kinds is None for look in looks):
+        print_lines(_page(summaries, now, shutil.get_terminal_size((100, 24)).columns))
+    if any(summary.kinds is None for summary in summaries):
         return UNREADABLE
     alarming = [
-        look.lock.evidence is not None and look.lock.evidence.verdict in present.ALARMING_VERDICTS
-        for look in looks
+        one.lock.evidence is not None and one.lock.evidence.verdict in present.ALARMING_VERDICTS
+        for one in summaries
     ]
     return ATTENTION if any(alarming) else OK
 
 
-def _words(look: LockSummary) -> str:
-    evidence = look.lock.evidence
-    said: tuple[str, ...] = (look.lock.why_no_lock,)
+def _words(summary: LockSummary) -> str:
+    evidence = summary.lock.evidence
+    texts: tuple[str, ...] = (summary.lock.why_no_lock,)
     if evidence is not None:
-        said = (evidence.verdict, str(evidence.pid or ""), evidence.reason)
-    return " ".join((look.lock.name, *said))
+        texts = (evidence.verdict, str(evidence.pid or ""), evidence.reason)
+    return " ".join((summary.lock.name, *texts))
 
 
-async def _look(live: PlaceSession) -> LockSummary:
+async def _summarize_lock(session: PlaceSession) -> LockSummary:
     kinds = None
     try:
-        if not live.inspector.latest.unavailable:
-            await live.query_backlog()
-            kinds = await index_queries.query_due_kinds(live)
+        if not session.inspector.latest.unavailable:
+            await session.query_backlog()
+            kinds = await index_queries.query_due_kinds(session)
     except Unavailable:
         kinds = None  # shown by the exit code and by question marks
-    command = live.place.command if live.place.recovery_command else ()
-    case = None if live.place.lock is None else await _examined(live)
-    return LockSummary(view.place_lock(live), kinds, command, case)
+    command = session.place.command if session.place.recovery_command else ()
+    report = None if session.place.lock is None else await _examined(session)
+    return LockSummary(view.place_lock(session), kinds, command, report)
 
 
-async def _examined(live: PlaceSession) -> LockReport:
-    exam = LockExaminer(live)
+async def _examined(session: PlaceSession) -> LockReport:
+    exam = LockExaminer(session)
     if (await exam.examine()).processes:
         await asyncio.sleep(SAMPLE_INTERVAL_SECONDS)  # CPU and I/O are differences of two samples
         await exam.examine()
@@ -102,32 +102,33 @@ async def _examined(live: PlaceSession) -> LockReport:
     return await exam.examine()
 
 
-def _page(looks: Sequence[LockSummary], now: float, width: int) -> list[Line]:
-    order = view.worst_first([look.lock for look in looks])
+def _page(summaries: Sequence[LockSummary], now: float, width: int) -> list[Line]:
+    order = view.worst_first([summary.lock for summary in summaries])
     head, rows = view.lock_table(order, now, width)
-    lines, called = [head, *rows], short_names([look.lock.name for look in looks])
-    for look, name in zip(looks, called, strict=True):
+    lines, names = [head, *rows], short_names([summary.lock.name for summary in summaries])
+    for summary, name in zip(summaries, names, strict=True):
         lines += [BLANK_LINE, present.heading_line(name, width)]
-        lines += view.detail_lines(look.lock, look.kinds, now, width, look.case)
-        lines += [free] if (free := _free(look)) else []
+        lines += view.detail_lines(summary.lock, summary.kinds, now, width, summary.report)
+        lines += [free] if (free := _free(summary)) else []
     return lines
 
 
-def _free(look: LockSummary) -> Line:
-    if not look.command or look.case is None or not present.is_freeable(look.case.evidence):
+def _free(summary: LockSummary) -> Line:
+    report = summary.report
+    if not summary.command or report is None or not present.is_freeable(report.evidence):
         return ()
-    hold = [word for id in accepted_ids(look.case) for word in ("--hold", id)]
-    words = shlex.join([*look.command, "queue", "recover", *hold])
+    hold = [word for id in accepted_ids(report) for word in ("--hold", id)]
+    words = shlex.join([*summary.command, "queue", "recover", *hold])
     return (
         (f" {safe_line(words)}", "key"),
         (" asks, then frees the lock", ""),
     )
 
 
-def _as_row(look: LockSummary, now: float) -> dict[str, object]:
-    lock, evidence, waiting = look.lock, look.lock.evidence, look.lock.backlog
-    case = look.case
-    kinds = None if look.kinds is None else {row.name: row.total for row in look.kinds.rows}
+def _as_row(summary: LockSummary, now: float) -> dict[str, object]:
+    lock, evidence, waiting = summary.lock, summary.lock.evidence, summary.lock.backlog
+    report = summary.report
+    kinds = None if summary.kinds is None else {row.name: row.total for row in summary.kinds.rows}
     return {
         "place": lock.name,
         "verdict": None if evidence is None else str(evidence.verdict),
@@ -136,13 +137,13 @@ def _as_row(look: LockSummary, now: float) -> dict[str, object]:
         "reason": lock.why_no_lock if evidence is None else evidence.reason,
         "doubt": "" if evidence is None else evidence.signal_refusal,
         "evidence": {} if evidence is None else dict(evidence.facts),
-        "certainty": None if case is None else str(case.finding.certainty),
-        "finding": lock.why_no_lock if case is None else case.finding.sentence,
-        "processes": [] if case is None else [_process(life) for life in case.processes],
+        "certainty": None if report is None else str(report.finding.certainty),
+        "finding": lock.why_no_lock if report is None else report.finding.sentence,
+        "processes": [] if report is None else [_process(life) for life in report.processes],
         "in_work": []
-        if case is None
-        else [_in_work(work, case, now) for work in case.active_tasks],
-        "ran_per_second_before": None if case is None else case.rate_before,
+        if report is None
+        else [_in_work(work, report, now) for work in report.active_tasks],
+        "ran_per_second_before": None if report is None else report.rate_before,
         "due": None if waiting is None else waiting.due,
         **time_fields("oldest_due", None if waiting is None else waiting.oldest_due),
         "due_by_kind": kinds,
@@ -167,13 +168,13 @@ def _process(life: ProcessSample) -> dict[str, object]:
     }
 
 
-def _in_work(work: ActiveTask, case: LockReport, now: float) -> dict[str, object]:
-    told = work.log_summary
+def _in_work(work: ActiveTask, report: LockReport, now: float) -> dict[str, object]:
+    log_summary = work.log_summary
     return {
         "id": safe_line(work.task.id),
         "kind": safe_line(work.task.kind),
-        "abandoned": case.is_abandoned,
-        "accepted": None if told.unknown else told.accepted is not None,
-        "log": lock_diagnosis.describe_task_log(told, now),
-        "recommended": None if told.unknown else told.advice,
+        "abandoned": report.is_abandoned,
+        "accepted": None if log_summary.unknown else log_summary.accepted is not None,
+        "log": lock_diagnosis.describe_task_log(log_summary, now),
+        "recommended": None if log_summary.unknown else log_summary.advice,
     }

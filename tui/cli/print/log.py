@@ -31,17 +31,17 @@ def log(setup: Setup, arguments: Namespace) -> int:
     book = MergedLog(place.logs)
     try:
         book.refresh()
-        here = book.end_position()
+        end_position = book.end_position()
         _report_unread(book.troubles, place.logs)
         scan = LineScan(book, END, through, arguments.lines, forward=False)
         while not scan.done and (floor == NO_TIME or scan.horizon() >= floor):
             scan.step()
-        found = [entry for entry in scan.entries if entry.key[0] >= floor]
+        entries = [entry for entry in scan.entries if entry.key[0] >= floor]
         if arguments.follow:  # an incomplete line is printed when it is complete
-            found = [entry for entry in found if not entry.is_torn]
-        _print(found, arguments.json, len(place.logs) > 1)
+            entries = [entry for entry in entries if not entry.is_torn]
+        _print(entries, arguments.json, len(place.logs) > 1)
         if arguments.follow:
-            _follow(book, here, through, arguments.json, len(place.logs) > 1)
+            _follow(book, end_position, through, arguments.json, len(place.logs) > 1)
     finally:
         book.close()
     return 0

@@ -39,7 +39,7 @@ MAX_AGE_ROWS, MAX_WARNING_LINES = 12, 6
 class OverviewReport(NamedTuple):
     """What was read about one place."""
 
-    live: PlaceSession
+    session: PlaceSession
     table: tuple[State, Ages] | None
     """None if the place cannot be read."""
 
@@ -52,86 +52,87 @@ def overview(setup: Setup, arguments: Namespace) -> int:
 
         return print_past_overview(places, arguments)
 
-    async def ask(lives: Sequence[PlaceSession]) -> list[OverviewReport]:
+    async def ask(sessions: Sequence[PlaceSession]) -> list[OverviewReport]:
         await asyncio.sleep(arguments.over)  # the places are followed during this time
         if arguments.over > MIN_RATE_SECONDS:
-            await asyncio.gather(*map(_wait_for_rates, lives))
-        return [await _look(live, arguments.filter) for live in lives]
+            await asyncio.gather(*map(_wait_for_rates, sessions))
+        return [await _read_place(session, arguments.filter) for session in sessions]
 
-    looks = scan_once(places, ask)
+    reports = scan_once(places, ask)
     now = time.time()
     if arguments.json:
-        print(json.dumps({"places": [_as_row(look, now) for look in looks]}))
+        print(json.dumps({"places": [_as_row(report, now) for report in reports]}))
     else:
         width = shutil.get_terminal_size((100, 24)).columns
-        print_lines(_page(looks, now, width))
-    if any(look.table is None for look in looks):
+        print_lines(_page(reports, now, width))
+    if any(report.table is None for report in reports):
         return UNREADABLE
-    return ATTENTION if any(needs_attention(look.live.alerts) for look in looks) else OK
+    return ATTENTION if any(needs_attention(report.session.alerts) for report in reports) else OK
 
 
-async def _wait_for_rates(live: PlaceSession) -> None:
+async def _wait_for_rates(session: PlaceSession) -> None:
     """Wait until the rates of a place are known: on a busy machine its first count is late."""
     loop = asyncio.get_running_loop()
     end = loop.time() + 2 * MIN_RATE_SECONDS
-    while live.flow.rates(live.clock()) is None and loop.time() < end:
-        if live.inspector.latest.unavailable:
+    while session.flow.rates(session.clock()) is None and loop.time() < end:
+        if session.inspector.latest.unavailable:
             return
         await asyncio.sleep(0.1)
 
 
-async def _look(live: PlaceSession, filter: str) -> OverviewReport:
-    while live.readings.sending.is_reading:
-        await live.wait_for_readings()  # reading the last hour of a long log takes several scans
-    while live.place.task_folders and live.counted_before_read is None:
-        if live.inspector.latest.unavailable:
+async def _read_place(session: PlaceSession, filter: str) -> OverviewReport:
+    while session.readings.sending.is_reading:
+        await session.wait_for_readings()  # reading the last hour of a long log takes several scans
+    while session.place.task_folders and session.counted_before_read is None:
+        if session.inspector.latest.unavailable:
             break
-        await live.wait_for_readings()  # the metrics are compared with counts from before a read
+        await session.wait_for_readings()  # the metrics are compared with counts from before a read
     try:
-        if live.inspector.latest.unavailable:
-            raise Unavailable(live.inspector.latest.unavailable)
-        await live.query_backlog()
-        if live.measuring is not None:
-            await live.measuring
+        if session.inspector.latest.unavailable:
+            raise Unavailable(session.inspector.latest.unavailable)
+        await session.query_backlog()
+        if session.measuring is not None:
+            await session.measuring
         return OverviewReport(
-            live, await index_queries.first_useful_ages(live, parse_place_filter(filter, live))
+            session,
+            await index_queries.first_useful_ages(session, parse_place_filter(filter, session)),
         )
     except Unavailable:
-        live.evaluate_alerts()
-        return OverviewReport(live, None)  # its line and its alert have the reason
+        session.evaluate_alerts()
+        return OverviewReport(session, None)  # its line and its alert have the reason
 
 
-def _page(looks: Sequence[OverviewReport], now: float, width: int) -> list[Line]:
-    lives = [look.live for look in looks]
-    names = table.short_names([live.place.name for live in lives])
-    called = dict(zip([live.place.name for live in lives], names, strict=True))
-    alerts = alert_view.sort_alerts([alert for live in lives for alert in live.alerts])
+def _page(reports: Sequence[OverviewReport], now: float, width: int) -> list[Line]:
+    sessions = [report.session for report in reports]
+    names = table.short_names([session.place.name for session in sessions])
+    short_by_name = dict(zip([session.place.name for session in sessions], names, strict=True))
+    alerts = alert_view.sort_alerts([alert for session in sessions for alert in session.alerts])
     cells = view.table_layout((), width).spark or view.SPARKLINE_CELLS
-    shown = [view.live_line(live, now, cells) for live in lives]
-    head, rows = view.place_table(shown, now, width)
-    found = alert_view.alert_lines(alerts, called, width, keys_shown=False)
-    lines = [*map(present.bracket_chips, found)] or [alert_view.no_alerts_line(True)]
+    place_lines = [view.live_line(session, now, cells) for session in sessions]
+    head, rows = view.place_table(place_lines, now, width)
+    alert_lines = alert_view.alert_lines(alerts, short_by_name, width, keys_shown=False)
+    lines = [*map(present.bracket_chips, alert_lines)] or [alert_view.no_alerts_line(True)]
     lines += [BLANK_LINE, head]
     for at, row in enumerate(rows):
-        lines += [row, *(line for _, line in view.part_lines(shown, at, now, width))]
-    for look, name in zip(looks, names, strict=True):
-        lines += _ages(look, name, width)
-        forecasts = look.live.forecasts()
+        lines += [row, *(line for _, line in view.part_lines(place_lines, at, now, width))]
+    for report, name in zip(reports, names, strict=True):
+        lines += _ages(report, name, width)
+        forecasts = report.session.forecasts()
         lines += snapshot.forecast_lines(forecasts, width, len(forecasts))
-        if look.live.place.tokens is not None:
-            lines.append(view.tokens_line(look.live.readings.tokens, width))
-    logs = [(name, live.readings.log) for name, live in zip(names, lives, strict=True)]
+        if report.session.place.tokens is not None:
+            lines.append(view.tokens_line(report.session.readings.tokens, width))
+    logs = [(name, session.readings.log) for name, session in zip(names, sessions, strict=True)]
     lines += [BLANK_LINE, present.heading_line("Recent warnings", width)]
     return [*lines, *view.warning_lines(logs, width, MAX_WARNING_LINES)]
 
 
-def _ages(look: OverviewReport, name: str, width: int) -> list[Line]:
-    if look.table is None or not look.table[1].total.total:
+def _ages(report: OverviewReport, name: str, width: int) -> list[Line]:
+    if report.table is None or not report.table[1].total.total:
         return []
-    state, ages = look.table
-    word = look.live.inspector.states.get(state, state)
+    state, ages = report.table
+    word = report.session.inspector.states.get(state, state)
     table = age_view.table_lines(ages, None, width, MAX_AGE_ROWS)
-    heading = age_view.table_heading(ages, name, word, look.live.place.group_titles)
+    heading = age_view.table_heading(ages, name, word, report.session.place.group_titles)
     summary = ((f" backlog {safe_line(summarize_ages(ages))}", ""),)
     return [
         BLANK_LINE,
@@ -141,9 +142,9 @@ def _ages(look: OverviewReport, name: str, width: int) -> list[Line]:
     ]
 
 
-def _as_row(look: OverviewReport, now: float) -> dict[str, object]:
+def _as_row(report: OverviewReport, now: float) -> dict[str, object]:
     """Task counts per age, by upper bounds in minutes; the last count has no bound."""
-    line = view.live_line(look.live, now, view.SPARKLINE_CELLS)
+    line = view.live_line(report.session, now, view.SPARKLINE_CELLS)
     row = view.place_values(line, now)
     row["queues"] = [
         {
@@ -154,23 +155,23 @@ def _as_row(look: OverviewReport, now: float) -> dict[str, object]:
         }
         for part in line.parts
     ]
-    row["alerts"] = [alert_view.alert_row(alert) for alert in look.live.alerts]
-    workers = worker_rows(look.live, now)
+    row["alerts"] = [alert_view.alert_row(alert) for alert in report.session.alerts]
+    workers = worker_rows(report.session, now)
     row["workers"] = [worker_lines.worker_values(worker, now) for worker in workers]
-    kinds = kind_figures(look.live, now)
-    row["kinds"] = [worker_lines.kind_values(look.live.place.name, one) for one in kinds]
-    tokens = look.live.readings.tokens
-    host = look.live.readings.host
+    kinds = kind_figures(report.session, now)
+    row["kinds"] = [worker_lines.kind_values(report.session.place.name, one) for one in kinds]
+    tokens = report.session.readings.tokens
+    host = report.session.readings.host
     row["host"] = None if host is None else host._asdict()
-    row["forecasts"] = forecast.as_row(look.live.forecasts())
+    row["forecasts"] = forecast.as_row(report.session.forecasts())
     row["tokens"] = (
-        None if isinstance(tokens, str) else [with_times(left._asdict(), "next") for left in tokens]
+        None if isinstance(tokens, str) else [with_times(one._asdict(), "next") for one in tokens]
     )
     row["ages"] = None
-    if look.table is not None:
-        state, ages = look.table
+    if report.table is not None:
+        state, ages = report.table
         row["ages"] = {
-            "state": look.live.inspector.states.get(state, str(state)),
+            "state": report.session.inspector.states.get(state, str(state)),
             "by": ages.by,
             "bounds": list(BOUNDS_MINUTES),
             "rows": {row.name: list(row.counts) for row in ages.rows},

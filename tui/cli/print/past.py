@@ -42,48 +42,48 @@ def print_past_overview(places: Sequence[Place], arguments: Namespace) -> int:
         if getattr(arguments, option):
             fail(EX_USAGE, f"--at and --{option}: only counts are recorded, not single tasks")
     limits = [place.alerts.transport_failures for place in places]
-    tapes = [_recorded_history(place, at) for place in places]
+    histories = [_recorded_history(place, at) for place in places]
     width = shutil.get_terminal_size((100, 24)).columns
     cells = view.table_layout((), width).spark or view.SPARKLINE_CELLS
-    there = [
-        snapshot.recorded_snapshot(place, number, tape, at, cells)
-        for number, (place, tape) in enumerate(zip(places, tapes, strict=True), 1)
+    snapshots = [
+        snapshot.recorded_snapshot(place, number, history, at, cells)
+        for number, (place, history) in enumerate(zip(places, histories, strict=True), 1)
     ]
     if arguments.json:
-        rows = zip(there, limits, strict=True)
+        rows = zip(snapshots, limits, strict=True)
         print(json.dumps({"places": [_row(each, limit, at, now) for each, limit in rows]}))
     else:
-        print_lines(_page(there, limits, at, now, width))
-    if any(isinstance(each.recorded, MissingSpan) or each.queue.unavailable for each in there):
+        print_lines(_page(snapshots, limits, at, now, width))
+    if any(isinstance(each.recorded, MissingSpan) or each.queue.unavailable for each in snapshots):
         return UNREADABLE
-    return ATTENTION if any(needs_attention(each.alerts) for each in there) else OK
+    return ATTENTION if any(needs_attention(each.alerts) for each in snapshots) else OK
 
 
 def _recorded_history(place: Place, at: float) -> RecordedHistory:
     """What was recorded around a time; an unreadable recording is reported."""
-    found: Sequence[Recorded] = ()
+    samples: Sequence[Recorded] = ()
     if place.recording is not None:
         try:
-            found = read_samples(place.recording, at - DAY_SECONDS, at + DAY_SECONDS)
+            samples = read_samples(place.recording, at - DAY_SECONDS, at + DAY_SECONDS)
         except UnreadableRecording as error:
             print_error(f"{safe_line(place.name)}: {safe_line(str(error))}")
-    return RecordedHistory(found, place.name)
+    return RecordedHistory(samples, place.name)
 
 
 def _page(
-    there: Sequence[PlaceSnapshot], limits: Sequence[float], at: float, now: float, width: int
+    snapshots: Sequence[PlaceSnapshot], limits: Sequence[float], at: float, now: float, width: int
 ) -> list[Line]:
-    names = table.short_names([each.queue.name for each in there])
-    called = dict(zip([each.queue.name for each in there], names, strict=True))
-    alerts = alert_view.sort_alerts([alert for each in there for alert in each.alerts])
-    head, rows = view.place_table([each.queue for each in there], at, width)
-    known = all(each.queue.complete for each in there)
+    names = table.short_names([each.queue.name for each in snapshots])
+    short_by_name = dict(zip([each.queue.name for each in snapshots], names, strict=True))
+    alerts = alert_view.sort_alerts([alert for each in snapshots for alert in each.alerts])
+    head, rows = view.place_table([each.queue for each in snapshots], at, width)
+    known = all(each.queue.complete for each in snapshots)
     none = alert_view.no_alerts_line(True) if known else ((" not recorded", "muted"),)
     lines: list[Line] = [snapshot.shown_time_line(at, now), BLANK_LINE]
-    found = alert_view.alert_lines(alerts, called, width, keys_shown=False)
-    lines += [*map(present.bracket_chips, found)] or [none]
+    alert_lines = alert_view.alert_lines(alerts, short_by_name, width, keys_shown=False)
+    lines += [*map(present.bracket_chips, alert_lines)] or [none]
     lines += [BLANK_LINE, head, *rows]
-    for each, name, limit in zip(there, names, limits, strict=True):
+    for each, name, limit in zip(snapshots, names, limits, strict=True):
         lines += [
             BLANK_LINE,
             present.heading_line(name, width),
@@ -118,7 +118,7 @@ def _row(each: PlaceSnapshot, limit: float, at: float, now: float) -> dict[str, 
         "forecasts": forecast.as_row(each.forecasts),
         "tokens": None
         if isinstance(tokens, str)
-        else [with_times(left._asdict(), "next") for left in tokens],
+        else [with_times(one._asdict(), "next") for one in tokens],
         "transports": None if sending is None else as_json("", sending, limit)["transports"],
     }
 

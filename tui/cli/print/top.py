@@ -55,11 +55,11 @@ def top(setup: Setup, arguments: Namespace) -> int:
     if not places:
         fail(EX_USAGE, "expected a place")
 
-    async def ask(lives: Sequence[PlaceSession]) -> bool:
+    async def ask(sessions: Sequence[PlaceSession]) -> bool:
         number = 0
         while True:
-            known = [await is_read(live) for live in lives]
-            _print(_busy_kinds(lives, arguments.filter), arguments, several=len(lives) > 1)
+            known = [await is_read(session) for session in sessions]
+            _print(_busy_kinds(sessions, arguments.filter), arguments, several=len(sessions) > 1)
             number += 1
             if number == screens:
                 return all(known)
@@ -71,13 +71,13 @@ def top(setup: Setup, arguments: Namespace) -> int:
         return OK  # the way to end it
 
 
-def _busy_kinds(lives: Sequence[PlaceSession], words: str) -> list[BusyKind]:
-    found = [
-        BusyKind(live.place.name, PlaceKind(live.name, one))
-        for live in lives
-        for one in kind_figures(live, live.clock())
+def _busy_kinds(sessions: Sequence[PlaceSession], words: str) -> list[BusyKind]:
+    kinds = [
+        BusyKind(session.place.name, PlaceKind(session.name, one))
+        for session in sessions
+        for one in kind_figures(session, session.clock())
     ]
-    return busiest_first([one for one in found if contains_words(one.kind.figures.kind, words)])
+    return busiest_first([one for one in kinds if contains_words(one.kind.figures.kind, words)])
 
 
 def _print(kinds: Sequence[BusyKind], arguments: Namespace, *, several: bool) -> None:
@@ -89,10 +89,10 @@ def _print(kinds: Sequence[BusyKind], arguments: Namespace, *, several: bool) ->
         return
     size = shutil.get_terminal_size((120, 24))
     is_screen = sys.stdout.isatty()
-    shown = kinds[: max(1, size.lines - HEAD_LINES - 1)] if is_screen else kinds
-    table = [one.kind for one in shown]
+    top_kinds = kinds[: max(1, size.lines - HEAD_LINES - 1)] if is_screen else kinds
+    table = [one.kind for one in top_kinds]
     head, lines = view.kind_table(table, size.columns, places=several, sources=not is_screen)
-    more = f", the busiest {len(shown)} of {len(kinds)}" if len(shown) < len(kinds) else ""
+    more = f", the busiest {len(top_kinds)} of {len(kinds)}" if len(top_kinds) < len(kinds) else ""
     title: Line = ((f" {format_time(now)}  last 10 minutes{more}", "title"),)
     if is_screen:
         print_controls(CLEAR_SCREEN)

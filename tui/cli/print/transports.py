@@ -27,20 +27,19 @@ def transports(setup: Setup, arguments: Namespace) -> int:
     """
     place, *_ = chosen_places(setup, [arguments.place] if arguments.place else [])
 
-    async def ask(lives: Sequence[PlaceSession]) -> tuple[MailHealth, MailRoutes | None, float]:
-        (live,) = lives
-        while live.readings.sending.is_reading:
-            await (
-                live.wait_for_readings()
-            )  # reading the last hour of a long log takes several scans
-        return live.readings.sending, live.readings.routes, live.clock()
+    async def ask(sessions: Sequence[PlaceSession]) -> tuple[MailHealth, MailRoutes | None, float]:
+        (session,) = sessions
+        while session.readings.sending.is_reading:
+            # Reading the last hour of a long log takes several scans.
+            await session.wait_for_readings()
+        return session.readings.sending, session.readings.routes, session.clock()
 
     sending, routes, now = scan_once([place], ask)
     limit = place.alerts.transport_failures
-    ways = sending.transports
+    rows = sending.transports
     if arguments.filter:
-        ways = tuple(w for w in ways if contains_words(_words(w, limit, routes), arguments.filter))
-    sending = sending._replace(transports=ways)
+        rows = tuple(w for w in rows if contains_words(_words(w, limit, routes), arguments.filter))
+    sending = sending._replace(transports=rows)
     if arguments.json:
         import json
 
@@ -49,12 +48,12 @@ def transports(setup: Setup, arguments: Namespace) -> int:
         width = shutil.get_terminal_size((120, 24)).columns
         print_lines(view.page_lines(sending, limit, now, width, routes))
     blocked = routes is not None and routes.blocked
-    return int(blocked or any(way.health(limit) == "failing" for way in sending.transports))
+    return int(blocked or any(one.health(limit) == "failing" for one in sending.transports))
 
 
-def _words(way: TransportHealth, limit: float, routes: MailRoutes | None) -> str:
-    use = "" if routes is None else routes.use(way.name)
-    return f"{way.name} {way.health(limit)} {use}"
+def _words(transport: TransportHealth, limit: float, routes: MailRoutes | None) -> str:
+    use = "" if routes is None else routes.use(transport.name)
+    return f"{transport.name} {transport.health(limit)} {use}"
 
 
 def as_json(
@@ -66,34 +65,34 @@ def as_json(
         "place": place,
         "selected": None if known is None else known.selected,
         "selected_unknown": safe_line(routes.unknown) if routes is not None else "",
-        "transports": [_way(way, limit, known) for way in sending.transports],
+        "transports": [_row(transport, limit, known) for transport in sending.transports],
         "others": sending.others,
         "sources": [
             {
-                "name": told.source.value,
-                **time_fields("when", told.when),
-                **time_fields("known_since", _moment(told.since)),
-                "problem": safe_line(told.problem),
+                "name": source_status.source.value,
+                **time_fields("when", source_status.when),
+                **time_fields("known_since", _moment(source_status.since)),
+                "problem": safe_line(source_status.problem),
             }
-            for told in sending.sources
+            for source_status in sending.sources
         ],
     }
 
 
-def _way(way: TransportHealth, limit: float, routes: MailRoutes | None) -> dict[str, object]:
-    stop = None if routes is None else routes.stopped.get(way.name)
+def _row(transport: TransportHealth, limit: float, routes: MailRoutes | None) -> dict[str, object]:
+    stop = None if routes is None else routes.stopped.get(transport.name)
     return {
-        "transport": way.name,
-        "state": way.health(limit).value,
-        "used": None if routes is None else routes.use(way.name).value,
-        "why_not": None if routes is None else routes.why_not.get(way.name, ""),
+        "transport": transport.name,
+        "state": transport.health(limit).value,
+        "used": None if routes is None else routes.use(transport.name).value,
+        "why_not": None if routes is None else routes.why_not.get(transport.name, ""),
         "suspended": None if stop is None else _stop(stop),
-        "totals": None if way.totals is None else way.totals._asdict(),
-        "windows": {window.name: _window(window) for window in way.windows},
-        **time_fields("last_success", way.last_success),
-        **time_fields("last_failure", way.last_failure),
-        "errors": [with_times(fault._asdict(), "first", "last") for fault in way.faults],
-        "failures": [with_times(failure._asdict(), "when") for failure in way.failures],
+        "totals": None if transport.totals is None else transport.totals._asdict(),
+        "windows": {window.name: _window(window) for window in transport.windows},
+        **time_fields("last_success", transport.last_success),
+        **time_fields("last_failure", transport.last_failure),
+        "errors": [with_times(fault._asdict(), "first", "last") for fault in transport.faults],
+        "failures": [with_times(failure._asdict(), "when") for failure in transport.failures],
     }
 
 

@@ -47,22 +47,22 @@ class Observed(NamedTuple):
     """With ids: the store's word for the state of each task; None: it is no longer there."""
 
 
-def result_of(seen: Observed, until: str, dead_before: int) -> tuple[str, int] | None:
+def result_of(observed: Observed, until: str, dead_before: int) -> tuple[str, int] | None:
     """The result and exit code of a wait; None while it goes on."""
-    if until == "failed" and seen.dead:
+    if until == "failed" and observed.dead:
         return "failed", REACHED
-    is_idle = not seen.active and not seen.is_due
+    is_idle = not observed.active and not observed.is_due
     if until == "idle" and is_idle:
         return "idle", REACHED
-    if seen.pending or seen.active:
+    if observed.pending or observed.active:
         return None
     if until == "failed":
         # A queue may get more tasks; named ones have all ended.
-        return ("done", NOT_REACHED) if seen.words else None
-    others = sorted({word for word in seen.ended.values() if word != "done"})
+        return ("done", NOT_REACHED) if observed.words else None
+    others = sorted({word for word in observed.ended.values() if word != "done"})
     if others:
         return others[0], NOT_REACHED
-    return ("failed", NOT_REACHED) if seen.dead > dead_before else ("done", REACHED)
+    return ("failed", NOT_REACHED) if observed.dead > dead_before else ("done", REACHED)
 
 
 def wait(
@@ -78,22 +78,22 @@ def wait(
         if unknown := _unknown_ids(setup, store, ids):
             print_error(f"{safe_line(unknown)}: no such task, and the log does not mention it")
             return NOT_REACHED
-        dead_before, length, found = -1, SHORTEST_PAUSE_SECONDS, None
+        dead_before, length, outcome = -1, SHORTEST_PAUSE_SECONDS, None
         missed: set[str] = set()
         while True:
             started = clock()
-            seen = _observe_ids(store, ids, missed) if ids else _observe_queue(store)
-            dead_before = seen.dead if dead_before < 0 else dead_before
-            found = result_of(seen, until, dead_before)
+            observed = _observe_ids(store, ids, missed) if ids else _observe_queue(store)
+            dead_before = observed.dead if dead_before < 0 else dead_before
+            outcome = result_of(observed, until, dead_before)
             now = clock()
-            left = math.inf if arguments.timeout is None else began + arguments.timeout - now
-            if found is not None or (left <= 0 and not missed - seen.ended.keys()):
+            remaining = math.inf if arguments.timeout is None else began + arguments.timeout - now
+            if outcome is not None or (remaining <= 0 and not missed - observed.ended.keys()):
                 break
             length = min(LONGEST_PAUSE_SECONDS, 2 * length)
-            wanted = max(length, SCAN_COST_FACTOR * (now - started))
-            pause(min(wanted, max(left, SHORTEST_PAUSE_SECONDS)))
-    result, code = found or ("timeout", EX_TIMEOUT)
-    _print(setup, seen, result, clock() - began, as_json=arguments.json)
+            next_pause = max(length, SCAN_COST_FACTOR * (now - started))
+            pause(min(next_pause, max(remaining, SHORTEST_PAUSE_SECONDS)))
+    result, code = outcome or ("timeout", EX_TIMEOUT)
+    _print(setup, observed, result, clock() - began, as_json=arguments.json)
     return code
 
 
@@ -106,8 +106,8 @@ def _observe_queue(store: ReadableStore) -> Observed:
 
 def _has_due(store: ReadableStore) -> bool:
     now = time.time()
-    seen = store.scan([store.states[State.PENDING]])
-    return any(_is_due(task, now) for task in seen if isinstance(task, Task))
+    tasks = store.scan([store.states[State.PENDING]])
+    return any(_is_due(task, now) for task in tasks if isinstance(task, Task))
 
 
 def _is_due(task: Task, now: float) -> bool:
@@ -162,13 +162,13 @@ def _unknown_ids(setup: Setup, store: ReadableStore, ids: Sequence[str]) -> str:
     return next((ident for ident in missing if ident.encode() not in words), "")
 
 
-def _print(setup: Setup, seen: Observed, result: str, seconds: float, *, as_json: bool) -> None:
-    counts = {"pending": seen.pending, "active": seen.active, "dead": seen.dead}
+def _print(setup: Setup, observed: Observed, result: str, seconds: float, *, as_json: bool) -> None:
+    counts = {"pending": observed.pending, "active": observed.active, "dead": observed.dead}
     if as_json:
         values = {"place": setup.place, "result": result, "seconds": round(seconds, 3)}
-        print_json({**values, **counts, "tasks": dict(seen.words)})
+        print_json({**values, **counts, "tasks": dict(observed.words)})
         return
-    for ident, word in seen.words.items():
+    for ident, word in observed.words.items():
         print(f"{safe_line(ident)} {word or 'done'}")
-    told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    print(f"{result} after {seconds:.1f} s: {told}")
+    counts_text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    print(f"{result} after {seconds:.1f} s: {counts_text}")

@@ -23,9 +23,9 @@ def workers(setup: Setup, arguments: Namespace) -> int:
     place cannot be read.
     """
 
-    async def ask(lives: Sequence[PlaceSession]) -> tuple[list[WorkerRow], bool]:
-        known = [await is_read(live) for live in lives]
-        return all_worker_rows(lives, time.time()), all(known)
+    async def ask(sessions: Sequence[PlaceSession]) -> tuple[list[WorkerRow], bool]:
+        known = [await is_read(session) for session in sessions]
+        return all_worker_rows(sessions, time.time()), all(known)
 
     rows, is_known = scan_once(chosen_places(setup, arguments.places), ask)
     rows = [row for row in rows if contains_words(_words(row), arguments.filter)]
@@ -43,37 +43,37 @@ def kinds(setup: Setup, arguments: Namespace) -> int:
     a place cannot be read.
     """
 
-    async def ask(lives: Sequence[PlaceSession]) -> tuple[list[tuple[str, PlaceKind]], bool]:
-        known = [await is_read(live) for live in lives]
-        found = [
-            (live.place.name, PlaceKind(live.name, one))
-            for live in lives
-            for one in kind_figures(live, live.clock())
+    async def ask(sessions: Sequence[PlaceSession]) -> tuple[list[tuple[str, PlaceKind]], bool]:
+        known = [await is_read(session) for session in sessions]
+        place_kinds = [
+            (session.place.name, PlaceKind(session.name, one))
+            for session in sessions
+            for one in kind_figures(session, session.clock())
         ]
-        return found, all(known)
+        return place_kinds, all(known)
 
-    found, is_known = scan_once(chosen_places(setup, arguments.places), ask)
-    shown = [each for each in found if contains_words(each[1].figures.kind, arguments.filter)]
+    all_kinds, is_known = scan_once(chosen_places(setup, arguments.places), ask)
+    chosen = [each for each in all_kinds if contains_words(each[1].figures.kind, arguments.filter)]
     if arguments.json:
-        rows = [view.kind_values(place, kind.figures) for place, kind in shown]
+        rows = [view.kind_values(place, kind.figures) for place, kind in chosen]
         print(json.dumps({"seconds": 600, "kinds": rows}))
     else:
-        several = len({place for place, _ in found}) > 1
+        several = len({place for place, _ in all_kinds}) > 1
         width = shutil.get_terminal_size((120, 24)).columns
         head, lines = view.kind_table(
-            [kind for _, kind in shown], width, places=several, sources=True
+            [kind for _, kind in chosen], width, places=several, sources=True
         )
         print_lines([head, *lines])
     return OK if is_known else UNREADABLE
 
 
-async def is_read(live: PlaceSession) -> bool:
+async def is_read(session: PlaceSession) -> bool:
     """Wait for the logs and query the tasks; False if the place cannot be read."""
-    while live.readings.kinds is None:
-        await live.wait_for_readings()  # reading the last hour of a long log takes several scans
+    while session.readings.kinds is None:
+        await session.wait_for_readings()  # reading the last hour of a long log takes several scans
     try:
-        if not live.inspector.latest.unavailable:
-            await live.query_backlog()
+        if not session.inspector.latest.unavailable:
+            await session.query_backlog()
             return True
     except Unavailable:
         return False  # its row has the reason

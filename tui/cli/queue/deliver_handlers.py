@@ -70,23 +70,23 @@ def _handler(
     from engine.delivery.status_table import make_outcomes
     from engine.delivery.url_guard import UrlGuard
 
-    said: Any = handler.deliver
+    delivery_config: Any = handler.deliver
     try:
-        tls = trusted_certificates(said.ca_file)
+        tls = trusted_certificates(delivery_config.ca_file)
     except OSError as error:
-        fail(EX_CONFIG, f"handlers.{kind}.deliver.ca_file: {said.ca_file}: {error}")
-    client = HttpClient(UrlGuard(said.allow), tls)
+        fail(EX_CONFIG, f"handlers.{kind}.deliver.ca_file: {delivery_config.ca_file}: {error}")
+    client = HttpClient(UrlGuard(delivery_config.allow), tls)
     closing.callback(client.close)
     breaker = None
     if registry is not None:
         breaker = Breaker(
             registry,
-            said.probes if said.breaker else NO_RETRY,
-            is_gating=said.breaker,
+            delivery_config.probes if delivery_config.breaker else NO_RETRY,
+            is_gating=delivery_config.breaker,
             patience=handler.timeout + PROBE_GRACE_SECONDS,
             warn=lambda text: setup.log("WARN", text),
         )
-    outcomes = make_outcomes(said.profile, said.statuses)
+    outcomes = make_outcomes(delivery_config.profile, delivery_config.statuses)
     return DeliverHandler(client, outcomes, handler.timeout, breaker)
 
 

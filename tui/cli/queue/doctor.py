@@ -39,19 +39,21 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup.config)
     library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
-    found = chain(passwords, library, checks(setup), _check_limits(setup), _check_deliveries(setup))
-    return print_findings(chain(found, _check_lacks(setup)), as_json=arguments.json)
+    named_findings = chain(
+        passwords, library, checks(setup), _check_limits(setup), _check_deliveries(setup)
+    )
+    return print_findings(chain(named_findings, _check_lacks(setup)), as_json=arguments.json)
 
 
-def print_findings(found: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:
+def print_findings(named_findings: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:
     """Print findings with the names of their checks, each as soon as it is known.
 
     Returns 0 if none needs an action, else 1.
     """
     findings = []
     if not sys.stdout.isatty():
-        found = show_progress(found, "checks done")
-    for name, finding in found:
+        named_findings = show_progress(named_findings, "checks done")
+    for name, finding in named_findings:
         if as_json:
             print_json({"check": name, **finding._asdict(), "grade": finding.grade.name.lower()})
         else:
@@ -86,10 +88,10 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
     tasks, trash, and open files of the workers."""
     place = make_place(setup, setup.place, setup.words)
     has_check = place.max_pending is not None  # `room` compares the disk of the tasks with it
-    for path, left in place.free_tasks().items():
-        if left < MIN_FREE_TASKS and not (has_check and path == setup.queue.pending):
+    for path, free_count in place.free_tasks().items():
+        if free_count < MIN_FREE_TASKS and not (has_check and path == setup.queue.pending):
             where = shlex.quote(path)
-            what = f"room for {left:,} tasks on the disk of {path}"
+            what = f"room for {free_count:,} tasks on the disk of {path}"
             yield "limits", Finding(Grade.BAD, what, f"df -h {where}; df -i {where}  # make room")
     if setup.address.is_url:
         return  # neither trash nor workers of this host; to ask a server again is expensive
@@ -102,11 +104,11 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
     for one in limits:
         if is_nearly_full(one):
             grade = Grade.BAD if one.used >= one.limit else Grade.WARN
-            mend = _MENDS.get(one.name, _MORE_FILES).format(command)
-            yield "limits", Finding(grade, describe_limit(one), mend)
+            repair = _REPAIRS.get(one.name, _MORE_FILES).format(command)
+            yield "limits", Finding(grade, describe_limit(one), repair)
 
 
-_MENDS = {"queue": "{} queue work", "trash": "{} trash list  # then expunge some"}
+_REPAIRS = {"queue": "{} queue work", "trash": "{} trash list  # then expunge some"}
 """What makes room below a limit, with the words of the command that selects the place."""
 _MORE_FILES = "set LimitNOFILE= higher in the unit of its service, then restart it"
 

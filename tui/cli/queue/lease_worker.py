@@ -96,8 +96,8 @@ def print_run(run: WorkerResult, *, as_json: bool = False) -> int:
     """Print the result of a run and return its exit code."""
     if as_json:
         print_run_json(run)
-    gone = f", {run.gone} taken by others while they ran" if run.gone else ""
-    print_error(f"{run.done} done, {run.failed} failed{gone}")
+    taken_text = f", {run.gone} taken by others while they ran" if run.gone else ""
+    print_error(f"{run.done} done, {run.failed} failed{taken_text}")
     if run.unreachable:
         print_error(f"cannot reach the queue: {run.unreachable}")
     if run.owed:
@@ -150,14 +150,14 @@ class ClaimNotes:
         self._fd = fd
         self._free: deque[int] = deque()
         self._more = numbers()
-        self._said = False
+        self._has_reported = False
 
     def wrap_handler(self, handler: Handler) -> Handler:
         """Wrap a handler so that each task is recorded before it runs."""
         if self._fd < 0:
             return handler
 
-        def noted(task: Task, context: Context) -> object:
+        def record_and_run(task: Task, context: Context) -> object:
             slot = self._slot()
             self._write(slot, task)
             try:
@@ -165,7 +165,7 @@ class ClaimNotes:
             finally:
                 self._free.append(slot)  # keep the note: the outcome is not stored yet
 
-        return noted
+        return record_and_run
 
     def _slot(self) -> int:
         return self._free.popleft() if len(self._free) > _KEPT_NOTES else next(self._more)
@@ -174,9 +174,9 @@ class ClaimNotes:
         try:
             os.pwrite(self._fd, f"{_claim_hash(task)}\n".encode(), slot * _NOTE_BYTES)
         except OSError as error:
-            if not self._said:
+            if not self._has_reported:
                 print_error(f"cannot record claimed tasks: {error.strerror}")
-            self._said = True
+            self._has_reported = True
 
 
 def _claim_hash(task: Task) -> str:
@@ -217,11 +217,11 @@ def _register(setup: Setup, ended: ExitStack) -> int:
 def _remove_old_files(folder: int, now: float) -> None:
     for name in _worker_files(folder):
         try:
-            seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            file_stat = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             continue  # its worker has just ended
-        kept = _CLAIMS_FILE_SECONDS if seen.st_size else _EMPTY_FILE_SECONDS
-        if now - seen.st_mtime > kept and not _is_running(name, folder):
+        retention_seconds = _CLAIMS_FILE_SECONDS if file_stat.st_size else _EMPTY_FILE_SECONDS
+        if now - file_stat.st_mtime > retention_seconds and not _is_running(name, folder):
             files.unlink_quietly(name, folder)
 
 
@@ -236,10 +236,10 @@ def running_pids(setup: Setup) -> tuple[int, ...]:
     except FileNotFoundError:
         return ()  # no worker has ever run there
     try:
-        there = [name for name in _worker_files(folder) if _is_running(name, folder)]
+        running_files = [name for name in _worker_files(folder) if _is_running(name, folder)]
     finally:
         os.close(folder)
-    return tuple(sorted(int(name.split(".")[1]) for name in there))
+    return tuple(sorted(int(name.split(".")[1]) for name in running_files))
 
 
 def find_killed_claims(setup: Setup, tasks: Iterable[Task]) -> dict[int, list[Task]]:
@@ -253,16 +253,16 @@ def find_killed_claims(setup: Setup, tasks: Iterable[Task]) -> dict[int, list[Ta
     except FileNotFoundError:
         return {}  # no worker has ever run there
     try:
-        noted = {
+        pid_by_claim = {
             mark: pid for name in _worker_files(folder) for mark, pid in _read_claims(name, folder)
         }
     finally:
         os.close(folder)
-    left: dict[int, list[Task]] = {}
-    for task in tasks if noted else ():
-        if (pid := noted.get(_claim_hash(task))) is not None:
-            left.setdefault(pid, []).append(task)
-    return left
+    killed_claims: dict[int, list[Task]] = {}
+    for task in tasks if pid_by_claim else ():
+        if (pid := pid_by_claim.get(_claim_hash(task))) is not None:
+            killed_claims.setdefault(pid, []).append(task)
+    return killed_claims
 
 
 def _read_claims(name: str, folder: int) -> Iterator[tuple[str, int]]:
@@ -330,11 +330,11 @@ def count_tasks(store: ReadableStore, now: float) -> QueueGauges:
     """
     counts = dict.fromkeys((State.PENDING, State.ACTIVE, State.DEAD), 0)
     oldest = now
-    for found in store.scan([store.states[state] for state in counts if state in store.states]):
-        if isinstance(found, Task) and found.state in counts:
-            counts[found.state] += 1
-            if found.state is State.PENDING and found.created:
-                oldest = min(oldest, found.created)
+    for task in store.scan([store.states[state] for state in counts if state in store.states]):
+        if isinstance(task, Task) and task.state in counts:
+            counts[task.state] += 1
+            if task.state is State.PENDING and task.created:
+                oldest = min(oldest, task.created)
     pending, working, dead = counts.values()
     return QueueGauges(pending, working, dead, now - oldest)
 
@@ -354,7 +354,7 @@ class MetricsWriter:
         self._clock, self._timer = clock, timer
         self._counters = setup.counters()
         self._due = float("-inf")
-        self._said = ""
+        self._reported_error = ""
 
     def write_if_due(self) -> None:
         """Write the file, unless the last write took long and was recent (`COUNT_COST_FACTOR`)."""
@@ -371,9 +371,11 @@ class MetricsWriter:
             totals = {name: self._counters.read(name) for name in prometheus.QUEUE_COUNTERS}
             text = prometheus.render_queue(self._gauges(now), totals, now)
             files.replace_file(path, text, root=self._setup.queue.root)
-            said = ""
+            error_text = ""
         except (OSError, StoreError) as error:
-            said = f"{safe_line(path)}: {safe_line(getattr(error, 'strerror', None) or str(error))}"
-        if said and said != self._said:
-            print_error(said)
-        self._said = said
+            error_text = (
+                f"{safe_line(path)}: {safe_line(getattr(error, 'strerror', None) or str(error))}"
+            )
+        if error_text and error_text != self._reported_error:
+            print_error(error_text)
+        self._reported_error = error_text

@@ -39,11 +39,11 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
         # On a terminal the tasks themselves are the progress.
         if not sys.stdout.isatty():
             tasks = show_progress(tasks, "tasks read")
-        for found in note_if_empty(tasks, "tasks"):
-            if isinstance(found, Problem):
-                print_error(f"{safe_line(found.where)}: {safe_line(found.what)}")
+        for scanned in note_if_empty(tasks, "tasks"):
+            if isinstance(scanned, Problem):
+                print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")
                 continue
-            print(describe(found, own_word(found, store.states, store.words)))
+            print(describe(scanned, own_word(scanned, store.states, store.words)))
     finally:
         store.close()
     return 0
@@ -64,11 +64,11 @@ def _filtered_tasks(
 
 
 def _tasks(store: ReadableStore, words: Mapping[str, State]) -> Iterator[Task | Problem]:
-    for found in store.scan(list(dict.fromkeys(store.states[of] for of in words.values()))):
-        if isinstance(found, Problem) or (
-            isinstance(found, Task) and own_word(found, store.states, store.words) in words
+    for scanned in store.scan(list(dict.fromkeys(store.states[of] for of in words.values()))):
+        if isinstance(scanned, Problem) or (
+            isinstance(scanned, Task) and own_word(scanned, store.states, store.words) in words
         ):
-            yield found
+            yield scanned
 
 
 def _row(task: Task, word: str) -> dict[str, object]:

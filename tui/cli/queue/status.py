@@ -96,15 +96,15 @@ def status(setup: Setup, arguments: Namespace) -> int:
     """Print a summary of a place; exit 0 OK, 1 needs attention, 2 unreadable."""
     place = make_place(setup, setup.place, setup.words)
     try:
-        found = read_status(place, time.time(), exact=arguments.exact)
+        place_status = read_status(place, time.time(), exact=arguments.exact)
     except Unavailable as error:
         print_error(str(error))
         return UNREADABLE
     if arguments.json:
-        print(json.dumps(_as_row(place, found)))
+        print(json.dumps(_as_row(place, place_status)))
     else:
-        print("\n".join(_as_text(place, found)))
-    return ATTENTION if needs_attention(found.alerts) else OK
+        print("\n".join(_as_text(place, place_status)))
+    return ATTENTION if needs_attention(place_status.alerts) else OK
 
 
 def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus:
@@ -155,8 +155,8 @@ def count_lost_mails(place: Place, tasks: TaskSummary, readings: PlaceReadings, 
     Raises:
         Unavailable: the mail spool cannot be read.
     """
-    heap, payloads = readings.sending.backlog, tasks.payloads
-    has_more = isinstance(heap, MailBacklog) and heap.mails > len(payloads)
+    backlog, payloads = readings.sending.backlog, tasks.payloads
+    has_more = isinstance(backlog, MailBacklog) and backlog.mails > len(payloads)
     if place.mail is None or tasks.read is not None or not has_more:
         return 0
     return place.mail.find_unqueued(payloads, now)
@@ -199,29 +199,29 @@ def summarize_tasks(
     died: list[float] = []
     payloads: set[str] = set()
     problems: dict[str, Problem] = {}
-    seen: set[tuple[str, State]] = set()
+    known_tasks: set[tuple[str, State]] = set()
     some = None if exact else store.sample(ORDERED_SAMPLE_TASKS)
     if some and (some.words is None or sum(some.counts.values()) <= most):
         some = None
-    for found in show_progress(some.tasks if some else store.scan(), "tasks read"):
-        if isinstance(found, Problem):
-            problems[found.where] = found
-        if not isinstance(found, Task) or (found.id, found.state) in seen:
+    for scanned in show_progress(some.tasks if some else store.scan(), "tasks read"):
+        if isinstance(scanned, Problem):
+            problems[scanned.where] = scanned
+        if not isinstance(scanned, Task) or (scanned.id, scanned.state) in known_tasks:
             continue  # a full scan starts with a sample
-        seen.add((found.id, found.state))
-        counts[found.state] += 1
-        words[found.word] += 1
-        if found.kind == MAIL_SEND_KIND:
-            payloads.add(found.payload)
-        if found.state is State.PENDING:
-            kinds[found.kind] += 1
-            if found.created:  # else unknown
-                oldest = found.created if oldest is None else min(oldest, found.created)
-            if found.due is not None and found.due <= now:
-                due_kinds.setdefault(found.kind, []).append(found.created)
-        elif found.state is State.DEAD and (when := died_at(found)) is not None:
+        known_tasks.add((scanned.id, scanned.state))
+        counts[scanned.state] += 1
+        words[scanned.word] += 1
+        if scanned.kind == MAIL_SEND_KIND:
+            payloads.add(scanned.payload)
+        if scanned.state is State.PENDING:
+            kinds[scanned.kind] += 1
+            if scanned.created:  # else unknown
+                oldest = scanned.created if oldest is None else min(oldest, scanned.created)
+            if scanned.due is not None and scanned.due <= now:
+                due_kinds.setdefault(scanned.kind, []).append(scanned.created)
+        elif scanned.state is State.DEAD and (when := died_at(scanned)) is not None:
             died.append(when)
-    read = len(seen) if some else None
+    read = len(known_tasks) if some else None
     if some:
         counts |= some.counts
         words = Counter(some.words)
@@ -280,15 +280,15 @@ def _recorded_flow(place: Place, now: float) -> FlowHistory:
         return FlowHistory()  # the forecasts then show what is unknown
 
 
-def _as_text(place: Place, found: PlaceStatus) -> list[str]:
-    tasks, readings = found.tasks, found.readings
+def _as_text(place: Place, place_status: PlaceStatus) -> list[str]:
+    tasks, readings = place_status.tasks, place_status.readings
     counts = "  ".join(f"{word} {number:,}" for word, number in tasks.by_word.items())
     lines = [f"queue     {safe_line(place.location)}", f"tasks     {counts}"]
     if tasks.read is not None:
         text = "read: ages and due tasks are at least these; --exact reads all"
         lines.append(f"sampled   {tasks.read:,} of {sum(tasks.counts.values()):,} tasks {text}")
-    if found.age is not None:
-        lines.append(f"oldest    {format_rough_duration(found.age)} waiting")
+    if place_status.age is not None:
+        lines.append(f"oldest    {format_rough_duration(place_status.age)} waiting")
     elif tasks.counts.get(State.PENDING):
         lines.append("oldest    ? no task that was read has a time of creation")
     rows = readings.queue_figures.rows
@@ -297,16 +297,17 @@ def _as_text(place: Place, found: PlaceStatus) -> list[str]:
     if readings.lock is not None:
         lines.append(f"lock      {readings.lock.verdict}: {safe_line(readings.lock.reason)}")
     problems = fold_problems(tasks.problems)
-    shown = problems[:SHOWN_PROBLEMS]
-    lines += [f"problem   {safe_line(one.where)}: {safe_line(one.what)}" for one in shown]
+    first_problems = problems[:SHOWN_PROBLEMS]
+    lines += [f"problem   {safe_line(one.where)}: {safe_line(one.what)}" for one in first_problems]
     if len(problems) > SHOWN_PROBLEMS:
         more = f"{len(problems) - SHOWN_PROBLEMS:,}{'' if tasks.read is None else '+'} more"
         lines.append(f"          and {more}")
-    leads = ("forecast", *[""] * len(found.forecasts))
+    leads = ("forecast", *[""] * len(place_status.forecasts))
     lines += [
-        f"{lead:<9} {each.sentence}" for lead, each in zip(leads, found.forecasts, strict=False)
+        f"{lead:<9} {each.sentence}"
+        for lead, each in zip(leads, place_status.forecasts, strict=False)
     ]
-    urgent, accepted = _divide(found.alerts)
+    urgent, accepted = _divide(place_status.alerts)
     lines += [f"attention {text}" for text in urgent]
     lines += [f"accepted  {text}" for text in accepted]
     return lines if urgent else [*lines, "OK        nothing needs attention"]
@@ -327,12 +328,12 @@ def _in_full(alert: Alert) -> str:
 
 def _mail_lines(readings: PlaceReadings, now: float) -> list[str]:
     """Lines about the mail spool, refused or lost mails and the suspended transports."""
-    heap, lines = readings.sending.backlog, []
-    if isinstance(heap, MailBacklog) and heap.mails:
-        age = format_rough_duration(heap.oldest)
-        lines.append(f"mail      {heap.mails:,} spooled, the oldest for {age}")
-    elif isinstance(heap, str):
-        lines.append(f"mail      ? {safe_line(heap)}")
+    backlog, lines = readings.sending.backlog, []
+    if isinstance(backlog, MailBacklog) and backlog.mails:
+        age = format_rough_duration(backlog.oldest)
+        lines.append(f"mail      {backlog.mails:,} spooled, the oldest for {age}")
+    elif isinstance(backlog, str):
+        lines.append(f"mail      ? {safe_line(backlog)}")
     if isinstance(readings.refusals, str):
         lines.append(f"mail      ? refused or lost: {safe_line(readings.refusals)}")
     whys = Counter(each.text or each.word for each in recent_refusals(readings.refusals, now))
@@ -352,15 +353,15 @@ def _stopped(readings: PlaceReadings) -> Sequence[TransportSuspension]:
     return [] if readings.routes is None else [*readings.routes.stopped.values()]
 
 
-def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
-    tasks, readings = found.tasks, found.readings
-    lock, heap = readings.lock, readings.sending.backlog
-    urgent, accepted = _divide(found.alerts)
-    spooled = heap if isinstance(heap, MailBacklog) else None
+def _as_row(place: Place, place_status: PlaceStatus) -> dict[str, object]:
+    tasks, readings = place_status.tasks, place_status.readings
+    lock, backlog = readings.lock, readings.sending.backlog
+    urgent, accepted = _divide(place_status.alerts)
+    spooled = backlog if isinstance(backlog, MailBacklog) else None
     mail = {
         "spooled": None if spooled is None else spooled.mails,
         "oldest_age": spooled.oldest if spooled and spooled.mails else None,
-        "without_task": None if tasks.read is not None else found.lost,
+        "without_task": None if tasks.read is not None else place_status.lost,
         "refused_or_lost": None
         if isinstance(readings.refusals, str)
         else len(recent_refusals(readings.refusals, time.time())),
@@ -370,8 +371,8 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
         "queue": place.location,
         "tasks": dict(tasks.by_word),
         "sampled": tasks.read,
-        "oldest_pending_age": found.age,
-        "stalled": is_stalled(sum(map(len, tasks.due_kinds.values())), found.alerts),
+        "oldest_pending_age": place_status.age,
+        "stalled": is_stalled(sum(map(len, tasks.due_kinds.values())), place_status.alerts),
         "kinds": None if readings.kinds is None else [one._asdict() for one in readings.kinds],
         "lock": None
         if lock is None
@@ -381,5 +382,5 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
         "problems": [{"where": one.where, "what": one.what} for one in tasks.problems],
         "attention": urgent,
         "accepted": accepted,
-        "forecasts": as_row(found.forecasts),
+        "forecasts": as_row(place_status.forecasts),
     }

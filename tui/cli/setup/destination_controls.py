@@ -28,8 +28,8 @@ def place_destinations(
     if registry is None:
         return None
 
-    def change(verb: str, seen: Destination, reason: str) -> str:
-        return run_action(setup, registry, verb, seen, reason, clock).trouble
+    def change(verb: str, destination: Destination, reason: str) -> str:
+        return run_action(setup, registry, verb, destination, reason, clock).trouble
 
     return PlaceDestinations(registry.all, change, registry.close, setup.format.no_destinations)
 
@@ -38,7 +38,7 @@ def run_action(
     setup: Setup,
     registry: Registry,
     verb: str,
-    seen: Destination,
+    destination: Destination,
     reason: str,
     clock: Callable[[], float] = time.time,
 ) -> ControlResult:
@@ -51,18 +51,20 @@ def run_action(
     setup.require_writable()
     setup.make_folder(setup.state_folder)
     action, who, reason = ACTIONS[verb], setup.current_user(), safe_line(reason)
-    undoable = action.fact(seen) if action.opposite else None
-    order = Order(DESTINATION_CONTROL, seen.origin, action.value, before=undoable)
+    undoable = action.fact(destination) if action.opposite else None
+    order = Order(DESTINATION_CONTROL, destination.origin, action.value, before=undoable)
     why = f": {reason}" if reason else ""
-    said = f"Destination {safe_line(seen.origin)} {action.value} by {safe_line(who.name)}{why}"
+    message = (
+        f"Destination {safe_line(destination.origin)} {action.value} by {safe_line(who.name)}{why}"
+    )
 
     def act() -> str:
-        changed = change_destination(registry, verb, seen, reason, clock())
+        changed = change_destination(registry, verb, destination, reason, clock())
         if action.has_job and setup.format.probe_job:
             load_function(setup.format.probe_job)(setup, changed)
-        return said
+        return message
 
     intent = Intent(controls.CONTROL_VERB, who, reason, scope="all deliveries to it")
     done = controls.run_journaled_action(setup.journal(), intent, order, act, clock)
-    setup.log_if_allowed("INFO", said)
+    setup.log_if_allowed("INFO", message)
     return done

@@ -75,17 +75,19 @@ def describe_missing(path: str) -> str:
     import shlex  # both only on an error: they slow the start
     from difflib import get_close_matches
 
-    here = safe_line(path)
+    safe_path = safe_line(path)
     what, word = ("file", "zgb init") if has_database_name(path) else ("folder", "init")
     folder, name = os.path.split(path.rstrip("/"))
-    beside: list[str] = []
+    neighbours: list[str] = []
     with suppress(OSError), os.scandir(folder or ".") as entries:
-        seen = islice(entries, MAX_NEIGHBOURS)
-        beside += [entry.name for entry in seen if entry.is_dir() is (what == "folder")]
-    if close := get_close_matches(name, beside, 1, SIMILARITY):
+        first_entries = islice(entries, MAX_NEIGHBOURS)
+        neighbours += [
+            entry.name for entry in first_entries if entry.is_dir() is (what == "folder")
+        ]
+    if close := get_close_matches(name, neighbours, 1, SIMILARITY):
         meant = safe_line(os.path.join(folder, close[0]))
-        return f"{here}: no such {what}; did you mean {meant}?"
-    return f"{here}: no such {what} (spooldeck {word} {shlex.quote(path)} makes it)"
+        return f"{safe_path}: no such {what}; did you mean {meant}?"
+    return f"{safe_path}: no such {what} (spooldeck {word} {shlex.quote(path)} makes it)"
 
 
 def program_command() -> list[str]:

@@ -34,7 +34,7 @@ class _MailControls:
         self._setup, self._clock = setup, clock
         self._known: tuple[MailSettings, TransportRegistry] | None = None
         self._looked = float("-inf")
-        self._heap: tuple[int, float, float, int] | None = None
+        self._last_backlog: tuple[int, float, float, int] | None = None
         """mtime of the spool in ns, time of the scan, arrival of the oldest mail (seconds of the
         clock), and number of mails.
         """
@@ -42,22 +42,22 @@ class _MailControls:
     def stopped(self) -> Mapping[str, TransportSuspension]:
         with _errors_as_unavailable():
             return {
-                name: TransportSuspension(name, found.since, found.who, found.why)
-                for name, found in self._setup.mail.suspensions().read().items()
+                name: TransportSuspension(name, suspension.since, suspension.who, suspension.why)
+                for name, suspension in self._setup.mail.suspensions().read().items()
             }
 
     def routes(self, stopped: Mapping[str, TransportSuspension]) -> MailRoutes:
         with _errors_as_unavailable():
-            settings, ways = self._registry()
-            chosen = ways.choose(tuple(stopped)).transport
-            order = ways.names()
+            settings, registry = self._registry()
+            chosen = registry.choose(tuple(stopped)).transport
+            order = registry.names()
             # Also of disabled transports: a test mail may use each of them.
-            why_not = {name: why for name in order if (why := ways.absence(name))}
+            why_not = {name: why for name in order if (why := registry.absence(name))}
         selected = "" if chosen is None else chosen.name
         # Only a mail spool has mail tasks that a handler could send.
         by_handler = not self._setup.mail.is_ours and "mail spool" in self._setup.format.mail_parts
-        said = order, selected, why_not, stopped, settings.method, settings.recipient
-        return MailRoutes(*said, by_handler=by_handler)
+        route_fields = order, selected, why_not, stopped, settings.method, settings.recipient
+        return MailRoutes(*route_fields, by_handler=by_handler)
 
     def records(self) -> tuple[str, int]:
         with _errors_as_unavailable():
@@ -70,12 +70,12 @@ class _MailControls:
                 changed = os.stat(self._setup.queue.mail_spool).st_mtime_ns
             except FileNotFoundError:
                 return None
-            now, known = self._clock(), self._heap
+            now, known = self._clock(), self._last_backlog
             # Each mail is a folder in the spool: while the mtime is the same, a full spool is not
             # read again.
             if known is None or known[0] != changed or not 0 <= now - known[1] < RECHECK_SECONDS:
                 mails, oldest = self._setup.mail.spool().depth_and_oldest(time.time())
-                self._heap = known = changed, now, now - oldest, mails
+                self._last_backlog = known = changed, now, now - oldest, mails
         return MailBacklog(known[3], now - known[2] if known[3] else 0.0)
 
     def obstacle(self) -> str:
@@ -134,18 +134,18 @@ def _errors_as_unavailable() -> Iterator[None]:
         raise Unavailable(str(error)) from error
 
 
-def make_mail_desk(setup: Setup, argv: list[str]) -> PlaceMail:
+def make_place_mail(setup: Setup, argv: list[str]) -> PlaceMail:
     """The `PlaceMail` of a place; `argv` starts the program on it. Reads nothing yet."""
-    desk = _MailControls(setup, time.monotonic)
+    mail_controls = _MailControls(setup, time.monotonic)
     return PlaceMail(
-        suspended=desk.stopped,
-        routes=desk.routes,
-        suspend=desk.suspend,
-        resume=desk.resume,
-        records=desk.records,
-        backlog=desk.read_backlog,
-        obstacle=desk.obstacle,
-        find_unqueued=desk.find_unqueued,
+        suspended=mail_controls.stopped,
+        routes=mail_controls.routes,
+        suspend=mail_controls.suspend,
+        resume=mail_controls.resume,
+        records=mail_controls.records,
+        backlog=mail_controls.read_backlog,
+        obstacle=mail_controls.obstacle,
+        find_unqueued=mail_controls.find_unqueued,
         uses_transports=setup.mail.is_ours,
         test_command=(*argv, "mail", "test"),
     )

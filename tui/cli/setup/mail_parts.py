@@ -48,22 +48,22 @@ class MailHandler:
     def __init__(
         self,
         settings: Callable[[], MailSettings],
-        ways: Callable[[MailSettings], TransportRegistry],
+        make_registry: Callable[[MailSettings], TransportRegistry],
         post: Callable[[MailSettings, TransportRegistry], Sender],
         mail_spool: str,
         *,
-        ours: bool,
+        is_ours: bool,
         complain: Callable[[str], None],
         root: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`settings` and `ways` read the mail settings and transports; both raise ConfigError.
-        `post` makes the sender; `root` is the data folder of `check_mail_spool`. `ours` is False
-        if a program is configured for `mail_send`: then nothing is blocked here.
+        """`settings` and `make_registry` read the mail settings and transports; both raise
+        ConfigError. `post` makes the sender; `root` is the data folder of `check_mail_spool`.
+        `is_ours` is False if a program is configured for `mail_send`: then nothing is blocked here.
         """
-        self._settings, self._ways, self._post = settings, ways, post
+        self._settings, self._make_registry, self._post = settings, make_registry, post
         self._mail_spool, self._root, self._complain = mail_spool, root, complain
-        self._ours, self._clock = ours, clock
+        self._is_ours, self._clock = is_ours, clock
         self._built: _MailParts | None = None
         self._published = float("-inf")
         self._complained = ""
@@ -72,7 +72,7 @@ class MailHandler:
         """Why no task of this kind may be claimed now, "" if one may; and the time when the missing
         token will exist, epoch seconds UTC, None if time alone does not help. Raises nothing.
         """
-        if kind != MAIL_SEND_KIND or not self._ours:
+        if kind != MAIL_SEND_KIND or not self._is_ours:
             return "", None
         try:
             return self._current().sender.blocking_reason()
@@ -88,7 +88,7 @@ class MailHandler:
         errors are reported.
         """
         now = self._clock()
-        if not self._ours or now - self._published < PUBLISH_INTERVAL_SECONDS:
+        if not self._is_ours or now - self._published < PUBLISH_INTERVAL_SECONDS:
             return
         self._published = now
         try:
@@ -120,21 +120,23 @@ class MailHandler:
         settings = self._settings()
         if built is None or settings != built.settings:
             return self._build(settings)
-        ways = self._ways(settings)
-        if any(ways.absence(name) != built.registry.absence(name) for name in ways.names()):
-            return self._build(settings, ways)
+        registry = self._make_registry(settings)
+        if any(registry.absence(name) != built.registry.absence(name) for name in registry.names()):
+            return self._build(settings, registry)
         # Keep the sender: it knows which recipient is next when tokens are short.
         self._built = built._replace(checked_at=self._clock())
         return self._built
 
-    def _build(self, settings: MailSettings, ways: TransportRegistry | None = None) -> _MailParts:
+    def _build(
+        self, settings: MailSettings, registry: TransportRegistry | None = None
+    ) -> _MailParts:
         from engine.work.mail_send import MailSend
         from engine.work.payload import guard_payload
 
-        ways = ways or self._ways(settings)
-        post = self._post(settings, ways)
+        registry = registry or self._make_registry(settings)
+        post = self._post(settings, registry)
         handler = guard_payload(MailSend(post), self._mail_spool, self._root)
-        self._built = _MailParts(settings, ways, post, handler, self._clock())
+        self._built = _MailParts(settings, registry, post, handler, self._clock())
         return self._built
 
 
@@ -148,9 +150,11 @@ def describe_no_transport(
     if settings.method == NOWHERE:
         return "no mail transport is set up: the method is none"
     whys = why_not.items()
-    held = [n for n, why in whys if why.cause is Cause.SUSPENDED and n in suspended]
-    if held:
-        names = ", ".join(f"{name} {describe_suspender(suspended[name])}" for name in held)
+    suspended_names = [n for n, why in whys if why.cause is Cause.SUSPENDED and n in suspended]
+    if suspended_names:
+        names = ", ".join(
+            f"{name} {describe_suspender(suspended[name])}" for name in suspended_names
+        )
         return f"no mail transport: {names}"
     if why := why_not.get(settings.method):
         return f"no mail transport: {settings.method}: {safe_line(why.reason)}"
@@ -158,6 +162,6 @@ def describe_no_transport(
     return f"no mail transport: {'; '.join(stopped)}" if stopped else "no mail transport is set up"
 
 
-def describe_suspender(own: Suspension) -> str:
+def describe_suspender(suspension: Suspension) -> str:
     """Say by whom a transport is suspended."""
-    return f"suspended by {safe_line(own.who) or 'an operator'}"
+    return f"suspended by {safe_line(suspension.who) or 'an operator'}"

@@ -47,7 +47,7 @@ class MailSetup:
             self.registry,
             self.sender,
             self._queue.mail_spool,
-            ours=self.is_ours,
+            is_ours=self.is_ours,
             complain=print_error,
             root=self._queue.root,
         )
@@ -60,14 +60,14 @@ class MailSetup:
         """
         from engine.config import mail_config
 
-        queue, own = self._queue, self._config.handlers.get("mail_send")
+        queue, mail_handler = self._queue, self._config.handlers.get("mail_send")
         environ = os.environ
         settings = mail_config.mail_settings_for(
             self._config.mail, queue.root, queue.log_dir, environ, planned
         )
-        if own is None or own.command:
+        if mail_handler is None or mail_handler.command:
             return settings
-        return settings._replace(max_time=min(settings.max_time, own.timeout))
+        return settings._replace(max_time=min(settings.max_time, mail_handler.timeout))
 
     def lenient_settings(self) -> MailSettings:
         """The mail settings without the invalid values: enough to spool a mail, not to send one."""
@@ -115,11 +115,11 @@ class MailSetup:
         return TransportRegistry(settings, system=System(account=account))
 
     def delivery_log(
-        self, settings: MailSettings, tell: Callable[[str], None] | None = None
+        self, settings: MailSettings, complain: Callable[[str], None] | None = None
     ) -> Ledger:
         """Record of mail results: log, counters, metrics, delivery records.
 
-        `tell` gets a text for each record that cannot be written; default: standard error.
+        `complain` gets a text for each record that cannot be written; default: standard error.
         """
         from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 
@@ -132,22 +132,22 @@ class MailSetup:
             max_records=settings.delivery_log_max,
             root=queue.root,
         )
-        return Ledger(places, tell or print_error, time.time)
+        return Ledger(places, complain or print_error, time.time)
 
     def sender(
         self,
         settings: MailSettings,
-        ways: TransportRegistry,
+        registry: TransportRegistry,
         pause: Callable[[float], object] = time.sleep,
         *,
         suspended: bool = True,
         unmeant: str = "",
-        tell: Callable[[str], None] | None = None,
+        complain: Callable[[str], None] | None = None,
     ) -> Sender:
         """The sender of mail by these transports.
 
         With `suspended` False, suspended transports may be used too. `unmeant` names the invalid
-        settings: mail is then spooled, not sent. `tell` as for `delivery_log`.
+        settings: mail is then spooled, not sent. `complain` as for `delivery_log`.
         """
         from engine.locks.token_buckets import TokenBuckets
         from engine.mail.host import this_host
@@ -160,13 +160,13 @@ class MailSetup:
             settings,
             this_host(),
             self.spool(),
-            self.delivery_log(settings, tell),
-            ways,
+            self.delivery_log(settings, complain),
+            registry,
             self.suspensions().read if suspended else dict,
             TokenBuckets(path, rates, time.time, self._queue.root) if rates else None,
             time.time,
             pause,
-            complain=tell or print_error,
+            complain=complain or print_error,
             settings_fault=unmeant,
         )
 

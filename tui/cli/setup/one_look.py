@@ -46,17 +46,17 @@ def scan_once(
     A place that cannot be reached is passed to `ask` too; its inspector has the reason.
     """
 
-    async def look() -> T:
+    async def scan_places() -> T:
         names = short_names([place.name for place in places])
         shared = SharedParts(len(places))
-        lives = [
+        sessions = [
             PlaceSession(place, time.time, number, name=name, shared=shared, read_store=read_store)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
-        for live in lives:
-            live.free_grace = 0.0  # the command does not wait: the log shows how long none ran
-        following = asyncio.create_task(follow_places(lives))
-        answer = asyncio.create_task(_answer(lives, ask))
+        for session in sessions:
+            session.free_grace = 0.0  # the command does not wait: the log shows how long none ran
+        following = asyncio.create_task(follow_places(sessions))
+        answer = asyncio.create_task(_answer(sessions, ask))
         try:
             # A follower ends early only by a bug; then its exception is raised.
             await asyncio.wait({answer, following}, return_when=asyncio.FIRST_COMPLETED)
@@ -67,9 +67,9 @@ def scan_once(
             answer.cancel()
             following.cancel()
             await asyncio.gather(answer, following, return_exceptions=True)
-            await asyncio.gather(*(live.close(keep_worker=False) for live in lives))
+            await asyncio.gather(*(session.close(keep_worker=False) for session in sessions))
 
-    return asyncio.run(look())
+    return asyncio.run(scan_places())
 
 
 async def _answer(
@@ -79,27 +79,27 @@ async def _answer(
     return await ask(lives)
 
 
-async def _wait_for_scan(live: PlaceSession) -> None:
-    change = live.inspector.latest
+async def _wait_for_scan(session: PlaceSession) -> None:
+    change = session.inspector.latest
     with Progress("tasks read") as progress:
         while not (change.is_complete or change.unavailable):
             progress.show(sum(change.counts.values()))
             try:
-                change = await live.inspector.wait_for_change(change.generation)
+                change = await session.inspector.wait_for_change(change.generation)
             except Unavailable:
                 return
-    if not live.has_readings:
-        await live.wait_for_readings()
+    if not session.has_readings:
+        await session.wait_for_readings()
 
 
-def parse_place_filter(text: str, live: PlaceSession) -> Filter:
+def parse_place_filter(text: str, session: PlaceSession) -> Filter:
     """Parse `--filter` for a place, in the filter language of the console.
 
     Raises:
         CommandError: it is no valid filter; the message has the position and what was expected.
     """
-    known = live.inspector
-    return parse_filter_option(text, known.states, live.clock(), known.words)
+    known = session.inspector
+    return parse_filter_option(text, known.states, session.clock(), known.words)
 
 
 def contains_words(text: str, words: str) -> bool:
@@ -118,14 +118,14 @@ COLORS = {
 
 def print_lines(lines: Iterable[Line]) -> None:
     """Print lines of a screen with the glyphs that the locale has; in colour on a terminal."""
-    signs, is_colored = glyphs_of_locale(os.environ), wants_color(os.environ)
+    glyphs, is_colored = glyphs_of_locale(os.environ), wants_color(os.environ)
     for line in lines:
         if not is_colored:
-            print("".join(text for text, _ in line).rstrip().translate(signs))
+            print("".join(text for text, _ in line).rstrip().translate(glyphs))
             continue
-        runs = [(text.translate(signs), COLORS.get(look)) for text, look in _without_end(line)]
-        shown = ((safe_line(text), sgr) for text, sgr in runs)
-        parts = (f"\x1b[{sgr}m{text}\x1b[m" if sgr else text for text, sgr in shown)
+        runs = [(text.translate(glyphs), COLORS.get(style)) for text, style in _without_end(line)]
+        safe_runs = ((safe_line(text), sgr) for text, sgr in runs)
+        parts = (f"\x1b[{sgr}m{text}\x1b[m" if sgr else text for text, sgr in safe_runs)
         print_controls(f"{''.join(parts)}\n")
 
 
@@ -134,4 +134,4 @@ def _without_end(line: Line) -> list[Run]:
     runs = list(line)
     while runs and not runs[-1][0].rstrip():
         runs.pop()
-    return [*runs[:-1], *((text.rstrip(), look) for text, look in runs[-1:])]
+    return [*runs[:-1], *((text.rstrip(), style) for text, style in runs[-1:])]

@@ -127,11 +127,11 @@ def captured_lines(is_captured: bool) -> Iterator[list[str]]:
         lines += text.read().splitlines()
 
 
-def choose_color(wanted: str, environ: MutableMapping[str, str]) -> None:
+def choose_color(color_option: str, environ: MutableMapping[str, str]) -> None:
     """Set what `--color` wants in the environment, where `wants_color` and the console read it."""
-    if wanted == "never":
+    if color_option == "never":
         environ["NO_COLOR"] = "1"
-    elif wanted == "always":
+    elif color_option == "always":
         environ.pop("NO_COLOR", None)
         environ["FORCE_COLOR"] = "1"
 

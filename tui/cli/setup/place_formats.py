@@ -32,10 +32,10 @@ def _open_nftban(setup: Setup) -> Store:
     return store
 
 
-def _kannader_settings(said: Any, at: Any) -> Any:
+def _kannader_settings(section: Any, at: Any) -> Any:
     from engine.formats.kannader import settings
 
-    return settings.parse_settings(said, at)
+    return settings.parse_settings(section, at)
 
 
 def _open_kannader(setup: Setup) -> Store:
@@ -50,9 +50,9 @@ def _kannader_retry(setup: Setup) -> RetryPolicy:
     return retry_policy(setup.settings)
 
 
-def _kannader_folders(queue: Queue, at: Address, own: str) -> Queue:
+def _kannader_folders(queue: Queue, at: Address, state_folder: str) -> Queue:
     pending, work, dlq = (f"{at.text}/{name}" for name in ("queue", "inflight", "cleanup"))
-    return folders_apart(queue, at, own)._replace(pending=pending, work=work, dlq=dlq)
+    return folders_apart(queue, at, state_folder)._replace(pending=pending, work=work, dlq=dlq)
 
 
 def _open_bullmq(setup: Setup) -> Store:
@@ -64,10 +64,10 @@ def _open_bullmq(setup: Setup) -> Store:
     return BullmqStore(place._replace(fields={**delivered, **place.fields}))
 
 
-def _bullmq_settings(said: Any, at: Any) -> Any:
+def _bullmq_settings(section: Any, at: Any) -> Any:
     from engine.formats.bullmq import place
 
-    return place.parse_settings(said, at)
+    return place.parse_settings(section, at)
 
 
 def _check_federation(config: Config) -> None:
@@ -82,10 +82,10 @@ def _open_zmailer(setup: Setup) -> Store:
     return store
 
 
-def _zmailer_settings(said: Any, at: Any) -> Any:
+def _zmailer_settings(section: Any, at: Any) -> Any:
     from engine.formats.zmailer import environment
 
-    return environment.parse_settings(said, at)
+    return environment.parse_settings(section, at)
 
 
 def _open_mailq(setup: Setup) -> Store:
@@ -95,16 +95,16 @@ def _open_mailq(setup: Setup) -> Store:
     return MailqStore(parse_place(setup.address))
 
 
-def _zgb_settings(said: Any, at: Any) -> Any:
+def _zgb_settings(section: Any, at: Any) -> Any:
     from engine.formats.zgb import place
 
-    return place.parse_settings(said, at)
+    return place.parse_settings(section, at)
 
 
-def _zgb_folders(queue: Queue, at: Address, own: str) -> Queue:
+def _zgb_folders(queue: Queue, at: Address, state_folder: str) -> Queue:
     folder = os.path.dirname(files.real_path(at.text))
     root = os.path.dirname(at.text)
-    apart = folders_apart(queue, at, own)
+    apart = folders_apart(queue, at, state_folder)
     return apart._replace(root=root, pending=folder, work=folder, dlq=folder)
 
 
@@ -206,7 +206,7 @@ FORMATS: dict[str, Format] = {
         open_store=_open_nftban,
         retry_policy=lambda setup: queue_config.retry_policy(setup.queue),
         commands="queue",
-        arrange=lambda queue, at, own: queue,
+        arrange=lambda queue, at, state_folder: queue,
         state_folder=lambda at, queue: f"{os.path.dirname(queue.pending)}/.spooldeck",
         work_command=("queue", "work"),
         why_unworkable=lambda settings: "",
@@ -265,13 +265,13 @@ def _setup(
     name = detect_format(address)
     form = FORMATS[name]
     settings = _settings(config, name)
-    own = (
+    state_folder = (
         places_folder(address, environ, os.geteuid())
         if form.state_folder is None
         else form.state_folder(address, queue)
     )
-    queue = form.arrange(queue, address, own)
-    return Setup(config, queue, name, form, address, own, settings, words)
+    queue = form.arrange(queue, address, state_folder)
+    return Setup(config, queue, name, form, address, state_folder, settings, words)
 
 
 def detect_format(address: Address) -> str:
@@ -280,10 +280,10 @@ def detect_format(address: Address) -> str:
     Raises:
         CommandError: no format has URLs like this one.
     """
-    found = next((name for name, form in FORMATS.items() if form.is_here(address)), "")
-    if not found:
+    format_name = next((name for name, form in FORMATS.items() if form.is_here(address)), "")
+    if not format_name:
         fail(EX_USAGE, f"{address.text}: no format with URLs that begin with {address.scheme}://")
-    return found
+    return format_name
 
 
 def is_format_url(text: str) -> bool:
@@ -373,5 +373,5 @@ def _check_settings(config: Config) -> None:
 def _settings(config: Config, name: str) -> Any:
     from engine.config.validators import ConfigLocation
 
-    said, at = config.stores.get(name, (None, ConfigLocation(config.path, f"stores.{name}")))
-    return FORMATS[name].parse_settings(said, at)
+    section, at = config.stores.get(name, (None, ConfigLocation(config.path, f"stores.{name}")))
+    return FORMATS[name].parse_settings(section, at)

@@ -77,11 +77,11 @@ def make_places(setup: Setup, names: Sequence[str]) -> list[Place]:
 
 def _may_exist(name: str) -> bool:
     # A thread of its own, and no executor: the first words on screen wait for what is loaded here.
-    found: list[bool] = []
-    asking = threading.Thread(target=lambda: found.append(os.path.lexists(name)), daemon=True)
+    answers: list[bool] = []
+    asking = threading.Thread(target=lambda: answers.append(os.path.lexists(name)), daemon=True)
     asking.start()
     asking.join(OPEN_SECONDS)
-    return found[0] if found else True
+    return answers[0] if answers else True
 
 
 def _unusable_place(name: str, why: str) -> Place:
@@ -131,22 +131,24 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
     """
     from tui.session.place import Place
 
-    shown = find_address(setup.config, name).text
-    here = setup_for(setup.config, name, os.environ, words or (shown,))
-    config, form = here.config, here.format
+    location = find_address(setup.config, name).text
+    place_setup = setup_for(setup.config, name, os.environ, words or (location,))
+    config, form = place_setup.config, place_setup.format
     settings = ("--config", os.path.abspath(config.path)) if config.path else ()
-    argv = (*program_command(), "--root", shown)
+    argv = (*program_command(), "--root", location)
     if config.path:
         argv += ("--config", config.path)
 
     was_open: list[bool] = []
 
     def open_store() -> Store:
-        found = detect_format(here.address)
-        if found not in (here.format_name, DEFAULT_FORMAT):
-            raise Unavailable(f"now exists in {found}'s format: restart the console to see it")
+        current_format = detect_format(place_setup.address)
+        if current_format not in (place_setup.format_name, DEFAULT_FORMAT):
+            raise Unavailable(
+                f"now exists in {current_format}'s format: restart the console to see it"
+            )
         try:
-            store = here.open_store()
+            store = place_setup.open_store()
         except Unavailable as error:
             if not was_open:
                 raise
@@ -163,7 +165,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
     if delivers and config.destinations is not None:
         from tui.cli.setup.destination_controls import place_destinations
 
-        destinations = place_destinations(here)
+        destinations = place_destinations(place_setup)
     base = Place(
         name=name,
         open=open_store,
@@ -171,30 +173,36 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         claims=form.claims,
         claim_order="",
         has_dlq=False,
-        location=shown,
-        host=partial(read_host_figures, here.place),
-        clock_step=ClockSteps(here.run_clock().read).describe,
-        free_tasks=partial(count_free_tasks, here.written_folders),
-        retention_days=here.queue.retention_days,
-        logs=(here.log_path, *config.logs),
+        location=location,
+        host=partial(read_host_figures, place_setup.place),
+        clock_step=ClockSteps(place_setup.run_clock().read).describe,
+        free_tasks=partial(count_free_tasks, place_setup.written_folders),
+        retention_days=place_setup.queue.retention_days,
+        logs=(place_setup.log_path, *config.logs),
         argv=argv,
-        worker_command=() if form.why_unworkable(here.settings) else (*argv, *form.work_command),
-        command=("spooldeck", "--root", shown, *settings),
-        max_attempts=_attempt_limit(here.retry_policy()),
+        worker_command=()
+        if form.why_unworkable(place_setup.settings)
+        else (*argv, *form.work_command),
+        command=("spooldeck", "--root", location, *settings),
+        max_attempts=_attempt_limit(place_setup.retry_policy()),
         alerts=config.alerts._replace(
-            accepted=tuple(a for a in config.alerts.accepted if a.place in ("", name, shown))
+            accepted=tuple(a for a in config.alerts.accepted if a.place in ("", name, location))
         ),
-        claim_obstacle=partial(_why_unworkable, form.why_unworkable(here.settings)),
-        recording=here.recorder_slot(),
+        claim_obstacle=partial(_why_unworkable, form.why_unworkable(place_setup.settings)),
+        recording=place_setup.recorder_slot(),
         trash=config.trash,
-        sweep=partial(here.housekeeping().sweep_without_worker, here.open_store, here.notes()),
-        journal=here.journal(),
-        who=here.current_user(),
-        notes=here.notes(),
-        root=here.queue.root,
+        sweep=partial(
+            place_setup.housekeeping().sweep_without_worker,
+            place_setup.open_store,
+            place_setup.notes(),
+        ),
+        journal=place_setup.journal(),
+        who=place_setup.current_user(),
+        notes=place_setup.notes(),
+        root=place_setup.queue.root,
         destinations=destinations,
     )
-    return form.complete(here, base)
+    return form.complete(place_setup, base)
 
 
 def _attempt_limit(policy: RetryPolicy) -> AttemptLimit:

@@ -47,31 +47,31 @@ if TYPE_CHECKING:
     from tui.session.place import Place
 
 
-def no_settings(said: Any, at: ConfigLocation) -> None:
+def no_settings(section: Any, at: ConfigLocation) -> None:
     """Settings of a format that has none below `stores`.
 
     Raises:
         ConfigError: there are some.
     """
-    if said is not None:
+    if section is not None:
         raise at.error("this format has no settings here")
 
 
-def folders_apart(queue: Queue, address: Address, own: str) -> Queue:
-    """The folders of a place with all our own files in the folder `own`, and nothing in the
-    place's; for a path with the place itself as root, below which no link is followed.
+def folders_apart(queue: Queue, address: Address, state_folder: str) -> Queue:
+    """The folders of a place with all our own files in the folder `state_folder`, and nothing in
+    the place's; for a path with the place itself as root, below which no link is followed.
     """
     return queue._replace(
-        root=own if address.is_url else address.text,
-        pending=own,
-        work=own,
-        dlq=own,
-        run_dir=f"{own}/run",
-        log_dir=f"{own}/log",
-        queue_metrics=f"{own}/metrics/queue.prom",
-        mail_metrics=f"{own}/metrics/mail.prom",
-        counters=f"{own}/metrics/counters",
-        mail_spool=f"{own}/mailspool",
+        root=state_folder if address.is_url else address.text,
+        pending=state_folder,
+        work=state_folder,
+        dlq=state_folder,
+        run_dir=f"{state_folder}/run",
+        log_dir=f"{state_folder}/log",
+        queue_metrics=f"{state_folder}/metrics/queue.prom",
+        mail_metrics=f"{state_folder}/metrics/mail.prom",
+        counters=f"{state_folder}/metrics/counters",
+        mail_spool=f"{state_folder}/mailspool",
         retention_days=inf,  # no task there is deleted because of its age
     )
 
@@ -143,8 +143,8 @@ class Format(NamedTuple):
 def load_function(where: str) -> Callable[..., Any]:
     """Import and return the function of a "MODULE:FUNCTION" text."""
     module, name = where.split(":")
-    found: Callable[..., Any] = getattr(import_module(f"tui.cli.{module}"), name)
-    return found
+    function: Callable[..., Any] = getattr(import_module(f"tui.cli.{module}"), name)
+    return function
 
 
 class Setup(NamedTuple):
@@ -213,13 +213,15 @@ class Setup(NamedTuple):
 
     def retry_policy(self) -> RetryPolicy:
         """How many attempts a task has, and the delay before each; for some kinds their own."""
-        own = {k: h.retry for k, h in self.config.handlers.items() if h.retry is not None}
+        retries_by_kind = {
+            k: h.retry for k, h in self.config.handlers.items() if h.retry is not None
+        }
         policy = self.format.retry_policy(self)
-        if not own:
+        if not retries_by_kind:
             return policy
         from random import random
 
-        return policy._replace(by_kind=own, random=random)
+        return policy._replace(by_kind=retries_by_kind, random=random)
 
     @property
     def mail(self) -> MailSetup:
@@ -253,9 +255,9 @@ class Setup(NamedTuple):
     @property
     def written_folders(self) -> tuple[str, ...]:
         """The folders that workers and our commands write to, that of the tasks first."""
-        own, queue = self.state_folder, self.queue
+        state_folder, queue = self.state_folder, self.queue
         tasks = tuple(f"{self.place}/{name}" for name in self.format.task_folders)
-        return (*tasks, queue.pending, queue.mail_spool, own, queue.log_dir, queue.run_dir)
+        return (*tasks, queue.pending, queue.mail_spool, state_folder, queue.log_dir, queue.run_dir)
 
     @property
     def lock_path(self) -> str:
@@ -277,12 +279,12 @@ class Setup(NamedTuple):
         for path in (self.queue.pending, self.queue.work, self.queue.dlq):
             barrier = _unreadable_folder(path)
             if barrier:
-                mend = self._sudo_hint(barrier) or f"chmod u+rx {shlex.quote(barrier)}"
-                raise NotReadable(f"permission denied: cannot read {safe_line(barrier)}: {mend}")
+                repair = self._sudo_hint(barrier) or f"chmod u+rx {shlex.quote(barrier)}"
+                raise NotReadable(f"permission denied: cannot read {safe_line(barrier)}: {repair}")
         root = self.queue.root
         if os.path.isfile(root) and not os.access(root, os.R_OK):
-            mend = self._sudo_hint(root) or f"chmod u+r {shlex.quote(root)}"
-            raise NotReadable(f"permission denied: cannot read {safe_line(root)}: {mend}")
+            repair = self._sudo_hint(root) or f"chmod u+r {shlex.quote(root)}"
+            raise NotReadable(f"permission denied: cannot read {safe_line(root)}: {repair}")
 
     def require_writable(self) -> None:
         """Check that we have the permission to change tasks, before anything is changed.
@@ -290,9 +292,16 @@ class Setup(NamedTuple):
         Raises:
             CommandError: permission denied; the text names the command with sudo.
         """
-        queue, desk = self.queue, self.state_folder
-        for path in (queue.pending, queue.work, queue.dlq, desk, f"{desk}/held", f"{desk}/trash"):
-            self.refuse_unwritable(path, made=path.startswith(desk))
+        queue, state_folder = self.queue, self.state_folder
+        for path in (
+            queue.pending,
+            queue.work,
+            queue.dlq,
+            state_folder,
+            f"{state_folder}/held",
+            f"{state_folder}/trash",
+        ):
+            self.refuse_unwritable(path, made=path.startswith(state_folder))
 
     def refuse_unwritable(self, path: str, *, made: bool) -> None:
         """Refuse a folder that we cannot write to; one that is `made` may be missing.
@@ -306,12 +315,12 @@ class Setup(NamedTuple):
         if not os.path.isdir(path):
             fail(EX_UNAVAILABLE, f"{safe_line(path)} is a file, expected a folder: move it away")
         if self.address.is_url:
-            own = f"no folder for spooldeck's own files: {safe_line(path)} is not writable"
-            fail(EX_NOPERM, f"{own}: set XDG_STATE_HOME (in a unit: StateDirectory=)")
-        mend = (
+            problem = f"no folder for spooldeck's own files: {safe_line(path)} is not writable"
+            fail(EX_NOPERM, f"{problem}: set XDG_STATE_HOME (in a unit: StateDirectory=)")
+        repair = (
             self._sudo_hint(path) or f"a read-only file system, or chmod u+rwx {shlex.quote(path)}"
         )
-        fail(EX_NOPERM, f"permission denied: cannot write to {safe_line(path)}: {mend}")
+        fail(EX_NOPERM, f"permission denied: cannot write to {safe_line(path)}: {repair}")
 
     def _sudo_hint(self, path: str) -> str:
         """ "use sudo -u OWNER ..." for the owner of a folder; "" if we are the owner or root."""
@@ -328,10 +337,10 @@ class Setup(NamedTuple):
 
         # sudo keeps neither our environment nor our home folder, which may hold the configuration.
         # The secret is not printed: the other user must provide it or work without it.
-        own = sorted((k, v) for k, v in os.environ.items() if k.startswith("NFTBAN_"))
-        environment = [f"{k}={v}" for k, v in own if k != PASSWORD_VARIABLE]
+        variables = sorted((k, v) for k, v in os.environ.items() if k.startswith("NFTBAN_"))
+        environment = [f"{k}={v}" for k, v in variables if k != PASSWORD_VARIABLE]
         named = any(word.split("=")[0] == "--config" for word in self.words)
-        found = (
+        config_path = (
             self.config.path
             if not named and self.config.path != queue_config.SEARCH_PATHS[-1]
             else ""
@@ -340,7 +349,7 @@ class Setup(NamedTuple):
             *("sudo", "-u", user),
             *(["env", *environment] if environment else []),
             "spooldeck",
-            *(["--config", os.path.abspath(found)] if found else []),
+            *(["--config", os.path.abspath(config_path)] if config_path else []),
             *self.words,
         ]
         return safe_line(shlex.join(words))
@@ -400,11 +409,11 @@ class Setup(NamedTuple):
         Raises:
             CommandError: we cannot run it as that user.
         """
-        own = self.config.handlers[kind].run_as
-        where = f"handlers.{kind}.run_as" if own else "queue.run_as"
+        run_as = self.config.handlers[kind].run_as
+        where = f"handlers.{kind}.run_as" if run_as else "queue.run_as"
         try:
             return users.task_account(
-                own or self.queue.run_as, spool or os.stat(self.queue.pending)
+                run_as or self.queue.run_as, spool or os.stat(self.queue.pending)
             )
         except users.NotRoot as error:
             fail(EX_NOPERM, f"{where} is {error}: only root can, use {self.sudo_command('root')}")

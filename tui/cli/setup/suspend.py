@@ -98,15 +98,15 @@ def resume_transport(setup: Setup, name: str) -> tuple[bool, str]:
 
 
 def _change(
-    setup: Setup, order: Order, why: str, said: str, change: Callable[[], bool]
+    setup: Setup, order: Order, why: str, log_line: str, change: Callable[[], bool]
 ) -> tuple[bool, str]:
-    """Suspend or resume a transport, unless it is already; `said` is the log line."""
+    """Suspend or resume a transport, unless it is already; `log_line` records it."""
     setup.require_mail("transports")
     _make_state_folder(setup)
-    own = setup.mail.suspensions().read().get(order.target)
-    if (own is not None) is (order.value == SUSPENDED):
+    suspension = setup.mail.suspensions().read().get(order.target)
+    if (suspension is not None) is (order.value == SUSPENDED):
         return False, ""
-    before = "not suspended" if own is None else _suspension_phrase(own)
+    before = "not suspended" if suspension is None else _suspension_phrase(suspension)
 
     def act() -> str:
         try:
@@ -116,28 +116,30 @@ def _change(
             raise OSError(error.errno, error.strerror or str(error), where) from error
         if not new:
             raise Gone(f"{order.target} was {order.value} by another process")
-        return said
+        return log_line
 
     intent = Intent(controls.CONTROL_VERB, setup.current_user(), why, scope="all mail from here")
-    seen = order._replace(before=before)
+    journaled_order = order._replace(before=before)
     try:
-        done = controls.run_journaled_action(setup.journal(), intent, seen, act, time.time)
+        done = controls.run_journaled_action(
+            setup.journal(), intent, journaled_order, act, time.time
+        )
     except Gone:
         return False, ""
-    troubles = (done.trouble, _log_change(setup, said), _publish_metrics(setup))
+    troubles = (done.trouble, _log_change(setup, log_line), _publish_metrics(setup))
     return True, "; ".join(filter(None, troubles))
 
 
-def describe_suspension(own: Suspension) -> str:
+def describe_suspension(suspension: Suspension) -> str:
     """Describe a suspension: by whom, since when and why."""
-    why = f": {safe_line(own.why)}" if own.why else ""
-    return f"{describe_suspender(own)} since {format_time(own.since)}{why}"
+    why = f": {safe_line(suspension.why)}" if suspension.why else ""
+    return f"{describe_suspender(suspension)} since {format_time(suspension.since)}{why}"
 
 
-def _suspension_phrase(own: Suspension) -> str:
+def _suspension_phrase(suspension: Suspension) -> str:
     """The same for the middle of a sentence."""
-    why = f" ({safe_line(own.why)})" if own.why else ""
-    return f"{describe_suspender(own)} since {format_time(own.since)}{why}"
+    why = f" ({safe_line(suspension.why)})" if suspension.why else ""
+    return f"{describe_suspender(suspension)} since {format_time(suspension.since)}{why}"
 
 
 def read_suspended(setup: Setup) -> Mapping[str, Suspension]:
@@ -179,11 +181,11 @@ def _make_state_folder(setup: Setup) -> None:
 
 def _describe_transport(setup: Setup) -> str:
     """Say by which transport mail is sent now."""
-    settings, held = setup.mail.settings(), read_suspended(setup)
-    choice = setup.mail.registry(settings).choose(held)
+    settings, suspended = setup.mail.settings(), read_suspended(setup)
+    choice = setup.mail.registry(settings).choose(suspended)
     if choice.transport is not None:
         return f"mail goes by {choice.transport.name}"
-    why = describe_no_transport(settings, choice.why_not, held)
+    why = describe_no_transport(settings, choice.why_not, suspended)
     return f"nothing is sent, spooled mail waits ({why})"
 
 
@@ -205,7 +207,7 @@ def _publish_metrics(setup: Setup) -> str:
         try:
             settings = setup.mail.settings()
             setup.mail.sender(
-                settings, setup.mail.registry(settings), tell=troubles.append
+                settings, setup.mail.registry(settings), complain=troubles.append
             ).publish()
         except (ConfigError, OSError) as error:
             troubles.append(f"{safe_line(str(error))}; mail metrics not updated")

@@ -21,4 +21,4 @@ def fill_template(name: str, values: Mapping[str, str]) -> str:
     for key, value in values.items():
         if not value:
             text = text.replace(f"@{key}@\n", "")
-    return re.sub("@([a-z_]+)@", lambda found: values[found[1]], text)
+    return re.sub("@([a-z_]+)@", lambda match: values[match[1]], text)

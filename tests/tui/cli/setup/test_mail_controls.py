@@ -20,7 +20,7 @@ from engine.store import Unavailable
 from tests.console_places import make_spool
 from tests.programs import needs
 from tui.cli import main
-from tui.cli.setup.mail_controls import make_mail_desk
+from tui.cli.setup.mail_controls import make_place_mail
 from tui.cli.setup.place_formats import setup_for
 from tui.session.place import PlaceMail
 
@@ -39,7 +39,7 @@ def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
             monkeypatch.setenv(name, value)
         settings = queue_config.Config()
         setup = setup_for(settings, str(tmp_path), environ, (f"{tmp_path}",))
-        return make_mail_desk(setup, ["spooldeck"])
+        return make_place_mail(setup, ["spooldeck"])
 
     return make
 

@@ -86,9 +86,9 @@ class ServerWatch:
         return self._figures
 
 
-def kinds_by_jobs(found: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
+def kinds_by_jobs(runs: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
     """The figures of the queues in which jobs finished, wait or run, the busiest first."""
-    kinds = [_kind_of(one) for one in found if one.has_tasks or one.runs or any(one.counts or ())]
+    kinds = [_kind_of(one) for one in runs if one.has_tasks or one.runs or any(one.counts or ())]
     return tuple(sorted(kinds, key=lambda one: (-(one.per_minute or 0.0), one.kind)))
 
 

@@ -81,12 +81,12 @@ class JobAdder:
         """
         with self._lock:
             store = self._opened()
-            found = next(iter(store.scan({task_id})))
-            if not isinstance(found, Task) or found.state is not State.PENDING:
+            task = next(iter(store.scan({task_id})))
+            if not isinstance(task, Task) or task.state is not State.PENDING:
                 return
-            if (found.due or 0.0) > latest:
+            if (task.due or 0.0) > latest:
                 with suppress(Gone):  # it has run meanwhile
-                    store.swap(found, promote(found, latest))
+                    store.swap(task, promote(task, latest))
 
     def _opened(self) -> BullmqStore:
         if self._store is None:
@@ -281,12 +281,12 @@ def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
     """
     from engine.formats.bullmq.federation.profile import POLICIES
 
-    found = dict(POLICIES)
+    policies = dict(POLICIES)
     for code, changes in settings.policies.items():
         if code not in POLICIES:
             fail(EX_CONFIG, f"federation.policies.{code}: expected one of {', '.join(POLICIES)}")
-        found[code] = POLICIES[code]._replace(**changes)
-    return found
+        policies[code] = POLICIES[code]._replace(**changes)
+    return policies
 
 
 def _add_probe(
@@ -377,15 +377,15 @@ def keys(setup: Setup, arguments: Namespace) -> int:
         if arguments.forget:
             return _forget(registry, arguments.forget)
         try:
-            found = _own_keys(settings_of(setup))
+            own_keys = _own_keys(settings_of(setup))
         except BadKeys as error:
             fail(EX_CONFIG, str(error))
         if arguments.json:
-            _print_keys(found, registry)
+            _print_keys(own_keys, registry)
             return 0
-        for name, key in zip((PUBLIC, ENCRYPTION_PUBLIC), found.public, strict=True):
+        for name, key in zip((PUBLIC, ENCRYPTION_PUBLIC), own_keys.public, strict=True):
             print_result(f"{name}={key}")
-        print_result(f"fingerprint {fingerprint(found.public.signing)}")
+        print_result(f"fingerprint {fingerprint(own_keys.public.signing)}")
         try:
             known = [] if registry is None else registry.all()
         except Unavailable as error:
@@ -397,7 +397,7 @@ def keys(setup: Setup, arguments: Namespace) -> int:
     return 0
 
 
-def _print_keys(found: OwnKeys, registry: Registry | None) -> None:
+def _print_keys(own_keys: OwnKeys, registry: Registry | None) -> None:
     """Print our public keys, and the fingerprints of the known servers, as JSON."""
     from engine.formats.bullmq.federation.envelope import fingerprint
     from engine.formats.bullmq.federation.keys import ENCRYPTION_PUBLIC, PUBLIC
@@ -407,9 +407,9 @@ def _print_keys(found: OwnKeys, registry: Registry | None) -> None:
     for one in registry.all() if registry is not None else ():
         with suppress(ValueError):  # a key of another form: none that is used
             servers[one.origin] = fingerprint(keys_of(one).signing)
-    ours = dict(zip((PUBLIC, ENCRYPTION_PUBLIC), found.public, strict=True))
-    own = {"keys": ours, "fingerprint": fingerprint(found.public.signing)}
-    print_json({**own, "servers": servers})
+    public_keys = dict(zip((PUBLIC, ENCRYPTION_PUBLIC), own_keys.public, strict=True))
+    key_fields = {"keys": public_keys, "fingerprint": fingerprint(own_keys.public.signing)}
+    print_json({**key_fields, "servers": servers})
 
 
 def _own_keys(settings: FederationConfig) -> OwnKeys:

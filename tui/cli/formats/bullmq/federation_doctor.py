@@ -22,8 +22,8 @@ from tui.cli.setup.setup import Setup
 def doctor(setup: Setup, arguments: Namespace) -> int:
     """Print the findings of all checks; the exit code says whether one needs action."""
     federation.require_packages()
-    own = print_findings(chain(_check_own(setup), _check_servers(setup)), as_json=arguments.json)
-    return max(own, check_place(setup, arguments))
+    code = print_findings(chain(_check_own(setup), _check_servers(setup)), as_json=arguments.json)
+    return max(code, check_place(setup, arguments))
 
 
 def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:

@@ -80,13 +80,13 @@ def print_connected(store: BullmqStore) -> None:
     queues = store.place.queues
     print_error(f"connected to {store.place.text}: {list_names(queues)}")
     try:
-        there = store.queue_names()
+        existing = store.queue_names()
     except Denied:  # to work needs no right to list keys
         return
-    if missing := [queue for queue in queues if queue not in there]:
-        here = list_names(there) or "none"
+    if missing := [queue for queue in queues if queue not in existing]:
+        listed = list_names(existing) or "none"
         text = "handlers are named by queue, not by the name of a job"
-        print_error(f"no queue {list_names(missing)} yet; queues here: {here} ({text})")
+        print_error(f"no queue {list_names(missing)} yet; queues here: {listed} ({text})")
 
 
 def handled_queues(setup: Setup) -> tuple[str, ...]:
@@ -168,15 +168,15 @@ def add(setup: Setup, arguments: Namespace) -> int:
             fail(EX_UNAVAILABLE, str(error))
         except Unsupported as error:
             fail(EX_USAGE, str(error))
-    shown = task.id if not task.due else f"{task.id} due {format_time(task.due)}"
-    code = print_result(added_line(task) if arguments.json else shown)
+    text = task.id if not task.due else f"{task.id} due {format_time(task.due)}"
+    code = print_result(added_line(task) if arguments.json else text)
     setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
     return code
 
 
-def _data(said: str) -> str:
+def _data(typed: str) -> str:
     """The data as JSON text; NaN and Infinity are none."""
-    text = sys.stdin.read() if said == "-" else said
+    text = sys.stdin.read() if typed == "-" else typed
 
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is not JSON")

@@ -113,8 +113,8 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
             text = iter(lambda: contents.read(wire_format.CHUNK_BYTES), b"")
             ids = store.enqueue(arguments.sender, recipients, text, wire=True)
             warning = store.edges[None, State.PENDING].warning
-    shown = [json.dumps({"id": ident}) for ident in ids] if arguments.json else ids
-    code = print_result("\n".join(shown))
+    lines = [json.dumps({"id": ident}) for ident in ids] if arguments.json else ids
+    code = print_result("\n".join(lines))
     if warning:
         print_error(warning)
     for ident in ids:
@@ -171,17 +171,17 @@ def work(setup: Setup, arguments: Namespace) -> int:
             setup.log("WARN", f"Recovered {line}")
         handler = make_handler(letters, to, partial(setup.log, "WARN"))
         with closing(KannaderSpool(setup.place)) as spool, closing(handler):
-            told = MetricsWriter(setup, partial(_gauges, spool))
+            metrics_writer = MetricsWriter(setup, partial(_gauges, spool))
             run = lease_worker.run(
                 setup,
                 store,
                 {MAIL_KIND: handler},
                 retry_policy(settings)._replace(age=setup.run_clock().age),
-                _services(setup, store, settings, told),
+                _services(setup, store, settings, metrics_writer),
                 concurrency=arguments.concurrency or settings.concurrency,
                 until_idle=arguments.until_idle,
             )
-            told.write()
+            metrics_writer.write()
     return lease_worker.print_run(run, as_json=arguments.json)
 
 
@@ -213,9 +213,9 @@ def _gauges(spool: KannaderSpool, now: float) -> QueueGauges:
         Unavailable: a folder cannot be read.
     """
     spool.check()
-    came = [link.file_stat.st_mtime for link in spool.iter_links([State.PENDING])]
+    arrivals = [link.file_stat.st_mtime for link in spool.iter_links([State.PENDING])]
     sending = sum(1 for _ in spool.iter_links([State.ACTIVE]))
-    return QueueGauges(len(came), sending, 0, now - min(came, default=now))
+    return QueueGauges(len(arrivals), sending, 0, now - min(arrivals, default=now))
 
 
 def recover(setup: Setup, arguments: Namespace) -> int:
@@ -323,17 +323,17 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
     settings = _settings(setup)
     with closing(_store(setup)) as store:
         kannaders = store.kannaders
-        left, abandoned = describe_orphans(setup, store)
+        orphan_texts, abandoned = describe_orphans(setup, store)
     why, to = settings.work_refusal, f"{settings.host}, port {settings.port}"
     workers = lease_worker.find_workers(setup)
-    there, pids = lease_worker.describe_workers(workers), ", ".join(map(str, kannaders))
+    workers_text, pids = lease_worker.describe_workers(workers), ", ".join(map(str, kannaders))
     return WholeQueueFigures(
         (
             ("Kannader", f"running (PID {pids})" if pids else "not running (as far as visible)"),
-            ("worker", f"sends nothing: {why}" if why else f"{there}; sends to {to}"),
+            ("worker", f"sends nothing: {why}" if why else f"{workers_text}; sends to {to}"),
             ("retries", _retries(settings)),
         ),
-        left,
+        orphan_texts,
         workers=(*kannaders, *(() if isinstance(workers, str) else workers)),
         abandoned=abandoned,
     )
@@ -354,26 +354,26 @@ def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[tuple[str, ...
     killed = [task for tasks in hands.values() for task in tasks]
     # Read again: a sender that ended since the first scan has finished its mails.
     still = {(task.id, task.rev) for task in _in_flight(store)} if others else set()
-    noted = {task.id for task in killed}
-    others = [t for t in others if (t.id, t.rev) in still and t.id not in noted]
-    found = []
+    killed_ids = {task.id for task in killed}
+    others = [t for t in others if (t.id, t.rev) in still and t.id not in killed_ids]
+    texts = []
     if killed:
         whose = f"a spooldeck worker (PID {', '.join(map(str, sorted(hands)))})"
         was = "1 mail was" if len(killed) == 1 else f"{len(killed):,} mails were"
-        found.append(f"{was} claimed when {whose} was killed{_may_have_arrived(killed)}")
+        texts.append(f"{was} claimed when {whose} was killed{_may_have_arrived(killed)}")
     if others:
         are = "1 mail is" if len(others) == 1 else f"{len(others):,} mails are"
-        found.append(f"no sender is running, but {are} in inflight{_may_have_arrived(others)}")
-    return tuple(found), frozenset(task.id for task in (*killed, *others))
+        texts.append(f"no sender is running, but {are} in inflight{_may_have_arrived(others)}")
+    return tuple(texts), frozenset(task.id for task in (*killed, *others))
 
 
 def _in_flight(store: KannaderStore) -> list[Task]:
-    found = store.scan([store.states[State.ACTIVE]])
-    return [item for item in found if isinstance(item, Task)]
+    scanned = store.scan([store.states[State.ACTIVE]])
+    return [item for item in scanned if isinstance(item, Task)]
 
 
-def _may_have_arrived(left: Sequence[Task]) -> str:
-    lapses = [task.lease.until for task in left if task.lease and task.lease.until]
+def _may_have_arrived(tasks: Sequence[Task]) -> str:
+    lapses = [task.lease.until for task in tasks if task.lease and task.lease.until]
     back = (
         f"back in the queue after {format_time(min(lapses))}, now with " if lapses else "back with "
     )
@@ -393,12 +393,12 @@ def _retries(settings: KannaderSettings) -> str:
 
 
 def _services(
-    setup: Setup, store: KannaderStore, settings: KannaderSettings, told: MetricsWriter
+    setup: Setup, store: KannaderStore, settings: KannaderSettings, metrics_writer: MetricsWriter
 ) -> WorkerServices:
     records = RunRecords(setup, mask_addresses)  # no addresses in the log; the spool has them
     return records.services()._replace(
         shorten_error=clean_error,
-        publish=told.write_if_due,
+        publish=metrics_writer.write_if_due,
         apply_retention=partial(setup.housekeeping().sweep_quietly, store),
         before_giving_up=bounce_handler(store, this_host(), records.log, bounces=settings.bounces),
         timeouts={MAIL_KIND: settings.max_time},

@@ -39,8 +39,10 @@ def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
         try:
             items = list(store.scan(store.states.values()))
             # A full scan starts with a peek, so a problem may be reported twice.
-            found = {item.where: item for item in store.scan() if isinstance(item, Problem)}
-            problems = list(found.values())
+            problem_by_path = {
+                item.where: item for item in store.scan() if isinstance(item, Problem)
+            }
+            problems = list(problem_by_path.values())
             mended = store.recover(dry=True)
         except (StoreError, OSError) as error:
             yield "mails", Finding(Grade.HIDDEN, f"cannot read the spool: {error}")
@@ -58,8 +60,8 @@ def _server(setup: Setup, kannaders: Sequence[int]) -> Finding:
     if why and kannaders:
         return Finding(Grade.OK, f"Kannader sends from here; spooldeck's worker could not: {why}")
     if why:
-        mend = "set stores.kannader.host in the configuration, or start Kannader"
-        return Finding(Grade.WARN, f"spooldeck's worker cannot send from here: {why}", mend)
+        repair = "set stores.kannader.host in the configuration, or start Kannader"
+        return Finding(Grade.WARN, f"spooldeck's worker cannot send from here: {why}", repair)
     return Finding(Grade.OK, f"mail goes to {settings.host}, port {settings.port}")
 
 
@@ -97,10 +99,10 @@ def _inflight(setup: Setup, store: KannaderStore, tasks: Sequence[Task]) -> Iter
         what = f"{mails} being sent when {whose} sender ended, and may have arrived"
         yield Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
         return
-    left, _ = describe_orphans(setup, store)
+    orphan_texts, _ = describe_orphans(setup, store)
     release = _command(setup, "release", "--state", "inflight", "--dry-run")
-    yield from (Finding(Grade.WARN, words, release) for words in left)
-    if active and not left:
+    yield from (Finding(Grade.WARN, words, release) for words in orphan_texts)
+    if active and not orphan_texts:
         age = format_rough_duration(now - min(active))
         yield Finding(Grade.OK, f"{_mails_are(len(active))} being sent, the longest for {age}")
     elif not active:
@@ -113,9 +115,9 @@ def _mails_are(number: int) -> str:
 
 def _damage(setup: Setup, problems: Sequence[Problem], mended: Sequence[str]) -> Iterator[Finding]:
     recover = _command(setup, "kannader", "recover", "--dry-run")
-    yield from list_problems(problems, partial(_mend, setup), MAX_SHOWN)
-    for said in mended[:MAX_SHOWN]:
-        yield Finding(Grade.WARN, f"recovery would: {said}", recover)
+    yield from list_problems(problems, partial(_repair_commands, setup), MAX_SHOWN)
+    for step in mended[:MAX_SHOWN]:
+        yield Finding(Grade.WARN, f"recovery would: {step}", recover)
     if len(mended) > MAX_SHOWN:
         yield Finding(Grade.WARN, f"and {len(mended) - MAX_SHOWN:,} more", recover)
     if not problems and not mended:
@@ -131,7 +133,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
 """The controls that repair a problem, by a part of its text."""
 
 
-def _mend(setup: Setup, problem: Problem) -> str:
+def _repair_commands(setup: Setup, problem: Problem) -> str:
     """The commands that repair a problem; "" if no control does."""
     words = next((names for sign, names in _ANSWERS.items() if sign in problem.what), ())
     return ", or: ".join(

@@ -88,8 +88,8 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
                 elif task is not None:
                     added.append(task)
             if added:
-                shown = (added_line(task) if arguments.json else task.id for task in added)
-                code = print_result("\n".join(shown)) or code
+                added_lines = (added_line(task) if arguments.json else task.id for task in added)
+                code = print_result("\n".join(added_lines)) or code
                 setup.log_queued(*added)
     report_refused()
     if ending is not None:

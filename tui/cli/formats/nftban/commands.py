@@ -116,12 +116,12 @@ def add(setup: Setup, arguments: Namespace) -> int:
         return QUEUE_FULL
     finally:
         store.close()
-    shown = task.id
+    output = task.id
     if arguments.json:
         from tui.format.task_row import added_line
 
-        shown = added_line(task)
-    code = print_result(shown)
+        output = added_line(task)
+    code = print_result(output)
     setup.log_queued(task)
     return code
 

@@ -48,11 +48,11 @@ def list_dead(setup: Setup, arguments: Namespace) -> int:
 
 def _dead(store: NftbanStore) -> list[Task]:
     dead = []
-    for found in show_progress(store.scan({store.states[State.DEAD]}), "tasks read"):
-        if isinstance(found, Task):
-            dead.append(found)
-        elif isinstance(found, Problem):
-            print_error(f"{safe_line(found.where)}: {safe_line(found.what)}")
+    for scanned in show_progress(store.scan({store.states[State.DEAD]}), "tasks read"):
+        if isinstance(scanned, Task):
+            dead.append(scanned)
+        elif isinstance(scanned, Problem):
+            print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")
     return dead
 
 
@@ -74,11 +74,11 @@ def show(setup: Setup, arguments: Namespace) -> int:
     """Print the file of one dead task, line by line; as JSON with its row."""
     store = open_spool(setup, "queue list --json --filter id=ID")
     try:
-        for found in store.scan({arguments.id}):
-            if isinstance(found, Task) and found.state is State.DEAD:
-                lines = list(safe_lines(store.read(found)))
+        for task in store.scan({arguments.id}):
+            if isinstance(task, Task) and task.state is State.DEAD:
+                lines = list(safe_lines(store.read(task)))
                 if arguments.json:
-                    print_json({**task_row(found, store.states[State.DEAD]), "lines": lines})
+                    print_json({**task_row(task, store.states[State.DEAD]), "lines": lines})
                 else:
                     print("\n".join(lines))
                 return 0
@@ -94,17 +94,17 @@ def retry(setup: Setup, arguments: Namespace) -> int:
     """Move dead tasks to pending; exit 1 if one was not found or not moved."""
     setup.require_writable()
     store = open_spool(setup, "replay --filter id=ID --dry-run")
-    wanted = list(dict.fromkeys(arguments.ids))
-    found = {
+    ids = list(dict.fromkeys(arguments.ids))
+    dead_tasks = {
         task.id: task
-        for task in store.scan(wanted)
+        for task in store.scan(ids)
         if isinstance(task, Task) and task.state is State.DEAD
     }
-    missing = [ident for ident in wanted if ident not in found]
+    missing = [ident for ident in ids if ident not in dead_tasks]
     for ident in missing:
         # The contract's text, which callers search for.
         print(f"Task not found in DLQ: {safe_line(ident)}", file=sys.stderr)
-    failed = _retry(setup, store, found.values(), arguments, missing)
+    failed = _retry(setup, store, dead_tasks.values(), arguments, missing)
     store.close()
     return 1 if missing or failed else 0
 
@@ -120,8 +120,8 @@ def acted_row(
     """What an action did, or with `is_dry_run` would do, to each task, for JSON: ids that are done,
     ids that were missing or had changed, and the reason for each failed one.
     """
-    ends = {"done": list(done), "gone": list(gone), "failed": dict(failed)}
-    return {"verb": verb, "dry_run": is_dry_run, **ends}
+    outcomes = {"done": list(done), "gone": list(gone), "failed": dict(failed)}
+    return {"verb": verb, "dry_run": is_dry_run, **outcomes}
 
 
 def _retry(
@@ -170,8 +170,8 @@ def run_with_journal(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -
         return report
     print_error(f"{safe_line(report.trouble)}; continued without the journal")
     failed = dict(report.failed)
-    left = plan._replace(rows=tuple(row for row in plan.included if row.id in failed))
-    again = run_plan.run_journaled_plan(store, None, left, None, time.time)
+    failed_plan = plan._replace(rows=tuple(row for row in plan.included if row.id in failed))
+    again = run_plan.run_journaled_plan(store, None, failed_plan, None, time.time)
     return again._replace(done=(*report.done, *again.done), gone=(*report.gone, *again.gone))
 
 
@@ -231,14 +231,14 @@ def expunge(setup: Setup, arguments: Namespace) -> int:
     plan = plan._replace(includes_suspicious=True)
     report = run_with_journal(setup, store, plan, JOURNAL_SCOPE)
     store.close()
-    gone = len(report.done)
+    purged = len(report.done)
     if arguments.json:
         print_json(acted_row("expunge", report.done, report.gone, report.failed))
     else:
-        print(f"Purged {gone} tasks from DLQ")
+        print(f"Purged {purged} tasks from DLQ")
     for ident in report.gone:
         print_error(f"{ident}: not purged: changed since the scan")
     for ident, reason in report.failed:
         print_error(f"{ident}: not purged: {safe_line(reason)}")
-    setup.log_if_allowed("INFO", f"Purged {gone} DLQ tasks older than {days:g} days")
-    return 0 if gone == len(expired) else 1
+    setup.log_if_allowed("INFO", f"Purged {purged} DLQ tasks older than {days:g} days")
+    return 0 if purged == len(expired) else 1

@@ -24,7 +24,7 @@ from tui.cli.formats.nftban.spool import examine_lock, handles_kind, open_spool
 from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import delivered_kinds
 from tui.cli.setup.errors import CommandError
-from tui.cli.setup.mail_controls import make_mail_desk
+from tui.cli.setup.mail_controls import make_place_mail
 from tui.cli.setup.mail_parts import QUEUING_GRACE_SECONDS
 from tui.cli.setup.setup import Setup
 
@@ -55,26 +55,26 @@ def _place_facts(setup: Setup) -> place_facts.PlaceFacts:
 
 def _mail(setup: Setup, now: float) -> place_facts.MailFacts:
     """Check the mail settings and the mail spool."""
-    found = place_facts.MailFacts(
+    mail_facts = place_facts.MailFacts(
         secrets=[path for path in _with_passwords() if _may_be_read(path)]
     )
     try:
         settings = setup.mail.settings()
     except ConfigError as error:
-        return found._replace(problem=str(error))
-    kept, broken = [], []
+        return mail_facts._replace(problem=str(error))
+    unsent, broken = [], []
     try:
         for mail in setup.mail.spool().read_all():
             if isinstance(mail, Broken):
                 broken.append((f"{setup.queue.mail_spool}/{mail.id}", mail.why))
             elif mail.sent is None and not 0 <= now - mail.created < QUEUING_GRACE_SECONDS:
-                kept.append(mail.meta)
+                unsent.append(mail.meta)
     except OSError as error:
-        found = found._replace(hidden=f"{setup.queue.mail_spool}: {error.strerror}")
-    found = found._replace(
-        settings=list(_invalid_settings(setup, settings)), unsent=kept, broken=broken
+        mail_facts = mail_facts._replace(hidden=f"{setup.queue.mail_spool}: {error.strerror}")
+    mail_facts = mail_facts._replace(
+        settings=list(_invalid_settings(setup, settings)), unsent=unsent, broken=broken
     )
-    return _with_blocker(setup, settings, found)
+    return _with_blocker(setup, settings, mail_facts)
 
 
 def _with_passwords() -> Iterator[str]:
@@ -98,36 +98,36 @@ def _may_be_read(path: str) -> bool:
 
 
 def _with_blocker(
-    setup: Setup, settings: MailSettings, found: place_facts.MailFacts
+    setup: Setup, settings: MailSettings, mail_facts: place_facts.MailFacts
 ) -> place_facts.MailFacts:
     """The same, with why no mail can be sent now, where that is so."""
-    found = found._replace(is_wanted=_is_wanted(settings))
+    mail_facts = mail_facts._replace(is_wanted=_is_wanted(settings))
     if not setup.mail.is_ours:
-        return found
-    desk = make_mail_desk(setup, [])
+        return mail_facts
+    place_mail = make_place_mail(setup, [])
     try:
-        routes = desk.routes(desk.suspended())
+        routes = place_mail.routes(place_mail.suspended())
         token_at = _token_at(setup, settings, routes.selected)
     except (Unavailable, OSError) as error:
         if isinstance(error.__cause__ or error, PermissionError):
-            return found._replace(hidden=found.hidden or "which transports are suspended")
+            return mail_facts._replace(hidden=mail_facts.hidden or "which transports are suspended")
         if isinstance(error.__cause__, ValueError):
             path = f"{setup.state_folder}/suspended"
             again = "spooldeck mail suspend NAME for each transport that must stay off"
-            mend = f"rm {shlex.quote(path)}  # then {again}"
-            return found._replace(settings=[*found.settings, (str(error), mend)])
-        return found._replace(problem=str(error))
+            repair = f"rm {shlex.quote(path)}  # then {again}"
+            return mail_facts._replace(settings=[*mail_facts.settings, (str(error), repair)])
+        return mail_facts._replace(problem=str(error))
     if token_at is not None:
-        return found._replace(
+        return mail_facts._replace(
             unavailable=f"no token for transport {routes.selected}", token_at=token_at
         )
     if routes.selected:
-        return found
+        return mail_facts
     # Resuming a transport that has another problem too would not help.
     usable = {name for name in routes.order if name not in routes.why_not}
     usable &= {routes.forced} if routes.forced else usable
     stopped = [each for name, each in routes.stopped.items() if name in usable]
-    return found._replace(unavailable=setup.mail.handler().why_closed(), suspended=stopped)
+    return mail_facts._replace(unavailable=setup.mail.handler().why_closed(), suspended=stopped)
 
 
 def _is_wanted(settings: MailSettings) -> bool:
@@ -181,7 +181,7 @@ def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
     """Why the relay's password file is unusable, by the rules of the code that reads it."""
     from engine.mail.transports.curl import read_secret
 
-    mend = f"write the password into {path}, on one line and nothing else"
+    repair = f"write the password into {path}, on one line and nothing else"
     try:
         read_secret(path)
     except PermissionError:
@@ -190,16 +190,18 @@ def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
         yield f"mail.relay.password_file: {path}: {error.strerror}", "correct the path"
     except ValueError as error:
         if os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            mend = f"chmod 600 {shlex.quote(path)}"
-        yield f"mail.relay.password_file: {path}: {error}", mend
+            repair = f"chmod 600 {shlex.quote(path)}"
+        yield f"mail.relay.password_file: {path}: {error}", repair
 
 
 def _program(setup: Setup, kind: str) -> place_facts.InstalledProgram:
     from engine.mail import run_program  # process code is loaded by few commands
 
     handler = setup.config.handlers[kind]
-    own = handler.environment
-    path = (own["PATH"] or os.environ.get("PATH") if "PATH" in own else "") or run_program.PATH
+    environment = handler.environment
+    path = (
+        environment["PATH"] or os.environ.get("PATH") if "PATH" in environment else ""
+    ) or run_program.PATH
     program = place_facts.InstalledProgram(handler.command, None, path=path)
     try:
         return program._replace(account=setup.handler_account(kind))

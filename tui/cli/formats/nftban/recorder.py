@@ -48,11 +48,11 @@ class RecorderThread:
         self._store: NftbanStore | None = None
         self._recorder = Recorder(setup.recorder_slot())
         self._flow = FlowHistory()
-        self._gone = 0
+        self._finished_count = 0
         self._operations: tuple[Operation, ...] = ()
         self._stamps: tuple[int, ...] = ()
         self._before: tuple[int, int] | None = None
-        self._said = ""
+        self._last_message = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._record, name="recorder", daemon=True)
 
@@ -72,13 +72,13 @@ class RecorderThread:
             self._thread.join(patience)
 
     def _record(self) -> None:
-        rest = 0.0
-        while not self._ended.wait(rest):
+        pause = 0.0
+        while not self._ended.wait(pause):
             began = time.monotonic()
             self._report_status(self._recorder.write(self.take_sample()))
             took = time.monotonic() - began
             # Aligned with the clock, so that samples have regular times.
-            rest = max(
+            pause = max(
                 SAMPLE_INTERVAL_SECONDS - self._clock() % SAMPLE_INTERVAL_SECONDS,
                 SAMPLE_COST_FACTOR * took,
             )
@@ -87,11 +87,11 @@ class RecorderThread:
         if self._store is not None:
             self._store.close()
 
-    def _report_status(self, told: RecorderStatus) -> None:
-        if told.message != self._said:
-            self._said = told.message
-            if told.message:
-                print_error(told.message)
+    def _report_status(self, status: RecorderStatus) -> None:
+        if status.message != self._last_message:
+            self._last_message = status.message
+            if status.message:
+                print_error(status.message)
 
     def take_sample(self) -> RecordedSample:
         """Take a sample of the queue now."""
@@ -146,11 +146,11 @@ class RecorderThread:
 
     def _follow(self, now: float, counts: Mapping[State, int]) -> None:
         """Derive the number of new tasks from the task count and the processed counter."""
-        there, done = sum(counts.values()), self._done()
+        task_count, done = sum(counts.values()), self._done()
         if self._before is not None:
-            self._gone += max(0, done - self._before[1])
-        self._before = there, done
-        self._flow.add(now, there + self._gone, self._gone, counts)
+            self._finished_count += max(0, done - self._before[1])
+        self._before = task_count, done
+        self._flow.add(now, task_count + self._finished_count, self._finished_count, counts)
 
     def _done(self) -> int:
         try:

@@ -94,11 +94,11 @@ def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
     with lock:
         _recover_tasks(setup, store, lock, arguments.hold)
         forget_alert(setup)
-        left = list(_unrecovered(store))
+        unrecovered = list(_unrecovered(store))
     _say("the lock is free")
-    for words in left:
+    for words in unrecovered:
         print_error(words)
-    return EX_IOERR if left else DONE
+    return EX_IOERR if unrecovered else DONE
 
 
 def describe_lock(evidence: LockEvidence) -> str:
@@ -131,20 +131,20 @@ def _show(store: NftbanStore, evidence: LockEvidence, hold: Collection[str]) -> 
 
 
 def _in_work(store: NftbanStore) -> list[Task]:
-    seen = store.scan({store.states[State.ACTIVE]})
-    return [task for task in seen if isinstance(task, Task) and task.state is State.ACTIVE]
+    scanned = store.scan({store.states[State.ACTIVE]})
+    return [task for task in scanned if isinstance(task, Task) and task.state is State.ACTIVE]
 
 
 def _confirm_pid(evidence: LockEvidence, *, can_ask: bool) -> bool:
     """Ask the operator to type the PID of the process to end."""
-    wanted = str(evidence.holders[0])
+    pid = str(evidence.holders[0])
     if not (can_ask and sys.stdin.isatty()):
-        print_error(f"PID {wanted} would be ended: confirm with --yes, or run this on a terminal")
+        print_error(f"PID {pid} would be ended: confirm with --yes, or run this on a terminal")
         return False
-    sys.stdout.write(f"type the PID, {wanted}, to end it and free the lock: ")
+    sys.stdout.write(f"type the PID, {pid}, to end it and free the lock: ")
     sys.stdout.flush()
     typed = sys.stdin.readline()
-    if typed.strip() != wanted:
+    if typed.strip() != pid:
         print_error("wrong PID: nothing was changed")
         return False
     return True
@@ -157,21 +157,23 @@ def _recover_tasks(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collec
         StoreError: a task could not be held. No task was failed, so none runs again.
     """
 
-    said = []
+    messages = []
 
-    def told(level: str, text: str) -> None:
-        said.append(text)
+    def report_step(level: str, text: str) -> None:
+        messages.append(text)
         _say(text)
         setup.log(level, text)
 
     if lock.taken_over:
-        told("WARN", f"Removing stale lock ({lock.taken_over})")
+        report_step("WARN", f"Removing stale lock ({lock.taken_over})")
     for line in store.recover():
-        told("WARN", f"Recovered {line}")
+        report_step("WARN", f"Recovered {line}")
     for task in _in_work(store):
         if task.id in hold:
             store.swap(task, verbs.hold(task, time.time()))
-            told("WARN", f"Held: {task.id}, which was active; it runs again only when released")
+            report_step(
+                "WARN", f"Held: {task.id}, which was active; it runs again only when released"
+            )
     services = worker_services(setup, store, ran=_last_run(setup))
     Worker(
         store,
@@ -179,17 +181,17 @@ def _recover_tasks(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collec
         setup.retry_policy(),
         owner=str(os.getpid()),
         lock=lock,
-        services=services._replace(log=told),
+        services=services._replace(log=report_step),
     ).rescue()
     while True:
         for line in store.quarantine_broken(lambda: services.add_count("corrupt_total")):
-            told("WARN", f"Skipped: {line}")
+            report_step("WARN", f"Skipped: {line}")
         if not store.has_broken:
             break
     for line in queue_spooled_mail(setup, store, always=True):
-        told("WARN", line)
+        report_step("WARN", line)
     services.publish()
-    if not said:
+    if not messages:
         _say("no interrupted moves or claimed tasks")
 
 
@@ -203,11 +205,11 @@ def _last_run(setup: Setup) -> float:
 
 def _unrecovered(store: NftbanStore) -> Iterator[str]:
     """Yield a message for each task or staging file that could not be recovered."""
-    for found in store.scan({store.states[State.ACTIVE]}):
-        if isinstance(found, Task):
-            yield f"{found.id} is still in work/, and no worker runs it"
-        elif isinstance(found, Problem):
-            yield f"{found.where}: {found.what}; not recovered and not quarantined"
+    for scanned in store.scan({store.states[State.ACTIVE]}):
+        if isinstance(scanned, Task):
+            yield f"{scanned.id} is still in work/, and no worker runs it"
+        elif isinstance(scanned, Problem):
+            yield f"{scanned.where}: {scanned.what}; not recovered and not quarantined"
     for problem in store.find_misplaced():
         if problem.where.startswith(f"{DESK}/D."):
             yield f"{problem.where}: {problem.what}"
@@ -227,8 +229,8 @@ def take_stuck_lock(
         LockBusy: another process has the lock now.
     """
     # A timer meets the same lock every few minutes: alert only once.
-    told = _alert_marker(setup)
-    news = _read_short(told) != evidence.identity
+    marker = _alert_marker(setup)
+    news = _read_short(marker) != evidence.identity
     alert = "ALERT" if news else "DEBUG"
     stuck = f"Queue processor stuck for {evidence.age:.0f}s (PID: {evidence.pid or 'unknown'})"
 
@@ -251,7 +253,7 @@ def take_stuck_lock(
     except lock_breaker.UnsafeToSignal as doubt:
         setup.log(alert, f"{stuck} - not taken: {doubt}")
         if news:
-            _write_marker(told, evidence.identity)
+            _write_marker(marker, evidence.identity)
         raise
     forget_alert(setup)
     services = worker_services(setup, store)
@@ -263,17 +265,17 @@ def take_stuck_lock(
 
 def forget_alert(setup: Setup) -> None:
     """Remove the marker file of an alert about a lock that is gone."""
-    told = _alert_marker(setup)
+    marker = _alert_marker(setup)
     try:
-        folder = files.open_folder(os.path.dirname(told))
+        folder = files.open_folder(os.path.dirname(marker))
         try:
-            files.unlink_quietly(os.path.basename(told), folder)
+            files.unlink_quietly(os.path.basename(marker), folder)
         finally:
             os.close(folder)
     except FileNotFoundError:
         return
     except OSError as error:
-        print_error(f"{told}: {error.strerror}; only the marker of an alert")
+        print_error(f"{marker}: {error.strerror}; only the marker of an alert")
 
 
 def _alert_marker(setup: Setup) -> str:

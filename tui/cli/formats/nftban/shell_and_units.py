@@ -144,8 +144,10 @@ def _values(setup: Setup) -> dict[str, str]:
     service_user = "root" if _as_others(setup, user) else user
     mail = setup.mail.settings() if setup.mail.is_ours else None
     mta = "" if mail is None else _used_mta(setup, mail)
-    own = [h.timeout for h in setup.config.handlers.values() if h.command or h.deliver is not None]
-    longest = max([*own, *([] if mail is None else [mail.max_time])], default=0)
+    timeouts = [
+        h.timeout for h in setup.config.handlers.values() if h.command or h.deliver is not None
+    ]
+    longest = max([*timeouts, *([] if mail is None else [mail.max_time])], default=0)
     stop = math.ceil(
         min(longest, 1e9) + KILL_DELAY_SECONDS + HANDLER_GRACE_SECONDS
     )  # a billion: systemd counts microseconds
@@ -209,9 +211,9 @@ def _folders(setup: Setup, mail: MailSettings | None) -> list[str]:
     queue = setup.queue
     records = [] if mail is None else [mail.delivery_log]
     files_there = (queue.pending, queue.queue_metrics, queue.mail_metrics, *records)
-    beside = map(os.path.dirname, files_there)
-    own = (queue.pending, queue.work, queue.dlq, queue.run_dir, queue.log_dir, queue.counters)
-    return sorted({*beside, *own, queue.mail_spool})
+    parents = map(os.path.dirname, files_there)
+    paths = (queue.pending, queue.work, queue.dlq, queue.run_dir, queue.log_dir, queue.counters)
+    return sorted({*parents, *paths, queue.mail_spool})
 
 
 def _database_folders(config: Config) -> list[str]:
@@ -219,18 +221,20 @@ def _database_folders(config: Config) -> list[str]:
     from urllib.parse import unquote
 
     outbox = None if config.outbox is None else config.outbox.database
-    found = {address.text for address in (config.destinations, outbox) if address is not None}
-    files_there = (text.removeprefix("sqlite://") for text in found if text.startswith("sqlite:"))
+    databases = {address.text for address in (config.destinations, outbox) if address is not None}
+    files_there = (
+        text.removeprefix("sqlite://") for text in databases if text.startswith("sqlite:")
+    )
     return sorted({os.path.dirname(unquote(path)) for path in files_there})
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
     """The paths that are not inside another of them."""
-    kept: list[str] = []
+    outermost: list[str] = []
     for path in sorted(set(paths), key=len):
-        if not _lies_in([path], *kept):
-            kept.append(path)
-    return sorted(kept)
+        if not _lies_in([path], *outermost):
+            outermost.append(path)
+    return sorted(outermost)
 
 
 def _lies_in(paths: Iterable[str], *folders: str) -> bool:
@@ -248,8 +252,8 @@ def _arguments(setup: Setup) -> list[str]:
 
 def _needed(setup: Setup) -> list[str]:
     """Paths that a worker reads and runs, without those of its handlers."""
-    ours = [sys.executable, sys.prefix, sys.base_prefix, os.path.dirname(files.__file__)]
-    return [*ours, *_arguments(setup)[1::2]]
+    program_paths = [sys.executable, sys.prefix, sys.base_prefix, os.path.dirname(files.__file__)]
+    return [*program_paths, *_arguments(setup)[1::2]]
 
 
 def _names(owner: os.stat_result) -> tuple[str, str]:
@@ -283,8 +287,8 @@ def _environment() -> str:
     """Environment lines of the unit, from the variables set now: a unit starts with none of
     them.
     """
-    said = [f"{key}={os.environ[key]}" for key in _variables() if os.environ.get(key)]
-    return "\n".join(f"Environment={_quoted(pair)}" for pair in said)
+    pairs = [f"{key}={os.environ[key]}" for key in _variables() if os.environ.get(key)]
+    return "\n".join(f"Environment={_quoted(pair)}" for pair in pairs)
 
 
 # Quoting: in systemd paths a backslash quotes only the next character, so words that need more are
@@ -310,8 +314,8 @@ def _tmpfile(path: str, run_dir: str, owner: os.stat_result) -> str:
     mode = 0o755 if path == run_dir else files.FOLDER_MODE
     try:
         # tmpfiles would change a shared folder such as /var/log.
-        seen = os.stat(path)
-        mode, owner = stat.S_IMODE(seen.st_mode), seen
+        folder_stat = os.stat(path)
+        mode, owner = stat.S_IMODE(folder_stat.st_mode), folder_stat
     except FileNotFoundError:
         pass
     user, group = _names(owner)
@@ -363,8 +367,8 @@ def _barrier(path: str, user: os.stat_result) -> str:
     parts = path.split("/")
     for end in range(1, len(parts)):
         folder = "/".join(parts[:end]) or "/"
-        seen = os.stat(folder)
-        shift = 6 if seen.st_uid == user.st_uid else 3 if seen.st_gid == user.st_gid else 0
-        if not seen.st_mode >> shift & 1:
+        stats = os.stat(folder)
+        shift = 6 if stats.st_uid == user.st_uid else 3 if stats.st_gid == user.st_gid else 0
+        if not stats.st_mode >> shift & 1:
             return folder
     return ""

@@ -47,12 +47,12 @@ def spool_folders(setup: Setup) -> SpoolFolders:
 
 def _delivered(setup: Setup) -> dict[str, Callable[[bytes], str]]:
     kinds = [kind for kind, one in setup.config.handlers.items() if one.deliver is not None]
-    found: dict[str, Callable[[bytes], str]] = {MAIL_SEND_KIND: _recipients_domain}
+    destination_finders: dict[str, Callable[[bytes], str]] = {MAIL_SEND_KIND: _recipients_domain}
     if kinds:
         from engine.destinations.request_facts import find_destination
 
-        found.update(dict.fromkeys(kinds, find_destination))
-    return found
+        destination_finders.update(dict.fromkeys(kinds, find_destination))
+    return destination_finders
 
 
 def _recipients_domain(meta: bytes) -> str:
@@ -130,8 +130,8 @@ def make_queue(setup: Setup) -> None:
         return
     setup.require_readable()
     below = queue.root.rstrip("/") + "/"
-    wanted = [path for path in (queue.pending, queue.work, queue.dlq) if path.startswith(below)]
-    made = [path for path in wanted if not os.path.isdir(path)]
+    folders = [path for path in (queue.pending, queue.work, queue.dlq) if path.startswith(below)]
+    made = [path for path in folders if not os.path.isdir(path)]
     for path in made:
         setup.refuse_unwritable(path, made=True)
     owner = folder_owner(queue.root) if made else None
@@ -211,13 +211,13 @@ def last_claim_time(setup: Setup) -> float | None:
     Raises:
         OSError: the folder cannot be read.
     """
-    found = []
+    claim_times = []
     for name in os.listdir(setup.queue.work):
         if name.endswith(".task"):
             with suppress(FileNotFoundError):  # another process moved it
                 path = f"{setup.queue.work}/{name}"
-                found.append(os.stat(path, follow_symlinks=False).st_ctime)
-    return max(found, default=None)
+                claim_times.append(os.stat(path, follow_symlinks=False).st_ctime)
+    return max(claim_times, default=None)
 
 
 def handles_kind(setup: Setup, kind: str) -> bool:
@@ -231,7 +231,7 @@ def handles_kind(setup: Setup, kind: str) -> bool:
 
 def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of an NFTBan queue, with its lock, metrics, mail and handlers."""
-    from tui.cli.setup.mail_controls import make_mail_desk
+    from tui.cli.setup.mail_controls import make_place_mail
 
     limits, queue = setup.token_buckets(), setup.queue
 
@@ -257,7 +257,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         token_at=None if limits is None else limits.token_at,
         tokens=None if limits is None else limits.read_states,
         find_lingering_worker=partial(_lingering_pid, setup.lock_path),
-        mail=make_mail_desk(setup, [*place.argv]),
+        mail=make_place_mail(setup, [*place.argv]),
         vitals=partial(_vitals, setup.place),
         max_pending=queue.max_pending,
     )

@@ -33,9 +33,9 @@ def process_next(setup: Setup, arguments: Namespace) -> int:
     if not arguments.timer:
         return _one_task(setup, arguments)[0]
     setup.log_if_allowed("INFO", "Queue processor started by systemd timer")
-    code, said = _one_task(setup, arguments)
-    if said:
-        setup.log_if_allowed(_TIMER_LEVELS[code], said)
+    code, message = _one_task(setup, arguments)
+    if message:
+        setup.log_if_allowed(_TIMER_LEVELS[code], message)
     # None of these results is a failure of the unit: the queue retries the task.
     return DONE
 
@@ -95,8 +95,8 @@ def work(setup: Setup, arguments: Namespace) -> int:
     if run.lost:
         print_error(run.lost)
         return LOCKED
-    gone = f", {run.gone} taken by others while they ran" if run.gone else ""
-    print_error(f"{run.done} done, {run.failed} failed{gone}")
+    taken_text = f", {run.gone} taken by others while they ran" if run.gone else ""
+    print_error(f"{run.done} done, {run.failed} failed{taken_text}")
     if arguments.until_idle and run.refused:
         print_error(_describe_idle(run, unsettled))
     if run.owed:

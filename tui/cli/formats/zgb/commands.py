@@ -138,49 +138,49 @@ def queue_facts(setup: Setup) -> WholeQueueFigures:
     Raises:
         Unavailable: the database cannot be read now.
     """
-    desk = zgb_place(setup)
-    where = desk.log_location()
-    with closing(desk.open()) as store:
-        seen = read_state(store, where.path, time.time(), where.warnings)
+    place = zgb_place(setup)
+    where = place.log_location()
+    with closing(place.open()) as store:
+        state = read_state(store, where.path, time.time(), where.warnings)
         columns = store.columns()
-    rows, warnings = describe_state(seen)
-    sends, kept = _our_worker(desk, seen, columns)
+    rows, warnings = describe_state(state)
+    sends, worker_warnings = _our_worker(place, state, columns)
     workers = lease_worker.find_workers(setup)
     sends = (
         sends
-        if desk.zgb_settings.work_refusal
+        if place.zgb_settings.work_refusal
         else f"{lease_worker.describe_workers(workers)}; {sends}"
     )
     return WholeQueueFigures(
         (*rows, ("worker", sends)),
-        (*warnings, *kept),
+        (*warnings, *worker_warnings),
         workers=() if isinstance(workers, str) else workers,
     )
 
 
 def _our_worker(
-    desk: ZgbPlace, seen: QueueState, columns: tuple[str, ...]
+    place: ZgbPlace, state: QueueState, columns: tuple[str, ...]
 ) -> tuple[str, Iterable[str]]:
     """Describe by which transport our worker would send, and the problems of that."""
-    if why := desk.zgb_settings.work_refusal:
+    if why := place.zgb_settings.work_refusal:
         # A worker that runs there without our settings does not need them.
-        worrying = [f"spooldeck's worker sends nothing: {why}"] if seen.is_silent else []
+        worrying = [f"spooldeck's worker sends nothing: {why}"] if state.is_silent else []
         return f"sends nothing: {why}", worrying
-    found = current_route(desk.setup, desk.zgb_settings)
-    sends = f"sends by {found.name}" if found.name else f"sends nothing: {found.why}"
-    worrying = [f"spooldeck's worker {sends}"] if found.why else [*found.stopped]
-    refused = [*worrying] if not found.resume else [f"{w} ({found.resume})" for w in worrying]
-    return sends, [*refused, *_refused_kinds(desk, columns)]
+    route = current_route(place.setup, place.zgb_settings)
+    sends = f"sends by {route.name}" if route.name else f"sends nothing: {route.why}"
+    worrying = [f"spooldeck's worker {sends}"] if route.why else [*route.stopped]
+    refused = [*worrying] if not route.resume else [f"{w} ({route.resume})" for w in worrying]
+    return sends, [*refused, *_refused_kinds(place, columns)]
 
 
-def _refused_kinds(desk: ZgbPlace, columns: tuple[str, ...]) -> Iterator[str]:
+def _refused_kinds(place: ZgbPlace, columns: tuple[str, ...]) -> Iterator[str]:
     try:
-        settings = mail_settings(desk.setup, desk.zgb_settings)
+        settings = mail_settings(place.setup, place.zgb_settings)
     except ConfigError:
-        return  # reported by `way`
-    for kind in desk.zgb_settings.enqueued_kinds:
+        return  # reported by `current_route`
+    for kind in place.zgb_settings.enqueued_kinds:
         if why := why_unready(
-            desk.zgb_settings.letters[kind], desk.zgb_settings, settings, columns
+            place.zgb_settings.letters[kind], place.zgb_settings, settings, columns
         ):
             yield f"{kind} mails wait: {why}"
 
@@ -191,22 +191,22 @@ def queue_shut(setup: Setup, kind: str) -> str:
     Raises:
         Unavailable: the database cannot be read now.
     """
-    desk = zgb_place(setup)
-    if why := desk.zgb_settings.work_refusal:
-        with closing(desk.open()) as store:
-            silent = read_state(store, desk.log_location().path, time.time()).is_silent
+    place = zgb_place(setup)
+    if why := place.zgb_settings.work_refusal:
+        with closing(place.open()) as store:
+            silent = read_state(store, place.log_location().path, time.time()).is_silent
         return why if silent else ""  # the worker of ZGB sends
-    found = current_route(setup, desk.zgb_settings)
-    if found.why:
-        return f"{found.why} ({found.mend})"
-    if kind not in desk.zgb_settings.letters:
+    route = current_route(setup, place.zgb_settings)
+    if route.why:
+        return f"{route.why} ({route.repair})"
+    if kind not in place.zgb_settings.letters:
         return f"unknown kind of mail: {safe_line(kind)}"
-    with closing(desk.open()) as store:
+    with closing(place.open()) as store:
         columns = store.columns()
     return why_unready(
-        desk.zgb_settings.letters[kind],
-        desk.zgb_settings,
-        mail_settings(setup, desk.zgb_settings),
+        place.zgb_settings.letters[kind],
+        place.zgb_settings,
+        mail_settings(setup, place.zgb_settings),
         columns,
     )
 
@@ -218,18 +218,20 @@ def queue_tokens(setup: Setup) -> tuple[BucketState, ...]:
         Unavailable: the database cannot be read now.
     """
     with closing(zgb_place(setup).open()) as store:
-        seen = store.figures(time.time())
-        burst = min(seen.per_hour, store.place.rate_limit.burst)
+        figures = store.figures(time.time())
+        burst = min(figures.per_hour, store.place.rate_limit.burst)
         paused = not store.settings().is_enabled
-    coming = None if seen.tokens or paused else seen.next_token
-    return (BucketState(ALL_KINDS, min(seen.tokens, burst), burst, coming, seen.per_hour, paused),)
+    coming = None if figures.tokens or paused else figures.next_token
+    return (
+        BucketState(ALL_KINDS, min(figures.tokens, burst), burst, coming, figures.per_hour, paused),
+    )
 
 
 def queue_logs(setup: Setup) -> tuple[str, ...]:
     """The queue's own log, without lines about other databases; nothing if it cannot be written."""
-    desk = zgb_place(setup)
-    path = desk.log_location().path
-    return (SharedLog(path, files.real_path(desk.path)),) if path else ()
+    place = zgb_place(setup)
+    path = place.log_location().path
+    return (SharedLog(path, files.real_path(place.path)),) if path else ()
 
 
 # ---- init and enqueue
@@ -277,15 +279,15 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
     """Queue the mails of a registration; print of each whether it is new or existed, and
     its state.
     """
-    desk = zgb_place(setup)._replace(rolls_back=True)
-    kinds = (arguments.type,) if arguments.type else desk.zgb_settings.enqueued_kinds
+    place = zgb_place(setup)._replace(rolls_back=True)
+    kinds = (arguments.type,) if arguments.type else place.zgb_settings.enqueued_kinds
     for kind in kinds:
-        if kind not in desk.zgb_settings.enqueued_kinds:
+        if kind not in place.zgb_settings.enqueued_kinds:
             fail(EX_CONFIG, f"{kind} mails are disabled: stores.zgb.types.{kind}.enabled")
     if not kinds:
         fail(EX_CONFIG, "both kinds of mail are disabled: stores.zgb.types.*.enabled")
-    log = desk.log()
-    with closing(desk.open(log)) as store:
+    log = place.log()
+    with closing(place.open(log)) as store:
         if refused := store.edges[None, State.PENDING].refusal:
             fail(EX_NOPERM, refused)
         try:
@@ -354,12 +356,12 @@ def work(setup: Setup, arguments: Namespace) -> int:
     Exit 2 if another run holds the lock: one process keeps the hourly limit and the log of sent
     mails. A run of ZGB's own worker at the same time is safe because of the leases.
     """
-    desk = zgb_place(setup)._replace(rolls_back=True)
-    if why := desk.zgb_settings.work_refusal:
+    place = zgb_place(setup)._replace(rolls_back=True)
+    if why := place.zgb_settings.work_refusal:
         fail(EX_CONFIG, why)
-    if why := desk.zgb_settings.lease_problem(mail_settings(setup, desk.zgb_settings).max_time):
+    if why := place.zgb_settings.lease_problem(mail_settings(setup, place.zgb_settings).max_time):
         fail(EX_CONFIG, f"stores.zgb.lease: {why}")
-    _require_writing(desk)
+    _require_writing(place)
     setup.make_folder(setup.state_folder)
     setup.make_folders()
     stop = _StopZgbWorker()
@@ -369,15 +371,15 @@ def work(setup: Setup, arguments: Namespace) -> int:
         if not alone:
             if not arguments.quiet:
                 print_error(
-                    f"another run is active on {safe_line(desk.path)}{_describe_pids(setup)}"
+                    f"another run is active on {safe_line(place.path)}{_describe_pids(setup)}"
                 )
             return BUSY
         with lease_worker.registered_worker(setup):
             if arguments.loop:
-                return _loop(desk, stop)
-            ran = _SingleRun(desk, stop).run()
+                return _loop(place, stop)
+            ran = _SingleRun(place, stop).run()
     if arguments.json:
-        print_json({"place": desk.path, "text": ran.words})
+        print_json({"place": place.path, "text": ran.words})
     elif not arguments.quiet:
         print(ran.words)
     return ran.code
@@ -388,8 +390,8 @@ def _describe_pids(setup: Setup) -> str:
     return f" (PID {', '.join(map(str, pids))})" if pids else ""
 
 
-def _require_writing(desk: ZgbPlace) -> None:
-    with closing(desk.open()) as store:
+def _require_writing(place: ZgbPlace) -> None:
+    with closing(place.open()) as store:
         if refused := store.edges[State.ACTIVE, State.PENDING].refusal:
             fail(EX_NOPERM, refused)
 
@@ -420,27 +422,27 @@ class _ZgbRun(NamedTuple):
     """True if it may have left due jobs that no run can send now."""
 
 
-def _loop(desk: ZgbPlace, stop: _StopZgbWorker) -> int:
+def _loop(place: ZgbPlace, stop: _StopZgbWorker) -> int:
     """Repeat runs until a signal."""
-    said, refusals, repeats = "", 0, False
-    with closing(desk.open()) as listening:
+    last_words, refusals, repeats = "", 0, False
+    with closing(place.open()) as listening:
         while True:
             try:
-                ran, refusals = _SingleRun(desk, stop).run(), 0
+                ran, refusals = _SingleRun(place, stop).run(), 0
             except (StoreError, OSError) as error:
                 # A later run may succeed, even after a refusal: a trigger may change, and a file
                 # that is being replaced is not writable at first.
-                rest = refusal_delay_seconds(refusals)
+                delay = refusal_delay_seconds(refusals)
                 refusals += 1
-                ran = _ZgbRun(f"{error}, retry in {rest:.0f}s", EX_UNAVAILABLE)
-                desk.setup.log("ERROR", f"Queue cannot be reached: {ran.words}")
-            if ran.words != said:
+                ran = _ZgbRun(f"{error}, retry in {delay:.0f}s", EX_UNAVAILABLE)
+                place.setup.log("ERROR", f"Queue cannot be reached: {ran.words}")
+            if ran.words != last_words:
                 _say(ran.words)
-                said = ran.words
+                last_words = ran.words
             if stop.asked:
                 return ran.code if ran.code == OUTCOME_NOT_STORED else DONE
             if refusals:
-                _until(time.monotonic() + rest, stop)
+                _until(time.monotonic() + delay, stop)
             else:
                 # A repeated run that claims nothing is the last one, so that it never spins.
                 may_repeat = not ran.is_refused and not (repeats and not ran.claimed)
@@ -451,8 +453,8 @@ def _loop(desk: ZgbPlace, stop: _StopZgbWorker) -> int:
 
 def _until(moment: float, stop: _StopZgbWorker) -> None:
     """Wait until a time of the monotonic clock, or until a signal."""
-    while not stop.asked and (left := moment - time.monotonic()) > 0:
-        time.sleep(min(left, _SIGNAL_POLL_SECONDS))
+    while not stop.asked and (remaining := moment - time.monotonic()) > 0:
+        time.sleep(min(remaining, _SIGNAL_POLL_SECONDS))
 
 
 def _until_needed(store: ZgbStore, stop: _StopZgbWorker, *, may_repeat: bool) -> bool:
@@ -468,9 +470,9 @@ def _until_needed(store: ZgbStore, stop: _StopZgbWorker, *, may_repeat: bool) ->
         if may_repeat and _has_work(store):
             return True
         ring(0.0)  # discard the change of our own run
-        while not stop.asked and (left := until - time.monotonic()) > 0:
-            heard = ring(min(left, _SIGNAL_POLL_SECONDS))
-            if (heard is None or heard) and _has_work(store):
+        while not stop.asked and (remaining := until - time.monotonic()) > 0:
+            has_changed = ring(min(remaining, _SIGNAL_POLL_SECONDS))
+            if (has_changed is None or has_changed) and _has_work(store):
                 break
     except Unavailable:
         # The next run reports the error, if it still exists.
@@ -488,9 +490,9 @@ def _has_work(store: ZgbStore) -> bool:
 class _SingleRun:
     """One run: recover, claim as many mails as there are tokens, send them, store the outcomes."""
 
-    def __init__(self, desk: ZgbPlace, stop: _StopZgbWorker) -> None:
-        self._desk, self._stop = desk, stop
-        self._log = desk.log()
+    def __init__(self, place: ZgbPlace, stop: _StopZgbWorker) -> None:
+        self._place, self._stop = place, stop
+        self._log = place.log()
         self._began = time.monotonic()
         self._refused: dict[str, str] = {}
         """By kind, why none of it may be claimed; "" if one may."""
@@ -502,26 +504,26 @@ class _SingleRun:
             Unavailable: the database cannot be reached or needs a repair.
             Unsupported: it is not writable, or a trigger of it refuses the change.
         """
-        with closing(self._desk.open(self._log)) as store:
+        with closing(self._place.open(self._log)) as store:
             if not store.settings().is_enabled:
                 return self._skipped(store)
             before = _tokens(store)
             rate = queue_config.parse_rate(store.settings().rate, store.place.rate_limit)
-            told: dict[str, object] = {"rate": rate.per_hour, "cap": rate.burst}
-            told["tokens_before"] = before
-            self._log.write("run_start", **told)
+            run_fields: dict[str, object] = {"rate": rate.per_hour, "cap": rate.burst}
+            run_fields["tokens_before"] = before
+            self._log.write("run_start", **run_fields)
             run, error = WorkerResult(), ""
             try:
                 self._keep_house(store)
-                told["allowed"] = store.claim_report.tokens
-                run = self._work(store, told)
+                run_fields["allowed"] = store.claim_report.tokens
+                run = self._work(store, run_fields)
                 if run.unreachable:
                     raise Unavailable(run.unreachable)
             except (StoreError, OSError) as failure:
                 error = str(failure)
                 raise
             finally:
-                self._ended(store, told, error)
+                self._ended(store, run_fields, error)
                 self._published(store).write()
             words, refusals = self._words(store, run)
             code = OUTCOME_NOT_STORED if run.owed else DONE
@@ -535,7 +537,7 @@ class _SingleRun:
         assert not claimed, "no kind was accepted"
 
     def _published(self, store: ZgbStore) -> MetricsWriter:
-        return MetricsWriter(self._desk.setup, partial(count_tasks, store))
+        return MetricsWriter(self._place.setup, partial(count_tasks, store))
 
     def _skipped(self, store: ZgbStore) -> _ZgbRun:
         self._keep_house(store)
@@ -550,23 +552,25 @@ class _SingleRun:
         )
         return _ZgbRun(f"paused, {waiting:,} waiting")
 
-    def _work(self, store: ZgbStore, told: dict[str, object]) -> WorkerResult:
-        desk = self._desk
-        own, settings = desk.zgb_settings, mail_settings(desk.setup, desk.zgb_settings)
-        post = desk.setup.mail.sender(settings, desk.setup.mail.registry(settings), tell=_say)
-        parts = MailingParts(own, settings, post, self._log, desk.open)
-        hourly = HourlyLimit(own.hourly_limit, self._log) if own.hourly_limit else None
+    def _work(self, store: ZgbStore, run_fields: dict[str, object]) -> WorkerResult:
+        place = self._place
+        zgb_settings, settings = place.zgb_settings, mail_settings(place.setup, place.zgb_settings)
+        post = place.setup.mail.sender(settings, place.setup.mail.registry(settings), complain=_say)
+        parts = MailingParts(zgb_settings, settings, post, self._log, place.open)
+        hourly = (
+            HourlyLimit(zgb_settings.hourly_limit, self._log) if zgb_settings.hourly_limit else None
+        )
         if hourly is not None:
-            told["allowed"] = min(store.claim_report.tokens, hourly.left())
+            run_fields["allowed"] = min(store.claim_report.tokens, hourly.remaining())
 
-        published, records = self._published(store), RunRecords(desk.setup)
+        published, records = self._published(store), RunRecords(place.setup)
 
         def unready_now(kind: str) -> tuple[str, float | None]:
             if hourly is not None and not self._log.path:
                 return "the hourly limit needs a log, and the log cannot be written", None
-            if kind not in own.letters:
+            if kind not in zgb_settings.letters:
                 return f"unknown kind of mail: {safe_line(kind)}", None
-            why = why_unready(own.letters[kind], own, settings, store.columns())
+            why = why_unready(zgb_settings.letters[kind], zgb_settings, settings, store.columns())
             return (f"{kind}: {why}", None) if why else post.blocking_reason()
 
         def gate(kind: str) -> tuple[str, float | None]:
@@ -577,7 +581,10 @@ class _SingleRun:
 
         worker = Worker(
             store,
-            {kind: RegistrationHandler(parts, letter) for kind, letter in own.letters.items()},
+            {
+                kind: RegistrationHandler(parts, letter)
+                for kind, letter in zgb_settings.letters.items()
+            },
             store.place.retry,
             owner=str(os.getpid()),
             services=records.services()._replace(
@@ -585,22 +592,22 @@ class _SingleRun:
                 publish=published.write_if_due,
                 gate=gate,
                 limits=hourly,
-                timeouts=dict.fromkeys(own.letters, settings.max_time),
+                timeouts=dict.fromkeys(zgb_settings.letters, settings.max_time),
                 logs_waits=True,
             ),
         )
         with self._stop.stop_with_signal(worker):
             return worker.process_all(until_idle=True)
 
-    def _ended(self, store: ZgbStore, told: dict[str, object], error: str) -> None:
+    def _ended(self, store: ZgbStore, run_fields: dict[str, object], error: str) -> None:
         counts = self._log.counts
         try:
-            told["tokens_after"] = _tokens(store)
+            run_fields["tokens_after"] = _tokens(store)
         except Unavailable as unreadable:
             error = error or str(unreadable)
         self._log.write(
             "run_end",
-            **told,
+            **run_fields,
             claimed=counts["claimed"],
             sent=counts["sent"],
             failed=counts["failed"] + counts["parked"],
@@ -625,10 +632,10 @@ class _SingleRun:
                 f"next token in {format_rough_duration(max(0.0, figures.next_token - now))}"
             )
         refusals = []
-        if backlog.waiting and (odd := _unreadable(store)):
-            rows = f"{odd:,} rows are damaged" if odd > 1 else "1 row is damaged"
-            mend = f"spooldeck zgb doctor {safe_line(shlex.quote(self._desk.path))}"
-            refusals.append(f"{rows} ({mend})")
+        if backlog.waiting and (damaged_rows := _unreadable(store)):
+            rows = f"{damaged_rows:,} rows are damaged" if damaged_rows > 1 else "1 row is damaged"
+            repair = f"spooldeck zgb doctor {safe_line(shlex.quote(self._place.path))}"
+            refusals.append(f"{rows} ({repair})")
         refusals += dict.fromkeys(filter(None, {**run.refused, **self._refused}.values()))
         if run.owed:
             refusals.append(f"cannot store {run.owed} outcomes; their jobs are still claimed")
@@ -645,5 +652,5 @@ def _unreadable(store: ZgbStore) -> int:
 def _tokens(store: ZgbStore) -> float | None:
     """Stored number of tokens (1 per mail); None if it is not a number."""
     settings = store.settings()
-    found, reset = queue_config.read_bucket(settings.tokens, settings.refilled, time.time())
-    return None if reset else round(found.units / 3600, 4)
+    bucket, reset = queue_config.read_bucket(settings.tokens, settings.refilled, time.time())
+    return None if reset else round(bucket.units / 3600, 4)

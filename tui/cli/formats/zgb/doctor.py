@@ -36,14 +36,14 @@ Found: TypeAlias = Iterator[Finding]
 def check_queue(setup: Setup) -> Iterator[tuple[str, Finding]]:
     """Check a queue; yields the name of each check and a finding. Changes nothing."""
     try:
-        desk = zgb_place(setup)
+        place = zgb_place(setup)
     except NotReadable:
         raise  # no permission is no finding
     except Unavailable as error:
         _, _, why = str(error).partition(": ")
-        yield "database", _bad(why, _mend_database(setup.place, str(error)))
+        yield "database", _make_bad(why, _describe_database_repair(setup.place, str(error)))
         return
-    yield from ((name, finding) for name, findings in _checks(desk) for finding in findings)
+    yield from ((name, finding) for name, findings in _checks(place) for finding in findings)
 
 
 def doctor(setup: Setup, arguments: Namespace) -> int:
@@ -51,52 +51,52 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     return print_findings(check_queue(setup), as_json=arguments.json)
 
 
-def _well(what: str) -> Finding:
+def _make_ok(what: str) -> Finding:
     return Finding(Grade.OK, what)
 
 
-def _warn(what: str, mend: str) -> Finding:
-    return Finding(Grade.WARN, what, mend)
+def _warn(what: str, repair: str) -> Finding:
+    return Finding(Grade.WARN, what, repair)
 
 
-def _bad(what: str, mend: str) -> Finding:
-    return Finding(Grade.BAD, what, mend)
+def _make_bad(what: str, repair: str) -> Finding:
+    return Finding(Grade.BAD, what, repair)
 
 
-def _checks(desk: ZgbPlace) -> Iterator[tuple[str, Iterable[Finding]]]:
-    where = desk.log_location()
+def _checks(place: ZgbPlace) -> Iterator[tuple[str, Iterable[Finding]]]:
+    where = place.log_location()
     try:
-        store = desk.open()
+        store = place.open()
     except Unavailable as error:
-        yield "database", [_bad(str(error), _mend_database(desk.path, str(error)))]
+        yield "database", [_make_bad(str(error), _describe_database_repair(place.path, str(error)))]
         return
     with closing(store):
-        seen = read_state(store, where.path, time.time())
+        state = read_state(store, where.path, time.time())
         yield "database", _database(store)
-        yield "switch", _switch(desk, seen)
-        yield "jobs", _jobs(desk, seen)
+        yield "switch", _switch(place, state)
+        yield "jobs", _jobs(place, state)
         yield "rows", _rows(store)
-        yield "records", _records(desk, store)
-        yield "cron", _cron(desk, seen)
-        yield "rate", _rate(seen)
-        yield "lease", _lease(desk)
-        if desk.zgb_settings.work_refusal and not seen.is_silent:
+        yield "records", _records(place, store)
+        yield "cron", _cron(place, state)
+        yield "rate", _rate(state)
+        yield "lease", _lease(place)
+        if place.zgb_settings.work_refusal and not state.is_silent:
             yield (
                 "letters",
-                [_well(f"ZGB's own worker sends them: {desk.zgb_settings.work_refusal}")],
+                [_make_ok(f"ZGB's own worker sends them: {place.zgb_settings.work_refusal}")],
             )
         else:
-            yield "transport", _transport(desk)
-            yield "letters", _letters(desk, store)
-        yield "redirect", _redirect(desk, seen, store)
-        yield "log", _log(desk, store)
+            yield "transport", _transport(place)
+            yield "letters", _letters(place, store)
+        yield "redirect", _redirect(place, state, store)
+        yield "log", _log(place, store)
 
 
-def _records(desk: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
+def _records(place: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
     """Whether held and trashed jobs are of this database, or of one that had its path before."""
     number = store.count_other()
     if not number:
-        yield _well("held and trashed jobs are of this database")
+        yield _make_ok("held and trashed jobs are of this database")
         return
     path = store.place.sidecar_path
     many = "1 job" if number == 1 else f"{number:,} jobs"
@@ -104,15 +104,15 @@ def _records(desk: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
     yield Finding(Grade.WARN, what, f"sqlite3 {shlex.quote(path)} .dump  # see what they are")
 
 
-def _set(desk: ZgbPlace, key: str, value: str) -> str:
-    return _control(desk.path, key, "--value", value)
+def _set(place: ZgbPlace, key: str, value: str) -> str:
+    return _control(place.path, key, "--value", value)
 
 
 def _control(path: str, *words: str) -> str:
     return shlex.join(["spooldeck", "control", *words[:1], path, *words[1:], "--apply", "1"])
 
 
-_MENDS: Mapping[str, str] = {
+_REPAIRS: Mapping[str, str] = {
     "locked by": "wait, or find the process: fuser -v {path}",
     "damaged": "stop its other programs, then: sqlite3 {path} .recover | sqlite3 {path}.mended",
     "not a SQLite database": "give the path of the database, or restore a backup of it",
@@ -128,16 +128,16 @@ _MENDS: Mapping[str, str] = {
 """The repair of a database problem, by a part of its error text."""
 
 
-def _mend_database(path: str, why: str) -> str:
+def _describe_database_repair(path: str, why: str) -> str:
     """The repair of a database that cannot be opened."""
     path = os.path.abspath(path)
     if not os.access(path, os.F_OK):
         return "give the path of the database, or restore a backup of it"
-    return _known_mend(path, why) or "make it readable and writable"
+    return _find_known_repair(path, why) or "make it readable and writable"
 
 
-def _known_mend(path: str, why: str) -> str:
-    named = (mend for sign, mend in _MENDS.items() if sign in why)
+def _find_known_repair(path: str, why: str) -> str:
+    named = (repair for sign, repair in _REPAIRS.items() if sign in why)
     return next(named, "").format(path=shlex.quote(path))
 
 
@@ -146,39 +146,39 @@ def _database(store: ZgbStore) -> Found:
     if refused:
         yield _warn(refused.pop(), "run this, and the worker, as a user with write permission")
     else:
-        yield _well(f"{store.place.path}: a mail queue, and writable")
+        yield _make_ok(f"{store.place.path}: a mail queue, and writable")
 
 
-def _switch(desk: ZgbPlace, seen: QueueState) -> Found:
-    if seen.settings.is_enabled:
-        yield _well("the worker may send: mailQueueEnabled is 1")
+def _switch(place: ZgbPlace, state: QueueState) -> Found:
+    if state.settings.is_enabled:
+        yield _make_ok("the worker may send: mailQueueEnabled is 1")
     else:
-        waiting = f", {seen.backlog.waiting:,} waiting" if seen.backlog.waiting else ""
-        yield _warn(f"paused{waiting}", _set(desk, "mailQueueEnabled", "1"))
+        waiting = f", {state.backlog.waiting:,} waiting" if state.backlog.waiting else ""
+        yield _warn(f"paused{waiting}", _set(place, "mailQueueEnabled", "1"))
 
 
-def _jobs(desk: ZgbPlace, seen: QueueState) -> Found:
-    jobs = seen.backlog
-    yield _well(f"{jobs.waiting:,} waiting, {jobs.due:,} of them due, {jobs.failed:,} failed")
+def _jobs(place: ZgbPlace, state: QueueState) -> Found:
+    jobs = state.backlog
+    yield _make_ok(f"{jobs.waiting:,} waiting, {jobs.due:,} of them due, {jobs.failed:,} failed")
     if jobs.parked:
         yield _warn(
             f"{jobs.parked:,} parked: not retried automatically",
-            f"find the cause: spooldeck clusters {shlex.quote(desk.path)}; then retry: "
-            f"{_control(desk.path, 'retryFailed')}",
+            f"find the cause: spooldeck clusters {shlex.quote(place.path)}; then retry: "
+            f"{_control(place.path, 'retryFailed')}",
         )
 
 
 def _rows(store: ZgbStore) -> Found:
     """Orphans, invalid leases, unknown values: all problems of a scan."""
-    told = {item.where: item for item in store.scan() if isinstance(item, Problem)}
+    problems = {item.where: item for item in store.scan() if isinstance(item, Problem)}
     # The rate and the test mode have their own checks.
-    rows = [p for where, p in told.items() if where not in ("mailMaxPerHour", "redirect")]
+    rows = [p for where, p in problems.items() if where not in ("mailMaxPerHour", "redirect")]
     if not rows:
-        yield _well("no orphans, no invalid leases, no unknown values")
-    yield from list_problems(rows, lambda problem: _mend_row(problem, store), MAX_SHOWN)
+        yield _make_ok("no orphans, no invalid leases, no unknown values")
+    yield from list_problems(rows, lambda problem: _describe_row_repair(problem, store), MAX_SHOWN)
 
 
-def _mend_row(problem: Problem, store: ZgbStore) -> str:
+def _describe_row_repair(problem: Problem, store: ZgbStore) -> str:
     path = shlex.quote(store.place.path)
     if problem.where == "orphans":
         return f"to delete them now: {_control(store.place.path, 'deleteOrphans')}"
@@ -187,64 +187,63 @@ def _mend_row(problem: Problem, store: ZgbStore) -> str:
     return f"inspect it: spooldeck {path}, then correct its columns"
 
 
-def _cron(desk: ZgbPlace, seen: QueueState) -> Found:
-    mend = (
-        f"crontab -e, add the line: {CRON_SCHEDULE} {cron_line(desk.path, desk.setup.config.path)}"
-    )
-    sign = seen.last_active
+def _cron(place: ZgbPlace, state: QueueState) -> Found:
+    command = cron_line(place.path, place.setup.config.path)
+    repair = f"crontab -e, add the line: {CRON_SCHEDULE} {command}"
+    sign = state.last_active
     if sign is None:
-        yield _warn("no run is recorded", mend)
-    elif seen.is_silent and (seen.settings.is_enabled or seen.last_end is not None):
-        yield _warn(f"the last run was {format_rough_duration(seen.now - sign)} ago", mend)
-    elif seen.failure:
-        read = f"read the queue's log: spooldeck log {shlex.quote(desk.path)}"
-        known = _known_mend(desk.path, seen.failure)
-        yield _bad(f"the last run failed: {seen.failure}", known or read)
+        yield _warn("no run is recorded", repair)
+    elif state.is_silent and (state.settings.is_enabled or state.last_end is not None):
+        yield _warn(f"the last run was {format_rough_duration(state.now - sign)} ago", repair)
+    elif state.failure:
+        read = f"read the queue's log: spooldeck log {shlex.quote(place.path)}"
+        known = _find_known_repair(place.path, state.failure)
+        yield _make_bad(f"the last run failed: {state.failure}", known or read)
     else:
-        result = f": {seen.last_result}" if seen.last_result else ""
-        yield _well(f"the last run was at {format_time(sign)}{result}")
-    rate = seen.figures.per_hour
-    most = min(rate, seen.pace.burst) * UNITS_PER_TOKEN / rate
-    if seen.usual_gap > most:
+        result = f": {state.last_result}" if state.last_result else ""
+        yield _make_ok(f"the last run was at {format_time(sign)}{result}")
+    rate = state.figures.per_hour
+    most = min(rate, state.pace.burst) * UNITS_PER_TOKEN / rate
+    if state.usual_gap > most:
         yield _warn(
-            f"runs are {format_rough_duration(seen.usual_gap)} apart; {rate} mails per hour need "
+            f"runs are {format_rough_duration(state.usual_gap)} apart; {rate} mails per hour need "
             "one at least "
             f"every {format_rough_duration(most)}",
-            mend,
+            repair,
         )
 
 
-def _rate(seen: QueueState) -> Found:
-    if odd := queue_config.rate_problem(seen.settings.rate, seen.pace):
-        yield _warn(odd, f"set mailMaxPerHour to a number from 1 to {seen.pace.maximum}")
+def _rate(state: QueueState) -> Found:
+    if problem := queue_config.rate_problem(state.settings.rate, state.pace):
+        yield _warn(problem, f"set mailMaxPerHour to a number from 1 to {state.pace.maximum}")
         return
-    rate = seen.figures.per_hour
-    most = rate + min(rate, seen.pace.burst)
-    yield _well(f"{rate} mails per hour; after a pause up to {most} in one hour")
+    rate = state.figures.per_hour
+    most = rate + min(rate, state.pace.burst)
+    yield _make_ok(f"{rate} mails per hour; after a pause up to {most} in one hour")
 
 
-def _lease(desk: ZgbPlace) -> Found:
+def _lease(place: ZgbPlace) -> Found:
     try:
-        seconds = mail_settings(desk.setup, desk.zgb_settings).max_time
+        seconds = mail_settings(place.setup, place.zgb_settings).max_time
     except ConfigError as error:
-        yield _bad(str(error), "correct this setting")
+        yield _make_bad(str(error), "correct this setting")
         return
-    if why := desk.zgb_settings.lease_problem(seconds):
-        yield _bad(why, "raise stores.zgb.lease, or lower mail.max_time")
+    if why := place.zgb_settings.lease_problem(seconds):
+        yield _make_bad(why, "raise stores.zgb.lease, or lower mail.max_time")
     else:
-        yield _well(f"{desk.zgb_settings.lease} s; sending takes at most {seconds:g} s")
+        yield _make_ok(f"{place.zgb_settings.lease} s; sending takes at most {seconds:g} s")
 
 
-def _transport(desk: ZgbPlace) -> Found:
-    found = current_route(desk.setup, desk.zgb_settings)
-    if found.why:
-        yield _bad(found.why, found.mend)
+def _transport(place: ZgbPlace) -> Found:
+    route = current_route(place.setup, place.zgb_settings)
+    if route.why:
+        yield _make_bad(route.why, route.repair)
         return
-    sender = mail_settings(desk.setup, desk.zgb_settings).sender
-    yield _well(f"mail goes by {found.name}, from {sender}")
-    if found.stopped:
-        yield _warn(", ".join(found.stopped), found.resume)
-    if found.name == "mailx":
+    sender = mail_settings(place.setup, place.zgb_settings).sender
+    yield _make_ok(f"mail goes by {route.name}, from {sender}")
+    if route.stopped:
+        yield _warn(", ".join(route.stopped), route.resume)
+    if route.name == "mailx":
         yield _warn(
             "mailx writes the headers itself: no Message-ID of spooldeck, no original recipient of "
             "a redirected mail, plain text only",
@@ -252,44 +251,45 @@ def _transport(desk: ZgbPlace) -> Found:
         )
 
 
-def _letters(desk: ZgbPlace, store: ZgbStore) -> Found:
+def _letters(place: ZgbPlace, store: ZgbStore) -> Found:
     try:
-        settings = mail_settings(desk.setup, desk.zgb_settings)
+        settings = mail_settings(place.setup, place.zgb_settings)
     except ConfigError:
         return  # reported by the check of the lease
     columns = store.columns()
     for kind in KINDS:
-        letter = desk.zgb_settings.letters[kind]
+        letter = place.zgb_settings.letters[kind]
         if not letter.enabled:
-            yield _well(f"{kind}: disabled")
-        elif why := why_unready(letter, desk.zgb_settings, settings, columns):
-            yield _bad(f"{kind}: {why}", f"correct stores.zgb.types.{kind}")
+            yield _make_ok(f"{kind}: disabled")
+        elif why := why_unready(letter, place.zgb_settings, settings, columns):
+            yield _make_bad(f"{kind}: {why}", f"correct stores.zgb.types.{kind}")
         else:
             to = letter.to or (f"column {letter.to_column}" if letter.to_column else "")
-            yield _well(f"{kind}: {letter.template}, to {to or settings.recipient}")
+            yield _make_ok(f"{kind}: {letter.template}, to {to or settings.recipient}")
 
 
-def _redirect(desk: ZgbPlace, seen: QueueState, store: ZgbStore) -> Found:
-    off = _set(desk, "mailRedirectToSchumbi", "0")
-    if not seen.settings.is_redirected:
-        yield _well("off")
-    elif seen.redirection is queue_config.RedirectDecision.UNDECIDABLE:
-        mend = "set startDate and endDate to days as YYYY-MM-DD"
+def _redirect(place: ZgbPlace, state: QueueState, store: ZgbStore) -> Found:
+    off = _set(place, "mailRedirectToSchumbi", "0")
+    if not state.settings.is_redirected:
+        yield _make_ok("off")
+    elif state.redirection is queue_config.RedirectDecision.UNDECIDABLE:
+        repair = "set startDate and endDate to days as YYYY-MM-DD"
         if not store.has_creation_times:
-            mend = f"{mend}, and add a created_at to mail_queue or {store.place.registrations}"
+            repair = f"{repair}, and add a created_at to mail_queue or {store.place.registrations}"
         yield _warn(
-            f"{queue_config.UNDECIDABLE_ERROR}: users' mails wait", f"{mend}, or disable it: {off}"
+            f"{queue_config.UNDECIDABLE_ERROR}: users' mails wait",
+            f"{repair}, or disable it: {off}",
         )
-    elif seen.redirection is queue_config.RedirectDecision.REDIRECTED:
-        yield _warn(f"ON: test mode, users' mails go to {desk.zgb_settings.redirect_to}", off)
+    elif state.redirection is queue_config.RedirectDecision.REDIRECTED:
+        yield _warn(f"ON: test mode, users' mails go to {place.zgb_settings.redirect_to}", off)
     else:
-        yield Finding(Grade.OK, describe_redirect(seen), off)
+        yield Finding(Grade.OK, describe_redirect(state), off)
 
 
-def _log(desk: ZgbPlace, store: ZgbStore) -> Found:
-    where = desk.log_location()
+def _log(place: ZgbPlace, store: ZgbStore) -> Found:
+    where = place.log_location()
     if where.path:
-        yield _well(f"{where.path}, {where.rule}")
+        yield _make_ok(f"{where.path}, {where.rule}")
     for warning in where.warnings:
         yield _warn(
             warning,

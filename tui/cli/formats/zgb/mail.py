@@ -40,7 +40,7 @@ RETRY_SECONDS = 60.0
 ORIGINAL_HEADER = "X-Original-To"
 
 
-def mail_settings(setup: Setup, own: ZgbSettings) -> MailSettings:
+def mail_settings(setup: Setup, zgb_settings: ZgbSettings) -> MailSettings:
     """The mail settings, with the sender of the registration.
 
     Raises:
@@ -51,8 +51,8 @@ def mail_settings(setup: Setup, own: ZgbSettings) -> MailSettings:
         settings = settings._replace(delivery_log=f"{setup.state_folder}/mail/delivery.jsonl")
     # The default sender is that of another program.
     return settings._replace(
-        sender=own.sender or settings.sender or f"noreply@{this_host().name}",
-        from_name=own.from_name or str(setup.config.mail.get("from_name", "")),
+        sender=zgb_settings.sender or settings.sender or f"noreply@{this_host().name}",
+        from_name=zgb_settings.from_name or str(setup.config.mail.get("from_name", "")),
     )
 
 
@@ -63,7 +63,7 @@ class MailRoute(NamedTuple):
     """The transport; "" if none."""
     why: str = ""
     """Why no transport can be used."""
-    mend: str = ""
+    repair: str = ""
     """The repair."""
     stopped: tuple[str, ...] = ()
     """Each suspended transport, and by whom it was suspended."""
@@ -71,26 +71,26 @@ class MailRoute(NamedTuple):
     """The command that resumes them; "" if no transport is suspended."""
 
 
-def current_route(setup: Setup, own: ZgbSettings) -> MailRoute:
+def current_route(setup: Setup, zgb_settings: ZgbSettings) -> MailRoute:
     """The transport that mail would use now. Raises nothing: an error is a reason without
     transport.
     """
     try:
-        settings = mail_settings(setup, own)
+        settings = mail_settings(setup, zgb_settings)
         suspended = setup.mail.suspensions().read()
         choice = setup.mail.registry(settings).choose(suspended)
     except (ConfigError, OSError, ValueError) as error:
-        return MailRoute(why=safe_line(str(error)), mend="correct this setting")
+        return MailRoute(why=safe_line(str(error)), repair="correct this setting")
     place = shlex.quote(setup.place)
     stopped = tuple(f"{name} is {describe_suspender(each)}" for name, each in suspended.items())
     resume = "; ".join(f"spooldeck mail resume {name} --root {place}" for name in suspended)
     if choice.transport is not None:
         return MailRoute(choice.transport.name, stopped=stopped, resume=resume)
     why = describe_no_transport(settings, choice.why_not, suspended)
-    return MailRoute("", why, _mend(settings, choice.why_not, resume), stopped, resume)
+    return MailRoute("", why, _describe_repair(settings, choice.why_not, resume), stopped, resume)
 
 
-def _mend(settings: MailSettings, why_not: Mapping[str, Unused], resume: str) -> str:
+def _describe_repair(settings: MailSettings, why_not: Mapping[str, Unused], resume: str) -> str:
     """The repair that lets mail be sent again."""
     if settings.method == NOWHERE:
         return "set mail.method, or remove it to choose a transport automatically"
@@ -102,22 +102,24 @@ def _mend(settings: MailSettings, why_not: Mapping[str, Unused], resume: str) ->
 
 
 def why_unready(
-    letter: LetterTemplate, own: ZgbSettings, settings: MailSettings, columns: tuple[str, ...]
+    letter: LetterTemplate,
+    zgb_settings: ZgbSettings,
+    settings: MailSettings,
+    columns: tuple[str, ...],
 ) -> str:
     """Why no mail of this kind can be made for any recipient; "" if one can.
 
     `columns` are those of the registrations.
     """
-    if why := own.lease_problem(settings.max_time):
+    if why := zgb_settings.lease_problem(settings.max_time):
         return why
     try:
         if letter.to:
             require_address(letter.to, settings.strict)
         elif letter.to_column:
             if letter.to_column not in columns:
-                return (
-                    f"no column {safe_line(letter.to_column)} in {_table(own)}, for the recipient"
-                )
+                where = _table(zgb_settings)
+                return f"no column {safe_line(letter.to_column)} in {where}, for the recipient"
         elif not settings.recipient:
             return "no recipient: none of to, to_column and mail.recipient is set"
         else:
@@ -131,8 +133,12 @@ def why_unready(
     return f"{lacks}: the columns are {safe_line(', '.join(columns))}" if lacks else ""
 
 
-def _table(own: ZgbSettings) -> str:
-    return f"the table {safe_line(own.registrations)}" if own.registrations else "no table"
+def _table(zgb_settings: ZgbSettings) -> str:
+    return (
+        f"the table {safe_line(zgb_settings.registrations)}"
+        if zgb_settings.registrations
+        else "no table"
+    )
 
 
 def _loaded(letter: LetterTemplate) -> Content:
@@ -175,7 +181,7 @@ class HourlyLimit:
         tried = self._tried()
         return tried[-self._most] + UNITS_PER_TOKEN if len(tried) >= self._most else self._clock()
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Number of mails that may be tried now."""
         return max(0, self._most - len(self._tried()))
 
@@ -189,7 +195,7 @@ class HourlyLimit:
 class MailingParts(NamedTuple):
     """What the handlers of one queue share."""
 
-    own: ZgbSettings
+    zgb_settings: ZgbSettings
     mail: MailSettings
     post: Sender
     log: Log
@@ -255,7 +261,7 @@ class RegistrationHandler:
             log.write("orphan_deleted", **its)
             return  # done: the row is deleted, the token is spent
         whom = self._whom(errand, its)
-        said, subject = self._said(errand)
+        body, subject = self._merge_content(errand)
         doubt = task.error == LEASE_EXPIRED or may_have_sent(task.error)
         settled = Settled(ident, made, task.id, errand.attempt, whom.headers, doubt)
         began = time.monotonic()
@@ -279,7 +285,7 @@ class RegistrationHandler:
         cancelled = context.is_cancelled
         try:
             self._parts.post.send_once(
-                said, whom.to, subject, settled, ready=ready, cancelled=cancelled, accepted=accepted
+                body, whom.to, subject, settled, ready=ready, cancelled=cancelled, accepted=accepted
             )
         except BadMail as error:
             raise Fatal(str(error)) from error
@@ -353,14 +359,14 @@ class RegistrationHandler:
             parts.log.write("redirect_blocked", **its, error=queue_config.UNDECIDABLE_ERROR)
             raise Postponed(parts.clock() + RETRY_SECONDS, queue_config.UNDECIDABLE_ERROR)
         if errand.redirection is queue_config.RedirectDecision.REDIRECTED:
-            elsewhere = queue_config.redirected_address(to, parts.own.redirect_to)
+            elsewhere = queue_config.redirected_address(to, parts.zgb_settings.redirect_to)
             parts.log.write("redirect_applied", **its, to=mask_address(elsewhere))
             return _Addressed(elsewhere, {ORIGINAL_HEADER: to})
         if errand.is_test:
             parts.log.write("redirect_blocked", **its, error="registration period: no test mode")
         return _Addressed(to)
 
-    def _said(self, errand: ClaimedJob) -> tuple[Content, str]:
+    def _merge_content(self, errand: ClaimedJob) -> tuple[Content, str]:
         values = {name: as_text(cell) for name, cell in errand.registration.items()}
         values.setdefault("number", str(errand.number))
         try:

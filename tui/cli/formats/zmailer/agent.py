@@ -100,12 +100,12 @@ def _number(options: Mapping[str, str], letter: str, default: int, most: int) ->
 def _parse(kind: _Agent, words: Sequence[str]) -> tuple[dict[str, str], str]:
     """The options by their letters, and the host."""
     try:
-        found, rest = getopt.getopt(list(words), kind.letters)
+        options, hosts = getopt.getopt(list(words), kind.letters)
     except getopt.GetoptError as error:
         fail(EX_USAGE, str(error))
-    if len(rest) > 1:
-        fail(EX_USAGE, f"{safe_line(rest[1])}: expected at most one host")
-    return dict(found), rest[0] if rest else ""
+    if len(hosts) > 1:
+        fail(EX_USAGE, f"{safe_line(hosts[1])}: expected at most one host")
+    return dict(options), hosts[0] if hosts else ""
 
 
 def agent(setup: Setup, arguments: argparse.Namespace) -> int:

@@ -30,19 +30,19 @@ from tui.cli.setup.setup import Setup
 
 def zmailer_settings(setup: Setup) -> ZmailerSettings:
     """The section of our configuration."""
-    said, at = setup.config.stores.get("zmailer", (None, ConfigLocation("", "stores.zmailer")))
-    return parse_settings(said, at)
+    section, at = setup.config.stores.get("zmailer", (None, ConfigLocation("", "stores.zmailer")))
+    return parse_settings(section, at)
 
 
 def _read_conf(setup: Setup, path: str) -> tuple[str, SchedulerConf]:
     """Read and parse a file; without a path, the configured one or that below MAILSHARE. It has
     warnings also of what is missing on this host."""
-    found = read_files(zmailer_settings(setup), os.environ, path)
-    if found.conf is None:
-        hint = "" if found.conf_path else "; name one with --conf"
-        fail(EX_CONFIG if found.conf_path else EX_USAGE, f"{safe_line(found.problem)}{hint}")
-    missing = tuple(host_warnings(found.conf, found.environ))
-    return found.conf_path, found.conf._replace(warnings=(*found.conf.warnings, *missing))
+    files = read_files(zmailer_settings(setup), os.environ, path)
+    if files.conf is None:
+        hint = "" if files.conf_path else "; name one with --conf"
+        fail(EX_CONFIG if files.conf_path else EX_USAGE, f"{safe_line(files.problem)}{hint}")
+    missing = tuple(host_warnings(files.conf, files.environ))
+    return files.conf_path, files.conf._replace(warnings=(*files.conf.warnings, *missing))
 
 
 def _print_remarks(path: str, remarks: tuple[Remark, ...], word: str) -> None:
@@ -75,8 +75,10 @@ def check(setup: Setup, arguments: argparse.Namespace) -> int:
     if arguments.spool:
         fail(EX_USAGE, "--spool needs --diff OLD: it shows the threads that change")
     for clause in conf.clauses:
-        own = (f"{name}={_show(one)}" for name, one in clause.settings.items())
-        print(f"{clause.line:4}  {safe_line(clause.pattern)}  {'  '.join(own) or '(as the next)'}")
+        words = (f"{name}={_show(one)}" for name, one in clause.settings.items())
+        print(
+            f"{clause.line:4}  {safe_line(clause.pattern)}  {'  '.join(words) or '(as the next)'}"
+        )
     for name, one in conf.params.items():
         print(f"{one.line:4}  PARAM{name}={_show(one)}")
     warned = f", {len(conf.warnings)} warnings" if conf.warnings else ""
@@ -96,8 +98,8 @@ def _as_json(path: str, conf: SchedulerConf) -> dict[str, object]:
 
 
 def _clause(clause: SchedulerClause) -> dict[str, object]:
-    own = {name: _show(one) for name, one in clause.settings.items()}
-    return {"line": clause.line, "pattern": clause.pattern, "settings": own}
+    settings = {name: _show(one) for name, one in clause.settings.items()}
+    return {"line": clause.line, "pattern": clause.pattern, "settings": settings}
 
 
 def _print_changes(
@@ -166,15 +168,15 @@ def why(setup: Setup, arguments: argparse.Namespace) -> int:
         fail(EX_USAGE, f"{safe_line(arguments.target)}: expected CHANNEL/HOST")
     match = find_settings(conf, channel, host)
     if arguments.json:
-        found = {name: {"value": _show(s), "line": s.line} for name, s in match.settings.items()}
-        clauses = {"clauses": [_clause(one) for one in match.clauses], "settings": found}
+        settings = {name: {"value": _show(s), "line": s.line} for name, s in match.settings.items()}
+        clauses = {"clauses": [_clause(one) for one in match.clauses], "settings": settings}
         print_json({"target": arguments.target, **clauses, "warning": match.warning or None})
         return 0 if "command" in match.settings else 1
     for clause in match.clauses:
         print(f"line {clause.line}: {safe_line(clause.pattern)}")
     for name, one in sorted(match.settings.items()):
-        shown = _show(one) + " (a day)" * (name == "expiry2" and one.value == 0)
-        print(f"  {name:17} {shown:40} {f'line {one.line}' if one.line else 'default'}")
+        text = _show(one) + " (a day)" * (name == "expiry2" and one.value == 0)
+        print(f"  {name:17} {text:40} {f'line {one.line}' if one.line else 'default'}")
     if match.warning:
         print(f"warning: {match.warning}")
     if "command" in match.settings:

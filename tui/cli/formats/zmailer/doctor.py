@@ -37,8 +37,8 @@ Threads = Mapping[tuple[str, str], Sequence[Task]]
 
 def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
     """Check a spool; yields the name of each check and a finding. Changes nothing."""
-    found = read_files(setup.settings, os.environ)
-    yield from (("conf", finding) for finding in _conf(found))
+    files = read_files(setup.settings, os.environ)
+    yield from (("conf", finding) for finding in _conf(files))
     try:
         store = setup.open_store()
         folders = PostofficeFolders(setup.place)
@@ -49,7 +49,7 @@ def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
         scheduler = lock_process.find_scheduler(folders.fd, folders.transport_status)
         yield "rights", _rights(setup, store.edges[State.PENDING, State.HELD].refusal)
         yield from (("scheduler", finding) for finding in _scheduler(setup, folders, scheduler))
-        yield "notify", _notify(setup, found, scheduler)
+        yield "notify", _notify(setup, files, scheduler)
         try:
             items = list(dict.fromkeys(store.scan()))
             listed, _ = folders.list_controls()
@@ -58,32 +58,32 @@ def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
             return
         tasks = [item for item in items if isinstance(item, Task)]
         yield from (("locks", finding) for finding in _locks(setup, tasks))
-        yield from (("mail", finding) for finding in _mail(setup, tasks, found))
+        yield from (("mail", finding) for finding in _mail(setup, tasks, files))
         yield from (("files", finding) for finding in _files(setup, folders, listed))
         problems = [item for item in items if isinstance(item, Problem)]
-        shown = list(list_problems(problems, lambda problem: _command(setup, "status")))
-        yield from (("problems", one) for one in shown or [Finding(Grade.OK, "none")])
+        problem_findings = list(list_problems(problems, lambda problem: _command(setup, "status")))
+        yield from (("problems", one) for one in problem_findings or [Finding(Grade.OK, "none")])
 
 
-def _conf(found: SchedulerFiles) -> Iterator[Finding]:
+def _conf(files: SchedulerFiles) -> Iterator[Finding]:
     """Check scheduler.conf, and the file with its passwords."""
-    if found.conf is None:
-        mend = "set stores.zmailer.scheduler_conf in the configuration, or MAILSHARE"
-        yield Finding(Grade.WARN, found.problem, mend)
+    if files.conf is None:
+        repair = "set stores.zmailer.scheduler_conf in the configuration, or MAILSHARE"
+        yield Finding(Grade.WARN, files.problem, repair)
         return
-    check = shlex.join(["spooldeck", "zmailer", "check", found.conf_path])
-    if errors := found.conf.errors:
-        first = f"{found.conf_path}:{errors[0].line}:{errors[0].column}: {errors[0].text}"
+    check = shlex.join(["spooldeck", "zmailer", "check", files.conf_path])
+    if errors := files.conf.errors:
+        first = f"{files.conf_path}:{errors[0].line}:{errors[0].column}: {errors[0].text}"
         more = f"; {len(errors) - 1} more" if len(errors) > 1 else ""
         yield Finding(Grade.BAD, f"{first}{more}: the scheduler would not start", check)
     else:
-        count = len(found.conf.clauses)
-        yield Finding(Grade.OK, f"{found.conf_path}: {count} clauses, no errors")
-    if warnings := found.conf.warnings:
-        first = f"{found.conf_path}:{warnings[0].line}: {warnings[0].text}"
+        count = len(files.conf.clauses)
+        yield Finding(Grade.OK, f"{files.conf_path}: {count} clauses, no errors")
+    if warnings := files.conf.warnings:
+        first = f"{files.conf_path}:{warnings[0].line}: {warnings[0].text}"
         more = f"; {len(warnings) - 1} more" if len(warnings) > 1 else ""
         yield Finding(Grade.WARN, f"{first}{more}", check)
-    if setting := found.conf.params.get("authfile"):
+    if setting := files.conf.params.get("authfile"):
         yield _authfile(str(setting.value))
 
 
@@ -127,12 +127,12 @@ def _scheduler(
     else:
         yield Finding(Grade.WARN, "no scheduler is running", "start the scheduler")
     if spool_controls.is_frozen(folders):
-        mend = _command(setup, "control", "freeze", "--value", "off", "--apply", "1")
-        yield Finding(Grade.WARN, "frozen by an operator: no agent is started", mend)
+        repair = _command(setup, "control", "freeze", "--value", "off", "--apply", "1")
+        yield Finding(Grade.WARN, "frozen by an operator: no agent is started", repair)
 
 
-def _notify(setup: Setup, found: SchedulerFiles, scheduler: int | None) -> Finding:
-    path = found.notify_socket(setup.place)
+def _notify(setup: Setup, files: SchedulerFiles, scheduler: int | None) -> Finding:
+    path = files.notify_socket(setup.place)
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -150,22 +150,22 @@ def _notify(setup: Setup, found: SchedulerFiles, scheduler: int | None) -> Findi
 
 def _locks(setup: Setup, tasks: Sequence[Task]) -> Iterator[Finding]:
     locked = [task for task in tasks if task.state is State.ACTIVE]
-    gone = [task for task in locked if STALLED_KEY in task.extra]
-    if gone:
-        what = f"{_count(len(gone), 'recipient')} locked by agents that have ended"
+    abandoned = [task for task in locked if STALLED_KEY in task.extra]
+    if abandoned:
+        what = f"{_count(len(abandoned), 'recipient')} locked by agents that have ended"
         yield Finding(Grade.WARN, what, _command(setup, "release", "--state", "locked"))
     else:
         yield Finding(Grade.OK, f"{_count(len(locked), 'recipient')} locked, by running agents")
 
 
-def _mail(setup: Setup, tasks: Sequence[Task], found: SchedulerFiles) -> Iterator[Finding]:
+def _mail(setup: Setup, tasks: Sequence[Task], files: SchedulerFiles) -> Iterator[Finding]:
     """Check that each waiting recipient can be delivered, and is not too old."""
     counts = Counter(task.state for task in tasks)
     waiting = f"{_count(counts[State.PENDING], 'recipient')} waiting"
     yield Finding(
         Grade.OK, f"{waiting}, {counts[State.DEAD]:,} failed, {counts[State.HELD]:,} held"
     )
-    conf = found.conf
+    conf = files.conf
     if conf is None or conf.errors:
         return
     threads: dict[tuple[str, str], list[Task]] = {}
@@ -175,7 +175,7 @@ def _mail(setup: Setup, tasks: Sequence[Task], found: SchedulerFiles) -> Iterato
     matches = {name: find_settings(conf, *name) for name in threads}
     folder = f"{setup.place}/{TRANSPORT}"
     reasons = {
-        name: why_undeliverable(match, *name, found.environ, folder)
+        name: why_undeliverable(match, *name, files.environ, folder)
         for name, match in matches.items()
     }
     lost = [(name, why) for name, why in reasons.items() if why]
@@ -235,10 +235,10 @@ def _files(
     if len(lone) > MAX_LISTED:
         yield Finding(Grade.WARN, f"and {len(lone) - MAX_LISTED:,} more", "as the first ones")
     with suppress(OSError), folders.open_below(folders.fd, STAGED) as staged_fd:
-        if left := len(os.listdir(staged_fd)):
-            what = f"{STAGED}: {_count(left, 'file')} of a change that was interrupted"
-            mend = "the next change, such as hold and its undo, completes it"
-            yield Finding(Grade.WARN, what, mend)
+        if staged_count := len(os.listdir(staged_fd)):
+            what = f"{STAGED}: {_count(staged_count, 'file')} of a change that was interrupted"
+            repair = "the next change, such as hold and its undo, completes it"
+            yield Finding(Grade.WARN, what, repair)
     if not (lone or wrong):
         yield Finding(Grade.OK, "each message has its control file")
 

@@ -63,12 +63,12 @@ def parse_options(words: list[str]) -> MailqOptions:
         CommandError: one is wrong.
     """
     try:
-        found, rest = getopt.gnu_getopt(words, "Qvc:h:U:p:", ["password-file="])
+        options, addresses = getopt.gnu_getopt(words, "Qvc:h:U:p:", ["password-file="])
     except getopt.GetoptError as error:
         fail(EX_USAGE, f"{safe_line(str(error))}: expected -Q -v -c -h -U -p, --password-file")
-    if len(rest) > 1:
-        fail(EX_USAGE, f"{safe_line(rest[1])}: expected one ADDRESS")
-    values = dict(found)
+    if len(addresses) > 1:
+        fail(EX_USAGE, f"{safe_line(addresses[1])}: expected one ADDRESS")
+    values = dict(options)
     user, slash, _ = values.get("-U", "").partition("/")
     if slash:
         fail(
@@ -77,8 +77,8 @@ def parse_options(words: list[str]) -> MailqOptions:
             f" {safe_line(user)} and set {PASSWORD_VARIABLE}, or use --password-file",
         )
     return MailqOptions(
-        "".join(rest),
-        sum(name == "-Q" for name, _ in found),
+        "".join(addresses),
+        sum(name == "-Q" for name, _ in options),
         "-v" in values,
         values.get("-c", ""),
         values.get("-h", ""),

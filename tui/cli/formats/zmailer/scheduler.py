@@ -68,18 +68,18 @@ def _detach() -> int:
     old one ends once a byte is written to the descriptor that is returned, or with the exit status
     of the new one if that ends before.
     """
-    theirs, ours = os.pipe()
+    read_fd, write_fd = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(theirs)
+        os.close(read_fd)
         os.setsid()
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):  # that of the listing is closed already
                 if int(name) > 2 and os.get_inheritable(int(name)):
                     os.close(int(name))
-        return ours
-    os.close(ours)
-    if os.read(theirs, 1):
+        return write_fd
+    os.close(write_fd)
+    if os.read(read_fd, 1):
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os._exit(code if code > 0 else EX_SOFTWARE)

@@ -37,14 +37,14 @@ class HostStatistics(NamedTuple):
 
 def summarize(lines: Iterable[StatisticsLine]) -> Iterator[HostStatistics]:
     """The statistics of each channel and host, sorted."""
-    found: dict[tuple[str, str], tuple[Counter[str], array[int], array[int]]] = {}
+    by_host: dict[tuple[str, str], tuple[Counter[str], array[int], array[int]]] = {}
     for line in lines:
         where = line.channel, line.host
-        states, queued, delivery = found.setdefault(where, (Counter(), array("q"), array("q")))
+        states, queued, delivery = by_host.setdefault(where, (Counter(), array("q"), array("q")))
         states[line.state] += 1
         queued.append(line.queued)
         delivery.append(line.delivery)
-    for (channel, host), (states, queued, delivery) in sorted(found.items()):
+    for (channel, host), (states, queued, delivery) in sorted(by_host.items()):
         delays = (percentile(one, share) for one in (queued, delivery) for share in (0.5, 0.95))
         yield HostStatistics(channel, host, dict(states), *delays)
 
@@ -79,8 +79,8 @@ def statistics(setup: Setup, arguments: argparse.Namespace) -> int:
 
 def _table(rows: Sequence[HostStatistics]) -> Iterator[str]:
     """A line for each channel and host, with the states that occur in any of them."""
-    there = {state for one in rows for state in one.states}
-    states = [state for state in (*STATES, "expiry") if state in there]
+    occurring_states = {state for one in rows for state in one.states}
+    states = [state for state in (*STATES, "expiry") if state in occurring_states]
     titles = [*(state.upper() for state in states), "DT1 p50", "p95", "DT2 p50", "p95"]
     yield "  ".join([*(f"{title:>7}" for title in titles), "CHANNEL/HOST"])
     for one in rows:

@@ -69,20 +69,20 @@ class SpoolWatch:
         self._due = float("-inf")
         self._figures = WholeQueueFigures()
         self._files = SchedulerFiles({}, "", None)
-        self._shown = ShownQueue()
-        self._ends: EndsReader | None = None
+        self._queue = ShownQueue()
+        self._statistics_reader: EndsReader | None = None
         self._is_frozen = False
 
     def _read_ends(self, scheduler: int | None) -> RecentEnds | str:
         """How the last recipients have ended; why that is not known."""
-        own: str = self._setup.settings.statistics
-        path = own or ("" if scheduler is None else find_statistics_log(scheduler))
+        configured_path: str = self._setup.settings.statistics
+        path = configured_path or ("" if scheduler is None else find_statistics_log(scheduler))
         if not path:
             return "no statistics log: option -l of the scheduler, or stores.zmailer.statistics"
-        if self._ends is None or self._ends.path != path:
-            self._ends = EndsReader(path)
+        if self._statistics_reader is None or self._statistics_reader.path != path:
+            self._statistics_reader = EndsReader(path)
         try:
-            return self._ends.read()
+            return self._statistics_reader.read()
         except OSError as error:
             return f"{path}: {error.strerror or error}"
 
@@ -121,32 +121,32 @@ class SpoolWatch:
             self._is_frozen = is_frozen = spool_controls.is_frozen(folders)
             transport = f"{folders.root}/{TRANSPORT}"
             router = _read_router(folders)
-        self._shown, why = ShownQueue(), ""
+        self._queue, why = ShownQueue(), ""
         if scheduler is not None:
             try:
-                self._shown = read_queue(self._files, self._clock)
+                self._queue = read_queue(self._files, self._clock)
             except StoreError as error:
                 why = str(error)
-        found, shown, is_running = self._files, self._shown, scheduler is not None
-        ends, now = self._read_ends(scheduler), self._clock()
-        rows = _rows(scheduler, is_ours, is_frozen, found, shown, why)
-        warnings = _warnings(is_running, is_frozen, found, shown.threads, transport)
+        files, queue, is_running = self._files, self._queue, scheduler is not None
+        tally, now = self._read_ends(scheduler), self._clock()
+        rows = _rows(scheduler, is_ours, is_frozen, files, queue, why)
+        warnings = _warnings(is_running, is_frozen, files, queue.threads, transport)
         self._figures = WholeQueueFigures(
             (
                 *rows,
-                ("failures", _failure_words(ends, now)),
+                ("failures", _failure_words(tally, now)),
                 ("router", _router_words(router, now)),
             ),
-            (*warnings, *_failure_warnings(ends, now), *_router_warnings(router, now)),
-            failed=None if isinstance(ends, str) else ends.total_failed,
-            gone_failures={} if isinstance(ends, str) else ends.by_thread,
+            (*warnings, *_failure_warnings(tally, now), *_router_warnings(router, now)),
+            failed=None if isinstance(tally, str) else tally.total_failed,
+            gone_failures={} if isinstance(tally, str) else tally.by_thread,
             workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
-            connected=tuple(_workers(shown, self._clock())),
+            connected=tuple(_workers(queue, self._clock())),
         )
 
     def _facts_of(self, channel: str, host: str) -> GroupFacts:
-        view, conf = self._shown.threads.get((channel, host)), self._files.conf
+        view, conf = self._queue.threads.get((channel, host)), self._files.conf
         ring, rows = ("?", []) if conf is None else _clause_rows(conf, channel, host)
         if view is None:
             return GroupFacts(ring, rows=tuple(rows))
@@ -168,7 +168,7 @@ def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, lis
     if not match.clauses:
         return "(no clause)", [("clause", "none matches: it is not delivered")]
     last = match.clauses[-1]
-    said = " ".join(
+    settings_text = " ".join(
         name if name == "queueonly" else f"{name}={_words(name, match.settings[name].value)}"
         for name in SHOWN_SETTINGS
         if name in match.settings and match.settings[name].line
@@ -176,7 +176,7 @@ def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, lis
     words = f"{last.pattern}, line {last.line}"
     if "command" not in match.settings:
         words += ": no command, it is not delivered"
-    rows = [("clause", words), ("settings", said or "defaults")]
+    rows = [("clause", words), ("settings", settings_text or "defaults")]
     # A ring is a clause with the channel that it is used for.
     pattern = last.pattern.partition("/")
     return f"{channel}/{pattern[2]}", rows
@@ -191,8 +191,8 @@ def _rows(
     scheduler: int | None,
     is_ours: bool,
     is_frozen: bool,
-    found: SchedulerFiles,
-    shown: ShownQueue,
+    files: SchedulerFiles,
+    queue: ShownQueue,
     why: str,
 ) -> Iterator[tuple[str, str]]:
     if scheduler is None:
@@ -200,30 +200,30 @@ def _rows(
     else:
         whose = "of spooldeck" if is_ours else "the original one"
         yield "scheduler", f"PID {scheduler}, {whose}{', frozen' if is_frozen else ''}"
-    yield "conf", found.problem or found.conf_path
+    yield "conf", files.problem or files.conf_path
     if scheduler is None:
         return
     if why:
         yield "threads", f"? {why}"
         return
-    stopped = sum(1 for one in shown.threads.values() if _pending(one))
-    idle = sum(shown.idle.values())
-    agents = f"{format_count(shown.agents, 'agent')}, {idle:,} idle"
-    yield "threads", f"{len(shown.threads):,}, {stopped:,} pending; {agents}"
+    stopped = sum(1 for one in queue.threads.values() if _pending(one))
+    idle = sum(queue.idle.values())
+    agents = f"{format_count(queue.agents, 'agent')}, {idle:,} idle"
+    yield "threads", f"{len(queue.threads):,}, {stopped:,} pending; {agents}"
 
 
 def _warnings(
-    is_running: bool, is_frozen: bool, found: SchedulerFiles, threads: Threads, transport: str
+    is_running: bool, is_frozen: bool, files: SchedulerFiles, threads: Threads, transport: str
 ) -> Iterator[str]:
     if not is_running:
         yield NO_SCHEDULER
     if is_frozen:
         yield "frozen by an operator: no agent is started"
-    if found.conf is not None and found.conf.errors:
-        first = found.conf.errors[0]
-        yield f"{found.conf_path}:{first.line}: {first.text}: the scheduler would not start"
-    elif found.conf is not None:
-        yield from _never_delivered(found.conf, found.environ, threads, transport)
+    if files.conf is not None and files.conf.errors:
+        first = files.conf.errors[0]
+        yield f"{files.conf_path}:{first.line}: {first.text}: the scheduler would not start"
+    elif files.conf is not None:
+        yield from _never_delivered(files.conf, files.environ, threads, transport)
 
 
 def _never_delivered(
@@ -241,24 +241,24 @@ def _never_delivered(
         yield f"{where}: {amount} never delivered: {why}"
 
 
-def _failure_words(ends: RecentEnds | str, now: float) -> str:
-    if isinstance(ends, str):
-        return f"? {ends}"
-    if not ends.ended:
+def _failure_words(tally: RecentEnds | str, now: float) -> str:
+    if isinstance(tally, str):
+        return f"? {tally}"
+    if not tally.ended:
         return "? the statistics log is empty"
-    share = f"{ends.failed:,} of the last {ends.ended:,} ended ({ends.failed / ends.ended:.0%})"
-    some = [f"{thread} {count:,}" for thread, count in ends.by_thread.items()]
+    share = f"{tally.failed:,} of the last {tally.ended:,} ended ({tally.failed / tally.ended:.0%})"
+    some = [f"{thread} {count:,}" for thread, count in tally.by_thread.items()]
     where = f": {', '.join(some[:MAX_SHOWN_THREADS])}" if some else ""
     others = len(some) - MAX_SHOWN_THREADS
     more = f" and {format_count(others, 'thread')}" if others > 0 else ""
-    return f"{share}{where}{more}; as of {format_rough_duration(max(0.0, now - ends.written))} ago"
+    return f"{share}{where}{more}; as of {format_rough_duration(max(0.0, now - tally.written))} ago"
 
 
-def _failure_warnings(ends: RecentEnds | str, now: float) -> Iterator[str]:
+def _failure_warnings(tally: RecentEnds | str, now: float) -> Iterator[str]:
     """A warning if many of the last recipients failed, and not long ago."""
-    if not isinstance(ends, str) and ends.is_alarming and now - ends.written < OLD_SECONDS:
-        worst, count = next(iter(ends.by_thread.items()))
-        share = f"{ends.failed:,} of the last {ends.ended:,} recipients failed"
+    if not isinstance(tally, str) and tally.is_alarming and now - tally.written < OLD_SECONDS:
+        worst, count = next(iter(tally.by_thread.items()))
+        share = f"{tally.failed:,} of the last {tally.ended:,} recipients failed"
         yield f"{share}, {count:,} of them for {worst}"
 
 
@@ -286,12 +286,12 @@ def _router_warnings(router: RouterMails | str, now: float) -> Iterator[str]:
         yield f"router/: {_router_words(router, now)}: does the router run?"
 
 
-def _workers(shown: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
-    for (channel, host), view in shown.threads.items():
+def _workers(queue: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
+    for (channel, host), view in queue.threads.items():
         for one in view.agents:
             words = f"{channel}/{host}: {_agent_words(one, view, now)}"
             yield ConnectedWorker(f"PID {one.pid}", "", (channel,), 0.0, words)
-    for clause, count in shown.idle.items():
+    for clause, count in queue.idle.items():
         channel = clause.partition("/")[0]
         words = f"{clause}: IDLE, for the next thread of its ring"
         yield from [ConnectedWorker("idle", "", (channel,), 0.0, words)] * count

@@ -77,7 +77,7 @@ def _is_refused(mail: Spooled, task: Task) -> bool:
     )
 
 
-class _Found(NamedTuple):
+class _SortedMails(NamedTuple):
     """Mails of a spool, with and without a task."""
 
     orphans: list[Spooled]
@@ -116,9 +116,9 @@ class _SpoolRetry:
                     print(f"{mail.id}: already sent {format_time(mail.sent.at)} by {by}")
             except (BadMail, StoreError, OSError) as error:
                 self._refuse(ident, error)
-        found = self._sorted(mails)
-        self._retry_tasks(found.tasks)
-        self._queue(found.orphans)
+        sorted_mails = self._sorted(mails)
+        self._retry_tasks(sorted_mails.tasks)
+        self._queue(sorted_mails.orphans)
 
     def _redirect(self, mail: Spooled, to: str) -> Spooled:
         """Replace the recipient of a mail, unless its task runs or waits for an operator; return
@@ -158,40 +158,40 @@ class _SpoolRetry:
         everything = list(self._spool.read_all())
         mails = [mail for mail in everything if isinstance(mail, Spooled)]
         unsent = [mail for mail in mails if mail.sent is None]
-        found = self._sorted(unsent)
-        orphans = [mail for mail in found.orphans if refused or not mail.refused]
+        sorted_mails = self._sorted(unsent)
+        orphans = [mail for mail in sorted_mails.orphans if refused or not mail.refused]
         now = time.time()
-        stopped = [pair for pair in found.tasks if _is_stopped(pair[1], now)]
+        stopped = [pair for pair in sorted_mails.tasks if _is_stopped(pair[1], now)]
         tasks = [pair for pair in stopped if refused or not _is_refused(*pair)]
         fit = {mail.id for mail in self._sendable([*orphans, *(mail for mail, _ in tasks)])}
         self._retry_tasks([pair for pair in tasks if pair[0].id in fit])
         self._queue([mail for mail in orphans if mail.id in fit])
-        states = [task.state for _, task in found.tasks]
+        states = [task.state for _, task in sorted_mails.tasks]
         parked = sum(state in (State.HELD, State.TRASH) for state in states)
         going = len(states) - parked - len(stopped)
-        wanted = len(orphans) + len(tasks)
-        left = {
+        send_count = len(orphans) + len(tasks)
+        skip_counts = {
             "broken": len(everything) - len(mails),
             "sent": len(mails) - len(unsent),
             "held or in the trash": parked,
             "being sent or due": going,
-            "refused permanently (--refused)": len(unsent) - parked - going - wanted,
+            "refused permanently (--refused)": len(unsent) - parked - going - send_count,
         }
-        beside = ", ".join(f"{count:,} {what}" for what, count in left.items() if count)
-        print(f"{self.queued:,} of {wanted:,} will be sent now", end="")
-        print(f"; skipped: {beside}" if beside else "")
+        skipped = ", ".join(f"{count:,} {what}" for what, count in skip_counts.items() if count)
+        print(f"{self.queued:,} of {send_count:,} will be sent now", end="")
+        print(f"; skipped: {skipped}" if skipped else "")
 
-    def _sorted(self, mails: Iterable[Spooled]) -> _Found:
+    def _sorted(self, mails: Iterable[Spooled]) -> _SortedMails:
         # After the mails: each mail is spooled before its task is queued.
         tasks = tasks_of(self._store)
-        found = _Found([], [])
+        sorted_mails = _SortedMails([], [])
         for mail in mails:
             task = tasks.get(mail.meta)
             if task is None:
-                found.orphans.append(mail)
+                sorted_mails.orphans.append(mail)
             else:
-                found.tasks.append((mail, task))
-        return found
+                sorted_mails.tasks.append((mail, task))
+        return sorted_mails
 
     def _sendable(self, mails: Iterable[Spooled]) -> Iterator[Spooled]:
         for mail in mails:
@@ -225,10 +225,10 @@ class _SpoolRetry:
 
     # ---- mails with a task
 
-    def _retry_tasks(self, found: Sequence[tuple[Spooled, Task]]) -> None:
+    def _retry_tasks(self, pairs: Sequence[tuple[Spooled, Task]]) -> None:
         """Retry or promote the tasks of these mails, or report why not."""
         moves: dict[str, list[tuple[Spooled, Task]]] = {"retry": [], "promote": []}
-        for mail, task in found:
+        for mail, task in pairs:
             if task.state is State.ACTIVE:
                 print(f"{mail.id}: task {task.id} is sending it now")
             elif task.state is State.PENDING and not task.due:
@@ -241,14 +241,14 @@ class _SpoolRetry:
         for verb, some in moves.items():
             self._move(verb, some)
 
-    def _move(self, verb: str, found: Sequence[tuple[Spooled, Task]]) -> None:
-        mails = {task.id: mail.id for mail, task in found}
-        plan = plans.freeze_plan(verb, [task for _, task in found], time.time())
+    def _move(self, verb: str, pairs: Sequence[tuple[Spooled, Task]]) -> None:
+        mails = {task.id: mail.id for mail, task in pairs}
+        plan = plans.freeze_plan(verb, [task for _, task in pairs], time.time())
         report = run_with_journal(self._setup, self._store, plan, "mail spool retry")
-        said = "moved from DLQ to pending queue" if verb == "retry" else "is due now"
-        for mail, task in found:
+        outcome_text = "moved from DLQ to pending queue" if verb == "retry" else "is due now"
+        for mail, task in pairs:
             if task.id in report.done:
-                print(f"{mail.id}: task {task.id} {said}")
+                print(f"{mail.id}: task {task.id} {outcome_text}")
                 if _is_refused(mail, task):
                     self._record_retry(mail)
         for ident in report.gone:
@@ -256,7 +256,7 @@ class _SpoolRetry:
         for ident, reason in report.failed:
             print_error(f"{mails[ident]}: task {ident}: {safe_line(reason)}")
         self.queued += len(report.done)
-        self.failed += len(found) - len(report.done)
+        self.failed += len(pairs) - len(report.done)
 
     def _record_retry(self, mail: Spooled) -> None:
         """Record once that a refused mail is retried: its refusal is no alert any more."""
@@ -272,16 +272,16 @@ class _SpoolRetry:
         waiting = iter(sorted(mails, key=lambda mail: mail.id))
         while group := list(islice(waiting, BATCH_MAILS)):
             with ExitStack() as locks:
-                ours = []
+                locked_mails = []
                 for mail in group:
                     try:
                         locks.enter_context(self._spool.lock_mail(mail.id))
                     except (BadMail, OSError) as error:
                         self._refuse(mail.id, error)
                     else:
-                        ours.append(mail)
+                        locked_mails.append(mail)
                 before = self.failed
-                full = self._queue_locked(ours)
+                full = self._queue_locked(locked_mails)
             sys.stdout.flush()
             if full:
                 self.failed += len(list(waiting))
@@ -290,7 +290,7 @@ class _SpoolRetry:
 
     def _queue_locked(self, mails: Sequence[Spooled]) -> str:
         """Make a task for each mail that no task names; returns why no more can be made, or ""."""
-        seen = time.time()
+        now = time.time()
         try:
             named = self._store.find_named_payloads([mail.meta for mail in mails])
             refused = self._store.edges[None, State.PENDING].refusal
@@ -302,7 +302,7 @@ class _SpoolRetry:
             return ""
         self._retry_tasks(list(self._moved([mail for mail in mails if mail.meta in named], named)))
         unnamed = [mail for mail in mails if mail.meta not in named]
-        free = [mail for mail in unnamed if self._may_be_queued(mail, seen)]
+        free = [mail for mail in unnamed if self._may_be_queued(mail, now)]
         full = ""
         moves = (Move(None, _task(mail)) for mail in free)
         for mail, outcome in zip(free, self._store.swap_all(moves), strict=True):
@@ -337,9 +337,9 @@ class _SpoolRetry:
             )
             self.failed += 1
 
-    def _may_be_queued(self, mail: Spooled, seen: float) -> bool:
+    def _may_be_queued(self, mail: Spooled, now: float) -> bool:
         """False if another process may be about to queue the mail; then print an error."""
-        age = seen - mail.created
+        age = now - mail.created
         if mail.unqueued or not 0 <= age < QUEUING_GRACE_SECONDS:
             return True
         wait = format_rough_duration(QUEUING_GRACE_SECONDS - age)
@@ -369,6 +369,8 @@ def _why_parked(setup: Setup, mail: Spooled, task: Task) -> str:
 
 
 def _task(mail: Spooled) -> Task:
-    said = f"Spooled mail to {hide_domain(mail.to)}"
+    description = f"Spooled mail to {hide_domain(mail.to)}"
     now = time.time()
-    return verbs.enqueue(MAIL_SEND_KIND, now, verbs.token_at(now, os.urandom(2)), said, mail.meta)
+    return verbs.enqueue(
+        MAIL_SEND_KIND, now, verbs.token_at(now, os.urandom(2)), description, mail.meta
+    )

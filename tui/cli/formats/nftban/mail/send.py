@@ -117,14 +117,14 @@ def report_lost_mail(syslog: str, arguments: Namespace, why: str, recipient: str
 
 def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
     setup.require_mail("mail spool")
-    settings, ways, fault = _settings_or_fault(setup)
+    settings, registry, fault = _settings_or_fault(setup)
     _read_null_words(arguments, settings)
     text = _content(arguments, settings)
     _make_folders(setup)
     if setup.fault:
         setup.alert(_describe_fault(setup))
     with _interruptible() as stop:
-        post = setup.mail.sender(settings, ways, stop.pause, unmeant=fault)
+        post = setup.mail.sender(settings, registry, stop.pause, unmeant=fault)
         results = post.send_with_retry(
             text,
             arguments.recipient,
@@ -280,9 +280,9 @@ def _content(arguments: Namespace, settings: MailSettings) -> str:
     """The text to send: the argument, or standard input for `-`; a longer one than allowed is cut
     after the limit, so that `load_content` refuses it.
     """
-    said: str = arguments.content
-    if said != "-" or arguments.literal:
-        return said
+    content: str = arguments.content
+    if content != "-" or arguments.literal:
+        return content
     data = sys.stdin.buffer.read(settings.max_file_size + 1)
     # With a line end it is always text, never the path of a file.
     return data.decode("utf-8", "replace").removesuffix("\n") + "\n"
@@ -313,7 +313,7 @@ class _StopSending:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._asked = False
 
-    def tell(self, number: int, _: FrameType | None) -> None:
+    def request_stop(self, number: int, _: FrameType | None) -> None:
         """Handle a signal; the same signal again ends us immediately."""
         self._asked = True
         signal.signal(number, signal.SIG_DFL)
@@ -339,7 +339,7 @@ def _interruptible() -> Iterator[_StopSending]:
     wakeup = signal.set_wakeup_fd(stop.writer, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            before[number] = signal.signal(number, stop.tell)
+            before[number] = signal.signal(number, stop.request_stop)
     try:
         yield stop
     finally:
@@ -361,13 +361,13 @@ def _sign(good: bool, stream: TextIO) -> str:
 def _submitted(recipient: str) -> None:
     # The contract's text: an accepted mail may still bounce. Its exit code is 0 even if this cannot
     # be printed: no id is lost, and a script must not send the mail again.
-    said = f"Email submitted to transport for: {safe_line(recipient)} (delivery not confirmed)"
-    print_result(f"{_sign(True, sys.stdout)}{said}")
+    message = f"Email submitted to transport for: {safe_line(recipient)} (delivery not confirmed)"
+    print_result(f"{_sign(True, sys.stdout)}{message}")
 
 
-def _not_sent(error: Exception, beside: str = "") -> int:
+def _not_sent(error: Exception, prefix: str = "") -> int:
     print_result(
-        f"{_sign(False, sys.stderr)}Failed to send email: {beside}{_why(error)}", sys.stderr
+        f"{_sign(False, sys.stderr)}Failed to send email: {prefix}{_why(error)}", sys.stderr
     )
     return NOT_SENT
 
@@ -399,7 +399,9 @@ def test(setup: Setup, arguments: Namespace) -> int:
         suspend.require_name(name)
         settings = settings._replace(method=name)
     with captured_lines(arguments.json) as lines:
-        code = send_test(setup, settings, arguments.email, anyway=bool(name), dry=arguments.dry_run)
+        code = send_test(
+            setup, settings, arguments.email, allows_suspended=bool(name), dry=arguments.dry_run
+        )
     if arguments.json:
         steps = [{"step": line[:10].rstrip(), "text": line[11:]} for line in lines]
         values = {"dry_run": arguments.dry_run, "accepted": steps[-1]["step"] == "accepted"}
@@ -408,9 +410,14 @@ def test(setup: Setup, arguments: Namespace) -> int:
 
 
 def send_test(
-    setup: Setup, settings: MailSettings, email: str, *, anyway: bool = False, dry: bool = False
+    setup: Setup,
+    settings: MailSettings,
+    email: str,
+    *,
+    allows_suspended: bool = False,
+    dry: bool = False,
 ) -> int:
-    """Send a test mail; with `anyway` also by a suspended transport."""
+    """Send a test mail; with `allows_suspended` also by a suspended transport."""
     from engine.mail.address import require_addresses
     from engine.mail.host import this_host
 
@@ -421,18 +428,20 @@ def send_test(
     except BadMail as error:
         return _step("recipient", str(error), NOT_SENT)
     _step("recipient", ", ".join(recipients))
-    ways = setup.mail.registry(settings)
+    registry = setup.mail.registry(settings)
     from tui.cli.setup import suspend
 
     suspended = suspend.read_suspended(setup)
-    choice = ways.choose(() if anyway else suspended)
+    choice = registry.choose(() if allows_suspended else suspended)
     if choice.transport is None:
         return _step(
             "transport", describe_no_transport(settings, choice.why_not, suspended), NOT_SENT
         )
     name = choice.transport.name
-    beside = f", though {suspend.describe_suspension(suspended[name])}" if name in suspended else ""
-    _step("transport", f"{name}{_relay(name, settings)}{beside}")
+    suspension_note = (
+        f", though {suspend.describe_suspension(suspended[name])}" if name in suspended else ""
+    )
+    _step("transport", f"{name}{_relay(name, settings)}{suspension_note}")
     subject = f"spooldeck test from {this_host().name} at {format_time(time.time())}"
     _step("subject", subject)
     if dry:
@@ -440,7 +449,7 @@ def send_test(
     _make_folders(setup)
     began = time.monotonic()
     with _interruptible() as stop:
-        post = setup.mail.sender(settings, ways, stop.pause, suspended=not anyway)
+        post = setup.mail.sender(settings, registry, stop.pause, suspended=not allows_suspended)
         try:
             for recipient in recipients:
                 sent = post.send(f"{subject}\n", recipient, subject, cancelled=stop.asked)
@@ -451,8 +460,8 @@ def send_test(
     return _step("accepted", f"by {sent.transport} after {took:.1f} s (delivery not confirmed)")
 
 
-def _step(what: str, said: str, code: int = DONE) -> int:
-    print_result(f"{what:<10} {safe_line(said)}")
+def _step(what: str, text: str, code: int = DONE) -> int:
+    print_result(f"{what:<10} {safe_line(text)}")
     return code
 
 
@@ -504,28 +513,28 @@ class _TransportReport(NamedTuple):
 def status(setup: Setup, arguments: Namespace) -> int:
     """Print the selected transport, why not the others, the spool, and the last results."""
     setup.require_readable()
-    look = _look(setup)
+    report = _read_report(setup)
     if arguments.json:
-        print(json.dumps(_as_json(look)))
+        print(json.dumps(_as_json(report)))
     else:
-        print("\n".join(_as_text(look)))
-    return look.code
+        print("\n".join(_as_text(report)))
+    return report.code
 
 
 COUNTERS = {"attempts": "mail_attempts", "success": "mail_success", "failures": "mail_failures"}
 """Counter of each column, by the start of its name."""
 
 
-def _look(setup: Setup) -> _TransportReport:
+def _read_report(setup: Setup) -> _TransportReport:
     settings = setup.mail.settings()
     from tui.cli.setup import suspend
 
     suspended = suspend.read_suspended(setup)
-    ways = setup.mail.registry(settings)
-    choice = ways.choose(suspended)
+    registry = setup.mail.registry(settings)
+    choice = registry.choose(suspended)
     chosen = "" if choice.transport is None else choice.transport.name
     only = f"another method is forced: {settings.method}" if settings.method else ""
-    others = {name: only or ways.absence(name) for name in METHODS}
+    others = {name: only or registry.absence(name) for name in METHODS}
     others |= {name: why.reason for name, why in choice.why_not.items()}
     count = setup.counters().read
     figures = {
@@ -588,11 +597,11 @@ def _last_reason(setup: Setup) -> str:
     """The error of the last mail that was given up; "" if none."""
     queue = setup.queue
     try:
-        here = files.open_dir_path(queue.counters, queue.root)
+        folder_fd = files.open_dir_path(queue.counters, queue.root)
         try:
-            fd = files.open_plain(LAST_REASON, here)
+            fd = files.open_plain(LAST_REASON, folder_fd)
         finally:
-            os.close(here)
+            os.close(folder_fd)
         try:
             return safe_line(os.pread(fd, 200, 0).decode("utf-8", "replace").strip())
         finally:
@@ -604,48 +613,48 @@ def _last_reason(setup: Setup) -> str:
         return ""
 
 
-def _as_text(look: _TransportReport) -> list[str]:
-    settings, now = look.settings, time.time()
-    chosen = f"{look.chosen}{_relay(look.chosen, settings)}"
+def _as_text(report: _TransportReport) -> list[str]:
+    settings, now = report.settings, time.time()
+    chosen = f"{report.chosen}{_relay(report.chosen, settings)}"
     forced = " (set by mail.method)" if settings.method else ""
-    wrong = look.problems
+    wrong = report.problems
     recipient = f"recipient  {safe_line(settings.recipient) or 'none configured'}"
     lines = [
-        *([f"queue      {safe_line(look.no_queue)}"] if look.no_queue else []),
-        f"transport  {chosen + forced if chosen else look.none}",
+        *([f"queue      {safe_line(report.no_queue)}"] if report.no_queue else []),
+        f"transport  {chosen + forced if chosen else report.none}",
         *([f"sender     {safe_line(wrong['sender'])}"] if "sender" in wrong else []),
         f"{recipient}: {safe_line(wrong['recipient'])}" if "recipient" in wrong else recipient,
-        f"spool      {_spooled(look)}",
-        f"success    {_moment(look.last_success, now)}",
-        f"failure    {_moment(look.last_failure, now)}"
-        + (f": {look.last_reason}" if look.last_failure and look.last_reason else ""),
+        f"spool      {_spooled(report)}",
+        f"success    {_moment(report.last_success, now)}",
+        f"failure    {_moment(report.last_failure, now)}"
+        + (f": {report.last_reason}" if report.last_failure and report.last_reason else ""),
         "",
         f"{'':<10} {'attempts':>8} {'success':>8} {'failures':>8}",
     ]
     for name in METHODS:
-        figures = "".join(f" {look.figures[name][what]:>8,}" for what in COUNTERS)
-        lines.append(f"{name:<10}{figures}  {_standing(look, name)}".rstrip())
+        figures = "".join(f" {report.figures[name][what]:>8,}" for what in COUNTERS)
+        lines.append(f"{name:<10}{figures}  {_standing(report, name)}".rstrip())
     return lines
 
 
-def _standing(look: _TransportReport, name: str) -> str:
+def _standing(report: _TransportReport, name: str) -> str:
     """Why a transport is used or not."""
     from tui.cli.setup import suspend
 
-    if name in look.suspended:
-        return suspend.describe_suspension(look.suspended[name])
-    if name == look.chosen:
+    if name in report.suspended:
+        return suspend.describe_suspension(report.suspended[name])
+    if name == report.chosen:
         return "selected"
-    return safe_line(look.why_not.get(name, "")) or "ready, after the selected one"
+    return safe_line(report.why_not.get(name, "")) or "ready, after the selected one"
 
 
-def _spooled(look: _TransportReport) -> str:
-    if "spool" in look.problems:
-        return safe_line(look.problems["spool"])
-    if not look.depth:
+def _spooled(report: _TransportReport) -> str:
+    if "spool" in report.problems:
+        return safe_line(report.problems["spool"])
+    if not report.depth:
         return "empty"
-    mails = "1 mail" if look.depth == 1 else f"{look.depth:,} mails"
-    return f"{mails}, the oldest for {format_rough_duration(look.oldest)}"
+    mails = "1 mail" if report.depth == 1 else f"{report.depth:,} mails"
+    return f"{mails}, the oldest for {format_rough_duration(report.oldest)}"
 
 
 def _moment(when: int, now: float) -> str:
@@ -656,27 +665,27 @@ def _moment(when: int, now: float) -> str:
     )
 
 
-def _as_json(look: _TransportReport) -> dict[str, object]:
+def _as_json(report: _TransportReport) -> dict[str, object]:
     return {
-        "transport": look.chosen or None,
-        "method": look.settings.method or None,
-        "recipient": look.settings.recipient or None,
+        "transport": report.chosen or None,
+        "method": report.settings.method or None,
+        "recipient": report.settings.recipient or None,
         "transports": {
             name: {
-                **look.figures[name],
-                "why_not": look.why_not.get(name) or None,
-                "suspended": with_times(look.suspended[name]._asdict(), "since")
-                if name in look.suspended
+                **report.figures[name],
+                "why_not": report.why_not.get(name) or None,
+                "suspended": with_times(report.suspended[name]._asdict(), "since")
+                if name in report.suspended
                 else None,
             }
             for name in METHODS
         },
-        "queue_problem": look.no_queue or None,
-        "problems": dict(look.problems),
+        "queue_problem": report.no_queue or None,
+        "problems": dict(report.problems),
         "spool": None
-        if "spool" in look.problems
-        else {"mails": look.depth, "oldest_age": look.oldest if look.depth else None},
-        **time_fields("last_success", look.last_success or None),
-        **time_fields("last_failure", look.last_failure or None),
-        "last_failure_reason": look.last_reason or None,
+        if "spool" in report.problems
+        else {"mails": report.depth, "oldest_age": report.oldest if report.depth else None},
+        **time_fields("last_success", report.last_success or None),
+        **time_fields("last_failure", report.last_failure or None),
+        "last_failure_reason": report.last_reason or None,
     }

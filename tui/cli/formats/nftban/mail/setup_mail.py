@@ -70,7 +70,7 @@ def _show(setup: Setup, path: str, arguments: Namespace) -> int:
     """Print the settings of the mail, as all sources together set them; no password."""
     settings = setup.mail.settings()
     text, _ = _read(path)
-    here = shell_assignments.parse_variables(text, {}, {})
+    variables = shell_assignments.parse_variables(text, {}, {})
     values: dict[str, str | int | bool | None] = {
         "file": path,
         "file_exists": os.path.lexists(path),
@@ -82,56 +82,56 @@ def _show(setup: Setup, path: str, arguments: Namespace) -> int:
         "user": settings.user or None,
         "password_set": bool(settings.password or settings.password_file),
     }
-    triggers = {name: here[name].text if name in here else None for name in TRIGGERS}
+    triggers = {name: variables[name].text if name in variables else None for name in TRIGGERS}
     if arguments.json:
         print_json({**values, "triggers": triggers})
         return 0
-    said = {True: "yes", False: "no", None: "-"}
+    yes_no = {True: "yes", False: "no", None: "-"}
     for name, value in {**values, **triggers}.items():
-        shown = said[value] if value is None or isinstance(value, bool) else value
-        print(f"{name.replace('_', ' ') if name in values else name:<13} {safe_line(str(shown))}")
+        cell = yes_no[value] if value is None or isinstance(value, bool) else value
+        print(f"{name.replace('_', ' ') if name in values else name:<13} {safe_line(str(cell))}")
     return 0
 
 
 def _change(setup: Setup, path: str, email: str, arguments: Namespace) -> int:
     """Set the recipient, and make a backup of the file; print what was done."""
-    wanted = {"NFTBAN_MAIL_ENABLED": "YES", RECIPIENT: email}
-    wanted |= dict.fromkeys(TRIGGERS if arguments.all else (), "YES")
-    before, seen = _read(path)
-    kept = _kept_lines(before, wanted, path)
-    after = _written(kept, wanted)
-    if kept and not kept[-1]:
+    assignments = {"NFTBAN_MAIL_ENABLED": "YES", RECIPIENT: email}
+    assignments |= dict.fromkeys(TRIGGERS if arguments.all else (), "YES")
+    before, file_stat = _read(path)
+    other_lines = _kept_lines(before, assignments, path)
+    after = _written(other_lines, assignments)
+    if other_lines and not other_lines[-1]:
         _require_whole(after, path)
-    said = setup.mail.settings(planned={RECIPIENT: email})
-    if said.recipient != email:
-        other = safe_line(said.recipient) or "no recipient"
+    settings = setup.mail.settings(planned={RECIPIENT: email})
+    if settings.recipient != email:
+        other = safe_line(settings.recipient) or "no recipient"
         print_error(
             f"mail from {safe_line(setup.queue.root)} still goes to {other}: the environment, "
             "spooldeck's own configuration or another data folder overrides this file"
         )
     if arguments.dry_run:
         print(f"would write {safe_line(path)}:")
-        if kept:
+        if other_lines:
             # Not printed: the lines may contain a password.
-            print(f"(other lines that are kept: {len(kept)})")
-        print("".join(_own(wanted)), end="")
+            print(f"(other lines that are kept: {len(other_lines)})")
+        print("".join(_format_assignments(assignments)), end="")
         if arguments.test:
             print(f"would send a test mail to {email}")
         return 0
-    _write_config(path, before, after, seen)
-    return send_test(setup, said, email) if arguments.test else 0
+    _write_config(path, before, after, file_stat)
+    return send_test(setup, settings, email) if arguments.test else 0
 
 
-def _own(wanted: Mapping[str, str]) -> list[str]:
-    return [files.format_assignment(name, value) for name, value in wanted.items()]
+def _format_assignments(assignments: Mapping[str, str]) -> list[str]:
+    return [files.format_assignment(name, value) for name, value in assignments.items()]
 
 
-def _written(kept: list[str], wanted: Mapping[str, str]) -> str:
-    head = "".join(f"{line}\n" for line in kept) or HEADER
-    return head + "".join(_own(wanted))
+def _written(other_lines: list[str], assignments: Mapping[str, str]) -> str:
+    head = "".join(f"{line}\n" for line in other_lines) or HEADER
+    return head + "".join(_format_assignments(assignments))
 
 
-def _kept_lines(before: str, wanted: Mapping[str, str], path: str) -> list[str]:
+def _kept_lines(before: str, assignments: Mapping[str, str], path: str) -> list[str]:
     """The lines to keep, without line ends; the last is empty if the file is not only assignments.
 
     In a file of plain assignments the old values are removed. In any other file all lines are kept,
@@ -145,21 +145,21 @@ def _kept_lines(before: str, wanted: Mapping[str, str], path: str) -> list[str]:
     if not lines[-1]:
         lines.pop()
     if all(map(_is_plain, lines)):
-        return [line for line in lines if not _sets(line, wanted)]
+        return [line for line in lines if not _sets(line, assignments)]
     _require_whole(before, path)
     for number, line in enumerate(lines, 1):
-        if not _COMMENT.match(line) and _LOCKS.search(line) and any(n in line for n in wanted):
+        if not _COMMENT.match(line) and _LOCKS.search(line) and any(n in line for n in assignments):
             fail(EX_CONFIG, f"{safe_line(path)}: line {number}: readonly; repair it by hand first")
         if _ENDS.match(line):
             fail(
                 EX_CONFIG,
                 f"{safe_line(path)}: line {number}: ends the file; repair it by hand first",
             )
-    kept = list(lines)
-    while kept and _sets(kept[-1], wanted) and _is_plain(kept[-1]):
-        kept.pop()
+    other_lines = list(lines)
+    while other_lines and _sets(other_lines[-1], assignments) and _is_plain(other_lines[-1]):
+        other_lines.pop()
     # Our lines follow an empty line, so that a line continuation cannot swallow them.
-    return kept if kept and not kept[-1] else [*lines, ""]
+    return other_lines if other_lines and not other_lines[-1] else [*lines, ""]
 
 
 _LOCKS = re.compile(r"\b(?:readonly|declare|typeset)\b")
@@ -169,10 +169,10 @@ _COMMENT = re.compile(r"[ \t]*(?:#|$)")
 _ASSIGNS = re.compile(r"\s*(?:(?:export|readonly|declare -r|declare -x|declare -rx)\s+)?(\w+)=")
 
 
-def _sets(line: str, wanted: Mapping[str, str]) -> bool:
+def _sets(line: str, assignments: Mapping[str, str]) -> bool:
     """True if a line sets one of these; a default (`:=`) is no assignment here."""
-    found = _ASSIGNS.match(line)
-    return found is not None and found[1] in wanted
+    match = _ASSIGNS.match(line)
+    return match is not None and match[1] in assignments
 
 
 def _is_plain(line: str) -> bool:
@@ -182,8 +182,8 @@ def _is_plain(line: str) -> bool:
     # Unusual white space, or a line that may continue in the next.
     if not line.replace("\t", " ").isprintable() or _GOES_ON.search(line):
         return False
-    found = shell_assignments.parse_variables(line, {}, {}).values()
-    return bool(found) and not any(variable.problem for variable in found)
+    variables = shell_assignments.parse_variables(line, {}, {}).values()
+    return bool(variables) and not any(variable.problem for variable in variables)
 
 
 def _require_whole(text: str, path: str) -> None:
@@ -216,20 +216,20 @@ def _read(path: str) -> tuple[str, os.stat_result | None]:
         OSError: it cannot be read.
     """
     try:
-        here = files.open_dir_path(os.path.dirname(path))
+        folder_fd = files.open_dir_path(os.path.dirname(path))
     except FileNotFoundError:
         return "", None
     try:
-        fd = files.open_plain(NAME, here)
+        fd = files.open_plain(NAME, folder_fd)
     except FileNotFoundError:
         return "", None
     except OSError as error:
         fail(EX_CONFIG, f"{safe_line(path)}: {error.strerror}, expected a plain file")
     finally:
-        os.close(here)
+        os.close(folder_fd)
     try:
-        data, seen = files.read_guarded(fd, MAX_FILE_BYTES)
-        return data.decode("utf-8"), seen
+        data, file_stat = files.read_guarded(fd, MAX_FILE_BYTES)
+        return data.decode("utf-8"), file_stat
     except files.Refused as refusal:
         fail(EX_CONFIG, f"{safe_line(path)}: {refusal}")
     except UnicodeDecodeError as error:
@@ -238,60 +238,60 @@ def _read(path: str) -> tuple[str, os.stat_result | None]:
         os.close(fd)
 
 
-def _write_config(path: str, before: str, after: str, seen: os.stat_result | None) -> None:
+def _write_config(path: str, before: str, after: str, file_stat: os.stat_result | None) -> None:
     folder = os.path.dirname(path)
     if after == before:
         print(f"{safe_line(path)} already has these settings; nothing was changed")
         return
-    own = os.path.dirname(folder) == nftban_variables.OWN_CONFIG_DIR
+    is_own_config = os.path.dirname(folder) == nftban_variables.OWN_CONFIG_DIR
     # Workers of any user read our own file, which has no password.
-    files.make_folders(folder, mode=0o755 if own else files.FOLDER_MODE)
-    here = files.open_dir(folder)
+    files.make_folders(folder, mode=0o755 if is_own_config else files.FOLDER_MODE)
+    folder_fd = files.open_dir(folder)
     try:
-        if seen is not None:
-            print(f"backup: {safe_line(folder)}/{_copy(here, before, seen)}")
+        if file_stat is not None:
+            print(f"backup: {safe_line(folder)}/{_copy(folder_fd, before, file_stat)}")
         new = f".{NAME}.{os.urandom(6).hex()}"
-        if seen is None:
-            owner = None if own else _owner(os.fstat(here))
-            _write(new, here, after, owner, 0o644 if own else files.FILE_MODE)
+        if file_stat is None:
+            owner = None if is_own_config else _owner(os.fstat(folder_fd))
+            _write(new, folder_fd, after, owner, 0o644 if is_own_config else files.FILE_MODE)
         else:
-            _write(new, here, after, _same_owner(seen), stat.S_IMODE(seen.st_mode))
+            _write(new, folder_fd, after, _same_owner(file_stat), stat.S_IMODE(file_stat.st_mode))
         try:
             # Other processes see the file only after it is completely on the disk.
-            files.rename(new, NAME, src_dir_fd=here, dst_dir_fd=here)
+            files.rename(new, NAME, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         except OSError:
-            files.unlink_quietly(new, here)
+            files.unlink_quietly(new, folder_fd)
             raise
-        files.fsync(here)
+        files.fsync(folder_fd)
     finally:
-        os.close(here)
+        os.close(folder_fd)
     print(f"wrote {safe_line(path)}")
 
 
-def _copy(here: int, before: str, seen: os.stat_result) -> str:
+def _copy(folder_fd: int, before: str, file_stat: os.stat_result) -> str:
     """Make a backup with a name that is not read as configuration; returns the name."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     name = f"{NAME}.bak-{stamp}-{os.urandom(2).hex()}"
     # Readable by the owner only: a password in it outlives its change.
-    _write(name, here, before, _same_owner(seen), stat.S_IRUSR | stat.S_IWUSR)
+    _write(name, folder_fd, before, _same_owner(file_stat), stat.S_IRUSR | stat.S_IWUSR)
     return name
 
 
-def _write(name: str, here: int, text: str, owner: tuple[int, int] | None, mode: int) -> None:
+def _write(name: str, folder_fd: int, text: str, owner: tuple[int, int] | None, mode: int) -> None:
     """Create a file and fsync it; remove it if that fails."""
-    fd = files.create_file(name, here, owner, mode)
+    fd = files.create_file(name, folder_fd, owner, mode)
     try:
         files.write_all(fd, text.encode())
         files.fsync(fd)
     except OSError:
-        files.unlink_quietly(name, here)
+        files.unlink_quietly(name, folder_fd)
         raise
     finally:
         os.close(fd)
 
 
-def _same_owner(seen: os.stat_result) -> tuple[int, int] | None:
-    return (seen.st_uid, seen.st_gid) if os.geteuid() == 0 else None
+def _same_owner(file_stat: os.stat_result) -> tuple[int, int] | None:
+    return (file_stat.st_uid, file_stat.st_gid) if os.geteuid() == 0 else None
 
 
 def _owner(folder: os.stat_result) -> tuple[int, int] | None:

@@ -30,10 +30,10 @@ def list_spool(setup: Setup, arguments: Namespace) -> int:
     """Print one line for each mail, in the form of the contract's own command."""
     # A format with its own mail: our empty spool would suggest that there is no mail.
     setup.require_mail("mail spool")
-    found = list(setup.mail.spool().read_all())
+    all_mails = list(setup.mail.spool().read_all())
     tasks = tasks_by_payload(setup)
-    mails = [mail for mail in found if isinstance(mail, Spooled)]
-    broken = [mail for mail in found if isinstance(mail, Broken)]
+    mails = [mail for mail in all_mails if isinstance(mail, Spooled)]
+    broken = [mail for mail in all_mails if isinstance(mail, Broken)]
     if arguments.json:
         for mail in mails:
             print_json(_mail_row(mail, tasks))
@@ -48,10 +48,13 @@ def list_spool(setup: Setup, arguments: Namespace) -> int:
     # `mail status` counts the pending and the broken mails together.
     counts = (len(pending), len(broken) - empty, empty, len(sent))
     words = zip(counts, ("pending", "broken", "empty", "sent"), strict=True)
-    beside = ", ".join(f"{count} {word}" for count, word in words if count)
+    count_text = ", ".join(f"{count} {word}" for count, word in words if count)
     print("Mail Spool Status\n=================")
     print(f"Directory: {safe_line(setup.queue.mail_spool)}")
-    print(f"Spooled mails: {len(found)}" + (f" ({beside})" if len(pending) != len(found) else ""))
+    print(
+        f"Spooled mails: {len(all_mails)}"
+        + (f" ({count_text})" if len(pending) != len(all_mails) else "")
+    )
     for title, some in (("Pending", pending), ("Sent", sent)):
         if some:
             print(f"\n{title} mails:")
@@ -156,14 +159,14 @@ def tasks_by_payload(setup: Setup) -> dict[str, Task] | None:
 
 def tasks_of(store: NftbanStore) -> dict[str, Task]:
     """The task that delivers each mail, by payload path; the first of several."""
-    found: dict[str, Task] = {}
+    task_by_payload: dict[str, Task] = {}
     for task in show_progress(store.scan(store.states.values()), "tasks read"):
         if not isinstance(task, Task) or task.kind != MAIL_SEND_KIND or not task.payload:
             continue
-        other = found.get(task.payload)
+        other = task_by_payload.get(task.payload)
         if other is None or _STATE_ORDER.index(task.state) < _STATE_ORDER.index(other.state):
-            found[task.payload] = task
-    return found
+            task_by_payload[task.payload] = task
+    return task_by_payload
 
 
 def show_spooled(setup: Setup, arguments: Namespace) -> int:
@@ -180,30 +183,30 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
     if arguments.json:
         row = _mail_row(mail, tasks_by_payload(setup))
         return _show_json(spool, mail, row)
-    said = [
+    rows = [
         ("mail", mail.id),
         ("to", mail.to),
         ("subject", mail.subject),
         ("spooled", format_time(mail.created)),
     ]
     if mail.sent is not None:
-        said.append(("sent", f"{format_time(mail.sent.at)} by {mail.sent.transport}"))
+        rows.append(("sent", f"{format_time(mail.sent.at)} by {mail.sent.transport}"))
     if mail.trying is not None:
         began = f"began {format_time(mail.trying.at)} by {mail.trying.transport}, result unknown"
-        said.append(("attempt", began))
+        rows.append(("attempt", began))
     if mail.refused:
-        said.append(("refused", mail.refused))
+        rows.append(("refused", mail.refused))
     tasks = tasks_by_payload(setup) if mail.sent is None else None
     if mail.sent is None and tasks is None:
-        said.append(("task", "unknown"))
+        rows.append(("task", "unknown"))
     elif tasks is not None:
         task = tasks.get(mail.meta)
-        said.append(("task", "none" if task is None else f"{task.id} ({_WORDS[task.state]})"))
+        rows.append(("task", "none" if task is None else f"{task.id} ({_WORDS[task.state]})"))
         if task is not None and task.error:
-            said.append(("error", task.error))
+            rows.append(("error", task.error))
         if command := resend_command(setup, mail, task):
-            said.append(("again", command))
-    print("\n".join(f"{name:<8} {safe_line(text)}" for name, text in said))
+            rows.append(("again", command))
+    print("\n".join(f"{name:<8} {safe_line(text)}" for name, text in rows))
     if not mail.body:
         return 0
     try:
@@ -239,12 +242,12 @@ def _show_broken(setup: Setup, spool: MailSpool, ident: str) -> int:
     """Print what is readable of a broken mail, and the repair; returns 1."""
     from engine.text.render_bytes import render_verbatim
 
-    there = list(_pieces(spool, ident))
-    for name, data in there:
+    pieces = list(_pieces(spool, ident))
+    for name, data in pieces:
         cut = f", its first {len(data):,} bytes" if len(data) == MAX_PART_BYTES else ""
         print(f"---- {name}{cut}")
         print("\n".join(render_verbatim(data).lines))
-    if not there:
+    if not pieces:
         return 1  # the reason was printed
     tasks = tasks_by_payload(setup)
     task = (tasks or {}).get(spool.meta_path(ident))

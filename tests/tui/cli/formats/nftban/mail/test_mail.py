@@ -1191,7 +1191,7 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(office: Office) -> None:
         setup.mail.registry,
         setup.mail.sender,
         setup.queue.mail_spool,
-        ours=True,
+        is_ours=True,
         complain=said.append,
         clock=lambda: now[0],
     )
