@@ -19,7 +19,7 @@ import resvg_py
 from rich.terminal_theme import TerminalTheme
 
 from engine.config import queue_config
-from engine.demo.traffic import Demo
+from engine.formats.nftban.demo import Demo
 from tests.console_places import in_utc, is_known, until
 from tests.tui.drawn_screens import FIRST, SHOTS, settled, taken
 from tests.tui.screenshot_places import NAME, scenes

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.demo.traffic import FLOWING, STUCK_AFTER_SECONDS, WEDGED
+from engine.formats.nftban.demo import FLOWING, STUCK_AFTER_SECONDS, WEDGED
 from tui.cli.setup.errors import fail
 from tui.terminal.crash_report import EX_SOFTWARE
 

@@ -22,9 +22,9 @@ from tui.cli.setup.setup import Setup
 from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
 
-DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.formats.bullmq.demo"
-DEMO_ZMAILER_MODULE = "tui.cli.formats.zmailer.demo"
-DEMO_FEDERATION_MODULE = "tui.cli.formats.bullmq.demo_federation"
+DEMO_MODULE, DEMO_REDIS_MODULE = "engine.formats.zgb.demo", "engine.formats.bullmq.demo"
+DEMO_ZMAILER_MODULE = "engine.formats.zmailer.demo"
+DEMO_FEDERATION_MODULE = "engine.formats.bullmq.federation.demo"
 """The module that runs as a separate process, makes the demo's places and keeps them busy."""
 
 
@@ -144,7 +144,7 @@ def _demo_module(arguments: Namespace) -> str:
         return DEMO_ZMAILER_MODULE
     if not (arguments.redis or arguments.federation):
         return DEMO_MODULE
-    from tui.cli.formats.bullmq.demo import find_missing, socket_in
+    from engine.formats.bullmq.demo import find_missing, socket_in
 
     option = "--federation" if arguments.federation else "--redis"
     missing = find_missing()
@@ -161,7 +161,7 @@ def _demo_module(arguments: Namespace) -> str:
 
 def demo(setup: Setup, arguments: Namespace) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
-    from engine.demo.traffic import CONFIG_FILE, Demo
+    from engine.formats.nftban.demo import CONFIG_FILE, Demo
 
     kept = arguments.keep
     if kept:

@@ -32,7 +32,7 @@ AT_FIRST_FRAME = {
     *(
         "tui.screens.quit",
         "tui.queue.problems_screen",
-        "engine.demo.traffic",
+        "engine.formats.nftban.demo",
         "engine.doctor",
         "engine.work.worker",
     ),

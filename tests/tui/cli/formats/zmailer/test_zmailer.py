@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
+from engine.formats.zmailer.demo import DemoPostoffice
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.mail.host import this_host
 from engine.system import files
@@ -20,7 +21,6 @@ from tests.nftban_queues import Run
 from tests.store_contents import every_file
 from tests.zmailer_spool import Spool, dead_pid, recipient, write_lock
 from tui import cli
-from tui.cli.formats.zmailer.demo import DemoPostoffice
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 

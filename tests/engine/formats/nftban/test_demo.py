@@ -19,17 +19,18 @@ import pytest
 
 from engine.config import queue_config
 from engine.config.place_address import Address, parse_address
-from engine.demo import traffic
-from engine.demo.traffic import (
+from engine.destinations.sql_registry import SqlRegistry
+from engine.formats.bullmq import demo as demo_formats_redis
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
+from engine.formats.nftban import demo as traffic
+from engine.formats.nftban.demo import (
     CONFIG_FILE,
     REPAIRED_FILE,
     STUCK_AFTER_SECONDS,
     Demo,
     publish_mail_metrics,
 )
-from engine.destinations.sql_registry import SqlRegistry
-from engine.formats.bullmq.place import parse_place
-from engine.formats.bullmq.store import BullmqStore
 from engine.live.folder_events import FolderEventSource
 from engine.locks import queue_lock
 from engine.mail import failure_reasons
@@ -42,16 +43,15 @@ from engine.system.supervisor import ProgramResult
 from tests import command
 from tests.lock_processes import later
 from tui.cli import open_console
-from tui.cli.formats.bullmq import demo as demo_formats_redis
 from tui.cli.setup.errors import CommandError
 from tui.cli.setup.place_formats import detect_format, setup_for
 
 PROGRAM = [sys.executable, "-m", "tui.cli"]
-KEEPER = "tui.cli.demo_formats"
+KEEPER = "engine.formats.zgb.demo"
 
 START = f"""
 import sys
-from engine.demo.traffic import Demo
+from engine.formats.nftban.demo import Demo
 with Demo(40, sys.argv[1], {PROGRAM!r}, {KEEPER!r}) as demo:
     print(*demo.wait_for_places(), flush=True)
     sys.stdin.read()
@@ -418,7 +418,7 @@ def test_leaving_says_where_the_places_are(
 
 BROKEN = """
 import sys
-from engine.demo import traffic
+from engine.formats.nftban import demo as traffic
 
 class Place:
     work = ()
@@ -495,7 +495,7 @@ def test_the_demo_has_bullmq_queues_if_asked(tmp_path: Path) -> None:
     demo."""
     if not demo_formats_redis.find_server():
         pytest.skip("no server program")
-    with Demo(8, "", PROGRAM, "tui.cli.formats.bullmq.demo") as demo:
+    with Demo(8, "", PROGRAM, "engine.formats.bullmq.demo") as demo:
         *_, url = demo.wait_for_places()
         place = parse_place(parse_address(url))
         with closing(BullmqStore(place)) as store:
@@ -512,7 +512,7 @@ def test_the_demo_has_servers_to_deliver_to_if_asked() -> None:
     """Our worker delivers to three servers by BullMQ queues, and registers them as healthy."""
     if not demo_formats_redis.find_server():
         pytest.skip("no server program")
-    with Demo(8, "", PROGRAM, "tui.cli.formats.bullmq.demo_federation") as demo:
+    with Demo(8, "", PROGRAM, "engine.formats.bullmq.federation.demo") as demo:
         *_, url = demo.wait_for_places()
         folder = Path(demo.folder)
         address = parse_address(f"sqlite://{folder}/destinations.db")

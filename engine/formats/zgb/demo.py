@@ -21,9 +21,9 @@ from contextlib import closing, suppress
 from typing import NamedTuple
 
 from engine import verbs
-from engine.demo import traffic
 from engine.formats.kannader import settings as kannader_settings
 from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.formats.nftban import demo as traffic
 from engine.formats.zgb import place as zgb_settings
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore

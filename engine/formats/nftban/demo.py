@@ -203,7 +203,11 @@ class Demo:
     """Context manager that starts the keeper process, and with it the whole demo."""
 
     def __init__(
-        self, tasks: int, keep: str, program: Sequence[str], keeper: str = "engine.demo.traffic"
+        self,
+        tasks: int,
+        keep: str,
+        program: Sequence[str],
+        keeper: str = "engine.formats.nftban.demo",
     ) -> None:
         """`program` is the command line that works a place, after `--config F --root D` and a
         subcommand are added.

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine.demo import traffic
+from engine.formats.nftban import demo as traffic
+from engine.formats.zgb.demo import HOUR, MINUTE, DemoSmtpServer, Mails, Registrations
 from engine.formats.zmailer.diagnostics import format_diagnostic
 from engine.formats.zmailer.spool.control_file import Diagnostic, parse_control_file
 from engine.system import files
-from tui.cli.demo_formats import HOUR, MINUTE, DemoSmtpServer, Mails, Registrations
 from tui.cli.setup.errors import program_command
 
 MAIL_INTERVAL_SECONDS = 4.0

@@ -15,16 +15,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 from engine.config.place_address import parse_address
-from engine.demo import traffic
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.package_scripts import INSTALL_HINT
 from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
+from engine.formats.nftban import demo as traffic
+from engine.formats.zgb.demo import HOUR, MINUTE, Mails, PastTraffic, Registrations, live_through
 from engine.model import State, Task
 from engine.policy import retries_of
 from engine.schedules import NO_RETRY
 from engine.store import Unavailable
-from tui.cli.demo_formats import HOUR, MINUTE, Mails, PastTraffic, Registrations, live_through
 
 START_SECONDS = 10.0
 """Seconds within which the server must start."""

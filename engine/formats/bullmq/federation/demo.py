@@ -16,16 +16,16 @@ from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from engine.config.place_address import parse_address
-from engine.demo import traffic
+from engine.formats.bullmq.demo import start_server
 from engine.formats.bullmq.federation.jobs import POST, delivery_job
 from engine.formats.bullmq.federation.keys import make_keys, write_keys
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
+from engine.formats.nftban import demo as traffic
+from engine.formats.zgb.demo import PastTraffic
 from engine.model import State
 from engine.store import StoreError
-from tui.cli.demo_formats import PastTraffic
-from tui.cli.formats.bullmq.demo import start_server
 
 DIES_SECONDS, BACK_SECONDS = 15.0, 75.0
 """Seconds after the start at which one server dies and comes back."""

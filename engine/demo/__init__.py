@@ -1,1 +1,0 @@
-"""Throw-away places with workers, a stuck lock and traffic."""
