@@ -131,6 +131,14 @@ class Format(NamedTuple):
     """Function of a Setup that yields (name of a check, `Finding`); "" for the checks that fit any
     store.
     """
+    demo: Mapping[str, str] = {}
+    """Option of the demo, "" for none -> "MODULE:CLASS" of its `DemoPlace`, the full name of the
+    module; with an option that is not here it has no place in the demo.
+    """
+    check_demo: Callable[[str, str], object] = lambda option, folder: None
+    """Option and folder of a demo -> raises `Unavailable` if something must be installed for its
+    place, OSError if the folder is not suitable.
+    """
 
     def complete(self, setup: Setup, place: Place) -> Place:
         """A `Place` with what only this format has."""

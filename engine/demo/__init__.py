@@ -1,0 +1,1 @@
+"""The demo: temporary places of the formats, with workers and traffic."""
