@@ -19,7 +19,7 @@ from engine.version import VERSION
 from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error, program_command
 from tui.cli.setup.place_formats import demo_formats, demo_options
 from tui.cli.setup.places import make_places, place_names
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.setup import Setup, load_function
 from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
 
@@ -174,10 +174,10 @@ def demo(setup: Setup, arguments: Namespace) -> int:
                 loaded = queue_config.load_config(show.config_path, os.environ)
                 code = run(setup._replace(config=loaded), places, arguments, show.trouble)
             else:
-                from tui.cli.demo_text import OperatorShell, run_as_text
-
-                shell = OperatorShell(show.folder, program, show.config_path)
-                run_as_text(shell, places)
+                for form in forms:
+                    if form.demo_text:
+                        run_as_text = load_function(form.demo_text)
+                        run_as_text(show.folder, show.config_path, program, places)
         finally:
             if trouble := show.trouble():
                 print_error(safe_line(trouble))

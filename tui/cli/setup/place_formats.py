@@ -233,6 +233,7 @@ FORMATS: dict[str, Format] = {
         demo=dict.fromkeys(
             ("", "redis", "federation", "zmailer"), "engine.formats.nftban.demo:DemoQueues"
         ),
+        demo_text="formats.nftban.demo_text:run_as_text",
     ),
 }
 """The formats by name. The first that fits a place is used; the last takes every path that the

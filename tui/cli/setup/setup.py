@@ -139,6 +139,10 @@ class Format(NamedTuple):
     """Option and folder of a demo -> raises `Unavailable` if something must be installed for its
     place, OSError if the folder is not suitable.
     """
+    demo_text: str = ""
+    """Function of the demo's folder, its configuration file, the command line of this program and
+    all places of the demo: runs an operator's commands on those of this format; "" for none.
+    """
 
     def complete(self, setup: Setup, place: Place) -> Place:
         """A `Place` with what only this format has."""
