@@ -1,1 +1,1 @@
-"""Throw-away places with workers, a stuck lock and traffic."""
+"""The demo: temporary places of the formats, with workers and traffic."""

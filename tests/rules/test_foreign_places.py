@@ -569,12 +569,14 @@ FOLDERS = ("dir_fd", "src_dir_fd")
 _MACHINE = "files of the machine, in folders of root"
 _OPENED = "the name is a descriptor"
 _PRIVATE = "a folder of ours that only we can enter (engine.system.temp_dir)"
+_DEMO = "the demo's own folder; --keep is refused where others can redirect it"
 _MEMORY = "no file, or a temporary one of SQLite's without a name"
 
 BY_PATH: Mapping[str, str] = {
     "engine/config/queue_config.py": "our own configuration",
     "engine/destinations/database.py": "with the owner's rights",
-    "engine/demo/traffic.py": "a folder of ours; --keep is refused where others can redirect it",
+    "engine/demo/demo.py": _DEMO,
+    "engine/demo/keeper.py": _DEMO,
     "engine/system/files.py": "the one place that resolves paths: walk, open_file",
     "engine/live/folder_events.py": "the limit of inotify, in /proc",
     "engine/locks/lock_holder.py": _MACHINE,
@@ -607,10 +609,12 @@ BY_PATH: Mapping[str, str] = {
     "tui/cli/__init__.py": _MACHINE,
     "tui/cli/setup/templates.py": "texts of our own",
     "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
-    "tui/cli/demo_formats.py": "places of the demo",
+    "engine/formats/kannader/demo.py": _DEMO,
+    "engine/formats/nftban/demo.py": _DEMO,
+    "engine/formats/zgb/demo.py": _DEMO,
     "tui/cli/formats/zmailer/scheduler.py": _MACHINE,
     "engine/formats/bullmq/repeats.py": _MACHINE,
-    "tui/cli/formats/zmailer/demo.py": "places of the demo",
+    "engine/formats/zmailer/demo.py": _DEMO,
     "tui/cli/formats/kannader/commands.py": "the mail that the command names: it may be a pipe",
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
     "tui/cli/formats/nftban/add_batch.py": "the tasks that the command names: it may be a pipe",
@@ -655,8 +659,8 @@ MODE_CALLS = {"chmod", "chown", "lchown", "lchmod", "utime", "copymode", "copyst
 
 BY_NAME = {
     "tui/packaging/debian.py": "the folder build of our own tree",
-    "tui/cli/demo_formats.py": "places of the demo",
-    "tui/cli/formats/zmailer/demo.py": "places of the demo",
+    "engine/formats/kannader/demo.py": _DEMO,
+    "engine/formats/zmailer/demo.py": _DEMO,
 }
 
 

@@ -32,22 +32,22 @@ PACKAGES = {
     "engine.doctor": "engine.monitor engine.operations",
     "engine.work": "engine.mail.send engine.operations",
     "engine.delivery": "engine.destinations engine.work",
+    "engine.demo": "engine.work",
     "engine.formats.base": "engine.config",
-    "engine.formats.nftban": "engine.formats.base",
+    "engine.formats.nftban": "engine.demo engine.formats.base",
     "engine.formats.nftban.doctor": "engine.doctor engine.formats.nftban",
-    "engine.formats.kannader": "engine.formats.base",
-    "engine.formats.zgb": "engine.formats.base",
-    "engine.formats.bullmq": "engine.destinations engine.formats.base",
+    "engine.formats.kannader": "engine.demo engine.formats.base",
+    "engine.formats.zgb": "engine.demo engine.formats.base",
+    "engine.formats.bullmq": "engine.demo engine.formats.base",
     "engine.formats.bullmq.federation": "engine.delivery engine.formats.bullmq",
     "engine.formats.zmailer.scheduling": "engine.config",
     "engine.formats.zmailer.mailq": "engine.config",
     "engine.formats.zmailer.mailq_store": "engine.formats.zmailer.mailq",
     "engine.formats.zmailer.spool": "engine.formats.base",
-    "engine.formats.zmailer": "engine.mail.message engine.formats.zmailer.scheduling "
+    "engine.formats.zmailer": "engine.demo engine.formats.zmailer.scheduling "
     "engine.formats.zmailer.spool",
     "engine.formats.zmailer.scheduler": "engine.formats.zmailer engine.formats.zmailer.mailq",
     "engine.formats.zmailer.agents": "engine.mail.send engine.formats.zmailer",
-    "engine.demo": "engine.work engine.formats.nftban",
     "themes": "",
     "tui.format": "engine.live engine.monitor",
     "tui.session": "engine.replay tui.format",
@@ -72,11 +72,10 @@ PACKAGES = {
     "tui.cli.formats.nftban.mail": "tui.cli.formats.nftban",
     "tui.cli.formats.kannader": "tui.cli.queue",
     "tui.cli.formats.zgb": "tui.cli.queue",
-    "tui.cli.formats.bullmq": "engine.demo engine.formats.bullmq.federation tui.cli.queue",
-    "tui.cli.formats.zmailer": "engine.demo engine.formats.zmailer.agents engine.formats.zmailer.scheduler "
+    "tui.cli.formats.bullmq": "engine.formats.bullmq.federation tui.cli.queue",
+    "tui.cli.formats.zmailer": "engine.formats.zmailer.agents engine.formats.zmailer.scheduler "
     "tui.cli.queue",
-    "tui.cli": "engine.demo engine.formats.kannader engine.formats.zgb tui tui.cli.setup "
-    "tui.cli.formats.bullmq",
+    "tui.cli": "tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
     "tui.packaging": "tui.cli",
 }
@@ -246,23 +245,25 @@ def format_of(module: str) -> str:
     return parts[1] if parts[0] == "formats" and len(parts) > 1 and parts[1] != "base" else ""
 
 
-def named_functions(name: str) -> Iterator[str]:
-    """The modules whose functions a module names by texts: "MODULE:FUNCTION", below `tui.cli`."""
+def named_modules(name: str) -> Iterator[str]:
+    """The modules that a module names by texts: "MODULE:FUNCTION", below `tui.cli`, and
+    "MODULE:CLASS".
+    """
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for module in re.findall(r"([a-z_.]+):[a-z_]+\b", node.value):
+            for module in re.findall(r"([a-z_.]+):[A-Za-z_]+\b", node.value):
                 yield from {module, f"tui.cli.{module}"} & MODULES.keys()
 
 
 def test_a_format_is_imported_by_itself_alone() -> None:
     """No format imports another, and nothing else imports a format but the two lists, nor by a
-    text "MODULE:FUNCTION".
+    text "MODULE:FUNCTION" or "MODULE:CLASS".
     """
     wrong = {
         f"{name} imports {other}"
         for name in MODULES
         if name not in FORMAT_LISTS
-        for other in {*imported(name), *named_functions(name)}
+        for other in {*imported(name), *named_modules(name)}
         if format_of(other) not in ("", format_of(name))
     }
 

@@ -19,14 +19,13 @@ import resvg_py
 from rich.terminal_theme import TerminalTheme
 
 from engine.config import queue_config
-from engine.demo.traffic import Demo
+from engine.demo.demo import Demo
 from tests.console_places import in_utc, is_known, until
 from tests.tui.drawn_screens import FIRST, SHOTS, settled, taken
 from tests.tui.screenshot_places import NAME, scenes
 from tui.app import Console
-from tui.cli.open_console import DEMO_REDIS_MODULE
 from tui.cli.setup.errors import program_command
-from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.place_formats import demo_formats, setup_for
 from tui.cli.setup.places import make_places
 from tui.format.glyphs import UTF8
 
@@ -128,7 +127,8 @@ async def draw(
 async def draw_demo(family: str) -> list[Path]:
     """Draw the overview of the real demo with its Redis queues, after some seconds of traffic; its
     numbers differ each time."""
-    with Demo(DEMO_TASKS, "", program_command(), DEMO_REDIS_MODULE) as show:
+    demo_places = [form.demo["redis"] for form in demo_formats("redis")]
+    with Demo(DEMO_TASKS, "", program_command(), demo_places) as show:
         names = show.wait_for_places()
         config = queue_config.load_config(show.config_path, os.environ)
         places = make_places(setup_for(config, names[0], os.environ), names)

@@ -10,22 +10,18 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 
 from engine.config import queue_config
+from engine.store import Unavailable
 from engine.system import malloc
 from engine.text.safe import safe_line
 from engine.version import VERSION
 from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error, program_command
+from tui.cli.setup.place_formats import demo_formats, demo_options
 from tui.cli.setup.places import make_places, place_names
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.setup import Setup, load_function
 from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
-
-DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.formats.bullmq.demo"
-DEMO_ZMAILER_MODULE = "tui.cli.formats.zmailer.demo"
-DEMO_FEDERATION_MODULE = "tui.cli.formats.bullmq.demo_federation"
-"""The module that runs as a separate process, makes the demo's places and keeps them busy."""
 
 
 def open_console(setup: Setup, arguments: Namespace) -> int:
@@ -134,34 +130,26 @@ def _require_safe_folder(folder: str) -> None:
 SAFER_FOLDER_HINT = "choose a folder that only root can write, or run it as that user"
 
 
-def _demo_module(arguments: Namespace) -> str:
-    """The module of the demo that is asked for.
+def _demo_option(arguments: Namespace) -> str:
+    """The option that chooses the formats of the demo; "" for none.
 
     Raises:
-        CommandError: a package or a server program is missing.
+        CommandError: a package or a server program is missing, or the folder is not suitable.
     """
-    if arguments.zmailer:
-        return DEMO_ZMAILER_MODULE
-    if not (arguments.redis or arguments.federation):
-        return DEMO_MODULE
-    from tui.cli.formats.bullmq.demo import find_missing, socket_in
-
-    option = "--federation" if arguments.federation else "--redis"
-    missing = find_missing()
-    if arguments.federation and not all(map(find_spec, ("cryptography", "nacl", "httpx"))):
-        missing = "needs more packages: pip install 'spooldeck[federation]'"
-    if missing:
-        fail(EX_UNAVAILABLE, f"demo {option}: {missing}")
+    option = next((name for name in reversed(demo_options()) if getattr(arguments, name)), "")
     try:
-        socket_in(arguments.keep or "/")  # the temporary folder is short
+        for form in demo_formats(option):
+            form.check_demo(option, arguments.keep or "/")  # the temporary folder is short
+    except Unavailable as error:
+        fail(EX_UNAVAILABLE, f"demo --{option}: {error}")
     except OSError as error:
-        fail(EX_USAGE, f"demo {option} --keep {safe_line(arguments.keep)}: {error.strerror}")
-    return DEMO_FEDERATION_MODULE if arguments.federation else DEMO_REDIS_MODULE
+        fail(EX_USAGE, f"demo --{option} --keep {safe_line(arguments.keep)}: {error.strerror}")
+    return option
 
 
 def demo(setup: Setup, arguments: Namespace) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
-    from engine.demo.traffic import CONFIG_FILE, Demo
+    from engine.demo.demo import CONFIG_FILE, Demo
 
     kept = arguments.keep
     if kept:
@@ -172,8 +160,9 @@ def demo(setup: Setup, arguments: Namespace) -> int:
             EX_USAGE,
             f"{safe_line(kept)} already contains a demo: remove it, or open it: {safe_line(opens)}",
         )
-    module, has_screen = _demo_module(arguments), not _why_no_screen()
-    with Demo(arguments.tasks, kept, program_command(), module) as show:
+    option, has_screen = _demo_option(arguments), not _why_no_screen()
+    forms, program = demo_formats(option), program_command()
+    with Demo(arguments.tasks, kept, program, [form.demo[option] for form in forms]) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         if has_screen:
             import_module("tui.app")  # in parallel with the making of the places
@@ -185,10 +174,10 @@ def demo(setup: Setup, arguments: Namespace) -> int:
                 loaded = queue_config.load_config(show.config_path, os.environ)
                 code = run(setup._replace(config=loaded), places, arguments, show.trouble)
             else:
-                from tui.cli.demo_text import OperatorShell, run_as_text
-
-                shell = OperatorShell(show.folder, program_command(), show.config_path)
-                run_as_text(shell, places)
+                for form in forms:
+                    if form.demo_text:
+                        run_as_text = load_function(form.demo_text)
+                        run_as_text(show.folder, show.config_path, program, places)
         finally:
             if trouble := show.trouble():
                 print_error(safe_line(trouble))

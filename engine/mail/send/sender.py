@@ -547,7 +547,7 @@ class Sender:
         raise NotSent(Reason.REJECTED, word, text, permanent=True)
 
     def _spend_or_wait(self, name: str, to: str) -> None:
-        """As `_spend_tokens`; mails that wait for the same bucket return one token interval apart."""
+        """As `_spend_tokens`; mails that wait for one bucket return a token interval apart."""
         try:
             self._spend_tokens(name, to)
         except _NoToken as lack:

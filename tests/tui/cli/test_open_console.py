@@ -5,13 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from engine.config import queue_config
+from engine.config.place_address import Address
+from engine.demo.demo import CONFIG_FILE
+from engine.formats.bullmq.demo import find_server
+from tests import command
 from tests.console_places import a_console, disk_place, make_spool, some_tasks, until
+from tests.demo_places import KANNADER, NFTBAN, ZGB, demo_of
 from tests.pseudo_terminals import ENTERS, LEAVES, UTF8, Terminal, left
 from tests.pseudo_terminals import console as on_a_terminal
+from tui.cli import open_console
+from tui.cli.setup.errors import CommandError
+from tui.cli.setup.place_formats import FORMATS, demo_formats, detect_format, setup_for
 from tui.cli.splash import splash_lines
 from tui.overview.screen import OverviewScreen
 from tui.terminal.plain_text import screen_text
@@ -32,7 +42,7 @@ AT_FIRST_FRAME = {
     *(
         "tui.screens.quit",
         "tui.queue.problems_screen",
-        "engine.demo.traffic",
+        "engine.demo.demo",
         "engine.doctor",
         "engine.work.worker",
     ),
@@ -223,3 +233,72 @@ async def test_the_first_screen_is_closed_to_the_overview(spool: str, board: str
         await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
         await pilot.press("q")
         await until(pilot, lambda: not console.is_running)
+
+
+def test_a_folder_with_a_demo_is_not_used_again(tmp_path: Path) -> None:
+    """`demo --keep DIR` names the way to open the demo in it, and changes nothing."""
+    (tmp_path / CONFIG_FILE).write_text("queue: {}\n")
+    ran = command.run(["demo", "--keep", str(tmp_path)], capture_output=True, text=True)
+    assert ran.returncode == 64
+    assert f"{tmp_path} already contains a demo: remove it, or open it: spooldeck" in ran.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [CONFIG_FILE]
+
+
+def test_leaving_says_where_the_places_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each step is printed before the screen starts; after it, what became of the places."""
+    monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
+    monkeypatch.setattr(open_console, "_why_no_screen", lambda: "")
+    folder, arguments = (
+        tmp_path / "demo",
+        Namespace(
+            tasks=10, keep=str(tmp_path / "demo"), redis=False, federation=False, zmailer=False
+        ),
+    )
+    plain = queue_config.Config()
+    assert open_console.demo(setup_for(plain, "", {}), arguments) == 0
+    again = f"spooldeck --config {folder}/{CONFIG_FILE} {folder}/flowing {folder}/wedged"
+    assert f"demo places kept in {folder}; to continue: {again}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["redis", "federation"])
+def test_a_folder_whose_path_no_socket_can_have_is_refused(tmp_path: Path, option: str) -> None:
+    """Before anything is made, in one line that says what to do."""
+    if not find_server():
+        pytest.skip("no server program")
+    long = tmp_path / ("x" * 100)
+    options = {"redis": False, "federation": False, "zmailer": False} | {option: True}
+    arguments = Namespace(tasks=10, keep=str(long), **options)
+    with pytest.raises(CommandError, match=r"socket too long by .* choose a shorter folder"):
+        open_console.demo(setup_for(queue_config.Config(), "", {}), arguments)
+    assert not long.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "formats"),
+    [
+        ("", ["nftban", "kannader", "zgb"]),
+        ("redis", ["nftban", "kannader", "zgb", "bullmq"]),
+        ("federation", ["nftban", "bullmq"]),
+        ("zmailer", ["nftban", "kannader", "zgb", "zmailer"]),
+    ],
+)
+def test_an_option_chooses_the_formats_of_the_demo(option: str, formats: list[str]) -> None:
+    """Places of some formats are always there; the first one is the place that opens."""
+    assert demo_formats(option) == [FORMATS[name] for name in formats]
+
+
+@pytest.mark.deep
+def test_all_places_can_be_read(tmp_path: Path) -> None:
+    """Four places in three formats; `status` reads each."""
+    demo = tmp_path / "demo"
+    places = [demo / name for name in ("flowing", "wedged", "kannader", "zgb.db")]
+    with demo_of(demo, NFTBAN, KANNADER, ZGB):
+        for place in places:
+            argv = ["--config", str(demo / CONFIG_FILE), "status", str(place)]
+            ran = command.run(argv, capture_output=True, text=True)
+            assert ran.returncode in (0, 1), ran.stderr
+            assert str(place) in ran.stdout
+        formats = [detect_format(Address(str(place))) for place in places]
+    assert formats == ["nftban", "nftban", "kannader", "zgb"]

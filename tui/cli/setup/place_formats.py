@@ -70,6 +70,12 @@ def _bullmq_settings(section: Any, at: Any) -> Any:
     return place.parse_settings(section, at)
 
 
+def _check_bullmq_demo(option: str, folder: str) -> None:
+    from engine.formats.bullmq.demo import check_demo
+
+    check_demo(option, folder)
+
+
 def _check_federation(config: Config) -> None:
     if config.federation is not None:  # loaded only if it is configured
         from engine.formats.bullmq.federation.settings import parse_federation
@@ -138,6 +144,7 @@ FORMATS: dict[str, Format] = {
         claims="link renames",
         complete_place="formats.kannader.commands:complete_place",
         doctor="formats.kannader.doctor:check_spool",
+        demo=dict.fromkeys(("", "redis", "zmailer"), "engine.formats.kannader.demo:DemoMailSpool"),
     ),
     "zgb": Format(
         "a ZGB mail queue",
@@ -154,6 +161,7 @@ FORMATS: dict[str, Format] = {
         mail_parts=("transports",),
         complete_place="formats.zgb.commands:complete_place",
         doctor="formats.zgb.doctor:check_queue",
+        demo=dict.fromkeys(("", "redis", "zmailer"), "engine.formats.zgb.demo:DemoRegistrations"),
     ),
     "bullmq": Format(
         "a server of BullMQ queues",
@@ -172,6 +180,11 @@ FORMATS: dict[str, Format] = {
         complete_place="formats.bullmq.commands:complete_place",
         probe_job="formats.bullmq.federation:run_probe_now",
         doctor="formats.bullmq.commands:check_server",
+        demo={
+            "redis": "engine.formats.bullmq.demo:DemoJobs",
+            "federation": "engine.formats.bullmq.federation.demo:DemoDeliveries",
+        },
+        check_demo=_check_bullmq_demo,
     ),
     "zmailer": Format(
         "a ZMailer spool",
@@ -187,6 +200,7 @@ FORMATS: dict[str, Format] = {
         task_folders=("transport", "queue"),
         complete_place="formats.zmailer.watch:complete_place",
         doctor="formats.zmailer.doctor:check_spool",
+        demo={"zmailer": "engine.formats.zmailer.demo:DemoPostoffice"},
     ),
     "mailq": Format(
         "a ZMailer scheduler",
@@ -216,6 +230,10 @@ FORMATS: dict[str, Format] = {
         no_destinations="",
         complete_place="formats.nftban.spool:complete_place",
         doctor="formats.nftban.doctor:check_queue",
+        demo=dict.fromkeys(
+            ("", "redis", "federation", "zmailer"), "engine.formats.nftban.demo:DemoQueues"
+        ),
+        demo_text="formats.nftban.demo_text:run_as_text",
     ),
 }
 """The formats by name. The first that fits a place is used; the last takes every path that the
@@ -224,6 +242,19 @@ others leave, so that its error says what was expected.
 
 DEFAULT_FORMAT = "nftban"
 """The format of a path that no other one fits."""
+
+
+def demo_formats(option: str) -> list[Format]:
+    """The formats with places in the demo, that of `DEFAULT_FORMAT` first."""
+    names = sorted(FORMATS, key=lambda name: name != DEFAULT_FORMAT)
+    return [FORMATS[name] for name in names if option in FORMATS[name].demo]
+
+
+def demo_options() -> list[str]:
+    """The options that choose the formats of the demo, which `DEFAULT_FORMAT` is always one of; of
+    several options the last one is used.
+    """
+    return [option for option in FORMATS[DEFAULT_FORMAT].demo if option]
 
 
 def setup_for(

@@ -131,6 +131,18 @@ class Format(NamedTuple):
     """Function of a Setup that yields (name of a check, `Finding`); "" for the checks that fit any
     store.
     """
+    demo: Mapping[str, str] = {}
+    """Option of the demo, "" for none -> "MODULE:CLASS" of its `DemoPlace`, the full name of the
+    module; with an option that is not here it has no place in the demo.
+    """
+    check_demo: Callable[[str, str], object] = lambda option, folder: None
+    """Option and folder of a demo -> raises `Unavailable` if something must be installed for its
+    place, OSError if the folder is not suitable.
+    """
+    demo_text: str = ""
+    """Function of the demo's folder, its configuration file, the command line of this program and
+    all places of the demo: runs an operator's commands on those of this format; "" for none.
+    """
 
     def complete(self, setup: Setup, place: Place) -> Place:
         """A `Place` with what only this format has."""

@@ -14,13 +14,11 @@ import pytest
 from engine.config import queue_config
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.mail.host import this_host
-from engine.system import files
 from tests.console_operator import a_desk
 from tests.nftban_queues import Run
 from tests.store_contents import every_file
 from tests.zmailer_spool import Spool, dead_pid, recipient, write_lock
 from tui import cli
-from tui.cli.formats.zmailer.demo import DemoPostoffice
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 
@@ -280,28 +278,3 @@ def test_mail_is_given_up_and_rerouted_by_commands(spool: Spool, spooldeck: Run)
     woken = spooldeck("promote", "--apply", "1", str(spool.root))
     assert "no scheduler is running" in woken.stderr
     assert "no agent is started" in run("control", "freeze", "--value", "on", "--apply", "1")
-
-
-def test_the_demo_has_a_spool_with_all_sorts_of_recipients(tmp_path: Path, spooldeck: Run) -> None:
-    """Waiting, deferred and failed ones, a lock of a dead agent, a parked file; more arrive."""
-    now = time.time()
-    demo = DemoPostoffice()
-    files.make_folder(f"{tmp_path}/zmailer")
-    said = demo.make(str(tmp_path), now)
-    demo.add(now)
-    demo.add(now + 1)  # too soon
-    demo.close()
-
-    config = tmp_path / "config.yaml"
-    config.write_text("stores:\n" + said["stores"])
-    place = str(tmp_path / "zmailer")
-    report = json.loads(spooldeck("--config", str(config), "status", "--json", place).stdout)
-
-    counts = report["tasks"]
-    assert counts["waiting"] > 60 and counts["failed"] > 1 and counts["locked"] == 1
-    assert len(list((tmp_path / "zmailer" / "transport").iterdir())) == 62
-    doctor = spooldeck("--config", str(config), "doctor", place).stdout
-    assert "scheduler.conf: 4 clauses, no errors" in doctor
-    assert "uucp/oldhost: never delivered: " in doctor
-    assert "freezer/4711: parked: torn" in doctor
-    assert "1 recipient locked by agents that have ended" in doctor

@@ -1,4 +1,4 @@
-"""The demo with deliveries to three servers on loopback, by BullMQ queues; one dies and comes back.
+"""The demo place of deliveries by BullMQ queues to three servers on loopback; one dies and returns.
 
 The servers have keys of their own and acknowledge each delivery. After `DIES_SECONDS` one of them
 closes its port; its deliveries fail, and a health check finds it again after `BACK_SECONDS`.
@@ -11,12 +11,13 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from engine.config.place_address import parse_address
-from engine.demo import traffic
+from engine.demo.keeper import DemoSettings, PastTraffic
+from engine.formats.bullmq.demo import start_server
 from engine.formats.bullmq.federation.jobs import POST, delivery_job
 from engine.formats.bullmq.federation.keys import make_keys, write_keys
 from engine.formats.bullmq.image import NewJob
@@ -24,14 +25,11 @@ from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
 from engine.store import StoreError
-from tui.cli.demo_formats import PastTraffic
-from tui.cli.formats.bullmq.demo import start_server
 
 DIES_SECONDS, BACK_SECONDS = 15.0, 75.0
 """Seconds after the start at which one server dies and comes back."""
 LOST_JOBS = 200
 """Deliveries to it meanwhile."""
-JOB_SECONDS = 1.0
 ENOUGH_JOBS = 300
 """Number of waiting jobs at which the traffic pauses."""
 QUICK = {"attempts": 2, "backoff": {"type": "fixed", "delay": 2000}}
@@ -112,21 +110,17 @@ class _PeerRequest(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-class Deliveries:
+class DemoDeliveries:
     """Both queues of a federation, with three servers; the last one dies and comes back."""
 
-    work = ("federation", "work")
+    name, interval = "federation", 1.0
+    work: Mapping[str, Sequence[str]]
 
-    def __init__(self) -> None:
-        self.name = "federation"
-        """Later its URL."""
-        self._random = random.Random(7)
-        self._last = 0.0
-        self._steps = [(BACK_SECONDS, self._bring_back), (DIES_SECONDS, self._let_die)]
-
-    def make(self, folder: str, now: float) -> Mapping[str, str]:
+    def make(self, settings: DemoSettings) -> Mapping[str, str]:
         """Start the queues and the servers, and make our keys."""
-        self.name, store = start_server(folder, PastTraffic(now))
+        folder, self._random = settings.folder, random.Random(7)
+        self._url, store = start_server(folder, PastTraffic(settings.now))
+        self.work = {self._url: ("federation", "work")}
         self._peers = [DemoPeer() for _ in range(3)]
         home, keys = DemoPeer(), f"{folder}/keys"
         write_keys(keys, make_keys())
@@ -141,13 +135,12 @@ class Deliveries:
     def open(self) -> None:
         """Connect for the traffic."""
         self._clock, self._began = PastTraffic(time.time()), time.monotonic()
-        self._store = BullmqStore(parse_place(parse_address(self.name)), self._clock)
+        self._steps = [(BACK_SECONDS, self._bring_back), (DIES_SECONDS, self._let_die)]
+        self._store = BullmqStore(parse_place(parse_address(self._url)), self._clock)
 
     def add(self, now: float) -> None:
-        """Add a delivery now and then; let one server die, and bring it back."""
-        if 0 <= now - self._last < JOB_SECONDS:
-            return
-        self._last = self._clock.now = now
+        """Add a delivery; let one server die, and bring it back."""
+        self._clock.now = now
         with suppress(StoreError):
             if self._steps and time.monotonic() - self._began >= self._steps[-1][0]:
                 _, step = self._steps.pop()
@@ -174,7 +167,3 @@ class Deliveries:
         payload = json.dumps({"method": "FEDERATE_POST", "post": post})
         job = delivery_job(POST, peer.url, f"{peer.url}/api/auth/social/posts", payload)
         store.add_job(NewJob(**job._replace(options={**job.options, **options})._asdict()))
-
-
-if __name__ == "__main__":
-    traffic.main((Deliveries(),))

@@ -1,4 +1,4 @@
-"""The demo with a further place: a ZMailer spool with our scheduler, its agents and mail servers.
+"""ZMailer's demo place: a spool with our scheduler, its agents and mail servers.
 
 The files are written as the router writes them; those of the past have the tags and diagnostics
 that agents leave. No router runs: what is given to it stays in router/.
@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine.demo import traffic
+from engine.demo.keeper import HOUR, MINUTE, DemoSettings
+from engine.demo.smtp_server import DemoSmtpServer
 from engine.formats.zmailer.diagnostics import format_diagnostic
 from engine.formats.zmailer.spool.control_file import Diagnostic, parse_control_file
 from engine.system import files
-from tui.cli.demo_formats import HOUR, MINUTE, DemoSmtpServer, Mails, Registrations
-from tui.cli.setup.errors import program_command
 
-MAIL_INTERVAL_SECONDS = 4.0
 ENOUGH_MESSAGES = 200
 """Number of messages at which the traffic pauses."""
 
@@ -101,19 +98,13 @@ class DemoPostoffice:
     parked file, for which a scheduler is started.
     """
 
-    name = "zmailer"
-    work: tuple[str, ...] = ()
-    """The scheduler; known once the place is made."""
+    name, interval = "zmailer", 4.0
+    work: Mapping[str, Sequence[str]]
 
-    def __init__(self) -> None:
-        self._random = random.Random(7)
-        self._last = 0.0
-        self._root = ""
-        self._servers: list[DemoSmtpServer] = []
-
-    def make(self, folder: str, now: float) -> Mapping[str, str]:
+    def make(self, settings: DemoSettings) -> Mapping[str, str]:
         """Make the spool with the mail of the last hours, and its scheduler.conf."""
-        self._root = f"{folder}/{self.name}"
+        folder, now = settings.folder, settings.now
+        self._root, self._random = f"{folder}/{self.name}", random.Random(7)
         for name in FOLDERS:
             files.make_folders(f"{self._root}/{name}", 0o755)
         first = DemoSmtpServer()
@@ -122,14 +113,14 @@ class DemoPostoffice:
         conf = f"{folder}/scheduler.conf"
         words = CONF.format(
             folder=folder,
-            program=" ".join(program_command()),
+            program=" ".join(settings.program),
             port=port,
             uid=os.geteuid(),
             gid=os.getegid(),
         )
         files.replace_file(conf, words.encode())
-        self.work = ("zmailer", "scheduler", "-i", "-P", self._root)
-        self.work += ("-f", conf, "-L", f"{folder}/scheduler.log")
+        scheduler = ("zmailer", "scheduler", "-i", "-P", self._root, "-f", conf)
+        self.work = {self.name: (*scheduler, "-L", f"{folder}/scheduler.log")}
         for number in range(60):
             self._put(self._choose(), now - 6 * HOUR + number * 6 * MINUTE)
         self._put(SAMPLES[0]._replace(tag="~"), now - 7 * HOUR)
@@ -139,7 +130,7 @@ class DemoPostoffice:
     def open(self) -> None:
         """Start the mail servers."""
         for server in self._servers:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            server.start()
 
     def close(self) -> None:
         """Close the mail servers."""
@@ -147,13 +138,9 @@ class DemoPostoffice:
             server.server_close()
 
     def add(self, now: float) -> None:
-        """Add a message every few seconds, as the router does."""
-        there = os.listdir(f"{self._root}/transport")
-        if 0 <= now - self._last < MAIL_INTERVAL_SECONDS or len(there) >= ENOUGH_MESSAGES:
-            return
-        self._last = now
-        fresh = self._choose()
-        self._put(fresh._replace(error="", tag=" "), now)
+        """Add a message, as the router does."""
+        if len(os.listdir(f"{self._root}/transport")) < ENOUGH_MESSAGES:
+            self._put(self._choose()._replace(error="", tag=" "), now)
 
     def _choose(self) -> SampleMail:
         (kind,) = self._random.choices(SAMPLES, [one.weight for one in SAMPLES])
@@ -199,7 +186,3 @@ def _ended_pid() -> str:
     """The PID of a process that has ended, in six columns as agents write it."""
     with subprocess.Popen(["true"]) as process:
         return f"{process.pid:6}"
-
-
-if __name__ == "__main__":
-    traffic.main((Mails(), Registrations(), DemoPostoffice()))

@@ -1,4 +1,4 @@
-"""The demo without a terminal: an operator's commands on the demo's places, with their output.
+"""The demo without a terminal: an operator's commands on its NFTBan queues, with their output.
 
 Each step is a command of this program in a process of its own, as typed in the demo's folder. The
 numbers and the operation that a command needs are read from the JSON of the command before it.
@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.demo.traffic import FLOWING, STUCK_AFTER_SECONDS, WEDGED
+from engine.formats.nftban.demo import FLOWING, STUCK_AFTER_SECONDS, WEDGED
 from tui.cli.setup.errors import fail
 from tui.terminal.crash_report import EX_SOFTWARE
 
@@ -56,10 +56,10 @@ class OperatorShell(NamedTuple):
         """
         ended = self._run(f"{words} --json", subprocess.PIPE, subprocess.PIPE)
         try:
-            found: dict[str, object] = json.loads(ended.stdout.partition(b"\n")[0])
+            answer: dict[str, object] = json.loads(ended.stdout.partition(b"\n")[0])
         except ValueError:
             fail(EX_SOFTWARE, f"demo: spooldeck {words}: {ended.stderr.decode(errors='replace')}")
-        return found
+        return answer
 
     def apply(self, words: str) -> None:
         """Plan, then apply with the number of the plan. Plan again if the number has changed since:
@@ -81,15 +81,16 @@ class OperatorShell(NamedTuple):
         return subprocess.run(argv, cwd=self.folder, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
-def run_as_text(shell: OperatorShell, places: Sequence[str]) -> None:
+def run_as_text(
+    folder: str, config_path: str, program: Sequence[str], places: Sequence[str]
+) -> None:
     """Do an operator's work on the demo's places, as commands with their output.
 
     Raises:
         CommandError: a command ended with an unexpected exit code, or the lock is never stuck.
     """
-    names = [
-        os.path.relpath(place, shell.folder) if place.startswith("/") else place for place in places
-    ]
+    shell = OperatorShell(folder, program, config_path)
+    names = [os.path.relpath(place, folder) if place.startswith("/") else place for place in places]
     _say("What is wrong, at all places? (exit code 1: something needs attention)")
     shell.show(shlex.join(["overview", *names]), 0, 1)
     _say(f"One of them: {FLOWING}, a busy queue with dead tasks.")

@@ -1,4 +1,4 @@
-"""The demo with a further place: BullMQ queues on a Redis or Valkey server made for it."""
+"""BullMQ's demo place: queues on a Redis or Valkey server that is started for the demo."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from errno import ENAMETOOLONG
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
 from engine.config.place_address import parse_address
-from engine.demo import traffic
+from engine.demo.keeper import (
+    HOUR,
+    MINUTE,
+    DemoSettings,
+    PastTraffic,
+    live_through,
+    start_process,
+)
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.package_scripts import INSTALL_HINT
 from engine.formats.bullmq.place import parse_place
@@ -24,11 +30,9 @@ from engine.model import State, Task
 from engine.policy import retries_of
 from engine.schedules import NO_RETRY
 from engine.store import Unavailable
-from tui.cli.demo_formats import HOUR, MINUTE, Mails, PastTraffic, Registrations, live_through
 
 START_SECONDS = 10.0
 """Seconds within which the server must start."""
-JOB_INTERVAL_SECONDS = 1.0
 ENOUGH_JOBS = 300
 """Number of waiting jobs at which the traffic pauses."""
 
@@ -64,15 +68,20 @@ def find_server() -> str:
     return str(found[0]) if found else ""
 
 
-def find_missing() -> str:
-    """What has to be installed for this demo; "" if nothing."""
+def check_demo(option: str, folder: str) -> None:
+    """Refuse a demo with queues, or with deliveries too, that cannot be made here.
+
+    Raises:
+        Unavailable: a package or a server program is missing.
+        OSError: the path of its socket would be too long.
+    """
+    if option == "federation" and not all(map(find_spec, ("cryptography", "nacl", "httpx"))):
+        raise Unavailable("needs more packages: pip install 'spooldeck[federation]'")
     if not find_spec("redis") or not find_spec("bullmq"):
-        return f"needs more packages: {INSTALL_HINT}"
-    return "" if find_server() else "needs redis-server or valkey-server on PATH"
-
-
-def _error_of(errors: Mapping[str, str], task: Task) -> str:
-    return errors.get(task.group, "")
+        raise Unavailable(f"needs more packages: {INSTALL_HINT}")
+    if not find_server():
+        raise Unavailable("needs redis-server or valkey-server on PATH")
+    socket_in(folder)
 
 
 MAX_SOCKET_BYTES = 107
@@ -101,7 +110,7 @@ def start_server(folder: str, clock: Callable[[], float]) -> tuple[str, BullmqSt
     socket = socket_in(folder)
     words = ["--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
     words += ["--maxmemory-policy", "noeviction", "--logfile", f"{folder}/redis.log"]
-    server = traffic.start_process([find_server(), *words])
+    server = start_process([find_server(), *words])
     url, until = f"redis+unix://{quote(socket)}", time.monotonic() + START_SECONDS
     while True:
         try:
@@ -112,28 +121,28 @@ def start_server(folder: str, clock: Callable[[], float]) -> tuple[str, BullmqSt
             time.sleep(0.05)
 
 
-class Jobs:
+class DemoJobs:
     """Queues of a BullMQ database: jobs that wait, failed jobs, completed and delayed ones."""
 
-    work = ("bullmq", "work", *(f"--queue={queue}" for queue in QUEUES))
+    name, interval = "bullmq", 1.0
+    work: Mapping[str, Sequence[str]]
 
-    def __init__(self) -> None:
-        self.name = "bullmq"
-        """Later its URL."""
-        self._random = random.Random(7)
-        self._last = 0.0
-
-    def make(self, folder: str, now: float) -> Mapping[str, str]:
+    def make(self, settings: DemoSettings) -> Mapping[str, str]:
         """Start the server, add jobs, and let some of the past ones fail."""
-        clock = PastTraffic(now)
-        self.name, store = start_server(folder, clock)
+        clock, now = PastTraffic(settings.now), settings.now
+        self._random = random.Random(7)
+        self._url, store = start_server(settings.folder, clock)
+        self.work = {self._url: ("bullmq", "work", *(f"--queue={queue}" for queue in QUEUES))}
         once = retries_of(NO_RETRY)
+        fates: tuple[Callable[[Task], str], ...] = (
+            lambda _: "",
+            lambda t: _FAILED.get(t.group, ""),
+        )
         with closing(store):
             for number in range(60):
                 clock.now = now - 6 * HOUR + number * 5 * MINUTE
                 store.add_job(self._random.choice(JOBS))
-                errors = _FAILED if number % 2 else {}
-                live_through(store, clock, once, partial(_error_of, errors), clock.now)
+                live_through(store, clock, once, fates[number % 2], clock.now)
             clock.now = now
             for number in range(20):
                 job = self._random.choice(JOBS)
@@ -144,17 +153,11 @@ class Jobs:
     def open(self) -> None:
         """Connect for the traffic."""
         self._clock = PastTraffic(time.time())
-        self._store = BullmqStore(parse_place(parse_address(self.name)), self._clock)
+        self._store = BullmqStore(parse_place(parse_address(self._url)), self._clock)
 
     def add(self, now: float) -> None:
-        """Add a job every few seconds."""
-        if 0 <= now - self._last < JOB_INTERVAL_SECONDS:
-            return
-        self._last = self._clock.now = now
+        """Add a job."""
+        self._clock.now = now
         with suppress(Unavailable):
             if self._store.count_tasks()[State.PENDING] < ENOUGH_JOBS:
                 self._store.add_job(self._random.choice(JOBS))
-
-
-if __name__ == "__main__":
-    traffic.main((Mails(), Registrations(), Jobs()))

@@ -1,0 +1,35 @@
+"""The demo place of deliveries: three servers that our worker delivers to."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.config.place_address import parse_address
+from engine.demo.demo import Demo
+from engine.destinations.sql_registry import SqlRegistry
+from engine.formats.bullmq.demo import find_server
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
+from engine.model import Task
+from tests.demo_places import PROGRAM, until
+from tui.cli.setup.place_formats import FORMATS
+
+
+def test_the_demo_has_servers_to_deliver_to_if_asked() -> None:
+    """Our worker delivers to three servers by BullMQ queues, and registers them as healthy."""
+    if not find_server():
+        pytest.skip("no server program")
+    with Demo(8, "", PROGRAM, [FORMATS["bullmq"].demo["federation"]]) as demo:
+        *_, url = demo.wait_for_places()
+        folder = Path(demo.folder)
+        address = parse_address(f"sqlite://{folder}/destinations.db")
+        with closing(SqlRegistry(address, creates=True)) as registry:
+            until(lambda: len([one for one in registry.all() if one.last_success]) == 3, folder)
+            known = registry.all()
+        with closing(BullmqStore(parse_place(parse_address(url)))) as store:
+            tasks = [task for task in store.scan() if isinstance(task, Task)]
+    assert all(one.healthy and one.extra for one in known)
+    assert {task.destination for task in tasks} == {one.origin for one in known}

@@ -1,0 +1,35 @@
+"""BullMQ's demo place: queues on a server of its own."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from engine.config.place_address import parse_address
+from engine.demo.demo import Demo
+from engine.formats.bullmq.demo import QUEUES, find_server
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
+from engine.model import State, Task
+from engine.store import Unavailable
+from tests.demo_places import PROGRAM
+from tui.cli.setup.place_formats import FORMATS
+
+
+def test_the_demo_has_bullmq_queues_if_asked() -> None:
+    """A server of its own with jobs in several states, worked by our worker; it ends with the
+    demo."""
+    if not find_server():
+        pytest.skip("no server program")
+    with Demo(8, "", PROGRAM, [FORMATS["bullmq"].demo["redis"]]) as demo:
+        *_, url = demo.wait_for_places()
+        place = parse_place(parse_address(url))
+        with closing(BullmqStore(place)) as store:
+            kinds = {task.kind for task in store.scan() if isinstance(task, Task)}
+            counts = store.count_tasks()
+    assert kinds == set(QUEUES)
+    assert counts[State.DEAD] > 0
+    assert counts[State.DONE] > 0
+    with pytest.raises(Unavailable):
+        BullmqStore(place)

@@ -1,0 +1,211 @@
+"""NFTBan's demo places: real queues, a real worker, and nothing lost however the demo ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.demo.demo import CONFIG_FILE
+from engine.demo.keeper import DemoSettings
+from engine.formats.nftban import demo as demo_module
+from engine.formats.nftban.demo import (
+    FLOWING,
+    REPAIRED_FILE,
+    STUCK_AFTER_SECONDS,
+    WEDGED,
+    publish_mail_metrics,
+)
+from engine.locks import queue_lock
+from engine.mail.send.delivery_log import DeliveryPaths, Ledger
+from engine.mail.send.suspensions import Suspensions
+from engine.model import Verdict
+from engine.monitor import prometheus, transport_health
+from tests import command
+from tests.demo_places import NFTBAN, demo_of, end, ended, start, until
+from tests.lock_processes import later
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, psutil.Process]]:
+    """The folder and the process of a demo that the tests use one after another."""
+    folder = tmp_path_factory.mktemp("running") / "demo"
+    with demo_of(folder, NFTBAN) as process:
+        yield folder, process
+
+
+@pytest.fixture
+def demo(running: tuple[Path, psutil.Process]) -> Path:
+    """The folder of the running demo."""
+    return running[0]
+
+
+def completed(flowing: Path) -> set[str]:
+    """Ids that the queue's log calls completed."""
+    log = flowing / "log" / "queue.log"
+    return set(re.findall(r"Task completed: (\S+)", log.read_text() if log.exists() else ""))
+
+
+def names(root: Path) -> Counter[str]:
+    """Number of files of each task id anywhere in a spool, withdrawn files included."""
+    found: Counter[str] = Counter()
+    for path in (root / "queue").rglob("*"):
+        if path.suffix == ".task":
+            found[path.stem] += 1
+        elif path.name.startswith("D."):
+            found[path.name.split(".")[1]] += 1
+    return found
+
+
+@pytest.mark.deep
+def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(tmp_path: Path) -> None:
+    """SIGKILL to all of it: each task that was added is done, or has exactly one name."""
+    demo = tmp_path / "demo"
+    process, _ = start(str(demo), NFTBAN)
+    flowing, wedged = demo / "flowing", demo / "wedged"
+    until(lambda: len(completed(flowing)) >= 10, flowing / "log")
+    children = psutil.Process(process.pid).children(recursive=True)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):  # of a handler, which ended by itself meanwhile
+            child.kill()
+    until(lambda: all(map(ended, children)), flowing)
+
+    added = set((demo / "added").read_text().split())
+    present = names(flowing) + names(wedged)
+    assert max(present.values()) == 1
+    claimed = added - set(present) - completed(flowing)
+    # The last acknowledgement of each of four threads may not have reached the log.
+    log = (flowing / "log" / "queue.log").read_text()
+    assert len(claimed) <= 4
+    assert all(f"Processing task: {ident} " in log for ident in claimed)
+
+    words = ("--root", str(flowing), "--config", str(demo / "spooldeck.yaml"))
+    again = command.run([*words, "queue", "process-next"])
+    assert again.returncode in (0, 1, 3)
+    assert max(names(flowing).values()) == 1
+    assert list((flowing / "queue" / "work").iterdir()) == []
+    assert set(names(flowing)) | completed(flowing) | claimed >= added - set(names(wedged))
+    end(process)
+
+
+def test_more_tasks_than_a_queue_usually_takes_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of pending tasks of the demo's queues is at least the wanted number of tasks."""
+    spool = demo_module._spool
+    monkeypatch.setattr(demo_module, "_spool", lambda root: spool(root)._replace(max_pending=3))
+    monkeypatch.setattr(demo_module, "_hang", lambda root: 0)
+    sections = demo_module.DemoQueues().make(DemoSettings(str(tmp_path), 40, [], time.time()))
+    made = [
+        len([*(tmp_path / name / "queue/pending").glob("*.task")]) for name in (FLOWING, WEDGED)
+    ]
+    assert made == [20, 12]
+    assert len([*(tmp_path / FLOWING / "queue/dlq").glob("*.task")]) >= 8
+    assert "max_pending: 40" in sections["queue"]
+
+
+def test_one_spool_flows_and_one_is_stuck(running: tuple[Path, psutil.Process]) -> None:
+    """Failures, successes and mail move in one; in the other a live process has the lock, which is
+    stuck without a doubt after a minute and a half. Mail is sent by the demo's own handler,
+    independent of the programs installed here."""
+    demo, process = running
+    flowing, wedged = demo / "flowing", demo / "wedged"
+    until(lambda: (flowing / "metrics" / "mail.prom").exists(), flowing / "metrics")
+    evidence = queue_lock.examine_lock(
+        str(wedged / "run" / "queue.lock"), STUCK_AFTER_SECONDS, **later(STUCK_AFTER_SECONDS)
+    )
+    assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
+    assert evidence.pid in {child.pid for child in process.children(recursive=True)}
+    assert len(list((wedged / "queue" / "work").iterdir())) == 1
+    dead = [p.read_text() for p in (flowing / "queue" / "dlq").iterdir()]
+    errors = {re.sub(r"\d+", "#", re.findall('LAST_ERROR="(.*)"', text)[0]) for text in dead}
+    assert len(errors) == 5
+    assert (
+        queue_lock.examine_lock(str(flowing / "run" / "queue.lock"), 1200.0).verdict is Verdict.HELD
+    )
+    assert "mail_send: {command: [/bin/sh, " in (demo / CONFIG_FILE).read_text()
+
+
+def test_the_hanging_process_is_reaped_when_an_operator_ends_it(tmp_path: Path) -> None:
+    """Killed from outside, it is no zombie of the keeper: its lock is seen to be free."""
+    folder = tmp_path / "demo"
+    with demo_of(folder, NFTBAN) as process:
+        (keeper,) = process.children()
+        lock = queue_lock.examine_lock(str(folder / "wedged" / "run" / "queue.lock"), 1200.0)
+        (hanging,) = (child for child in keeper.children() if child.pid == lock.pid)
+        hanging.kill()
+        until(lambda: not hanging.is_running(), folder)
+
+
+def test_the_mail_counters_agree_with_the_metrics(tmp_path: Path) -> None:
+    """Another program that writes mail.prom from the counters writes the numbers of the demo."""
+    (tmp_path / "log").mkdir()
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "log" / "mail.log").write_text(
+        "[2026-11-20 09:00:00] [INFO] MAIL_SEND_ATTEMPT task_id=a attempt=1 transport=curl to=x\n"
+        "[2026-11-20 09:00:01] [INFO] MAIL_SEND_RESULT task_id=a status=success transport=curl\n"
+    )
+    metrics_path = str(tmp_path / "metrics" / "mail.prom")
+    publish_mail_metrics(str(tmp_path))
+    first = prometheus.read_metrics(metrics_path)
+    counters, records = str(tmp_path / "metrics" / "counters"), str(tmp_path / "delivery.jsonl")
+    places = DeliveryPaths(str(tmp_path / "log" / "mail.log"), metrics_path, counters, records)
+    Ledger(places, pytest.fail).publish("curl", 0, 0.0)
+    assert transport_health.read_totals(
+        prometheus.read_metrics(metrics_path)
+    ) == transport_health.read_totals(first)
+    assert transport_health.read_totals(first)["curl"][:3] == (1, 1, 0)
+
+
+ENDS = {
+    **dict.fromkeys(("Feed busy", "to timeout"), (0, 0, 0)),
+    **{"to later": (1, 0, 0), "Apply outdated": (1, 1, 0), "to unknown": (1, 1, 1)},
+}
+"""Exit codes of dead tasks in the demo: run again, once more, and after the cause was repaired."""
+
+
+def handle(demo: Path, task: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run the demo's handler on a task."""
+    environment = {**task, "PATH": os.environ["PATH"]}
+    argv = ["/bin/sh", str(demo / "handle.sh")]
+    return subprocess.run(argv, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.deep
+def test_dead_tasks_end_in_five_ways(demo: Path) -> None:
+    """Two groups succeed in the next run, one in the second, one after a repair, one never."""
+    dead = [path.read_text() for path in (demo / "flowing" / "queue" / "dlq").iterdir()]
+    fields = [dict(re.findall(r'^(TASK_\w+)="(.*)"$', text, re.MULTILINE)) for text in dead]
+
+    def run(words: str, retries: int) -> int:
+        task = next(task for task in fields if words in task["TASK_DESCRIPTION"])
+        ended = handle(demo, {**task, "TASK_RETRIES": str(retries)})
+        assert ended.stdout.strip() == (task["TASK_LAST_ERROR"] if ended.returncode else "")
+        return ended.returncode
+
+    found = {words: (run(words, 0), run(words, 1)) for words in ENDS}
+    (demo / REPAIRED_FILE).touch()
+    assert {words: (*codes, run(words, 2)) for words, codes in found.items()} == ENDS
+
+
+def test_its_mail_obeys_suspensions_and_is_logged_in_its_place(demo: Path) -> None:
+    """A handler sends by no suspended transport, and writes into the log of its own place."""
+    wedged = demo / "wedged"
+    Suspensions(f"{wedged}/queue/.spooldeck/suspended").suspend("sendmail", 1.0, "ana", "why")
+    task = {"TASK_ID": "1-of-mine", "TASK_TYPE": "mail_send", "TASK_RETRIES": "0"}
+    (wedged / "queue" / "work" / "1-of-mine.task").touch()
+    assert not handle(demo, {**task, "TASK_DESCRIPTION": "Spooled mail to admin_ ok11"}).returncode
+    said = (wedged / "log" / "mail.log").read_text()
+    assert re.findall(r"(\w+) task_id=1-of-mine .*transport=(\w+)", said) == [
+        *(("MAIL_SEND_ATTEMPT", "postfix"), ("MAIL_SEND_RESULT", "postfix"))
+    ]
+    log = demo / "flowing" / "log" / "mail.log"
+    assert not log.exists() or "1-of-mine" not in log.read_text()
