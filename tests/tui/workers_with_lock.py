@@ -22,7 +22,7 @@ from tui.session.place import Place
 HOLDER = """
 import signal, sys, time
 from engine.locks import queue_lock as locks
-from engine.formats.nftban import NftbanStore, SpoolFolders
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 root = sys.argv[1]
 lock = locks.acquire_lock(f"{root}/run/queue.lock", 1200.0)
 queue = f"{root}/queue"

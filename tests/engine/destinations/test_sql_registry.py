@@ -262,7 +262,12 @@ def test_a_file_that_may_only_be_read_is_reported() -> None:
     """It is read with the rights of its owner, also by root, and a change ends with one line."""
     with nobodys_folder() as folder:
         address = parse_address(f"sqlite://{folder}/d.db")
-        by_nobody(lambda: SqlRegistry(address, creates=True).swap(None, FULL))
+
+        def create() -> None:
+            with closing(SqlRegistry(address, creates=True)) as registry:
+                registry.swap(None, FULL)
+
+        by_nobody(create)
         (folder / "d.db").chmod(0o400)
         with closing(SqlRegistry(address, creates=True)) as registry:
             assert registry.get(PEER).rev

@@ -488,7 +488,7 @@ from engine.operations.journal import Intent, Journal, Who
 from engine.model import State, Task
 from engine.replay.settings import ReplayPace
 from engine.replay.replay import Replay
-from engine.formats.nftban import NftbanStore, SpoolFolders
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 
 queue = sys.argv[1]
 spool = SpoolFolders(queue + "/pending", queue + "/work", queue + "/dlq")

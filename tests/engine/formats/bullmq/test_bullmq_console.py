@@ -209,7 +209,7 @@ def test_absurd_times_are_unknown(client: redis.Redis, redis_url: str, run: Run)
     client.zadd("bull:mails:delayed", {"d1": 1e300, "d2": now * 4096.0 * 1000})
     said = run("status", redis_url, code=1)
     client.config_set("appendonly", "no")
-    for word in ("nothing has run", "oldest", "epoch", "20784d"):
+    for word in ("nothing has run", "epoch", "20784d"):
         assert word not in said
     lines = [json.loads(line) for line in run("queue", "list", redis_url, "--json").splitlines()]
     assert len(lines) == 12

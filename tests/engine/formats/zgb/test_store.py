@@ -213,7 +213,8 @@ def test_a_taker_that_fails_has_claimed_nothing(both_jobs: ZgbStore, sql: Sql) -
 
 WORKER = """
 import sys
-from engine.formats.zgb import RateLimit, ZgbDatabase, ZgbStore
+from engine.formats.zgb.place import RateLimit, ZgbDatabase
+from engine.formats.zgb.store import ZgbStore
 limit = RateLimit(1000, 1000)
 store = ZgbStore(ZgbDatabase(sys.argv[1], rate_limit=limit, durable=False, patience=60.0))
 print("ready", flush=True)

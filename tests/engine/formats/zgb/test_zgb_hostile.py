@@ -238,7 +238,8 @@ import resource, sys
 from contextlib import closing
 from pathlib import Path
 from engine.store import Unavailable
-from engine.formats.zgb import ZgbDatabase, ZgbStore
+from engine.formats.zgb.place import ZgbDatabase
+from engine.formats.zgb.store import ZgbStore
 path = sys.argv[1]
 with closing(ZgbStore(ZgbDatabase(path), lambda: 1_795_170_000.0)) as store:
     size = Path(path).stat().st_size

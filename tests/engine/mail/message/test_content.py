@@ -133,7 +133,7 @@ def test_a_link_or_a_missing_file_is_refused(allowed: Allowed) -> None:
     for name, why in (
         ("last", "a symbolic link, not followed"),
         ("dangling", "a symbolic link, not followed"),
-        ("middle/secret", "middle is a symbolic link"),
+        ("middle/secret", "middle/secret: a symbolic link"),
         ("harmless", "second hard link"),
         ("missing.txt", "No such file or directory"),
         ("no/missing.txt", "No such file or directory"),

@@ -379,7 +379,7 @@ def test_a_loop_sends_new_jobs_immediately(site: Site) -> None:
     """It does not wait for the minute to be over when the database changes."""
     site.make(7, 8, tokens=5, hourly=60)
     with site.looping(
-        "from tui.cli.formats import zgb\n"
+        "from tui.cli.formats.zgb import commands as zgb\n"
         "zgb.RUN_INTERVAL_SECONDS, zgb._SIGNAL_POLL_SECONDS = 3600.0, 0.05",
         [],
     ):
@@ -395,7 +395,7 @@ def test_a_job_that_comes_while_a_run_ends_is_sent_immediately(site: Site) -> No
     ended, added = site.home / "ended", site.home / "added"
     site.make(7, tokens=5, hourly=60)
     slow_end = (
-        "import time\nfrom pathlib import Path\nfrom tui.cli.formats import zgb\n"
+        "import time\nfrom pathlib import Path\nfrom tui.cli.formats.zgb import commands as zgb\n"
         "zgb.RUN_INTERVAL_SECONDS, zgb._SIGNAL_POLL_SECONDS = 3600.0, 0.05\n"
         "run = zgb._SingleRun.run\n"
         "def run_and_wait(self):\n"
@@ -419,7 +419,7 @@ def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
     site.enqueue(7)
     site.sql("CREATE TRIGGER no BEFORE UPDATE ON config BEGIN SELECT RAISE(ABORT, 'not now'); END")
     often = (
-        "import sys\nfrom tui.cli.formats import zgb\nzgb._SIGNAL_POLL_SECONDS = 0.05\n"
+        "import sys\nfrom tui.cli.formats.zgb import commands as zgb\nzgb._SIGNAL_POLL_SECONDS = 0.05\n"
         "zgb.refusal_delay_seconds = "
         "lambda refusals: print('refused', refusals, file=sys.stderr) or 0.01"
     )

@@ -202,7 +202,7 @@ def test_other_commands_know_a_store_with_two_states(
     ):
         done = spooldeck(*base, *words.split())
         assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
-        assert "oldest" not in done.stdout or words != "status", "MAILQ shows no ages"
+        assert "oldest" not in done.stdout or "oldest    ? " in done.stdout, "MAILQ shows no ages"
 
 
 def test_the_console_sweeps_a_place_without_a_trash(running: RunningServer, tmp_path: Path) -> None:
