@@ -487,8 +487,19 @@ class ClaimFilter(Protocol):
 
 
 GUARDED_FIELDS = (
-    *("id", "kind", "created", "queue", "group", "due", "attempts", "priority"),
-    *("description", "destination", "payload", "error", "data"),
+    "id",
+    "kind",
+    "created",
+    "queue",
+    "group",
+    "due",
+    "attempts",
+    "priority",
+    "description",
+    "destination",
+    "payload",
+    "error",
+    "data",
 )
 """The task fields that may change only if the edge names them; the store sets the others."""
 _guarded_values = attrgetter(*GUARDED_FIELDS)

@@ -24,7 +24,7 @@ from tui.task.page import TaskPage
 from tui.terminal import bandwidth
 from tui.terminal.paste_detector import BURST_KEYS, PasteDetector
 from tui.terminal.plain_text import screen_text
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 
 S = TypeVar("S", bound=Screen[Any])

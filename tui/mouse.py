@@ -13,7 +13,7 @@ from textual.widget import Widget
 from tui.format import keys
 from tui.format.present import Line, cells_of
 from tui.log.log_widget import LogLines
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
 

@@ -155,7 +155,7 @@ def _open_failures(to: Navigator, target: Target) -> None:
 
 
 def _open_test_mail(to: Navigator, target: Target) -> None:
-    from tui.transports.test_mail_screen import SendTestMailScreen
+    from tui.transports.send_test_mail_screen import SendTestMailScreen
 
     to.push(SendTestMailScreen(target.id, to.session, to.context))
 

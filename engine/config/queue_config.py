@@ -496,8 +496,16 @@ _HANDLER: Mapping[str, validators.Check] = {
 }
 
 _PATHS = (
-    *("root", "pending", "work", "dlq", "run_dir", "log_dir"),
-    *("queue_metrics", "mail_metrics", "counters", "mail_spool"),
+    "root",
+    "pending",
+    "work",
+    "dlq",
+    "run_dir",
+    "log_dir",
+    "queue_metrics",
+    "mail_metrics",
+    "counters",
+    "mail_spool",
 )
 
 _QUEUE: Mapping[str, validators.Check] = {

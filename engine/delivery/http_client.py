@@ -45,8 +45,14 @@ KEPT_CONNECTIONS, KEPT_SECONDS = 64, 30.0
 
 _UNBOUND = frozenset(
     (
-        *("accept", "accept-language", "content-type", "content-language", "content-encoding"),
-        *("idempotency-key", "user-agent", "x-request-id"),
+        "accept",
+        "accept-language",
+        "content-type",
+        "content-language",
+        "content-encoding",
+        "idempotency-key",
+        "user-agent",
+        "x-request-id",
     )
 )
 """Headers that are sent to another origin after a redirect. Any other one may be a credential

@@ -19,8 +19,18 @@ MAX_HEADERS, MAX_HEADER_CHARACTERS = 100, 8192
 
 OUR_HEADERS = frozenset(
     (
-        *("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"),
-        *("expect", "keep-alive", "proxy-authorization", "proxy-connection", "accept-encoding"),
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "accept-encoding",
     )
 )
 """Headers that the client sets or that would change the meaning of the connection."""

@@ -44,8 +44,15 @@ class Demo:
         self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
         self._stays = bool(keep)
         self._argv = [
-            *(sys.executable, "-P", "-m", KEEPER_MODULE, self.folder, str(tasks)),
-            *("keep" if keep else "leave-nothing", ",".join(demo_places), *program),
+            sys.executable,
+            "-P",
+            "-m",
+            KEEPER_MODULE,
+            self.folder,
+            str(tasks),
+            "keep" if keep else "leave-nothing",
+            ",".join(demo_places),
+            *program,
         ]
         self._keeper: subprocess.Popen[bytes] | None = None
         self._urls: list[str] = []

@@ -107,8 +107,11 @@ def state_of(one: Destination) -> DestinationState:
 
 
 _ORDER = (
-    *(DestinationState.UNHEALTHY, DestinationState.BLOCKED, DestinationState.UNKNOWN),
-    *(DestinationState.OK, DestinationState.UNUSED),
+    DestinationState.UNHEALTHY,
+    DestinationState.BLOCKED,
+    DestinationState.UNKNOWN,
+    DestinationState.OK,
+    DestinationState.UNUSED,
 )
 
 

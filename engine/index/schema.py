@@ -137,21 +137,59 @@ Key: TypeAlias = tuple[int, str, str]
 """State, id and queue: the identity of a row."""
 
 _COLUMNS = (
-    *("id", "kind", "state", "created", "queue", "grp", "word", "due", "attempts", "priority"),
-    *("description", "destination", "payload", "error"),
-    *("owner", "since", "until", "token", "rev", "extra"),
+    "id",
+    "kind",
+    "state",
+    "created",
+    "queue",
+    "grp",
+    "word",
+    "due",
+    "attempts",
+    "priority",
+    "description",
+    "destination",
+    "payload",
+    "error",
+    "owner",
+    "since",
+    "until",
+    "token",
+    "rev",
+    "extra",
 )
 """The fields of a task in its own order, to build one from a row quickly."""
 TASK_COLUMNS = ", ".join(_COLUMNS)
 """The columns that `task_of` needs, as SQL."""
 PLAIN_COLUMNS = (
-    *("id", "kind", "state", "created", "due", "attempts", "description", "payload", "error"),
-    *("rev", "cluster", "mark", "code"),
+    "id",
+    "kind",
+    "state",
+    "created",
+    "due",
+    "attempts",
+    "description",
+    "payload",
+    "error",
+    "rev",
+    "cluster",
+    "mark",
+    "code",
 )
 """The columns that most tasks have."""
 RARE_COLUMNS = (
-    *("queue", "grp", "word", "priority", "destination", "domain"),
-    *("owner", "since", "until", "token", "extra", "died"),
+    "queue",
+    "grp",
+    "word",
+    "priority",
+    "destination",
+    "domain",
+    "owner",
+    "since",
+    "until",
+    "token",
+    "extra",
+    "died",
 )
 NO_RARE_VALUES: Values = ("", "", "", 0, "", "", None, None, None, None, "", None)
 """The values of the rare columns in a row without them, as the table has them by default."""
@@ -221,14 +259,26 @@ def row_of(task: Task) -> Values:
     if len(description) > MAX_TEXT_CHARS:
         description = _shorten(description)
     return (
-        *(ident, kind, STATE_NUMBERS[state]),
+        ident,
+        kind,
+        STATE_NUMBERS[state],
         created or None,  # an unknown time (NULL) is neither older nor younger
-        *(due, attempts, description, payload, error, rev),
+        due,
+        attempts,
+        description,
+        payload,
+        error,
+        rev,
         *(_known_error(error[:ERROR_LIMIT]) if error else _NO_ERROR),
-        *(queue, group, word, priority, destination),
+        queue,
+        group,
+        word,
+        priority,
+        destination,
         domain_of(destination) if destination else "",
         *(lease or _NO_LEASE),
-        *(extra_json, died),
+        extra_json,
+        died,
     )
 
 

@@ -78,9 +78,15 @@ def make_claim(token: str, now: float, up: float) -> LockClaim:
     """
     _, _, group, started = process_stat("self")
     mark = ProcessMark(
-        *(boot_id(), started, pid_namespace(), host_name()),
-        *(os.geteuid(), group, token),
-        *(int(up), int(suspended_seconds())),
+        boot_id(),
+        started,
+        pid_namespace(),
+        host_name(),
+        os.geteuid(),
+        group,
+        token,
+        int(up),
+        int(suspended_seconds()),
     )
     return LockClaim(os.getpid(), int(now), mark)
 

@@ -97,13 +97,11 @@ def describe_observer() -> Observer:
         except OSError:
             break  # hidden: a hidden ancestor that held a lock is never signalled anyway
     return Observer(
-        *(
-            os.getpid(),
-            os.geteuid(),
-            lock_file.boot_id(),
-            lock_file.pid_namespace(),
-            lock_file.host_name(),
-        ),
+        os.getpid(),
+        os.geteuid(),
+        lock_file.boot_id(),
+        lock_file.pid_namespace(),
+        lock_file.host_name(),
         frozenset(ancestors),
     )
 
@@ -264,7 +262,9 @@ class LockScene(NamedTuple):
         """True if the PID is meaningless here: written on another host, boot or in a container."""
         mark, observer = self.claim.mark, self.observer
         return mark is not None and (mark.host, mark.boot, mark.pid_ns) != (
-            *(observer.host, observer.boot, observer.pid_ns),
+            observer.host,
+            observer.boot,
+            observer.pid_ns,
         )
 
     @property

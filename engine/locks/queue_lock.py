@@ -186,7 +186,12 @@ def _judge_once(
     verdict, reason = judge_lock(scene, age, threshold)
     doubt = lock_holder.signal_refusal(scene) if verdict in (Verdict.HELD, Verdict.STUCK) else ""
     return LockEvidence(
-        *(verdict, claim.pid, now - age, age, reason, doubt),
+        verdict,
+        claim.pid,
+        now - age,
+        age,
+        reason,
+        doubt,
         facts=(
             *lock_holder.list_facts(scene, age, threshold),
             ("follows", describe_consequence(verdict, doubt)),

@@ -68,11 +68,16 @@ _NEVER_ACCEPTED_WORDS = frozenset(
         *(f"unavailable_no_{what}" for what in ("transport", "token", "input", "space")),
         *(f"unavailable_not_{what}" for what in ("started", "read")),
         # Ended before the mail was sent, as the transport reports.
-        *("timeout_before_data", "connect_lost_before_data"),
+        "timeout_before_data",
+        "connect_lost_before_data",
         # From sysexits.h. Not for_now, with which sendmail(8) reports that it has queued the mail,
         # and no status for an error during the work.
-        *("unavailable_usage", "unavailable_service", "unavailable_file"),
-        *("unavailable_cannot_write", "unavailable_permission", "unavailable_configuration"),
+        "unavailable_usage",
+        "unavailable_service",
+        "unavailable_file",
+        "unavailable_cannot_write",
+        "unavailable_permission",
+        "unavailable_configuration",
     }
 )
 """Words that prove that a mail was not accepted, besides those with `_NEVER_ACCEPTED_PREFIXES`."""

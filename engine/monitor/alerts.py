@@ -574,9 +574,26 @@ def _is_whole(inputs: AlertInputs) -> bool:
 
 
 _RULES: tuple[_Rule, ...] = (
-    *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
-    *(_blocked, _lacking, _full, _limits),
-    *(_transports, _suspended, _destinations, _lost, _refused, _clock, _warned, _metrics),
+    _unreadable,
+    _lock,
+    _abandoned,
+    _interrupted,
+    _dead,
+    _problems,
+    _oldest,
+    _idle,
+    _blocked,
+    _lacking,
+    _full,
+    _limits,
+    _transports,
+    _suspended,
+    _destinations,
+    _lost,
+    _refused,
+    _clock,
+    _warned,
+    _metrics,
 )
 
 

@@ -76,8 +76,11 @@ class _TrackedTask(NamedTuple):
 
 
 _FAILED_ENDS = (
-    *(EventKind.FAILED, EventKind.WAITS, EventKind.BURIED),
-    *(EventKind.RECOVERED, EventKind.UNSETTLED),
+    EventKind.FAILED,
+    EventKind.WAITS,
+    EventKind.BURIED,
+    EventKind.RECOVERED,
+    EventKind.UNSETTLED,
 )
 _RETRY_IN = re.compile(r"retry in ([0-9]{1,9})s")
 _WAITED = re.compile(r"\), waited ([0-9]{1,9}(?:\.[0-9])?)s\Z")
@@ -172,8 +175,10 @@ class LatencyMeter:
                     kind,
                     60 * len(runs) / max(1.0, seconds),
                     sum(run.failed for run in runs) / len(runs),
-                    *(percentile(waits, 0.5), percentile(waits, 0.95)),
-                    *(percentile(times, 0.5), percentile(times, 0.95)),
+                    percentile(waits, 0.5),
+                    percentile(waits, 0.95),
+                    percentile(times, 0.5),
+                    percentile(times, 0.95),
                     LOG,
                     NO_START if not times else "" if waits else NO_DUE,
                 )

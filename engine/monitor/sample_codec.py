@@ -255,7 +255,9 @@ def _bucket(row: Any) -> BucketState:
     # Samples of earlier versions lack the paused flag.
     name, tokens, burst, more, per_hour, *paused = row
     return BucketState(
-        *(_text(name), _whole(tokens), _whole(burst)),
+        _text(name),
+        _whole(tokens),
+        _whole(burst),
         _maybe(more, _number),
         _maybe(per_hour, _whole),
         bool(paused and paused[0] is True),

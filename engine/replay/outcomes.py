@@ -381,7 +381,11 @@ class OutcomeTracker:
     ) -> KnownOutcome:
         silent = 0.0 if item.nowhere is None else now - item.nowhere
         return determine_outcome(
-            *(item.sent, item.latest, item.events, silent, self._timeout),
+            item.sent,
+            item.latest,
+            item.events,
+            silent,
+            self._timeout,
             counted=counted,
             dead=dead,
         )

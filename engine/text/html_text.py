@@ -8,8 +8,29 @@ from contextlib import suppress
 
 _SKIPPED = {"script", "style", "head", "title", "template"}
 _BREAKS = {
-    *("p", "br", "div", "tr", "li", "ul", "ol", "table", "blockquote", "hr", "pre", "section"),
-    *("h1", "h2", "h3", "h4", "h5", "h6", "header", "footer", "article", "dt", "dd"),
+    "p",
+    "br",
+    "div",
+    "tr",
+    "li",
+    "ul",
+    "ol",
+    "table",
+    "blockquote",
+    "hr",
+    "pre",
+    "section",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "header",
+    "footer",
+    "article",
+    "dt",
+    "dd",
 }
 _CELLS = {"td", "th"}
 _LINK = re.compile(r"""\shref\s*=\s*["']?\s*((?:https?|mailto):[^\s"'<>]+)""", re.IGNORECASE)

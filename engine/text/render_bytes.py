@@ -146,8 +146,19 @@ def _indent_json(text: str) -> str | None:
 
 _NAMES = re.compile(rb"([!-9;-~]{1,76}):[ \t]?")
 _KNOWN = {
-    *("from", "to", "cc", "subject", "date", "received", "return-path", "reply-to", "sender"),
-    *("mime-version", "content-type", "message-id", "delivered-to"),
+    "from",
+    "to",
+    "cc",
+    "subject",
+    "date",
+    "received",
+    "return-path",
+    "reply-to",
+    "sender",
+    "mime-version",
+    "content-type",
+    "message-id",
+    "delivered-to",
 }
 _FIRST = ("from", "to", "cc", "subject", "date")
 """Headers shown above the text, in this order; the others are shown below it."""
@@ -208,8 +219,23 @@ def decode_header_words(header: str) -> str:
 
 
 _CHARSETS = (
-    *("ascii", "utf", "iso8859", "iso2022", "cp", "koi8", "big5", "gb", "euc", "shift_jis", "hz"),
-    *("mac", "tis", "johab", "kz1048", "ptcp154", "raw-unicode-escape"),
+    "ascii",
+    "utf",
+    "iso8859",
+    "iso2022",
+    "cp",
+    "koi8",
+    "big5",
+    "gb",
+    "euc",
+    "shift_jis",
+    "hz",
+    "mac",
+    "tis",
+    "johab",
+    "kz1048",
+    "ptcp154",
+    "raw-unicode-escape",
 )
 """Prefixes of Python codec names that are character sets of mails."""
 

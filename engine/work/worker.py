@@ -91,7 +91,7 @@ class Worker:
         self._leases = Leases(store, lock, self._services.log)
         self._slots = Slots(concurrency, handled, self._services, clock)
         self._outcomes = OutcomeWriter(
-            *(store, retry, self._services, clock, lock, self._leases, self._slots)
+            store, retry, self._services, clock, lock, self._leases, self._slots
         )
         self._claimer = Claimer(store, owner, self._slots)
         self._threads = HandlerThreads(self._go_on)

@@ -21,7 +21,7 @@ from tui.app import Console
 from tui.format.present import Line, width_of
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.widgets import theme as themes
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 
 WIDEST = (200, 60)

@@ -42,8 +42,21 @@ Line: TypeAlias = tuple[Run, ...]
 """One line of the screen."""
 
 TOKENS = (
-    *("muted", "line", "accent", "chip", "ok", "warn", "error", "unknown"),
-    *("heat1", "heat2", "heat3", "heat4", "heat5", "cursor", "ghost"),
+    "muted",
+    "line",
+    "accent",
+    "chip",
+    "ok",
+    "warn",
+    "error",
+    "unknown",
+    "heat1",
+    "heat2",
+    "heat3",
+    "heat4",
+    "heat5",
+    "cursor",
+    "ghost",
 )
 """The colours of the console by their meaning, which a theme defines; "" is plain text.
 
@@ -52,8 +65,15 @@ no words. `heat1` to `heat5` are the grounds of the age table, from few to many.
 """
 
 DERIVED_STYLES = (
-    *("strong", "title", "key", "mark", "tab"),
-    *("chip-accent", "chip-ok", "chip-warn", "chip-error"),
+    "strong",
+    "title",
+    "key",
+    "mark",
+    "tab",
+    "chip-accent",
+    "chip-ok",
+    "chip-warn",
+    "chip-error",
 )
 """Styles made of the tokens; a theme may define them too."""
 

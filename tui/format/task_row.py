@@ -11,9 +11,25 @@ from engine.policy import format_time
 from engine.text.safe import safe_line
 
 ROW_FIELDS = (
-    *("id", "state", "kind", "queue", "created", "created_at", "due", "due_at", "attempts"),
-    *("priority", "description", "destination", "error", "payload", "owner", "since", "since_at"),
-    *("rev", "extra"),
+    "id",
+    "state",
+    "kind",
+    "queue",
+    "created",
+    "created_at",
+    "due",
+    "due_at",
+    "attempts",
+    "priority",
+    "description",
+    "destination",
+    "error",
+    "payload",
+    "owner",
+    "since",
+    "since_at",
+    "rev",
+    "extra",
 )
 """Columns of an exported row. Other JSON output also has each value of `extra` as a key."""
 

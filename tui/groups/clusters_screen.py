@@ -13,7 +13,7 @@ from tui.groups import cluster_lines as view
 from tui.groups.grouped_tasks import GroupActions
 from tui.screens.base import key_bindings
 from tui.session.recurrence_check import CheckedCluster, check_clusters
-from tui.widgets.lines import Frame, LongText
+from tui.widgets.line_widgets import Frame, LongText
 
 
 class ClustersScreen(GroupActions[CheckedCluster]):

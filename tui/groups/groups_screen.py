@@ -15,7 +15,7 @@ from tui.groups import group_lines as view
 from tui.groups.grouped_tasks import GroupActions
 from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.screens.base import key_bindings
-from tui.widgets.lines import Frame, LongText
+from tui.widgets.line_widgets import Frame, LongText
 
 
 class GroupsScreen(GroupActions[TaskGroup]):

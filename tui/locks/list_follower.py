@@ -13,7 +13,7 @@ from tui.screens.graph_pane import GraphPane, GraphScreen
 from tui.screens.page import ListScreen
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import LongText
+from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
 
 CHANGED_COUNT_SECONDS, UNCHANGED_COUNT_SECONDS = 2.0, 10.0

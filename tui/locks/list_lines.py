@@ -23,7 +23,7 @@ from tui.format.table import (
     table_line,
     title_line,
 )
-from tui.locks import lines as view
+from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession

@@ -17,7 +17,7 @@ from tui.screens.target import SCREEN_TARGETS, Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
-from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 

@@ -9,7 +9,7 @@ from engine.model import LockEvidence, State, Task, Verdict
 from engine.store import Unavailable
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line
-from tui.locks import lines as view
+from tui.locks import lock_lines as view
 from tui.locks import recovery_steps
 from tui.locks.examination import LockReport
 from tui.locks.recovery_steps import OutputLine, RecoveryStep

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from tui.format import keys
 from tui.format.present import Line
 from tui.format.table import Choice
-from tui.locks import lines as view
+from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.locks.question import LockQuestion
 from tui.screens.base import opened_from
@@ -17,7 +17,7 @@ from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
-from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 MIN_TASK_LINES = 3
@@ -27,8 +27,12 @@ MIN_TASK_LINES = 3
 def active_tasks_frame(report: LockReport, refused: str) -> Frame:
     """The frame of the active tasks: their number and their keys."""
     keys: Line = (
-        *(("H", "key"), (" hold  ", "muted"), ("L", "key"), (" release  ", "muted")),
-        *(("K", "key"), (" to the DLQ", "muted")),
+        ("H", "key"),
+        (" hold  ", "muted"),
+        ("L", "key"),
+        (" release  ", "muted"),
+        ("K", "key"),
+        (" to the DLQ", "muted"),
     )
     whose: Line = (("no worker" if report.is_abandoned else "worker alive", "muted"),)
     right = whose if refused else keys

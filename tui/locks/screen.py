@@ -21,7 +21,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.target import SCREEN_TARGETS
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import why_not_abandoned
-from tui.widgets.lines import LongText
+from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
 
 EXAMINE_SECONDS = 1.0

@@ -15,7 +15,7 @@ from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.log import lines as view
+from tui.log import log_lines as view
 from tui.log.counter import LogCounter
 from tui.log.histogram import LogHistogram
 from tui.log.line_task import LineTask
@@ -25,7 +25,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Frame, Lines
+from tui.widgets.line_widgets import Frame, Lines
 
 LogJob: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
 """A coroutine function that replaces the running one."""

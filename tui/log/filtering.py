@@ -16,7 +16,7 @@ from engine.model import State
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.format.progress_bar import ProgressBar, bar_line
-from tui.log import lines as view
+from tui.log import log_lines as view
 from tui.log.base import LogBase
 from tui.log.reader import SHOW_PROGRESS_SECONDS, index_of
 from tui.screens.target import Target

@@ -15,7 +15,7 @@ from tui.format import present
 from tui.format.glyphs import SPARKS
 from tui.format.present import Line, Run
 from tui.log.reader import LogReader
-from tui.widgets.lines import Frame, Lines
+from tui.widgets.line_widgets import Frame, Lines
 
 PERIOD_SECONDS = 3600.0
 """Length of the period that is shown."""

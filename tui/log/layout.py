@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from engine.logs.log_file import FileEntry, Key
 from tui.format.present import Line
-from tui.log.lines import LogStyle, entry_lines, quiet_line
+from tui.log.log_lines import LogStyle, entry_lines, quiet_line
 
 
 class LogLayout:

@@ -8,7 +8,7 @@ from engine.store import Unavailable
 from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.log import lines as view
+from tui.log import log_lines as view
 from tui.session.place_session import PlaceSession
 
 

@@ -11,9 +11,9 @@ from tui.format import present
 from tui.format.glyphs import CURSOR
 from tui.format.present import BLANK_LINE, Line
 from tui.log.layout import LogLayout
-from tui.log.lines import LogStyle
+from tui.log.log_lines import LogStyle
 from tui.terminal.scroll import scroll_up
-from tui.widgets.lines import Painted
+from tui.widgets.line_widgets import Painted
 
 SCROLL_DIVISOR = 3
 """At an edge the view scrolls by 1/JUMP of a page: scrolling repaints all lines, so do it

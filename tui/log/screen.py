@@ -8,7 +8,7 @@ from engine.logs.log_filter import ERROR, LineFilter, parse_line_filter, parse_t
 from engine.logs.merged_log import LogPosition
 from engine.text.safe import safe_line
 from tui.format import keys
-from tui.log import lines as view
+from tui.log import log_lines as view
 from tui.log.filtering import FilteredLog, filter_error
 from tui.log.reader import index_of
 from tui.screens.base import Copy, key_bindings

@@ -18,7 +18,7 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.page import ROW_HAS_LEFT, ListScreen
 from tui.session.place import WholeQueueFigures
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 

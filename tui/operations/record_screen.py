@@ -10,15 +10,15 @@ from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
-from tui.operations import lines as view
-from tui.operations.lines import ListedOperation
+from tui.operations import operation_lines as view
+from tui.operations.operation_lines import ListedOperation
 from tui.operations.undo_plans import show_undo
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import Page
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.line_widgets import Frame, Lines, LongText
 
 MAX_LISTED_ROWS = 2000
 """Maximum number of rows listed; the counts include all."""

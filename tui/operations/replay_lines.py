@@ -22,7 +22,7 @@ from tui.format.graphs import braille_line
 from tui.format.present import Line, Run
 from tui.format.table import Choice
 from tui.operations.worker_lines import format_seconds
-from tui.plan.lines import SENT_AS_REQUEST
+from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.session.runners import RunningOperation
 
 FLOW_SECONDS = 600.0

@@ -20,7 +20,7 @@ from tui.screens.base import PASTED
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.runners import RunningOperation
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 ARM_FIRST = "OBSERVE: press ! first: {what} changes more tasks"
 

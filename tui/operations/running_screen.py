@@ -25,7 +25,7 @@ from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result
-from tui.widgets.lines import Frame, Lines
+from tui.widgets.line_widgets import Frame, Lines
 from tui.widgets.picker import Picker
 
 REPAINT_SECONDS = 1.0

@@ -13,9 +13,9 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
 from tui.format.table import Choice
-from tui.operations import lines as view
+from tui.operations import operation_lines as view
 from tui.operations import undo_plans
-from tui.operations.lines import ListedOperation
+from tui.operations.operation_lines import ListedOperation
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.planning import preparing
 from tui.screens.base import PASTED, Copy, key_bindings
@@ -24,7 +24,7 @@ from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Frame, LongText
+from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
 
 JOURNAL_READ_SECONDS = 1.0
@@ -144,7 +144,7 @@ class OperationsScreen(ListScreen):
 
     def show_hints(self, grey: object = ()) -> None:
         """Grey out keys that do not apply to the operation under the cursor."""
-        from tui.widgets.lines import Lines
+        from tui.widgets.line_widgets import Lines
 
         selected = self.selected
         refused: set[str] = set()

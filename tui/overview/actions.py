@@ -14,7 +14,7 @@ from engine.store import Unavailable
 from tui.format import keys, present
 from tui.operations.worker_screen import show_worker_plan
 from tui.overview import alert_lines as alert_view
-from tui.overview import lines as view
+from tui.overview import place_lines as view
 from tui.overview import snapshot
 from tui.overview.focus import FocusedPanes
 from tui.overview.panes import AGES

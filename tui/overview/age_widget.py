@@ -9,7 +9,7 @@ from engine.index.age_table import Ages
 from tui.format.present import BLANK_LINE, Line
 from tui.overview import age_lines as view
 from tui.overview.age_lines import AgeCell
-from tui.widgets.lines import Painted, changed_lines
+from tui.widgets.line_widgets import Painted, changed_lines
 
 
 class AgeTable(Painted, can_focus=True):

@@ -120,7 +120,14 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     outlook = 0 if wide and outlook < needs.outlook + border else outlook
     log += free - outlook  # the log always fills its lines
     frame = OverviewFrame(
-        *(alerts, listed, ages, other, outlook, kinds, log, border),
+        alerts,
+        listed,
+        ages,
+        other,
+        outlook,
+        kinds,
+        log,
+        border,
         hints=1,
         next=1,
         left_width=width,

@@ -38,7 +38,7 @@ from tui.screens.target import Target
 from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
-from tui.widgets.lines import Frame, Lines, Painted
+from tui.widgets.line_widgets import Frame, Lines, Painted
 from tui.widgets.picker import Picker
 
 GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"

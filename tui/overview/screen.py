@@ -15,7 +15,7 @@ from tui.format.present import Line
 from tui.format.progress_bar import first_scan_line
 from tui.format.table import Choice
 from tui.overview import alert_lines as alert_view
-from tui.overview import lines as view
+from tui.overview import place_lines as view
 from tui.overview import side_panes, snapshot
 from tui.overview.actions import OverviewActions
 from tui.overview.division import MAX_GRAPHS, PaneNeeds, divide_screen
@@ -44,7 +44,7 @@ from tui.screens.page import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession, lease_workers
-from tui.widgets.lines import Frame, Lines
+from tui.widgets.line_widgets import Frame, Lines
 
 UNCHANGED_PAINT_SECONDS = 5.0
 """Seconds between two paints of the panes while nothing changes but the time: then only graphs
@@ -94,12 +94,10 @@ class SteadyOverview(OverviewActions):
             return None  # the table of ages shows its own age
         moments = [self._snapshot_of(session, 2 * view.SPARKLINE_CELLS) for session in sessions]
         return (
-            *(
-                self._pane,
-                self._selected_place,
-                moments,
-                [self._reads.of(session) for session in sessions],
-            ),
+            self._pane,
+            self._selected_place,
+            moments,
+            [self._reads.of(session) for session in sessions],
             [(n.inspector.latest, n.readings.log, n.history.operations) for n in sessions],
             [view.oldest_cell(moment.queue, now) for moment in moments],
             [alert_view.alert_text(alert, now) for moment in moments for alert in moment.alerts],
@@ -224,15 +222,13 @@ class OverviewScreen(SteadyOverview):
             past = past_values(self._sessions, frozen, self._live_values)
         shown_values = self._live_values if past is None else past.live_values
         data = OverviewData(
-            *(
-                self._sessions,
-                self._selected_place,
-                self._snapshots,
-                shown_values,
-                clusters,
-                now,
-                frame.is_wall,
-            )
+            self._sessions,
+            self._selected_place,
+            self._snapshots,
+            shown_values,
+            clusters,
+            now,
+            frame.is_wall,
         )
         sides = side_panes.side_rows(
             data, width - frame.left_width - frame.middle_width - boxed, self._later
@@ -250,8 +246,10 @@ class OverviewScreen(SteadyOverview):
         outlook = [] if frame.is_wall else outlook  # it has a pane for all places
         other = other_place(self._sessions, self._reads, data) if frame.is_wall else None
         needs = PaneNeeds(
-            *(view.count_rows(moment.queue for moment in self._snapshots), len(self._alerts)),
-            *(age_rows(self._table), len(outlook)),
+            view.count_rows(moment.queue for moment in self._snapshots),
+            len(self._alerts),
+            age_rows(self._table),
+            len(outlook),
             kinds.height - 1,  # below the titles
             0 if other is None else age_rows(self._reads.of(other)),
             self._pane_set.lines_needed(sides, is_wall=frame.is_wall),

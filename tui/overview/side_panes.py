@@ -25,10 +25,9 @@ from tui.format.glyphs import SPARKS
 from tui.format.graphs import bar, resample
 from tui.format.human import format_bytes, format_count
 from tui.format.present import Line, Run
-from tui.operations import lines as operation_lines
-from tui.operations import worker_lines
+from tui.operations import operation_lines, worker_lines
 from tui.operations.worker_lines import PlaceKind
-from tui.overview import lines as lines_view
+from tui.overview import place_lines as lines_view
 from tui.overview import snapshot
 from tui.overview.reads import EventCounts
 from tui.overview.snapshot import PlaceSnapshot
@@ -38,8 +37,8 @@ from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.transports import destination_lines
-from tui.transports import lines as ways
-from tui.widgets.lines import Frame
+from tui.transports import transport_lines as ways
+from tui.widgets.line_widgets import Frame
 
 MAX_ROWS = 12
 """Rows for which a pane asks room; those beyond scroll."""

@@ -29,8 +29,8 @@ from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line, Totals
 from tui.format.task_row import time_fields, with_times
-from tui.overview import lines
-from tui.overview.lines import PlaceLine
+from tui.overview import place_lines
+from tui.overview.place_lines import PlaceLine
 from tui.session.place import Place
 from tui.session.place_session import (
     QUIET_READ_SECONDS,
@@ -80,21 +80,20 @@ class LiveSnapshots:
         samples = session.count_samples
         has_rates = len(samples) > 0 and samples[0][1] != samples[-1][1]
         made_from = (
-            *(cells, samples[-1][0] if has_rates else 0.0),
-            *(
-                session.inspector.latest,
-                session.readings,
-                session.backlog,
-                session.alerts,
-                session.active,
-            ),
-            *(
-                session.waiting_kinds,
-                session.recorded_flow,
-                session.recorded_output,
-                session.worker.pid,
-            ),
-            *(session.inspector.states, session.inspector.words, session.destination_tasks),
+            cells,
+            samples[-1][0] if has_rates else 0.0,
+            session.inspector.latest,
+            session.readings,
+            session.backlog,
+            session.alerts,
+            session.active,
+            session.waiting_kinds,
+            session.recorded_flow,
+            session.recorded_output,
+            session.worker.pid,
+            session.inspector.states,
+            session.inspector.words,
+            session.destination_tasks,
         )
         before, when, snapshot = self._made.get(session.number, (None, now, None))
         if snapshot is None or before != made_from or not 0 <= now - when < QUIET_READ_SECONDS:
@@ -107,7 +106,7 @@ def live_snapshot(session: PlaceSession, now: float, cells: int) -> PlaceSnapsho
     """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
     readings, forecasts = session.readings, session.forecasts()
     return PlaceSnapshot(
-        lines.live_line(session, now, cells, forecasts),
+        place_lines.live_line(session, now, cells, forecasts),
         session.alerts,
         readings.lock,
         session.place.lock is not None,
@@ -142,7 +141,12 @@ def recorded_snapshot(
     stalled = is_stalled(recorded.due, recorded.alerts)
     drain = Drain(Trend.STALLED) if stalled else past.drain(at)
     basis = ForecastInputs(
-        *(recorded.counts, recorded.words, drain, growth, recorded.died, recorded.tokens),
+        recorded.counts,
+        recorded.words,
+        drain,
+        growth,
+        recorded.died,
+        recorded.tokens,
         undated="death times not recorded",
     )
     known = recorded.complete and not recorded.unavailable
@@ -282,7 +286,7 @@ def outlook_lines(selected: PlaceSnapshot, width: int, *, brief: bool) -> list[L
     height = 1 if brief else len(selected.forecasts)
     forecasts = forecast_lines(selected.forecasts, width, height) if selected.forecasts else []
     limited = selected.tokens or isinstance(selected.tokens, str)
-    return [*forecasts, *([lines.tokens_line(selected.tokens, width)] if limited else [])]
+    return [*forecasts, *([place_lines.tokens_line(selected.tokens, width)] if limited else [])]
 
 
 def forecast_style(each: Forecast) -> str:

@@ -136,8 +136,14 @@ def _values(home: Path) -> dict[str, str]:
 
 
 _FOLDERS = (
-    *("queue", "queue/pending", "queue/work", "queue/dlq"),
-    *("run", "metrics", "metrics/counters", "mailspool"),
+    "queue",
+    "queue/pending",
+    "queue/work",
+    "queue/dlq",
+    "run",
+    "metrics",
+    "metrics/counters",
+    "mailspool",
 )
 """What `spooldeck init` makes, but its log folder."""
 

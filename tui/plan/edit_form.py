@@ -15,7 +15,7 @@ from tui.format.present import Line
 from tui.plan.edit_lines import FIELDS, EditResult, editable_fields, parse_fields
 from tui.screens.base import key_bindings
 from tui.terminal.sized_screen import SizedModalScreen
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 from tui.widgets.text_area import LongWords
 from tui.widgets.text_input import Words
 

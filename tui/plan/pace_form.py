@@ -12,7 +12,7 @@ from tui.screens.base import key_bindings
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import find_worker
 from tui.terminal.sized_screen import SizedModalScreen
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 
 class PaceScreen(SizedModalScreen[ReplayPace | None]):

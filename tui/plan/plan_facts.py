@@ -23,7 +23,7 @@ from engine.text import error_pattern
 from tui.format import present
 from tui.format.human import format_share
 from tui.format.present import Run
-from tui.plan.lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
+from tui.plan.plan_lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
 from tui.plan.planning import equivalent_command, pace_facts, stop_words
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters

@@ -11,8 +11,8 @@ from engine.verbs import VERBS
 from tui.format import keys
 from tui.format.export import ExportTable, RowSink
 from tui.plan.confirm_screen import ConfirmScreen
-from tui.plan.lines import PLAN_ROW_FIELDS, UNDO_TEXTS, PlanView, plan_row_values
 from tui.plan.plan_facts import PlanFacts
+from tui.plan.plan_lines import PLAN_ROW_FIELDS, UNDO_TEXTS, PlanView, plan_row_values
 from tui.plan.plan_page import PlanWords
 from tui.plan.planning import can_be_paced, why_not_now
 from tui.screens.base import Copy, key_bindings

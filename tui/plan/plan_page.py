@@ -15,7 +15,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.page import MESSAGE_SECONDS, Page
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.line_widgets import Frame, Lines, LongText
 
 NO_MESSAGE = ("", "", float("-inf"))
 """No message."""

@@ -19,7 +19,7 @@ from engine.store import StoreError
 from engine.verbs import VERBS, edges_of
 from tui.format import keys
 from tui.format.present import Run
-from tui.plan.lines import PlanCounts, warn_of_whole_state
+from tui.plan.plan_lines import PlanCounts, warn_of_whole_state
 from tui.screens.base import BaseScreen
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_lock, why_not_abandoned

@@ -17,8 +17,8 @@ from engine.replay.settings import ReplayPace
 from engine.verbs import VERBS
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.plan.lines import plan_lines, result_lines
 from tui.plan.plan_facts import PlanFacts, last_failure
+from tui.plan.plan_lines import plan_lines, result_lines
 from tui.plan.plan_options import PlanOptions
 from tui.plan.plan_page import PlanWords
 from tui.plan.planning import (
@@ -37,7 +37,7 @@ from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result, phase_of
-from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 SHOWN_TASKS = 8

@@ -14,8 +14,8 @@ from tui.format import present
 from tui.format.graphs import bar
 from tui.format.present import BLANK_LINE, Line, Run
 from tui.format.table import Choice, Column, free_cells, table_line, title_line
-from tui.plan.lines import PlanView, expected_outcome
 from tui.plan.plan_facts import PlanFacts, source_name
+from tui.plan.plan_lines import PlanView, expected_outcome
 
 STEP_NAMES = ("canary", "batch", "rest")
 """Names of the steps of a replay, in order."""

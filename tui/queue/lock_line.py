@@ -13,7 +13,7 @@ from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
 from tui.session.place import Place
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 
 class Latency(NamedTuple):

@@ -21,7 +21,7 @@ from tui.queue.panes import divide_screen
 from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
 from tui.queue.view import QueueView
 from tui.screens.two_panes import frame_panes
-from tui.widgets.lines import Frame
+from tui.widgets.line_widgets import Frame
 
 TASK_ACTIONS = frozenset(
     {
@@ -78,7 +78,9 @@ class QueuePanes(QueueView):
         self._side.display = frame.details > 0
         self._lock_line.display = frame.facts > 0
         for pane, height in (
-            *((self._log, frame.log), (self._graph, frame.graph), (self._states, frame.states)),
+            (self._log, frame.log),
+            (self._graph, frame.graph),
+            (self._states, frame.states),
         ):
             pane.styles.height = height
             pane.display = height > 0
@@ -268,7 +270,11 @@ class QueuePainter(QueuePanes):
                 self.state,
                 next_step(
                     Situation(
-                        *(self.state, self.inspector.states, change.counts, rows, scope),
+                        self.state,
+                        self.inspector.states,
+                        change.counts,
+                        rows,
+                        scope,
                         has_filter=bool(self._filter.filter),
                         is_one_cluster=self._filter.filter.is_only("cluster"),
                         unavailable=bool(change.unavailable),
@@ -331,11 +337,21 @@ class QueuePainter(QueuePanes):
         task, now = self.selected_task(), self._clock()
         bars = [task and plans.bar_reason(edges, verb, task, now=now) for verb in verbs]
         return (
-            *(self.size.width, self.context.places, arming.read_only, arming.is_armed),
-            *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
+            self.size.width,
+            self.context.places,
+            arming.read_only,
+            arming.is_armed,
+            self.worker.pid,
+            self._on_problems,
+            self.state,
+            bool(change.unavailable),
             bool(self._problems),
-            *(edges, self._lock_line.refusal, self._is_typing, self._filter.error),
-            *(self.inspector.controls, bars),
+            edges,
+            self._lock_line.refusal,
+            self._is_typing,
+            self._filter.error,
+            self.inspector.controls,
+            bars,
         )
 
     @property

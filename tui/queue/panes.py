@@ -12,7 +12,7 @@ from tui.format import present
 from tui.format.present import Line
 from tui.queue.task_details import BRIEF_LINES
 from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 MIN_LOG_HEIGHT = 28
 """Lines for list, details and log from which a narrow screen has a log."""

@@ -15,7 +15,7 @@ from tui.format.table import Choice
 from tui.screens.base import Copy, key_bindings
 from tui.screens.page import Page
 from tui.task.parts_lines import bytes_per_row
-from tui.widgets.lines import Frame
+from tui.widgets.line_widgets import Frame
 
 MAX_PREVIEWED_PROBLEMS = 50
 """Problems whose first bytes are shown."""

@@ -31,7 +31,7 @@ from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.terminal.render_cache import Across, Down
-from tui.widgets.lines import Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.list_view import CursorPosition
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList

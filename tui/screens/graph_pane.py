@@ -22,7 +22,7 @@ from tui.format.flow_graph import (
 from tui.format.present import Line
 from tui.screens.base import BaseScreen
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Frame, Lines
+from tui.widgets.line_widgets import Frame, Lines
 
 GRAPH_LINES, MIN_GRAPH_LINES = 11, 6
 """Lines that the graph has if there is room, and at least."""

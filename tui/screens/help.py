@@ -14,7 +14,7 @@ from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
 from tui.screens.base import key_bindings
 from tui.screens.page import Page
-from tui.widgets.lines import Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.text_input import Words
 
 SCREEN_TITLES = {

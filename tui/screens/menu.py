@@ -13,7 +13,7 @@ from tui.format import keys, present
 from tui.format.keys import Hint
 from tui.screens.base import key_bindings
 from tui.terminal.sized_screen import SizedModalScreen
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 
 class Option(NamedTuple):

@@ -16,7 +16,7 @@ from tui.screens.top_line import TopLine
 from tui.screens.two_panes import TwoPanes, frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
-from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 ROW_HAS_LEFT = "this row has left: move the cursor first"

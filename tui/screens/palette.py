@@ -17,7 +17,7 @@ from tui.screens import palette_commands
 from tui.screens.base import key_bindings
 from tui.screens.palette_commands import PaletteCommand
 from tui.terminal.sized_screen import SizedModalScreen
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 from tui.widgets.text_input import Words
 

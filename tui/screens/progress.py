@@ -11,7 +11,7 @@ from tui.format import keys, present
 from tui.format.progress_bar import ProgressBar, bar_line
 from tui.screens.base import key_bindings
 from tui.terminal.sized_screen import SizedModalScreen
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 UPDATE_INTERVAL_SECONDS = 0.25
 """Seconds between two updates of the bar."""

@@ -15,7 +15,7 @@ from tui.screens.base import TOO_EARLY, key_bindings
 from tui.session.runners import RunningOperation
 from tui.terminal.paste_detector import Confirming
 from tui.terminal.sized_screen import SizedModalScreen
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 BOX_CELLS = 58
 """Width of the box, in cells."""

@@ -11,7 +11,7 @@ from textual.widgets import Input
 from tui.format import keys, present
 from tui.screens.base import key_bindings
 from tui.terminal.sized_screen import SizedModalScreen
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 from tui.widgets.text_input import Words
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tui.format import present
 from tui.format.present import Line
 from tui.screens.console_context import ConsoleContext
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 
 class TopLine(Lines):

@@ -7,7 +7,7 @@ from textual.screen import Screen
 from tui.format import present
 from tui.screens.base import BaseScreen
 from tui.widgets.board import Board
-from tui.widgets.lines import Frame, LongText
+from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
 
 WIDE_COLUMNS, WIDE_LINES = 120, 30

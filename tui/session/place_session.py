@@ -258,8 +258,11 @@ class PlaceSession:
             await self._wait_for_tasks()
             await asyncio.sleep(headstart)
         await asyncio.gather(
-            *(self._follow(), self._follow_backlog(), self._load_recorded_flow()),
-            *(self._follow_history(), self._sweep()),
+            self._follow(),
+            self._follow_backlog(),
+            self._load_recorded_flow(),
+            self._follow_history(),
+            self._sweep(),
         )
 
     def take_turn(self, *, is_shown: bool) -> None:

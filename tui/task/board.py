@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.human import format_bytes
-from tui.task import lines as view
 from tui.task import parts_lines
-from tui.task.lines import TaskScene
+from tui.task import task_lines as view
 from tui.task.parts_lines import Opened
+from tui.task.task_lines import TaskScene
 from tui.widgets.board import Board, Panel
-from tui.widgets.lines import Frame
+from tui.widgets.line_widgets import Frame
 
 FILES_LINES = 50
 """From so many lines on the facts of the files have a pane."""

@@ -12,8 +12,8 @@ from engine.model import Part, Task
 from engine.store import StoreError
 
 if TYPE_CHECKING:  # mail parsing is loaded with the first payload, not at start
-    from tui.task.lines import LogFindings
     from tui.task.parts_lines import Opened
+    from tui.task.task_lines import LogFindings
 
 MAX_LOG_LINES = 500
 """Maximum number of log lines shown of one task."""
@@ -24,7 +24,7 @@ CLOCK_SKEW_SECONDS = 60.0
 
 def search_logs(paths: Sequence[str], task: Task) -> LogFindings:
     """Search the logs for a task. Blocks."""
-    from tui.task.lines import LogFindings
+    from tui.task.task_lines import LogFindings
 
     since = task.created - CLOCK_SKEW_SECONDS if task.created > 0 else None
     try:

@@ -24,12 +24,12 @@ from tui.screens.top_line import TopLine
 from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import PlaceSession
 from tui.task import board, parts_lines
-from tui.task import lines as view
+from tui.task import task_lines as view
 from tui.task.board import TaskBoard
-from tui.task.lines import TaskScene
 from tui.task.parts_lines import Opened
 from tui.task.reader import TaskReader
-from tui.widgets.lines import Frame, Lines, LongText
+from tui.task.task_lines import TaskScene
+from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 View: TypeAlias = Callable[[TaskScene, tuple[Opened, ...], float, int], list[Line]]

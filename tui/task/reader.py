@@ -16,10 +16,10 @@ from engine.store import StoreError, Unavailable
 from engine.text import error_pattern
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import check_clusters
-from tui.task import lines as view
 from tui.task import lookup
-from tui.task.lines import TaskScene
+from tui.task import task_lines as view
 from tui.task.parts_lines import Opened
+from tui.task.task_lines import TaskScene
 from tui.task.why_waiting import outlook
 
 REASONS_SECONDS = 2.0

@@ -29,7 +29,7 @@ from tui.format import present
 from tui.session.place import NO_WORKER_HINT, Place
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_routes
-from tui.transports.lines import describe_suspension
+from tui.transports.transport_lines import describe_suspension
 
 
 class TaskOutlook(NamedTuple):

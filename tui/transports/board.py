@@ -20,9 +20,9 @@ from tui.format.human import format_count
 from tui.format.present import BLANK_LINE, Line
 from tui.session.place_session import PlaceSession
 from tui.transports import detail_lines as view
-from tui.transports import lines as table
+from tui.transports import transport_lines as table
 from tui.widgets.board import Board, Panel
-from tui.widgets.lines import Frame
+from tui.widgets.line_widgets import Frame
 
 RANGE_KEY: Line = (("z", "key"), (" range", "muted"))
 

@@ -22,7 +22,7 @@ from tui.format import present
 from tui.format.graphs import bar
 from tui.format.human import format_count
 from tui.format.present import BLANK_LINE, Line, Run
-from tui.transports import lines as table
+from tui.transports import transport_lines as table
 
 BAR_CELLS = 18
 """Width in cells of the bar of the most frequent error."""

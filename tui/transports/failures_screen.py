@@ -13,7 +13,7 @@ from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.transports import detail_lines as view
-from tui.widgets.lines import Frame, LongText
+from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
 
 

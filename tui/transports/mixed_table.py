@@ -18,9 +18,9 @@ from tui.format import present
 from tui.format.present import Line, Run
 from tui.format.table import Column, free_cells, table_line, title_line
 from tui.transports import destination_lines
-from tui.transports import lines as mail
+from tui.transports import transport_lines as mail
 from tui.transports.destination_lines import BY_CODE, WHY
-from tui.transports.lines import HOUR_WINDOW
+from tui.transports.transport_lines import HOUR_WINDOW
 
 MAX_ROWS = 200
 """Maximum destinations on the screen: those that need an operator are first."""

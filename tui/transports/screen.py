@@ -18,10 +18,10 @@ from tui.plan.planning import VerbRequest
 from tui.screens.base import PASTED, Copy, key_bindings
 from tui.screens.target import Target
 from tui.transports import destination_lines
-from tui.transports import lines as view
+from tui.transports import transport_lines as view
 from tui.transports.board import HOUR_MINUTES
 from tui.transports.table_screen import TransportTable
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 RETRY = "plan('retry')"
 """The action of the key that sends the failed tasks of a destination again."""

@@ -9,7 +9,7 @@ from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
 from tui.transports.detail_lines import MARGIN, fold_lines
-from tui.transports.lines import USES, describe_suspension
+from tui.transports.transport_lines import USES, describe_suspension
 
 DIALOG_LABEL_CELLS = 9
 """Width of the labels in cells: values begin where those of other plans do."""

@@ -15,9 +15,9 @@ from tui.screens.page import ListScreen
 from tui.screens.two_panes import FIXED_LINES
 from tui.session.place_session import seen_destinations
 from tui.transports import destination_lines, detail_lines, mixed_table
-from tui.transports import lines as view
+from tui.transports import transport_lines as view
 from tui.transports.board import HOUR_MINUTES, Shown, TransportBoard, log_lines, panels
-from tui.widgets.lines import Frame, LongText
+from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
 
 MAX_LOG_LINES = 12

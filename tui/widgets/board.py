@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 
 from tui.format.present import Line
 from tui.terminal.render_cache import Box
-from tui.widgets.lines import Frame, Lines
+from tui.widgets.line_widgets import Frame, Lines
 
 
 class Panel(NamedTuple):

@@ -12,7 +12,7 @@ from tui.format import present
 from tui.format.glyphs import CURSOR
 from tui.format.present import BLANK_LINE, Line
 from tui.format.table import Choice
-from tui.widgets.lines import Painted
+from tui.widgets.line_widgets import Painted
 
 GHOST_SECONDS = 10.0
 """Seconds for which a row that has left stays under the cursor."""

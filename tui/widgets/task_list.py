@@ -18,7 +18,7 @@ from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line
-from tui.widgets.lines import Painted
+from tui.widgets.line_widgets import Painted
 from tui.widgets.list_view import ListView, task_at
 from tui.widgets.task_rows import RowSource, TaskRows
 

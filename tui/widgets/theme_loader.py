@@ -12,7 +12,7 @@ from rich.style import Style
 from textual.app import App
 
 from tui.widgets import theme as themes
-from tui.widgets.lines import Painted
+from tui.widgets.line_widgets import Painted
 from tui.widgets.theme import BadTheme, LoadedTheme
 
 CHECK_SECONDS = 1.0

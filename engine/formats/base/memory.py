@@ -111,8 +111,19 @@ EDGES: Edges = {
 
 
 _IMAGE_FIELDS = (
-    *("id", "kind", "created", "queue", "group", "word", "due", "attempts", "priority"),
-    *("description", "destination", "payload", "error"),
+    "id",
+    "kind",
+    "created",
+    "queue",
+    "group",
+    "word",
+    "due",
+    "attempts",
+    "priority",
+    "description",
+    "destination",
+    "payload",
+    "error",
 )
 """The fields in a task's JSON image, besides `extra`."""
 

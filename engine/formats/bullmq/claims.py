@@ -217,7 +217,11 @@ class JobClaims:
             return []
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         row = row_of(
-            *(ident, "active", False, token, fields),
+            ident,
+            "active",
+            False,
+            token,
+            fields,
             lock=token,
             destination_field=self._place.field(queue),
         )

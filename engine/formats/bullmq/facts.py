@@ -150,7 +150,9 @@ def read_state(
                 safe_line(version or "").removeprefix("bullmq:"),
                 number if isinstance(number, int) else 0,
                 _first_score(following),
-                *(due, unlocked, parents),
+                due,
+                unlocked,
+                parents,
                 count_states(counts[queue]),
             )
         )

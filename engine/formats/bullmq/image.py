@@ -90,7 +90,10 @@ class NewJob(NamedTuple):
         """The pending task that it becomes."""
         due = now + self.delay if self.delay else 0.0
         return Task(
-            *(ident, self.queue, State.PENDING, now),
+            ident,
+            self.queue,
+            State.PENDING,
+            now,
             group=self.name,
             description=self.name,
             due=due,

@@ -218,7 +218,12 @@ class JobReader:
         )
         more = {"was": f"{was.place} {was.position}"} if PLACES[place].is_ours else {}
         row = row_of(
-            *(parts[1], place, was.position, task.rev, was.fields, more),
+            parts[1],
+            place,
+            was.position,
+            task.rev,
+            was.fields,
+            more,
             destination_field=self._place.field(parts[0]),
         )
         restored = read_rows(self._place, parts[0], [row], self._clock())

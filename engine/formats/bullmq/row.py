@@ -293,8 +293,24 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
         tasks.append(
             _make_task(
                 (
-                    *(quoted + ident, kind, state, created, "", name, word, due, tries, rank),
-                    *(name, parse_destination(to), "", error, lease, rev, extra, None),
+                    quoted + ident,
+                    kind,
+                    state,
+                    created,
+                    "",
+                    name,
+                    word,
+                    due,
+                    tries,
+                    rank,
+                    name,
+                    parse_destination(to),
+                    "",
+                    error,
+                    lease,
+                    rev,
+                    extra,
+                    None,
                 )
             )
         )

@@ -68,7 +68,10 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "return": (*_BULLMQ_COMMANDS, _BRING_BACK, *_INSERT, _NOTE_CHANGE),
     "move": (*_BULLMQ_COMMANDS, *_INSERT, _NOTE_CHANGE),
     "forget": (
-        *("EVALSHA x 0", "DEL {kept}job:1", "ZREM {kept}trash 1", "HDEL {kept}place 1"),
+        "EVALSHA x 0",
+        "DEL {kept}job:1",
+        "ZREM {kept}trash 1",
+        "HDEL {kept}place 1",
         _NOTE_CHANGE,
     ),
 }

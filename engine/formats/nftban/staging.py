@@ -68,8 +68,16 @@ class _TaskDraft:
     """A running change: the open file, its new content, and its names in the staging directory."""
 
     __slots__ = (
-        *("change", "crc", "data", "drafted", "error", "rev"),
-        *("file_stat", "rewritten", "seen_fd", "withdrawn"),
+        "change",
+        "crc",
+        "data",
+        "drafted",
+        "error",
+        "file_stat",
+        "rev",
+        "rewritten",
+        "seen_fd",
+        "withdrawn",
     )
 
     def __init__(self, change: StagedChange) -> None:

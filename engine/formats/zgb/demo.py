@@ -153,7 +153,11 @@ class DemoRegistrations:
 
 
 _PAST_REGISTRATIONS = (
-    *((8 * HOUR, "full"), (7.5 * HOUR, "full")),
-    *((3 * HOUR, "later"), (80 * MINUTE, "later"), (25 * MINUTE, "later"), (9 * MINUTE, "later")),
+    (8 * HOUR, "full"),
+    (7.5 * HOUR, "full"),
+    (3 * HOUR, "later"),
+    (80 * MINUTE, "later"),
+    (25 * MINUTE, "later"),
+    (9 * MINUTE, "later"),
 )
 """Past registrations: seconds ago, and start of the address."""

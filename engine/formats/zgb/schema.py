@@ -22,8 +22,13 @@ from engine.store import Unavailable
 from engine.system import files, users
 
 REQUIRED_COLUMNS = (
-    *("registration_number", "mail_type", "status", "attempts", "next_attempt_at"),
-    *("locked_until", "last_error"),
+    "registration_number",
+    "mail_type",
+    "status",
+    "attempts",
+    "next_attempt_at",
+    "locked_until",
+    "last_error",
 )
 """The columns that a mail queue must have."""
 

@@ -159,8 +159,12 @@ class DemoPostoffice:
         os.rename(draft, f"{self._root}/queue/{name}")
         body = len(envelope) + len(headers) + 1
         lines = [
-            *("@ 0x00000007", f"i {name}", f"o {body}", f"l <{name}.{number}@example.net>"),
-            *(f"e {kind.sender}", f"s local {kind.sender} {kind.sender} 1"),
+            "@ 0x00000007",
+            f"i {name}",
+            f"o {body}",
+            f"l <{name}.{number}@example.net>",
+            f"e {kind.sender}",
+            f"s local {kind.sender} {kind.sender} 1",
         ]
         slot = _ended_pid() if kind.tag == "~" else ""
         for channel, host, user in kind.recipients:
@@ -170,8 +174,12 @@ class DemoPostoffice:
             action = b"failed" if kind.tag == "-" else b"delayed"
             code, status = kind.error.split(" ")[:2]
             notary = (
-                *(one.quad.user, action, status.encode(), f"smtp; {code} ({kind.error})".encode()),
-                *(b"dns; " + one.quad.host, b"smtp[4711]"),
+                one.quad.user,
+                action,
+                status.encode(),
+                f"smtp; {code} ({kind.error})".encode(),
+                b"dns; " + one.quad.host,
+                b"smtp[4711]",
             )
             said = f"\r<<- RCPT To:<{one.quad.user.decode()}>\r->> {kind.error}"
             diagnostic = Diagnostic(at + MINUTE, notary, said.encode())

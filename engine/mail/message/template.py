@@ -21,8 +21,18 @@ from engine.version import VERSION
 HEADER_FILE, FOOTER_FILE = "header_default.html", "footer_default.html"
 
 PLACEHOLDER_NAMES = (
-    *("NFTBAN_VERSION", "HOSTNAME", "SERVER_IP", "DATE", "TIME", "COMPANY_NAME", "LOGO_HTML"),
-    *("VERSION_HTML", "SENDER", "MAIL_RECIPIENT", "MAIL_SYSTEM", "SUBJECT"),
+    "NFTBAN_VERSION",
+    "HOSTNAME",
+    "SERVER_IP",
+    "DATE",
+    "TIME",
+    "COMPANY_NAME",
+    "LOGO_HTML",
+    "VERSION_HTML",
+    "SENDER",
+    "MAIL_RECIPIENT",
+    "MAIL_SYSTEM",
+    "SUBJECT",
 )
 """The placeholders of the real program, and SUBJECT, which its template contains too."""
 

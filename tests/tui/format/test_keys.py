@@ -32,8 +32,8 @@ from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
 from tui.transports.failures_screen import FailuresScreen
 from tui.transports.screen import TransportsScreen
+from tui.transports.send_test_mail_screen import SendTestMailScreen
 from tui.transports.suspend_screen import SuspendScreen
-from tui.transports.test_mail_screen import SendTestMailScreen
 
 
 def test_a_verb_that_a_store_has_in_no_state_has_no_key() -> None:

@@ -38,7 +38,7 @@ from tests.tui.screenshot_places import hanging
 from tests.tui.workers_with_lock import HOLDER, Starter, children, open_lock, tasks_in, wired
 from tui.format import keys
 from tui.locks import recovery_steps
-from tui.locks.lines import why_outdated
+from tui.locks.lock_lines import why_outdated
 from tui.locks.recovery_steps import (
     LOCK_FREED_LINE,
     LOCK_TAKEN_LINE,
@@ -56,7 +56,7 @@ from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
 from tui.session.recovery_process import RecoveryProcess
-from tui.widgets.lines import LongText
+from tui.widgets.line_widgets import LongText
 
 PID = 4711
 """The holder by the evidence of these tests; no process is asked for it."""

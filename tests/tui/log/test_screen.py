@@ -24,9 +24,9 @@ from tests.tables import each
 from tui.format import keys
 from tui.format.glyphs import UTF8
 from tui.log import base, counter, reader
-from tui.log import lines as view
+from tui.log import log_lines as view
 from tui.log.histogram import LogHistogram
-from tui.log.lines import LogStatus, LogStyle, LogTimeFormat
+from tui.log.log_lines import LogStatus, LogStyle, LogTimeFormat
 from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
 from tui.queue.screen import QueueScreen

@@ -25,7 +25,7 @@ from tests.journaled_places import ANA, BEN, a_journaled_place, carried_out, int
 from tests.mail_transports import Mailroom
 from tui.app import show_result
 from tui.format import keys
-from tui.operations import lines as view
+from tui.operations import operation_lines as view
 from tui.operations.record_screen import RecordScreen
 from tui.operations.screen import AbandonScreen, OperationsScreen
 from tui.overview.screen import OverviewScreen

@@ -64,13 +64,13 @@ from tui.log.screen import LogScreen
 from tui.operations.worker_screen import WorkerScreen
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
-from tui.overview import lines as view
+from tui.overview import place_lines as view
 from tui.overview import reads as overview_reads
 from tui.overview import side_panes
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
-from tui.overview.lines import PlaceLine
 from tui.overview.panes import AGES, ALERTS, KINDS, LOG, QUEUES
+from tui.overview.place_lines import PlaceLine
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen

@@ -50,8 +50,8 @@ from tui.session.place import NO_WORKER_HINT, Place
 from tui.terminal import paste_detector
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.transports.screen import TransportsScreen
+from tui.transports.send_test_mail_screen import SendTestMailScreen
 from tui.transports.suspend_screen import SuspendScreen
-from tui.transports.test_mail_screen import SendTestMailScreen
 
 off = asyncio.to_thread
 

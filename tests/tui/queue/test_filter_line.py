@@ -32,7 +32,7 @@ from tests.nftban_queues import Run
 from tui.groups.clusters_screen import ClustersScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.filter_line import FilterLine
-from tui.widgets.lines import Lines
+from tui.widgets.line_widgets import Lines
 
 
 class FilterDesk(Desk):

@@ -50,7 +50,7 @@ from tui.screens.help import HelpScreen
 from tui.screens.quit import QuitScreen
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
-from tui.widgets.lines import Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.task_list import TaskList
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")

@@ -34,7 +34,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.screens.two_panes import TwoPanes
 from tui.task.screen import TaskScreen
-from tui.widgets.lines import Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 
 
 async def test_tab_goes_to_the_details_and_back() -> None:

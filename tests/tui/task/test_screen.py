@@ -48,10 +48,10 @@ from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.task import reader
-from tui.task.lines import show_command
 from tui.task.page import TABS
 from tui.task.screen import TaskScreen
-from tui.widgets.lines import Lines, LongText
+from tui.task.task_lines import show_command
+from tui.widgets.line_widgets import Lines, LongText
 
 ERROR = "550 5.1.1 user unknown"
 

@@ -65,7 +65,7 @@ from tui.terminal.plain_text import screen_text
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.sized_screen import SizedScreen
 from tui.widgets import task_rows
-from tui.widgets.lines import LongText
+from tui.widgets.line_widgets import LongText
 from tui.widgets.task_list import TaskList
 
 NAMED = {"\r": "enter", "\x1b": "escape", "\t": "tab", " ": "space", "\x03": "ctrl+c"}

@@ -21,7 +21,7 @@ from tui.terminal.paste_detector import Confirming
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.screen_cells import _pieces
 from tui.terminal.sized_screen import SizedScreen
-from tui.widgets.lines import Frame, Lines
+from tui.widgets.line_widgets import Frame, Lines
 from tui.widgets.picker import Picker
 
 SIZES = ((60, 15), (80, 24), (100, 30), (110, 34), (120, 40), (200, 60))

@@ -42,14 +42,14 @@ from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
 from tui.session.background_command import address_error
 from tui.transports import board, detail_lines
-from tui.transports import lines as view
 from tui.transports import suspend_lines as suspend_view
+from tui.transports import transport_lines as view
 from tui.transports.board import TransportBoard
 from tui.transports.failures_screen import FailuresScreen
 from tui.transports.screen import TransportsScreen
+from tui.transports.send_test_mail_screen import SendTestMailScreen
 from tui.transports.suspend_screen import SuspendScreen
-from tui.transports.test_mail_screen import SendTestMailScreen
-from tui.widgets.lines import Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 
 NOW = 1_795_167_600.0
 RED = "\x1b[31mred"

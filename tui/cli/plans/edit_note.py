@@ -21,7 +21,7 @@ from tui.cli.setup.setup import Setup
 from tui.format import present
 from tui.format.task_row import time_fields, with_times
 from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
-from tui.plan.lines import SENT_AS_REQUEST
+from tui.plan.plan_lines import SENT_AS_REQUEST
 
 OPTIONS = {
     "description": "--description",

@@ -26,7 +26,7 @@ from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.output import note_if_empty
 from tui.cli.setup.setup import Setup
 from tui.format import task_row
-from tui.operations import lines as view
+from tui.operations import operation_lines as view
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
 

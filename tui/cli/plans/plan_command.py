@@ -32,7 +32,7 @@ from tui.cli.setup.place_formats import is_same_place, setup_for
 from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.format.human import format_share
-from tui.plan import lines as view
+from tui.plan import plan_lines as view
 from tui.session.place_watcher import why_not_abandoned
 
 DONE, NOT_ALL_DONE, LOCKED = 0, 1, 2

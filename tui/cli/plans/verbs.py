@@ -28,7 +28,7 @@ from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
 from tui.cli.setup.filter_option import parse_filter_option
 from tui.cli.setup.output import show_progress
 from tui.cli.setup.setup import Setup, parse_states
-from tui.plan.lines import warn_of_whole_state
+from tui.plan.plan_lines import warn_of_whole_state
 
 NEEDS_STATE = {"expunge": None}
 """Verbs that need an explicit --state, because the tasks are lost."""

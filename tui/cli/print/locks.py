@@ -25,8 +25,8 @@ from tui.format.table import short_names
 from tui.format.task_row import time_fields
 from tui.locks import list_lines as view
 from tui.locks.examination import ActiveTask, LockExaminer, LockReport, ProcessSample
-from tui.locks.lines import accepted_ids
 from tui.locks.list_lines import PlaceLock
+from tui.locks.lock_lines import accepted_ids
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 

@@ -26,7 +26,7 @@ from tui.format.task_row import with_times
 from tui.operations import worker_lines
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
-from tui.overview import lines as view
+from tui.overview import place_lines as view
 from tui.overview import snapshot
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession

@@ -24,11 +24,11 @@ from tui.format import present, table
 from tui.format.present import BLANK_LINE, Line
 from tui.format.task_row import time_fields, with_times
 from tui.overview import alert_lines as alert_view
-from tui.overview import lines as view
+from tui.overview import place_lines as view
 from tui.overview import snapshot
 from tui.overview.snapshot import PlaceSnapshot
 from tui.session.place import Place
-from tui.transports import lines as ways
+from tui.transports import transport_lines as ways
 
 
 def print_past_overview(places: Sequence[Place], arguments: Namespace) -> int:

@@ -136,8 +136,13 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
     )
     flow = _recorded_flow(place, now)
     known = ForecastInputs(
-        *(tasks.counts, tasks.states, flow.drain(now), flow.growth(State.DEAD, now)),
-        *(tasks.first_died, readings.tokens, tasks.kinds),
+        tasks.counts,
+        tasks.states,
+        flow.drain(now),
+        flow.growth(State.DEAD, now),
+        tasks.first_died,
+        readings.tokens,
+        tasks.kinds,
     )
     return PlaceStatus(
         tasks,
@@ -228,8 +233,14 @@ def summarize_tasks(
     return TaskSummary(
         counts,
         count_by_words(counts, words, store.states, store.words),
-        *(store.states, oldest, due_kinds, kinds, min(died, default=None)),
-        *(frozenset(payloads), list(problems.values()), read),
+        store.states,
+        oldest,
+        due_kinds,
+        kinds,
+        min(died, default=None),
+        frozenset(payloads),
+        list(problems.values()),
+        read,
         trash_bytes=store.trash_bytes(),
         refusals=frozenset(edge.refusal for edge in store.edges.values()),
     )

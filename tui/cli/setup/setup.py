@@ -358,7 +358,9 @@ class Setup(NamedTuple):
             else ""
         )
         words = [
-            *("sudo", "-u", user),
+            "sudo",
+            "-u",
+            user,
             *(["env", *environment] if environment else []),
             "spooldeck",
             *(["--config", os.path.abspath(config_path)] if config_path else []),

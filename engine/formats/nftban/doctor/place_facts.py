@@ -229,8 +229,18 @@ def _walked(store: NftbanStore, now: float) -> ScannedTasks:
     misplaced = list(store.find_misplaced())
     times, strangers = _states(store.changes.paths, now)
     return ScannedTasks(
-        *("", counts, kinds, due, since, late, broken, hidden),
-        *(misplaced, ahead + times, strangers, frozenset(payloads - {""})),
+        "",
+        counts,
+        kinds,
+        due,
+        since,
+        late,
+        broken,
+        hidden,
+        misplaced,
+        ahead + times,
+        strangers,
+        frozenset(payloads - {""}),
     )
 
 

@@ -94,8 +94,16 @@ class QueuedMessage:
     """A message: one control file."""
 
     __slots__ = (
-        *("created", "folder", "jobs", "modified_ns", "number", "open_jobs", "resyncs", "sender"),
-        *("suffix", "verbose_log"),
+        "created",
+        "folder",
+        "jobs",
+        "modified_ns",
+        "number",
+        "open_jobs",
+        "resyncs",
+        "sender",
+        "suffix",
+        "verbose_log",
     )
 
     def __init__(

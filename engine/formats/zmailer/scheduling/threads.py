@@ -49,8 +49,23 @@ class Thread:
     """The jobs of one channel and host, and when they are tried."""
 
     __slots__ = (
-        *("agents", "attempts", "count", "fed_at", "heap", "index", "is_round", "key"),
-        *("lane", "late", "number", "pending", "retry_at", "ring", "settings", "unfed", "wake"),
+        "agents",
+        "attempts",
+        "count",
+        "fed_at",
+        "heap",
+        "index",
+        "is_round",
+        "key",
+        "lane",
+        "late",
+        "number",
+        "pending",
+        "retry_at",
+        "ring",
+        "settings",
+        "unfed",
+        "wake",
     )
 
     def __init__(self, number: int, settings: ClauseSettings, channel: str, host: str) -> None:

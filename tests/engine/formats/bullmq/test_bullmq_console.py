@@ -26,7 +26,7 @@ from tui.cli.setup.places import open_places
 from tui.format import glyphs, keys
 from tui.format.table import short_names
 from tui.session.place import Place
-from tui.task.lines import LogFindings, TaskScene, timeline_lines
+from tui.task.task_lines import LogFindings, TaskScene, timeline_lines
 
 __all__ = ["run"]  # a fixture
 

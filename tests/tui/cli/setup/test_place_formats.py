@@ -42,7 +42,7 @@ from tui.operations.worker_screen import WorkerScreen
 from tui.session import place_session
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.place_session import PlaceSession
-from tui.task.lines import TaskScene, show_command, summary_lines
+from tui.task.task_lines import TaskScene, show_command, summary_lines
 from tui.task.why_waiting import reasons
 
 HOUR = 3600

@@ -111,8 +111,10 @@ def _kind_of(one: facts.QueueRuns) -> KindFigures:
         safe_line(one.queue),
         None if one.counts is None else 60 * total / one.window,
         failed / total if total else None,
-        *(percentile(one.waits, 0.5), percentile(one.waits, 0.95)),
-        *(percentile(one.runs, 0.5), percentile(one.runs, 0.95)),
+        percentile(one.waits, 0.5),
+        percentile(one.waits, 0.95),
+        percentile(one.runs, 0.5),
+        percentile(one.runs, 0.95),
         one.source,
         why,
     )

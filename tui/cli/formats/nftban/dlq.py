@@ -160,7 +160,11 @@ def run_with_journal(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -
     try:
         with Progress(f"of {plan.amount:,} tasks") as progress:
             report = run_plan.run_journaled_plan(
-                *(store, setup.journal(), plan, intent, time.time),
+                store,
+                setup.journal(),
+                plan,
+                intent,
+                time.time,
                 told=lambda counts: progress.show(sum(counts.values())),
             )
     except Unavailable as error:

@@ -36,8 +36,11 @@ from tui.cli.setup.setup import Setup, load_function
 from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, fill_template
 
 _UNITS = (
-    *("spooldeck-queue.service", "spooldeck-queue.timer", "spooldeck-worker.service"),
-    *("spooldeck.tmpfiles.conf", "spooldeck.logrotate"),
+    "spooldeck-queue.service",
+    "spooldeck-queue.timer",
+    "spooldeck-worker.service",
+    "spooldeck.tmpfiles.conf",
+    "spooldeck.logrotate",
 )
 
 
@@ -191,8 +194,13 @@ _MTAS = ("postfix", "sendmail", "exim", "mailx")
 """Transports that use the system's mail program, which changes its user or group."""
 
 _MTA_FOLDERS = (
-    *("-/var/spool/postfix/maildrop", "-/var/spool/clientmqueue", "-/var/spool/mqueue-client"),
-    *("-/var/spool/exim", "-/var/spool/exim4", "-/var/log/exim", "-/var/log/exim4"),
+    "-/var/spool/postfix/maildrop",
+    "-/var/spool/clientmqueue",
+    "-/var/spool/mqueue-client",
+    "-/var/spool/exim",
+    "-/var/spool/exim4",
+    "-/var/log/exim",
+    "-/var/log/exim4",
 )
 """Folders where such a program stores mail; systemd ignores missing ones (leading -)."""
 

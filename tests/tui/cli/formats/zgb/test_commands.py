@@ -419,7 +419,8 @@ def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
     site.enqueue(7)
     site.sql("CREATE TRIGGER no BEFORE UPDATE ON config BEGIN SELECT RAISE(ABORT, 'not now'); END")
     often = (
-        "import sys\nfrom tui.cli.formats.zgb import commands as zgb\nzgb._SIGNAL_POLL_SECONDS = 0.05\n"
+        "import sys\nfrom tui.cli.formats.zgb import commands as zgb\n"
+        "zgb._SIGNAL_POLL_SECONDS = 0.05\n"
         "zgb.refusal_delay_seconds = "
         "lambda refusals: print('refused', refusals, file=sys.stderr) or 0.01"
     )

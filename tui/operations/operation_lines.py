@@ -20,7 +20,7 @@ from tui.format import present
 from tui.format.present import BLANK_LINE, Line, Run
 from tui.format.table import COLUMN_GAP_CELLS, Column, free_cells, table_line, title_line
 from tui.operations.replay_lines import format_rate
-from tui.plan.lines import describe_value
+from tui.plan.plan_lines import describe_value
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
 
@@ -73,7 +73,9 @@ def list_operations(
             last[name] = one
     return tuple(
         ListedOperation(
-            *(one, back.get(one.op, 0), half.get(one.op, 0)),
+            one,
+            back.get(one.op, 0),
+            half.get(one.op, 0),
             name if (name := _switched(one)) and last.get(name) is one else "",
         )
         for one in operations

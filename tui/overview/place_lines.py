@@ -160,7 +160,10 @@ def part_lines(
     )
     for part in busiest[:MAX_PARTS]:
         line = PlaceLine(
-            *(place.number, part.name, place.words, part.counts),
+            place.number,
+            part.name,
+            place.words,
+            part.counts,
             complete=True,
             due=0,  # its column is empty, and a queue without pending tasks has no oldest one
             oldest=part.oldest,
