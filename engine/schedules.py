@@ -119,9 +119,9 @@ def parse_schedule(text: str) -> Schedule:
         kind,
         tuple(_parse_wait(word) for word in words),
         step,
-        _parse_wait(clauses["max"]) if "max" in clauses else inf,
-        _parse_limit(clauses["limit"]) if "limit" in clauses else None,
-        _parse_jitter(clauses.get("jitter", "0")),
+        ceiling=_parse_wait(clauses["max"]) if "max" in clauses else inf,
+        limit=_parse_limit(clauses["limit"]) if "limit" in clauses else None,
+        jitter=_parse_jitter(clauses.get("jitter", "0")),
     )
 
 

@@ -70,10 +70,10 @@ async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> 
         screen.KIND,
         screen.without(),
         screen.commands(),
-        services.states,
-        services.places,
-        await asyncio.to_thread(theme_names),
-        services.context.arming.read_only,
+        states=services.states,
+        places=services.places,
+        themes=await asyncio.to_thread(theme_names),
+        read_only=services.context.arming.read_only,
     )
     offered = palette_commands.list_commands(scope)
 

@@ -76,9 +76,9 @@ def parse_request(data: bytes | None) -> DeliveryRequest:
         _text(fields, "url"),
         _method(fields),
         _headers(fields.get("headers")),
-        _body(fields),
-        _timeout(fields.get("timeout")),
-        _destination(fields),
+        body=_body(fields),
+        timeout=_timeout(fields.get("timeout")),
+        destination=_destination(fields),
     )
 
 

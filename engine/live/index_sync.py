@@ -258,10 +258,10 @@ class IndexSync:
                 near.changes,
                 self._open_store,
                 self.request_lookup,
-                lambda: self._requests.put(partial(self._want_scan, is_check=True)),
-                self._is_shown,
-                self._shared.folders,
-                self._note_counts,
+                everything=lambda: self._requests.put(partial(self._want_scan, is_check=True)),
+                is_shown=self._is_shown,
+                shared=self._shared.folders,
+                counted=self._note_counts,
             )
             stack.callback(watch.stop)
             watch.start(WATCH_START_TIMEOUT_SECONDS)

@@ -62,7 +62,9 @@ class Inspector:
         self._acting = StoreThread("spooldeck-acting", open_store)
         self.queries = IndexQueries(self._sync, clock)
         self.tallies = CachedQueries(self._sync, clock)
-        self.actions = StoreActions(open_store, self._acting, self._sync, clock, journal, quota)
+        self.actions = StoreActions(
+            open_store, self._acting, self._sync, clock=clock, journal=journal, quota=quota
+        )
         self.history = OperationHistory(self._acting, clock, journal)
 
     async def start(self) -> None:

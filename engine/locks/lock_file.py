@@ -81,12 +81,12 @@ def make_claim(token: str, now: float, up: float) -> LockClaim:
         boot_id(),
         started,
         pid_namespace(),
-        host_name(),
-        os.geteuid(),
-        group,
-        token,
-        int(up),
-        int(suspended_seconds()),
+        host=host_name(),
+        uid=os.geteuid(),
+        group=group,
+        token=token,
+        alive_at=int(up),
+        slept=int(suspended_seconds()),
     )
     return LockClaim(os.getpid(), int(now), mark)
 
@@ -130,7 +130,17 @@ def _mark(lines: list[bytes]) -> ProcessMark | None:
     if len(boot) != 36 or not _is_hex(boot.replace("-", "")):
         return None
     a, b, c, d, e, f = (number or 0 for number in numbers)
-    return ProcessMark(boot, a, b, host, c, d, token, -e if alive_at[0] == "-" else e, f)
+    return ProcessMark(
+        boot,
+        a,
+        b,
+        host=host,
+        uid=c,
+        group=d,
+        token=token,
+        alive_at=-e if alive_at[0] == "-" else e,
+        slept=f,
+    )
 
 
 def _number(text: bytes) -> int | None:

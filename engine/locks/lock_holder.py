@@ -100,9 +100,9 @@ def describe_observer() -> Observer:
         os.getpid(),
         os.geteuid(),
         lock_file.boot_id(),
-        lock_file.pid_namespace(),
-        lock_file.host_name(),
-        frozenset(ancestors),
+        pid_ns=lock_file.pid_namespace(),
+        host=lock_file.host_name(),
+        ancestors=frozenset(ancestors),
     )
 
 
@@ -168,7 +168,9 @@ def _read_proc(pid: int, lock: os.stat_result) -> HolderProcess:
         .split("\0")
     )
     command = " ".join(words)
-    process = HolderProcess(pid, "", started, parent, uids, command, program=program_name(words))
+    process = HolderProcess(
+        pid, "", started, parent=parent, uids=uids, command=command, program=program_name(words)
+    )
     try:
         return process._replace(taker=_flock_taker(pid, lock))
     except PermissionError:

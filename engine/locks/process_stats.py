@@ -121,7 +121,17 @@ def _read(pid: int, proc: ProcReader) -> ProcessStats:
     state, used, started = fields[0].decode(), int(fields[11]) + int(fields[12]), int(fields[19])
     words = safe_line(command.rstrip("\0").replace("\0", " "))
     moved, waits = _read_io(pid, proc), _read_wchan(pid, proc)
-    return ProcessStats(pid, when, "", state, started, used, moved, waits, words)
+    return ProcessStats(
+        pid,
+        when,
+        "",
+        state=state,
+        started=started,
+        cpu=used,
+        io_bytes=moved,
+        waits=waits,
+        command=words,
+    )
 
 
 def _why(error: OSError) -> str:

@@ -90,7 +90,7 @@ def examine_lock(
         why = error.strerror if isinstance(error, OSError) else error
         return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {why}")
     try:
-        return _judge(path, fd, None, threshold, clock(), uptime())
+        return _judge(path, fd, None, threshold=threshold, now=clock(), up=uptime())
     except (OSError, files.Refused) as error:
         return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {error}")
     finally:
@@ -138,7 +138,7 @@ def _judge(
 ) -> LockEvidence:
     """`free`: True if the flock is free; None to find out, without blocking other processes."""
     for _ in range(_MAX_REREADS):
-        evidence = _judge_once(path, fd, free, threshold, now, up)
+        evidence = _judge_once(path, fd, free, threshold=threshold, now=now, up=up)
         if evidence is not None:
             return evidence
     raise files.Refused("it keeps changing; try again")
@@ -189,9 +189,9 @@ def _judge_once(
         verdict,
         claim.pid,
         now - age,
-        age,
-        reason,
-        doubt,
+        age=age,
+        reason=reason,
+        signal_refusal=doubt,
         facts=(
             *lock_holder.list_facts(scene, age, threshold),
             ("follows", describe_consequence(verdict, doubt)),
@@ -260,7 +260,17 @@ def _judge_without_pid(
         ("follows", describe_consequence(verdict, doubt)),
     )
     identity = _lock_identity(None, data, state)
-    return LockEvidence(verdict, None, since, age, reason, doubt, facts, identity, is_proven=False)
+    return LockEvidence(
+        verdict,
+        None,
+        since,
+        age=age,
+        reason=reason,
+        signal_refusal=doubt,
+        facts=facts,
+        identity=identity,
+        is_proven=False,
+    )
 
 
 def _lock_identity(claim: LockClaim | None, data: bytes, state: os.stat_result) -> str:
@@ -494,7 +504,7 @@ def _create_file(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
         finally:
             files.unlink_quietly(name, folder)
         _remove_drafts(final, folder, os.fstat(fd).st_mtime)
-        return PidLock(path, fd, claim, clock, uptime, "")
+        return PidLock(path, fd, claim, clock=clock, uptime=uptime, taken_over="")
     finally:
         os.close(folder)
 
@@ -552,7 +562,7 @@ def _take_over(
     except BaseException:
         os.close(fd)
         raise
-    return PidLock(path, fd, claim, clock, uptime, evidence.reason)
+    return PidLock(path, fd, claim, clock=clock, uptime=uptime, taken_over=evidence.reason)
 
 
 def _forget_draft(path: str, fd: int) -> None:
@@ -572,11 +582,11 @@ def _try_flock(
 ) -> tuple[bool, LockEvidence]:
     """Try to take the flock; return whether we have it, and the evidence."""
     free = _claim_with_retries(fd, _FLOCK_TRIES)
-    evidence = _judge(path, fd, free, threshold, clock(), uptime())
+    evidence = _judge(path, fd, free, threshold=threshold, now=clock(), up=uptime())
     # Busy without a visible holder: probably a process that only examines the lock was suspended.
     if free or evidence.holders or not _claim_with_retries(fd, _UNSEEN_FLOCK_TRIES):
         return free, evidence
-    return True, _judge(path, fd, True, threshold, clock(), uptime())
+    return True, _judge(path, fd, True, threshold=threshold, now=clock(), up=uptime())
 
 
 def _claim_with_retries(fd: int, times: int) -> bool:

@@ -250,9 +250,9 @@ class LogFile:
             (when, self.number, begin),
             line,
             level_rank(line.level),
-            end if newline < 0 else newline + 1,
-            end - begin - len(raw),
-            newline < 0,
+            end_offset=end if newline < 0 else newline + 1,
+            hidden_bytes=end - begin - len(raw),
+            is_torn=newline < 0,
         )
 
     def _newline_from(self, at: int) -> int:

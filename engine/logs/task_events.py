@@ -175,13 +175,13 @@ def _event(line: LogLine, groups: dict[str, str], row: _EventRow) -> TaskEvent:
         id,
         groups.get("kind") or kind_of(id) or (MAIL_KIND if is_mail else ""),
         # A mail with an id belongs to a task: the queue log decides whether it is retried.
-        EventKind.FAILED if is_mail and id and row.what is EventKind.BURIED else row.what,
-        error,
-        groups.get("transport") or row.transport,
-        line,
-        int(groups["attempt"]) if groups.get("attempt") else None,
-        error_pattern.pattern_name(error_pattern.fold_error(error)) if error else "",
-        groups.get("end", ""),
+        what=EventKind.FAILED if is_mail and id and row.what is EventKind.BURIED else row.what,
+        error=error,
+        transport=groups.get("transport") or row.transport,
+        line=line,
+        attempt=int(groups["attempt"]) if groups.get("attempt") else None,
+        mark=error_pattern.pattern_name(error_pattern.fold_error(error)) if error else "",
+        end=groups.get("end", ""),
     )
 
 

@@ -67,7 +67,9 @@ def run(
 
     env = environment() if env is None else env
     grace = supervisor.KILL_DELAY_SECONDS if grace is None else grace
-    program = supervisor.Program(argv, env, stdin, "/", pass_fds, account, grace)
+    program = supervisor.Program(
+        argv, env, stdin, cwd="/", pass_fds=pass_fds, account=account, grace=grace
+    )
     try:
         return supervisor.run_supervised(program, timeout, cancelled, linger=grace, abandon=True)
     except supervisor.CannotRun as error:

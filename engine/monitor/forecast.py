@@ -93,7 +93,9 @@ def make_forecasts(
         forecasts.append(forecast_dead_letters(dead, limits.dlq, known.growth, word))
         if retention_days != inf:
             forecasts.append(
-                forecast_retention(dead, known.died, retention_days, now, word, known.undated)
+                forecast_retention(
+                    dead, known.died, retention_days, now=now, word=word, undated=known.undated
+                )
             )
     return tuple(forecasts)
 
@@ -122,7 +124,15 @@ def forecast_drain(
     bucket = "" if name is None else f"the rate limit of {safe_line(name) if name else 'all kinds'}"
 
     def forecast(brief: str, sentence: str, seconds: float | None, grave: bool = False) -> Forecast:
-        return Forecast(ForecastTopic.DRAIN, brief, sentence, seconds, "", grave, numbers)
+        return Forecast(
+            ForecastTopic.DRAIN,
+            brief,
+            sentence,
+            seconds=seconds,
+            unknown="",
+            is_serious=grave,
+            numbers=numbers,
+        )
 
     if not waiting:
         return forecast("nothing waits", "nothing waits", 0.0)
@@ -191,7 +201,15 @@ def forecast_dead_letters(
     if dead > limit:
         words = f"{name} has {dead:,} (limit {limit:,})"
         brief = f"{name} over {limit:,}"
-        return Forecast(ForecastTopic.DEAD, brief, words, 0.0, "", True, numbers)
+        return Forecast(
+            ForecastTopic.DEAD,
+            brief,
+            words,
+            seconds=0.0,
+            unknown="",
+            is_serious=True,
+            numbers=numbers,
+        )
     if growth is None or growth.seconds < RATE_WINDOW_SECONDS:
         why = "needs one minute of data"
         return _unknown(ForecastTopic.DEAD, f"time until {name} passes {limit:,}", why, numbers)
@@ -199,13 +217,27 @@ def forecast_dead_letters(
     if grown <= 0:  # what came has left again, at once if a server was emptied
         words = f"{name} does not pass {limit:,}: no growth in {span}"
         return Forecast(
-            ForecastTopic.DEAD, f"{name} does not grow", words, None, "", False, numbers
+            ForecastTopic.DEAD,
+            f"{name} does not grow",
+            words,
+            seconds=None,
+            unknown="",
+            is_serious=False,
+            numbers=numbers,
         )
     seconds = (limit + 1 - dead) * growth.seconds / grown
     when = format_rough_duration(seconds)
     words = f"{name} passes {limit:,} in {when}: it has {dead:,}, +{grown:,} in {span}"
     brief = f"{name} over {limit:,} in {when}"
-    return Forecast(ForecastTopic.DEAD, brief, words, seconds, "", True, numbers)
+    return Forecast(
+        ForecastTopic.DEAD,
+        brief,
+        words,
+        seconds=seconds,
+        unknown="",
+        is_serious=True,
+        numbers=numbers,
+    )
 
 
 def forecast_retention(
@@ -225,7 +257,13 @@ def forecast_retention(
     if not dead:
         words = f"retention deletes nothing: {name} is empty"
         return Forecast(
-            ForecastTopic.RETENTION, "nothing to delete", words, None, "", False, numbers
+            ForecastTopic.RETENTION,
+            "nothing to delete",
+            words,
+            seconds=None,
+            unknown="",
+            is_serious=False,
+            numbers=numbers,
         )
     if days is None:
         return _unknown(ForecastTopic.RETENTION, what, "configuration not known", numbers)
@@ -236,12 +274,26 @@ def forecast_retention(
     if not seconds:
         words = f"the next run deletes the oldest of {name} (kept {retention})"
         brief = "next run deletes oldest"
-        return Forecast(ForecastTopic.RETENTION, brief, words, 0.0, "", True, numbers)
+        return Forecast(
+            ForecastTopic.RETENTION,
+            brief,
+            words,
+            seconds=0.0,
+            unknown="",
+            is_serious=True,
+            numbers=numbers,
+        )
     when = format_rough_duration(seconds)
     words = f"retention deletes the oldest of {name} in {when} (kept {retention})"
     brief = f"oldest deleted in {when}"
     return Forecast(
-        ForecastTopic.RETENTION, brief, words, seconds, "", seconds < DAY_SECONDS, numbers
+        ForecastTopic.RETENTION,
+        brief,
+        words,
+        seconds=seconds,
+        unknown="",
+        is_serious=seconds < DAY_SECONDS,
+        numbers=numbers,
     )
 
 
@@ -254,7 +306,15 @@ def _unknown(
     brief = {ForecastTopic.DRAIN: "empty: ?", ForecastTopic.DEAD: "dead: ?"}.get(
         topic, "oldest deleted: ?"
     )
-    return Forecast(topic, brief, f"{what} unknown: {why}", None, why, False, numbers or {})
+    return Forecast(
+        topic,
+        brief,
+        f"{what} unknown: {why}",
+        seconds=None,
+        unknown=why,
+        is_serious=False,
+        numbers=numbers or {},
+    )
 
 
 class ExpectedStart(NamedTuple):

@@ -175,12 +175,12 @@ class LatencyMeter:
                     kind,
                     60 * len(runs) / max(1.0, seconds),
                     sum(run.failed for run in runs) / len(runs),
-                    percentile(waits, 0.5),
-                    percentile(waits, 0.95),
-                    percentile(times, 0.5),
-                    percentile(times, 0.95),
-                    LOG,
-                    NO_START if not times else "" if waits else NO_DUE,
+                    wait_p50=percentile(waits, 0.5),
+                    wait_p95=percentile(waits, 0.95),
+                    run_p50=percentile(times, 0.5),
+                    run_p95=percentile(times, 0.95),
+                    source=LOG,
+                    unknown=NO_START if not times else "" if waits else NO_DUE,
                 )
             )
         return tuple(sorted(figures, key=lambda one: (-(one.per_minute or 0.0), one.kind)))

@@ -204,7 +204,14 @@ class _TransportLog:
     def faults(self, now: float) -> tuple[ErrorCluster, ...]:
         self.kin = {p: kin for p, kin in self.kin.items() if kin.count(now)}
         clusters = [
-            ErrorCluster(pattern_name(p), p, kin.count(now), kin.first, kin.last, kin.example)
+            ErrorCluster(
+                pattern_name(p),
+                p,
+                kin.count(now),
+                first=kin.first,
+                last=kin.last,
+                example=kin.example,
+            )
             for p, kin in self.kin.items()
         ]
         return tuple(sorted(clusters, key=lambda fault: (-fault.times, fault.pattern)))

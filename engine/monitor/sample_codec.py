@@ -89,18 +89,19 @@ def make_sample(
         now,
         by,
         {state: word[:_NAME] for state, word in inputs.states.items()},
-        {state: inputs.counts.get(state, 0) for state in inputs.states},
-        inputs.complete,
-        inputs.unavailable[:_WORDS],
-        inputs.problems,
-        oldest,
-        due,
-        died,
-        rates,
-        lock and LockEvidence(lock.verdict, lock.pid, lock.since, lock.age, lock.reason[:_WORDS]),
-        tuple(alerts[:_MANY]),
-        tuple(map(_brief, inputs.transports[:_MANY])),
-        tokens[:_WORDS] if isinstance(tokens, str) else tuple(tokens[:_MANY]),
+        counts={state: inputs.counts.get(state, 0) for state in inputs.states},
+        complete=inputs.complete,
+        unavailable=inputs.unavailable[:_WORDS],
+        problems=inputs.problems,
+        oldest=oldest,
+        due=due,
+        died=died,
+        rates=rates,
+        lock=lock
+        and LockEvidence(lock.verdict, lock.pid, lock.since, lock.age, lock.reason[:_WORDS]),
+        alerts=tuple(alerts[:_MANY]),
+        transports=tuple(map(_brief, inputs.transports[:_MANY])),
+        tokens=tokens[:_WORDS] if isinstance(tokens, str) else tuple(tokens[:_MANY]),
     )
 
 
@@ -202,18 +203,20 @@ def _sample(row: list[Any], place: str) -> RecordedSample:
         _number(row[1]),
         _text(row[2]),
         {state: word or str(state) for state, word, _ in states},
-        {state: n for state, _, n in states},
-        row[4] == 1,
-        _text(row[5]),
-        _whole(row[6]),
-        _maybe(oldest, _number),
-        _maybe(due, _whole),
-        _maybe(died, _number),
-        _maybe(row[8], lambda rates: Rates(_number(rates[0]), _number(rates[1]))),
-        _maybe(row[9], _lock),
-        tuple(_alert(alert, place) for alert in _list(row[10])),
-        tuple(_transport(transport) for transport in _list(row[11])),
-        _text(row[12]) if isinstance(row[12], str) else tuple(_bucket(n) for n in _list(row[12])),
+        counts={state: n for state, _, n in states},
+        complete=row[4] == 1,
+        unavailable=_text(row[5]),
+        problems=_whole(row[6]),
+        oldest=_maybe(oldest, _number),
+        due=_maybe(due, _whole),
+        died=_maybe(died, _number),
+        rates=_maybe(row[8], lambda rates: Rates(_number(rates[0]), _number(rates[1]))),
+        lock=_maybe(row[9], _lock),
+        alerts=tuple(_alert(alert, place) for alert in _list(row[10])),
+        transports=tuple(_transport(transport) for transport in _list(row[11])),
+        tokens=_text(row[12])
+        if isinstance(row[12], str)
+        else tuple(_bucket(n) for n in _list(row[12])),
     )
 
 
@@ -258,9 +261,9 @@ def _bucket(row: Any) -> BucketState:
         _text(name),
         _whole(tokens),
         _whole(burst),
-        _maybe(more, _number),
-        _maybe(per_hour, _whole),
-        bool(paused and paused[0] is True),
+        next=_maybe(more, _number),
+        per_hour=_maybe(per_hour, _whole),
+        paused=bool(paused and paused[0] is True),
     )
 
 

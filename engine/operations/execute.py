@@ -321,12 +321,12 @@ class PlanRun:
             self.plan,
             self._ended.ids(RowResult.DONE),
             self._ended.ids(RowResult.GONE),
-            self._ended.reasons(RowResult.FAILED),
-            self._ended.reasons(RowResult.EXCLUDED),
-            self.trouble or self._remark,
-            self._op,
-            self._is_exact,
-            self._ended.reasons(RowResult.UNAPPLIED),
+            failed=self._ended.reasons(RowResult.FAILED),
+            excluded=self._ended.reasons(RowResult.EXCLUDED),
+            trouble=self.trouble or self._remark,
+            op=self._op,
+            is_exact=self._is_exact,
+            unapplied=self._ended.reasons(RowResult.UNAPPLIED),
         )
 
     def _close(self, ended: Collection[RowOutcome]) -> None:

@@ -215,7 +215,15 @@ class Journal:
             except Unavailable as error:
                 # Not cached: it may be readable the next time.
                 when = _start_of(op)
-                return Operation(op, when, Intent("?", Who("?"), str(error)), 0, {}, when, False)
+                return Operation(
+                    op,
+                    when,
+                    Intent("?", Who("?"), str(error)),
+                    planned=0,
+                    counts={},
+                    ended=when,
+                    is_running=False,
+                )
             if known is not None and known.ended is not None and not self._is_held(op):
                 self._ended_operations[op] = known  # cached: the file does not change any more
         return None if known is None else known._replace(has_images=f"{op}.before" in names)
@@ -242,10 +250,10 @@ class Journal:
             op,
             head.when,
             head.intent,
-            max(head.planned, rows),
-            counts,
-            over,
-            over is None and self._is_held(op),
+            planned=max(head.planned, rows),
+            counts=counts,
+            ended=over,
+            is_running=over is None and self._is_held(op),
             notes=tuple(lines.notes),
             damaged_lines=lines.damaged,
         )

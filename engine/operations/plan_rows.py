@@ -126,7 +126,14 @@ def _make_row(values: tuple[Any, ...]) -> Row:
     ident, state, rev, exclusion, target, bar_reason = values
     end = None if target is None else _STATES[target]
     ident, rev, bar_reason = value_text(ident), value_text(rev), value_text(bar_reason or "")
-    return Row(ident, _STATES[state], rev, EXCLUSION_REASONS[exclusion], end, bar_reason)
+    return Row(
+        ident,
+        _STATES[state],
+        rev,
+        default_exclusion=EXCLUSION_REASONS[exclusion],
+        target=end,
+        barred=bar_reason,
+    )
 
 
 BY_AGE = "ORDER BY coalesce(created, 0), length(id), id"

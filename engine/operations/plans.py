@@ -179,7 +179,7 @@ def freeze_rows(
     def make(each: tuple[str, State, str, float, str]) -> tuple[Row, float]:
         ident, state, rev, created, bar = each
         exclusion = _default_exclusion(created, ident in noted, now) if careful else ""
-        return Row(ident, state, rev, exclusion, None, bar), created
+        return Row(ident, state, rev, default_exclusion=exclusion, target=None, barred=bar), created
 
     waiting = map(make, facts)
     first = list(islice(waiting, MAX_ROWS_IN_MEMORY + 1))

@@ -84,7 +84,14 @@ def _disk_full_advice(error: Unavailable) -> str:
 def failed_report(plan: Plan, why: str) -> Report:
     """A report for a plan that was not applied at all: every included row failed for one reason."""
     failed = tuple((row.id, why) for row in plan.included)
-    return Report(plan, (), (), failed, tuple((row.id, out) for row, out in plan.excluded), why)
+    return Report(
+        plan,
+        (),
+        (),
+        failed=failed,
+        excluded=tuple((row.id, out) for row, out in plan.excluded),
+        trouble=why,
+    )
 
 
 def saved_images(journal: Journal, op: str) -> Mapping[str, bytes] | None:

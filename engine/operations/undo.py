@@ -62,7 +62,7 @@ def plan_undo(
             for entry in batch:
                 tasks = by_id.get(entry.row.id, [])
                 task = _find_task(verb, entry, tasks)
-                row = _undo_row(store, verb, entry, task, images, now)
+                row = _undo_row(store, verb, entry, task=task, images=images, now=now)
                 row = row._replace(barred=row.barred or duplicate_problem(store, row, tasks))
                 if not row.barred and task is not None and row.target is State.DEAD:
                     since = _dead_since(store, task, images.get(row.id))

@@ -375,7 +375,16 @@ def _supervise(
                 sock, len(pass_fds) + len(kept_fds)
             )
             runs_as = account and Account(*account)
-            program = Program(argv, env, stdin, cwd, pass_fds, runs_as, grace, kept_fds)
+            program = Program(
+                argv,
+                env,
+                stdin,
+                cwd=cwd,
+                pass_fds=pass_fds,
+                account=runs_as,
+                grace=grace,
+                kept_fds=kept_fds,
+            )
             is_idle = supervisor.serve(program, fds, how)
     except (EOFError, ConnectionResetError):
         pass  # our parent has closed its end, or was killed

@@ -52,7 +52,7 @@ def send_message(
     Never waits or raises: if syslog is missing or busy the work continues, and the line is in the
     queue's log anyway.
     """
-    message = format_message(level, text, now, os.getpid(), tag, facility)
+    message = format_message(level, text, now, pid=os.getpid(), tag=tag, facility=facility)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         try:
             sender.sendto(message, socket.MSG_DONTWAIT, path)

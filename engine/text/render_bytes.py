@@ -276,9 +276,9 @@ def _part_type(headers: _Headers) -> _PartType:
         message.get_content_type(),
         charset or "utf-8",
         boundary or "",
-        decode_header_words(name),
-        message.get_content_disposition() == "attachment",
-        headers.first("content-transfer-encoding").strip().lower(),
+        name=decode_header_words(name),
+        is_attachment=message.get_content_disposition() == "attachment",
+        encoding=headers.first("content-transfer-encoding").strip().lower(),
     )
 
 

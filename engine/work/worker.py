@@ -91,7 +91,13 @@ class Worker:
         self._leases = Leases(store, lock, self._services.log)
         self._slots = Slots(concurrency, handled, self._services, clock)
         self._outcomes = OutcomeWriter(
-            store, retry, self._services, clock, lock, self._leases, self._slots
+            store,
+            retry,
+            self._services,
+            clock=clock,
+            lock=lock,
+            leases=self._leases,
+            slots=self._slots,
         )
         self._claimer = Claimer(store, owner, self._slots)
         self._threads = HandlerThreads(self._go_on)
@@ -168,14 +174,14 @@ class Worker:
             outcomes.done,
             outcomes.failed,
             {**outcomes.put_off_why, **slots.refused},
-            slots.token_at,
-            min(dues, default=None),
-            lost,
-            outcomes.gone,
-            len(outcomes.owed),
-            slots.lacks,
-            outcomes.last_failure,
-            "" if self._stopping else self._unreachable,
+            token_at=slots.token_at,
+            next_due=min(dues, default=None),
+            lost=lost,
+            gone=outcomes.gone,
+            owed=len(outcomes.owed),
+            lacks=slots.lacks,
+            last_failure=outcomes.last_failure,
+            unreachable="" if self._stopping else self._unreachable,
         )
 
     def rescue(self) -> None:
@@ -194,9 +200,9 @@ class Worker:
             self._store,
             self._retry,
             now,
-            reason,
-            lambda task: self._leases.is_abandoned(task, self._clock()),
-            self._services.before_giving_up,
+            reason=reason,
+            dead=lambda task: self._leases.is_abandoned(task, self._clock()),
+            giving_up=self._services.before_giving_up,
         ):
             old, new = outcome.move[:2]
             assert old is not None and new is not None

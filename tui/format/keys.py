@@ -295,13 +295,15 @@ def _key(row: str) -> Key:
         action,
         tuple(key for word in keys.split() for key in _KEY_SETS.get(word, (word,))),
         shown,
-        "" if hint == "-" else hint,
-        description,
-        group,
-        frozenset(names.split()),
-        action.removeprefix("plan('").removesuffix("')") if action.startswith("plan('") else "",
-        "+key" in words,
-        "+minor" in words,
+        hint="" if hint == "-" else hint,
+        description=description,
+        group=group,
+        screens=frozenset(names.split()),
+        verb=action.removeprefix("plan('").removesuffix("')")
+        if action.startswith("plan('")
+        else "",
+        passes_key="+key" in words,
+        is_minor="+minor" in words,
     )
 
 

@@ -110,7 +110,7 @@ def evidence_lines(
     if not tasks:
         return lines
     title = f"Tasks in {cluster.mark} {cluster.count:,}"
-    return [*lines, *task_lines(title, tasks, State.DEAD, now, width, limit)]
+    return [*lines, *task_lines(title, tasks, State.DEAD, now=now, width=width, limit=limit)]
 
 
 def _deaths_line(deaths: Sequence[int], now: float, width: int) -> Line:

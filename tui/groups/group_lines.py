@@ -269,10 +269,12 @@ def _add_groups(one: TaskGroup | None, other: TaskGroup) -> TaskGroup:
         one.name,
         tuple(map(sum, zip(one.counts, other.counts, strict=True))),
         min((group.oldest for group in (one, other) if group.oldest is not None), default=None),
-        min((group.next_due for group in (one, other) if group.next_due is not None), default=None),
-        latest.error,
-        latest.error_at,
-        sum(known) if known else None,
+        next_due=min(
+            (group.next_due for group in (one, other) if group.next_due is not None), default=None
+        ),
+        error=latest.error,
+        error_at=latest.error_at,
+        payloads=sum(known) if known else None,
     )
 
 

@@ -104,7 +104,7 @@ class GroupsScreen(GroupActions[TaskGroup]):
             state = tasks[0].state
             title = f"{present.state_name(states[state])} {selected.count(state):,}"
             limit = self.session.place.max_attempts
-            lines += view.task_lines(title, tasks, state, now, width, limit)
+            lines += view.task_lines(title, tasks, state, now=now, width=width, limit=limit)
         text.show(lines)
 
     def default_message(self) -> Line:

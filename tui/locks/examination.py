@@ -93,7 +93,14 @@ class LockExaminer:
         finding = lock_diagnosis.diagnose_lock(evidence)
         tasks = tuple(map(ActiveTask, active))
         return LockReport(
-            evidence, finding, (), tasks, count, self.session.backlog, None, is_examined=False
+            evidence,
+            finding,
+            (),
+            active_tasks=tasks,
+            active_count=count,
+            backlog=self.session.backlog,
+            rate_before=None,
+            is_examined=False,
         )
 
     async def examine(self) -> LockReport:
@@ -105,10 +112,10 @@ class LockExaminer:
             evidence,
             lock_diagnosis.diagnose_lock(evidence, *(first or (None, None))),
             lives,
-            works,
-            amount,
-            self.session.backlog,
-            before,
+            active_tasks=works,
+            active_count=amount,
+            backlog=self.session.backlog,
+            rate_before=before,
         )
         return self.report
 

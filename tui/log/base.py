@@ -212,13 +212,13 @@ class LogBase(ListScreen):
             self.is_following,
             counter.news.matching if counter.news else 0,
             self.level,
-            self.words,
-            counter.counts.matching,
-            counter.counts.lines,
-            self.was_read and counter.is_complete,
-            self.style.wrap,
-            self.searched[0],
-            0 if counter.is_countable else size,
+            words=self.words,
+            matching=counter.counts.matching,
+            lines=counter.counts.lines,
+            counted=self.was_read and counter.is_complete,
+            wrap=self.style.wrap,
+            search_text=self.searched[0],
+            uncounted_bytes=0 if counter.is_countable else size,
         )
 
     def trail(self) -> tuple[str, ...]:

@@ -157,7 +157,14 @@ class LogReader:
     async def append_new(self, is_wanted: Callable[[], bool]) -> bool:
         """Show new lines at the end, if this is still wanted then; False if there are too many."""
         window = self.window
-        scan = LineScan(self.book, window.end, window.through, MAX_ENTRIES, True, self.step_cells)
+        scan = LineScan(
+            self.book,
+            window.end,
+            window.through,
+            want=MAX_ENTRIES,
+            forward=True,
+            step_cells=self.step_cells,
+        )
         await self.run(scan)
         if is_wanted() and scan.exhausted:
             window.add_more(scan, True)

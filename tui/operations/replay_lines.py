@@ -135,13 +135,13 @@ def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationVi
         (word, style),
         outcome_counts(now, states),
         now.planned,
-        now.began,
-        now.now if now.is_over else None,
-        now.eta if now.unsent else None,
-        now.pace,
-        now.failures,
-        tuple(reasons),
-        now.results,
+        began=now.began,
+        ended=now.now if now.is_over else None,
+        eta=now.eta if now.unsent else None,
+        pace=now.pace,
+        failures=now.failures,
+        reasons=tuple(reasons),
+        tasks=now.results,
     )
 
 
@@ -191,7 +191,12 @@ def _direct_view(work: RunningOperation, now: float) -> OperationView:
     took, settled = now - work.began, sum(work.counts.values())
     eta = took * (work.planned - settled) / settled if settled and not has_ended else None
     return OperationView(
-        state if has_ended else ("RUNNING", "ok"), counts, work.planned, work.began, work.ended, eta
+        state if has_ended else ("RUNNING", "ok"),
+        counts,
+        work.planned,
+        began=work.began,
+        ended=work.ended,
+        eta=eta,
     )
 
 
@@ -345,7 +350,9 @@ def _steps(now: ReplayProgress) -> list[_Step]:
         done = tally.delivered - sum(step.done for step in steps)
         failed = tally.failed - sum(step.failed for step in steps)
         name = "rest" if steps else "all"
-        steps.append(_Step(name, sent, max(0, size), done, failed, began, None))
+        steps.append(
+            _Step(name, sent, max(0, size), done=done, failed=failed, began=began, ended=None)
+        )
     return steps
 
 
@@ -420,9 +427,11 @@ def flow_lines(
     if rows >= GRAPH_ROWS:
         return [*flow_graph(series, width, rows, latest)]
     in_rate, out_rate = latest.rates or (None, None)
-    inward = _figure("in", series.inward, in_rate, before, "accent", "/s")
-    out = _figure("out", series.outward, out_rate, before, "ok", "/s")
-    backlog = _figure("backlog", series.backlog, latest.backlog, before, "warn", "")
+    inward = _figure("in", series.inward, in_rate, before=before, style="accent", unit="/s")
+    out = _figure("out", series.outward, out_rate, before=before, style="ok", unit="/s")
+    backlog = _figure(
+        "backlog", series.backlog, latest.backlog, before=before, style="warn", unit=""
+    )
     now, then = wait_p95
     wait: Line = (
         ("wait p95", "muted"),

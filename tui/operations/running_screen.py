@@ -131,7 +131,9 @@ class ReplayScreen(OrderScreen):
             self._wait_before = wait
         latest = latest_flow(self.session, now)
         compared = wait, self._wait_before
-        return view.flow_lines(series, max(0, before), width, rows, compared, latest)
+        return view.flow_lines(
+            series, max(0, before), width, rows=rows, wait_p95=compared, latest=latest
+        )
 
     def show_frames(self) -> None:
         """Write the frames: who started it and when, how many results, and what comes next."""

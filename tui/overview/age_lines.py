@@ -84,7 +84,9 @@ def table_lines(ages: Ages, cursor: AgeCell | None, width: int, names: int) -> l
         if row is not None:
             is_cursor_row = cursor is not None and cursor._replace(column=0) == at
             column = cursor.column if is_cursor_row and cursor is not None else -1
-            line = _line(row, row_label(ages, at, names), column, cell, room, largest)
+            line = _line(
+                row, row_label(ages, at, names), column, cell=cell, room=room, largest=largest
+            )
             rows.append(present.cut_line(line, width))
     return rows
 

@@ -84,7 +84,7 @@ class FreezableScreen(ListScreen):
             return snapshot_of_freeze._replace(recorded=history.at(frozen.at))
         memory = frozen.memories.get(session.number, NO_EVENTS)
         return snapshot.recorded_snapshot(
-            session.place, session.number, history, frozen.at, cells, memory
+            session.place, session.number, history, at=frozen.at, cells=cells, memory=memory
         )
 
     def _report_recording(self) -> None:

@@ -97,24 +97,24 @@ def live_line(
         session.number,
         session.place.name,
         session.inspector.states,
-        latest.counts,
-        latest.is_counted,
-        latest.unavailable,
-        waiting.due if known and waiting is not None else None,
-        waiting.oldest if known and waiting is not None else None,
-        session.flow.rates(now) if known else None,
-        drain_with_rate_limit(
+        counts=latest.counts,
+        complete=latest.is_counted,
+        unavailable=latest.unavailable,
+        due=waiting.due if known and waiting is not None else None,
+        oldest=waiting.oldest if known and waiting is not None else None,
+        rates=session.flow.rates(now) if known else None,
+        drain=drain_with_rate_limit(
             session.estimate_drain(now), session.forecasts() if forecasts is None else forecasts
         )
         if known
         else Drain(Trend.UNKNOWN),
-        session.flow.sparkline(now, cells),
-        session.alerts[0].level if needs_attention(session.alerts) else "",
-        count_by_words(
+        spark=session.flow.sparkline(now, cells),
+        alert_level=session.alerts[0].level if needs_attention(session.alerts) else "",
+        word_counts=count_by_words(
             latest.counts, latest.words, session.inspector.states, session.inspector.words
         ),
-        tuple(session.inspector.words),
-        _parts_of(session) if known else (),
+        fine_words=tuple(session.inspector.words),
+        parts=_parts_of(session) if known else (),
         gone_failures=sum(session.readings.queue_figures.gone_failures.values()),
     )
 

@@ -161,7 +161,7 @@ class OverviewReads:
         if graph is not None:
             await graph.read(session, self._clock())
         events = await asyncio.to_thread(count_events, session.events(), when)
-        return PlaceReads(state, ages, generation, when, clusters, events)
+        return PlaceReads(state, ages, generation, when=when, clusters=clusters, events=events)
 
     async def next_rows(self, session: PlaceSession) -> bool:
         """Read the age table by the next field or state that has data; False if none has.

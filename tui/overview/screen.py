@@ -225,10 +225,10 @@ class OverviewScreen(SteadyOverview):
             self._sessions,
             self._selected_place,
             self._snapshots,
-            shown_values,
-            clusters,
-            now,
-            frame.is_wall,
+            live_values=shown_values,
+            clusters=clusters,
+            now=now,
+            is_wall=frame.is_wall,
         )
         sides = side_panes.side_rows(
             data, width - frame.left_width - frame.middle_width - boxed, self._later
@@ -249,12 +249,12 @@ class OverviewScreen(SteadyOverview):
             view.count_rows(moment.queue for moment in self._snapshots),
             len(self._alerts),
             age_rows(self._table),
-            len(outlook),
-            kinds.height - 1,  # below the titles
-            0 if other is None else age_rows(self._reads.of(other)),
-            self._pane_set.lines_needed(sides, is_wall=frame.is_wall),
-            len(graph_places(self._sessions, self._selected_place)),
-            "" if frame.is_wall else GRAPH,
+            outlook=len(outlook),
+            kinds=kinds.height - 1,  # below the titles
+            other_ages=0 if other is None else age_rows(self._reads.of(other)),
+            sides=self._pane_set.lines_needed(sides, is_wall=frame.is_wall),
+            graphs=len(graph_places(self._sessions, self._selected_place)),
+            filler="" if frame.is_wall else GRAPH,
         )
         self._divide(needs)
         frame = self._frame

@@ -109,10 +109,10 @@ def live_snapshot(session: PlaceSession, now: float, cells: int) -> PlaceSnapsho
         place_lines.live_line(session, now, cells, forecasts),
         session.alerts,
         readings.lock,
-        session.place.lock is not None,
-        readings.sending,
-        readings.tokens,
-        forecasts,
+        has_lock=session.place.lock is not None,
+        sending=readings.sending,
+        tokens=readings.tokens,
+        forecasts=forecasts,
         worker=session.worker.pid if session.place.has_leases else None,
         lease_workers=count_lease_workers(session) if session.place.has_leases else 0,
         kinds=kind_figures(session, now),
@@ -144,9 +144,9 @@ def recorded_snapshot(
         recorded.counts,
         recorded.words,
         drain,
-        growth,
-        recorded.died,
-        recorded.tokens,
+        growth=growth,
+        died=recorded.died,
+        tokens=recorded.tokens,
         undated="death times not recorded",
     )
     known = recorded.complete and not recorded.unavailable
@@ -155,30 +155,30 @@ def recorded_snapshot(
         number,
         place.name,
         recorded.words,
-        recorded.counts,
-        recorded.complete,
-        recorded.unavailable,
-        recorded.due if known else None,
-        recorded.oldest if known else None,
-        recorded.rates if known else None,
-        drain_with_rate_limit(basis.pace, forecasts) if known else Drain(Trend.UNKNOWN),
-        past.sparkline(at, cells),
-        recorded.alerts[0].level if needs_attention(recorded.alerts) else "",
+        counts=recorded.counts,
+        complete=recorded.complete,
+        unavailable=recorded.unavailable,
+        due=recorded.due if known else None,
+        oldest=recorded.oldest if known else None,
+        rates=recorded.rates if known else None,
+        drain=drain_with_rate_limit(basis.pace, forecasts) if known else Drain(Trend.UNKNOWN),
+        spark=past.sparkline(at, cells),
+        alert_level=recorded.alerts[0].level if needs_attention(recorded.alerts) else "",
     )
     return PlaceSnapshot(
         queue,
         recorded.alerts,
         recorded.lock,
-        place.lock is not None,
-        MailHealth(
+        has_lock=place.lock is not None,
+        sending=MailHealth(
             tuple(
                 _with_counted_windows(transport, memory, find_mail_log(place.logs), at)
                 for transport in history.transports(recorded)
             )
         ),
-        recorded.tokens,
-        forecasts if known else (),
-        recorded,
+        tokens=recorded.tokens,
+        forecasts=forecasts if known else (),
+        recorded=recorded,
     )
 
 

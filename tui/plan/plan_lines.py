@@ -158,12 +158,12 @@ def count_plan(
         plan,
         moves.total() + full.total(),
         plans.preview_transitions(plan.verb, moves, edges),
-        tuple(outs.items()),
-        tuple(changed.items()),
-        tuple(full.items()),
-        plan.first_rows(MAX_LISTED_TASKS),
-        plan.states,
-        tuple(taken_in),
+        excluded=tuple(outs.items()),
+        changed=tuple(changed.items()),
+        refused=tuple(full.items()),
+        listed=plan.first_rows(MAX_LISTED_TASKS),
+        states=plan.states,
+        included=tuple(taken_in),
     )
 
 

@@ -254,11 +254,11 @@ class PlanScreen(PlanOptions):
             plan.verb,
             session.place.who,
             self._reason,
-            plan.filter,
-            self._scope,
-            plan.undoes,
-            self._follows,
-            plan.values,
+            filter=plan.filter,
+            scope=self._scope,
+            undoes=plan.undoes,
+            follows=self._follows,
+            values=plan.values,
         )
         self._run = session.start_plan(plan, intent, facts.pace, lock_guard(session, plan))
         # The app runs it, not this screen, so it continues when the screen is closed.

@@ -52,7 +52,9 @@ def divide_screen(
         bars = states + facts + 2
         graph = max(0, min(room - bars - 8, max(10, room * 3 // 10)))
         log = room - room // 2 if few else max(5, (room + 1) // 4)
-        return QueueFrame(border, True, 1, log, 1, graph, bars, width // 3)
+        return QueueFrame(
+            border, True, 1, log=log, details=1, graph=graph, states=bars, side=width // 3
+        )
     brief = BRIEF_LINES + border if border else 0
     log = room // 4 if border and room >= MIN_LOG_HEIGHT else 0
     return QueueFrame(border, False, int(alarms or height >= 12), log, brief)

@@ -209,11 +209,11 @@ class QueueScope(QueueMarks):
             self.rows.view.cursor.id,
             self.rows.view.is_gone,
             len(self._marked - self._hidden),
-            len(self._hidden & self._marked),
-            self._everything,
-            self.rows.view.matching_words,
-            abs(self.rows.view.cursor.at - begun.at) + 1 if begun else 0,
-            self._filter.error,
+            hidden=len(self._hidden & self._marked),
+            acts_on_all=self._everything,
+            matching=self.rows.view.matching_words,
+            ranged=abs(self.rows.view.cursor.at - begun.at) + 1 if begun else 0,
+            filter_error=self._filter.error,
         )
 
 

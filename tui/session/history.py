@@ -36,7 +36,12 @@ def alert_input(operation: Operation) -> Unfinished:
     who = operation.intent.who.name
     open_rows, planned = operation.open_rows, operation.planned
     return Unfinished(
-        operation.op, operation_name(operation), operation.started, who, open_rows, planned
+        operation.op,
+        operation_name(operation),
+        operation.started,
+        who=who,
+        open=open_rows,
+        planned=planned,
     )
 
 

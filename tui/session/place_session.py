@@ -586,7 +586,9 @@ class PlaceSession:
             growth = self.recorded_flow.growth(State.DEAD, now) or growth
         states, tokens = self.inspector.states, self.readings.tokens
         died, kinds = waiting.oldest_died, waiting.kinds
-        known = ForecastInputs(latest.counts, states, drain, growth, died, tokens, kinds)
+        known = ForecastInputs(
+            latest.counts, states, drain, growth=growth, died=died, tokens=tokens, kinds=kinds
+        )
         return make_forecasts(known, self.place.alerts, self.place.retention_days, now)
 
     def evaluate_alerts(self) -> None:
@@ -852,8 +854,10 @@ def sum_totals(
         sum(each.get(State.DEAD, 0) for each in counts),
         stuck,
         workers,
-        len(counts),
-        sum(each.get(State.PENDING, 0) for each in counts),
-        Rates(*map(sum, zip(*known, strict=True))) if len(known) == len(rates) > 0 else None,
-        safe_line(dead_words.pop()) if len(dead_words) == 1 and dead_words != {"dlq"} else "dead",
+        places=len(counts),
+        pending=sum(each.get(State.PENDING, 0) for each in counts),
+        rates=Rates(*map(sum, zip(*known, strict=True))) if len(known) == len(rates) > 0 else None,
+        dead_word=safe_line(dead_words.pop())
+        if len(dead_words) == 1 and dead_words != {"dlq"}
+        else "dead",
     )

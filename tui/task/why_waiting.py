@@ -68,7 +68,9 @@ async def reasons(
     """Why a task is not running, as sentences; the most important first. `alerts` are those of its
     place, for a consistent answer.
     """
-    circumstances, _, unknown = await _circumstances(inspector, place, lock, task, now, alerts)
+    circumstances, _, unknown = await _circumstances(
+        inspector, place, lock, task=task, now=now, alerts=alerts
+    )
     return TaskOutlook(circumstances, unknown).reasons(task, now)
 
 

@@ -312,9 +312,9 @@ def page_lines(
                 transport,
                 sending._replace(sources=(), others=0, backlog=None),
                 limit,
-                now,
-                width,
-                routes,
+                now=now,
+                width=width,
+                routes=routes,
             )
             lines += [*details, BLANK_LINE]
     return [*lines, *sources]

@@ -66,7 +66,9 @@ def destination_row(one: SeenDestination, now: float) -> SendingRow:
     rank = 0 if needs else 1 if one.state is DestinationState.OK else 2
     name = safe_line(origin.removeprefix("https://"))
     cells = destination_lines.cells(one, now)
-    return SendingRow(origin, name, destination_lines.state_run(one), is_wrong, rank, cells)
+    return SendingRow(
+        origin, name, destination_lines.state_run(one), is_wrong=is_wrong, rank=rank, cells=cells
+    )
 
 
 def transport_row(
@@ -94,7 +96,9 @@ def transport_row(
     state = mail.state_run(transport, limit)
     is_wrong = health is Health.FAILING
     rank = 0 if is_wrong or stop else 1 if health is Health.OK else 2
-    return SendingRow(transport.name, safe_line(transport.name), state, is_wrong, rank, cells)
+    return SendingRow(
+        transport.name, safe_line(transport.name), state, is_wrong=is_wrong, rank=rank, cells=cells
+    )
 
 
 def sending_rows(

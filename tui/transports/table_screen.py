@@ -63,7 +63,9 @@ class TransportTable(ListScreen):
         if board is not None and transport is not None:
             height = self.size.height - FIXED_LINES - self.rows_height
             log = self.session.readings.log
-            inputs = Shown(transport, sending, routes, limit, now, log, self._minutes)
+            inputs = Shown(
+                transport, sending, routes, limit=limit, now=now, log=log, minutes=self._minutes
+            )
             board.show(panels(inputs, width, height))
             return
         if one is not None:

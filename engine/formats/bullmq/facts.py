@@ -145,15 +145,15 @@ def read_state(
                 queue,
                 sum(waiting),
                 max(0, counts[queue]["active"]),
-                None if workers is None else sum(queue in one.queues for one in workers),
-                paused is not None,
-                safe_line(version or "").removeprefix("bullmq:"),
-                number if isinstance(number, int) else 0,
-                _first_score(following),
-                due,
-                unlocked,
-                parents,
-                count_states(counts[queue]),
+                workers=None if workers is None else sum(queue in one.queues for one in workers),
+                is_paused=paused is not None,
+                version=safe_line(version or "").removeprefix("bullmq:"),
+                schedulers=number if isinstance(number, int) else 0,
+                next_run=_first_score(following),
+                overdue=due,
+                without_lock=unlocked,
+                hopeless_parents=parents,
+                counts=count_states(counts[queue]),
             )
         )
     if orphans is None:
@@ -163,10 +163,10 @@ def read_state(
         settings,
         queue_facts,
         workers or (),
-        orphans,
-        place.prefix,
-        database if isinstance(database, int) else 0,
-        _read_others(connection, place, known, settings),
+        orphans=orphans,
+        prefix=place.prefix,
+        database=database if isinstance(database, int) else 0,
+        others=_read_others(connection, place, known, settings),
     )
 
 

@@ -416,7 +416,9 @@ class JobMoves:
                 script_values["set"] = None
         if report is not None and report.trace:
             script_values["trace"] = report.trace
-        arguments = _arguments(action, old, new, self._place.base(queue), job, now, report)
+        arguments = _arguments(
+            action, old, new, base=self._place.base(queue), job=job, now=now, report=report
+        )
         if claim is not None and action.script in _FETCH_ARGUMENTS:
             arguments[_FETCH_ARGUMENTS[action.script]] = "1"
             arguments += [pack(claim)] if action.script == "moveToDelayed" else []

@@ -104,7 +104,14 @@ class BullmqStore:
             self._queues = KnownQueues(self._connection, place)
             names = self.queue_names = self._queues.names
             repeats = Repeats(self._connection, place)
-            self._claims = JobClaims(self._connection, place, self._moves, repeats, names, clock)
+            self._claims = JobClaims(
+                self._connection,
+                place,
+                self._moves,
+                repeats=repeats,
+                find_queues=names,
+                clock=clock,
+            )
             self.renew = self._claims.renew
             self.claim_gate = repeats.gate
             self.claim_rules = ClaimRules(

@@ -133,7 +133,16 @@ def enqueue(
     try:
         fd = _write_record(spool, begun)
         try:
-            _write_and_publish(spool, mover, begun, recipients, contents, schedule, created, fd)
+            _write_and_publish(
+                spool,
+                mover,
+                begun,
+                recipients=recipients,
+                contents=contents,
+                schedule=schedule,
+                created=created,
+                fd=fd,
+            )
         finally:
             os.close(fd)
     except OSError as error:

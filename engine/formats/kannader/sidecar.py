@@ -78,7 +78,7 @@ def parse_note(data: bytes) -> AttemptNote:
         raise Refused(f"not a note of spooldeck: {str(attempts)[:20]} attempts")
     assert isinstance(since, int)
     error, kind, description, start = (str(word) for word in words)
-    return AttemptNote(attempts, error, kind, description, start, since)
+    return AttemptNote(attempts, error, kind, description=description, start=start, since=since)
 
 
 def render_note(note: AttemptNote) -> bytes:

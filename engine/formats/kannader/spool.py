@@ -279,7 +279,16 @@ class KannaderSpool:
         note_file, note, broken = self.read_note(link)
         if not self.is_unchanged(link):
             raise FileNotFoundError(link.id)
-        return MailEntry(link, schedule, metadata, contents, fault, note_file, note, broken)
+        return MailEntry(
+            link,
+            schedule,
+            metadata,
+            contents=contents,
+            contents_fault=fault,
+            note_file=note_file,
+            note=note,
+            broken_note=broken,
+        )
 
     def read_note(self, link: SpoolLink) -> tuple[SpoolFile, sidecar.AttemptNote, str]:
         """Read the note in effect: file, value, and why it cannot be read ("" if it can)."""

@@ -46,13 +46,15 @@ def list_parts(
     try:
         with _open_folder(payload, mail_spool, root) as (fd, name, spool_fd):
             spool = os.fstat(spool_fd)
-            yield _part(PAYLOAD, payload, name, fd, spool, flocked)
+            yield _part(PAYLOAD, payload, name, fd=fd, spool=spool, flocked=flocked)
             folder = os.path.dirname(payload)
             if not os.path.basename(folder).startswith(MAIL_FOLDER):
                 return
             other_names = sorted(other for other in os.listdir(fd) if other != name)
             for other in islice(other_names, MAX_MAIL_FILES):
-                yield _part(MAIL + other, f"{folder}/{other}", other, fd, spool, flocked)
+                yield _part(
+                    MAIL + other, f"{folder}/{other}", other, fd=fd, spool=spool, flocked=flocked
+                )
     except (Refused, OSError) as error:
         yield Part(PAYLOAD, payload, refusal=_describe_error(error))
 

@@ -191,7 +191,9 @@ class Quarantine:
                 break
         opened.callback(os.close, fd)
         opened.callback(self._remove_reason, aside)
-        entry = QuarantinedFile(aside, former, word, now, f"PID {os.getpid()}", broken.reason)
+        entry = QuarantinedFile(
+            aside, former, word, since=now, by=f"PID {os.getpid()}", reason=broken.reason
+        )
         files.claim_flock(fd)
         files.write_all(fd, _render_reason(entry))
         files.fsync(fd)
@@ -324,15 +326,15 @@ class Quarantine:
                 name,
                 values["CORRUPT_NAME"],
                 values["CORRUPT_STATE"],
-                float(since) if task_format.is_number(since) else 0.0,
-                values["CORRUPT_BY"],
-                values["CORRUPT_REASON"],
+                since=float(since) if task_format.is_number(since) else 0.0,
+                by=values["CORRUPT_BY"],
+                reason=values["CORRUPT_REASON"],
             )
         except FileNotFoundError:
             why = "no reason file"
         except (Refused, OSError, KeyError) as error:
             why = f"reason file cannot be read: {error}"
-        return QuarantinedFile(name, "", "", 0.0, "", why)
+        return QuarantinedFile(name, "", "", since=0.0, by="", reason=why)
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem for every file in `corrupt/`."""

@@ -519,7 +519,9 @@ class NftbanStore:
                 yield Problem(ident, f"cannot be read now: {error.strerror}", state)
             else:
                 lease = Lease("", file_stat.st_ctime) if state is State.ACTIVE else None
-                yield task_format.task_from_record(record, state, file_stat, lease, now, rev)
+                yield task_format.task_from_record(
+                    record, state, file_stat, lease=lease, now=now, rev=rev
+                )
         if missing_ids and not self._why_read_only():
             with suppress(OSError, Unavailable):  # stays in the staging directory; a scan shows it
                 self._recovery.recover(now, missing_ids)
@@ -731,11 +733,11 @@ class NftbanStore:
             old.id,
             old.state,
             None if new is None else new.state,
-            old.rev,
-            lambda record: (
+            rev=old.rev,
+            rewrite=lambda record: (
                 was or (task_format.change_record(record, old, new, now) if new else record)
             ),
-            image,
+            image=image,
         )
 
     def _ack(self, task: Task) -> str | Exception:

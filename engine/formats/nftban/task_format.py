@@ -217,14 +217,14 @@ def parse_strict(data: bytes) -> Record:
         values["TASK_ID"],
         values["TASK_TYPE"],
         values["TASK_DESCRIPTION"],
-        _number(values, "TASK_CREATED_EPOCH"),
-        _number(values, "TASK_RETRIES"),
-        _number(values, "TASK_NEXT_ATTEMPT_EPOCH"),
-        values.get("TASK_LAST_ERROR", ""),
-        values.get("TASK_PAYLOAD_FILE", ""),
-        dead,
-        values.get("TASK_DLQ_REASON", ""),
-        tuple((key, value) for key, value in values.items() if key not in FIELDS),
+        created=_number(values, "TASK_CREATED_EPOCH"),
+        retries=_number(values, "TASK_RETRIES"),
+        due=_number(values, "TASK_NEXT_ATTEMPT_EPOCH"),
+        error=values.get("TASK_LAST_ERROR", ""),
+        payload=values.get("TASK_PAYLOAD_FILE", ""),
+        dead_since=dead,
+        dead_reason=values.get("TASK_DLQ_REASON", ""),
+        extra_fields=tuple((key, value) for key, value in values.items() if key not in FIELDS),
     )
 
 
@@ -327,11 +327,11 @@ def new_record(task: Task) -> Record:
         task.id,
         task.kind,
         contract_text(task.description),
-        int(task.created),
-        task.attempts or 0,
-        whole_seconds(task.due) if task.due else 0,
-        contract_error(task.error) if task.error else "",
-        task.payload,
+        created=int(task.created),
+        retries=task.attempts or 0,
+        due=whole_seconds(task.due) if task.due else 0,
+        error=contract_error(task.error) if task.error else "",
+        payload=task.payload,
     )
 
 

@@ -144,11 +144,11 @@ def load_config(db: OwnerConnection) -> QueueConfig:
         _is_on(values.get(ENABLED_KEY)),
         values.get(RATE_KEY),
         _is_on(values.get(REDIRECT_KEY)),
-        values.get(TOKENS_KEY),
-        values.get(REFILLED_KEY),
-        values.get(START_KEY),
-        values.get(END_KEY),
-        values.get(MOVED_KEY) or "",
+        tokens=values.get(TOKENS_KEY),
+        refilled=values.get(REFILLED_KEY),
+        start=values.get(START_KEY),
+        end=values.get(END_KEY),
+        move_token=values.get(MOVED_KEY) or "",
     )
 
 

@@ -127,14 +127,18 @@ def parse_row(values: Sequence[Cell], shape: TableShape) -> JobRow:
         key,
         _parse_count("registration_number", stored, NUMBER_LIMIT),
         str(kind),
-        str(status),
-        _parse_count("attempts", stored, ATTEMPT_LIMIT),
-        _parse_time("next_attempt_at", stored, shape),
-        None if locked is None else _parse_time("locked_until", stored, shape),
-        str(stored["last_error"] or ""),
-        _parse_time("created_at", stored, shape) if stored.get("created_at") is not None else 0.0,
-        _parse_time("updated_at", stored, shape) if stored.get("updated_at") is not None else None,
-        tuple(cells),
+        status=str(status),
+        attempts=_parse_count("attempts", stored, ATTEMPT_LIMIT),
+        next_at=_parse_time("next_attempt_at", stored, shape),
+        locked=None if locked is None else _parse_time("locked_until", stored, shape),
+        error=str(stored["last_error"] or ""),
+        created=_parse_time("created_at", stored, shape)
+        if stored.get("created_at") is not None
+        else 0.0,
+        updated=_parse_time("updated_at", stored, shape)
+        if stored.get("updated_at") is not None
+        else None,
+        cells=tuple(cells),
     )
 
 

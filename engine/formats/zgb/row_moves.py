@@ -145,7 +145,7 @@ class MoveBatch(NamedTuple):
         """Return the row after the move: from a saved image, or with the task's values."""
         shape, place = self.database.shape, self.database.place
         if not image:
-            return changed_row(row, old, new, self.now, shape, place)
+            return changed_row(row, old, new, now=self.now, shape=shape, place=place)
         was = parse_image(image, shape)
         if was.id != old.id:
             raise Unsupported(f"the image is not of {old.id}")

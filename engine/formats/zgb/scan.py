@@ -213,7 +213,12 @@ class QueueScan:
             ]
         return [
             sidecar_task(
-                row, sidecar_row.state, sidecar_row.since, sidecar_row.rev, self._now, place
+                row,
+                sidecar_row.state,
+                sidecar_row.since,
+                rev=sidecar_row.rev,
+                now=self._now,
+                place=place,
             )
         ]
 

@@ -272,7 +272,7 @@ class ZgbStore:
             raise Unsupported(f"the image is not of {task.id}")
         row = restored_row(was, state, now, shape, self.place)
         if state in row_moves.SIDECAR_STATES:
-            return sidecar_task(row, state, now, task.rev, now, self.place)
+            return sidecar_task(row, state, now, rev=task.rev, now=now, place=self.place)
         restored = task_of(row, now, self.place)
         return restored._replace(rev=task.rev)
 
@@ -390,7 +390,13 @@ class ZgbStore:
                 if reach is not TouchedDatabases.QUEUE:
                     sidecar_db = self._sidecar.begin(known, token)
                 lot = MoveBatch(
-                    self._database, self._sidecar, queue_db, sidecar_db, token, known, now
+                    self._database,
+                    self._sidecar,
+                    queue_db,
+                    sidecar_db=sidecar_db,
+                    token=token,
+                    current_token=known,
+                    now=now,
                 )
                 done = [
                     Outcome(move, error=why) if why else _apply_move(lot, move)
@@ -551,13 +557,15 @@ class ZgbStore:
             row.key,
             row.number,
             row.kind,
-            row.attempts,
-            int(row.created),
-            str(int(row.created) or (f"j{row.key}" if database.shape.never_reuses_keys else "")),
-            claims.is_orphan(db, database, row),
-            schema.read_registration(database, row.number),
-            redirect,
-            settings.is_redirected and row.kind == "user",
+            attempt=row.attempts,
+            created=int(row.created),
+            identity=str(
+                int(row.created) or (f"j{row.key}" if database.shape.never_reuses_keys else "")
+            ),
+            is_orphan=claims.is_orphan(db, database, row),
+            registration=schema.read_registration(database, row.number),
+            redirection=redirect,
+            is_test=settings.is_redirected and row.kind == "user",
         )
 
     def is_orphan(self, task: Task) -> bool:

@@ -82,9 +82,9 @@ SAMPLES = (
         "office@example.net",
         (("smtp", "[127.0.0.3]", "gone{n}@west.example.com"),),
         "Invoice {n}",
-        3,
-        "550 5.1.1 no such user here",
-        "-",
+        weight=3,
+        error="550 5.1.1 no such user here",
+        tag="-",
     ),
     SampleMail(
         "list@example.net", (("uucp", "oldhost", "gina{n}"),), "A channel without a clause", 1

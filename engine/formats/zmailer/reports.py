@@ -164,7 +164,16 @@ def compose_report(
     kind = "message/rfc822" if has_body else "text/rfc822-headers"
     parts = [
         _envelope(to),
-        _headers(form, sender, ident, boundary, counts, settings, now, is_double=is_double),
+        _headers(
+            form,
+            sender,
+            ident,
+            boundary=boundary,
+            counts=counts,
+            settings=settings,
+            now=now,
+            is_double=is_double,
+        ),
         _PREAMBLE,
         _part(boundary, "text/plain; charset=utf-8", form.body + _text(reported)),
         _part(boundary, "message/delivery-status", status),
@@ -175,10 +184,10 @@ def compose_report(
         b"".join(parts),
         fields.body if has_body else None,
         f"\n--{boundary}--\n".encode(),
-        submit.POSTMAN if is_kept else submit.ROUTER,
-        submit.ERROR_ON_ERROR if is_kept else "",
-        tuple(one.line for one in rows if one.line >= 0),
-        tuple(to),
+        folder=submit.POSTMAN if is_kept else submit.ROUTER,
+        suffix=submit.ERROR_ON_ERROR if is_kept else "",
+        lines=tuple(one.line for one in rows if one.line >= 0),
+        recipients=tuple(to),
     )
 
 

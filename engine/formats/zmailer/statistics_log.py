@@ -52,7 +52,15 @@ def parse_line(text: str) -> StatisticsLine | None:
     channel, slash, host = words[4].partition("/")
     if words[3] not in _READ_STATES or not slash:
         return None
-    return StatisticsLine(words[0], int(words[1]), int(words[2]), words[3], channel, host, moment)
+    return StatisticsLine(
+        words[0],
+        int(words[1]),
+        int(words[2]),
+        state=words[3],
+        channel=channel,
+        host=host,
+        time=moment,
+    )
 
 
 def _is_number(word: str) -> bool:

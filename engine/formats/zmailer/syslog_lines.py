@@ -32,4 +32,6 @@ def killed(spool_id: str, name: str) -> str:
 
 def send(path: str, text: str, now: float) -> bool:
     """Send a line to the syslog socket at `path`; True if it was accepted. Never waits."""
-    return syslog_handler.send_message(path, "INFO", text, now, TAG, syslog_handler.MAIL)
+    return syslog_handler.send_message(
+        path, "INFO", text, now=now, tag=TAG, facility=syslog_handler.MAIL
+    )

@@ -130,7 +130,12 @@ def compose_mail(
         _put_html(message, content, frame, values)
     set_boundaries(message, id)
     return Mail(
-        id, sender, recipient, " ".join(header.header_words(subject)), bytes(message), plain
+        id,
+        sender,
+        recipient,
+        subject=" ".join(header.header_words(subject)),
+        data=bytes(message),
+        text=plain,
     )
 
 

@@ -199,7 +199,9 @@ class Sender:
             if transport is None:
                 raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
             ident = spool_entry.new_id(now)
-            mail = self._compose(mail_content, to, subject, now, ident, transport)
+            mail = self._compose(
+                mail_content, to, subject, made=now, ident=ident, transport=transport
+            )
         try:
             self._spend_tokens(transport.name, to)
         except Waits as wait:
@@ -276,22 +278,30 @@ class Sender:
             transport, why = self._choose_transport()
             if transport is not None:
                 now = self._clock()
-                mail = self._compose(mail_content, to, subject, now, copy.id, transport)
+                mail = self._compose(
+                    mail_content, to, subject, made=now, ident=copy.id, transport=transport
+                )
         except BadMail as bad:
             if self._settings_fault and not recipient:
                 why = self._settings_fault  # the recipient may be in what cannot be read
                 self._ledger.log_no_transport(why)
-                ended = SendResult(False, "", 0, "no_transport_available", why, copy.id)
+                ended = SendResult(
+                    False, "", 0, word="no_transport_available", text=why, mail_id=copy.id
+                )
             else:
                 self._ledger.log_unsendable(INLINE_TASK_ID, 0, BAD_MAIL, recipient, str(bad))
-                ended = SendResult(False, "", 0, BAD_MAIL, str(bad), copy.id, permanent=True)
+                ended = SendResult(
+                    False, "", 0, word=BAD_MAIL, text=str(bad), mail_id=copy.id, permanent=True
+                )
             copy.set_values(recipient, subject, mail_content)
             return self._spool_mail(ended, copy, enqueue)
         copy.set_values(to, subject, mail_content)
         if transport is None:
             # A missing setup has its own line in the contract.
             self._ledger.log_no_transport("" if why.startswith(NOT_SET_UP) else why)
-            ended = SendResult(False, "", 0, "no_transport_available", why, copy.id)
+            ended = SendResult(
+                False, "", 0, word="no_transport_available", text=why, mail_id=copy.id
+            )
         else:
             ended = self._make_attempts(
                 transport,
@@ -334,7 +344,9 @@ class Sender:
                 self._spend_tokens(name, to)
             except Waits as wait:
                 if failure is None:
-                    return SendResult(False, name, made, wait.word, str(wait), mail.id)
+                    return SendResult(
+                        False, name, made, word=wait.word, text=str(wait), mail_id=mail.id
+                    )
                 wait_note = f"; then {wait}"
                 break
             made += 1
@@ -368,10 +380,17 @@ class Sender:
                 break
         assert failure is not None
         word, text = failure.word, f"{failure}{wait_note}"
-        self._ledger.log_failure(INLINE_TASK_ID, name, made, word, to, text)
+        self._ledger.log_failure(INLINE_TASK_ID, name, made, word=word, to=to, text=text)
         permanent = failure.permanent
         return SendResult(
-            False, name, made, word, text, mail.id, permanent=permanent, doubtful_since=doubt
+            False,
+            name,
+            made,
+            word=word,
+            text=text,
+            mail_id=mail.id,
+            permanent=permanent,
+            doubtful_since=doubt,
         )
 
     def _spool_mail(
@@ -437,12 +456,12 @@ class Sender:
             mail_content,
             to,
             subject,
-            self._settings._replace(html=mail_content.html),
-            self._host,
-            request.composed_at,
-            request.id,
-            transport.name,
-            request.headers,
+            settings=self._settings._replace(html=mail_content.html),
+            host=self._host,
+            now=request.composed_at,
+            id=request.id,
+            transport=transport.name,
+            also=request.headers,
             fills=False,  # another program's mail: keep its braces
         )
         self._spend_or_wait(transport.name, to)
@@ -450,7 +469,14 @@ class Sender:
         if request.is_doubtful:
             self._ledger.log_unknown_result(request.task_id)
         name, task_id, attempt = transport.name, request.task_id, request.attempt
-        self._attempt(task_id, attempt, transport, mail, cancelled, lambda: accepted(name))
+        self._attempt(
+            task_id,
+            attempt,
+            transport,
+            mail=mail,
+            cancelled=cancelled,
+            accepted=lambda: accepted(name),
+        )
         return SentMail(transport.name, mail.id, to)
 
     # ---- spooled mails
@@ -502,7 +528,12 @@ class Sender:
             to = self._require_recipient(spooled.to)
             # With its original time, so that a mail sent twice has the same bytes.
             mail = self._compose(
-                mail_content, to, spooled.subject, spooled.composed_at, spooled.id, transport
+                mail_content,
+                to,
+                spooled.subject,
+                made=spooled.composed_at,
+                ident=spooled.id,
+                transport=transport,
             )
             self._spend_or_wait(name, to)
             if spooled.trying is not None:
@@ -519,7 +550,9 @@ class Sender:
                 self._spool.mark_sent(spooled, name, self._clock())
 
         try:
-            self._attempt(task_id, attempt, transport, mail, cancelled, mark)
+            self._attempt(
+                task_id, attempt, transport, mail=mail, cancelled=cancelled, accepted=mark
+            )
         except NotSent as failure:
             if not failure.may_be_accepted:
                 with self._reporting_errors(
@@ -665,7 +698,7 @@ class Sender:
         try:
             transport.send(mail, cancelled)
         except NotSent as failure:
-            self._ledger.log_failure(task_id, name, n, failure.word, to, str(failure))
+            self._ledger.log_failure(task_id, name, n, word=failure.word, to=to, text=str(failure))
             self.publish()
             raise
         accepted()
@@ -688,7 +721,14 @@ class Sender:
         transport: Transport,
     ) -> Mail:
         return compose_mail(
-            mail_content, to, subject, self._settings, self._host, made, ident, transport.name
+            mail_content,
+            to,
+            subject,
+            settings=self._settings,
+            host=self._host,
+            now=made,
+            id=ident,
+            transport=transport.name,
         )
 
     def publish(self) -> None:
@@ -763,7 +803,12 @@ class _SafeCopy:
         """
         if not self.payload:
             self.payload = self._spool.store_mail(
-                self.id, self.to, self._subject, self._content, refused, trying
+                self.id,
+                self.to,
+                self._subject,
+                content=self._content,
+                refused=refused,
+                trying=trying,
             )
             with self._reporting("another process may queue it already"):
                 self._lock.enter_context(self._spool.lock_mail(self.id))

@@ -202,7 +202,14 @@ def send(
         NotSent: it was not accepted; another attempt may be made.
     """
     sender, recipient, contents = message
-    answer = send_to_all(sender, [WireRecipient(recipient)], contents, to, cancelled, connections)
+    answer = send_to_all(
+        sender,
+        [WireRecipient(recipient)],
+        contents,
+        to=to,
+        cancelled=cancelled,
+        connections=connections,
+    )
     if refusal := answer.refusals[0]:
         raise refusal
 

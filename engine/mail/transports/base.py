@@ -56,7 +56,7 @@ def send_by_sendmail(
     is_exim = os.path.basename(os.path.realpath(program)) in EXIM_NAMES
     options = ("-oep",) if is_exim else ()
     argv = [program, "-i", *options, "-f", sender, "--", recipient]
-    send_by_program(name, argv, mail.data, timeout, cancelled, system)
+    send_by_program(name, argv, mail.data, timeout=timeout, cancelled=cancelled, system=system)
 
 
 def require_single_addresses(mail: Mail) -> tuple[str, str]:

@@ -35,4 +35,6 @@ class Exim:
             NotSent: it was not accepted, or that is unknown.
         """
         program, timeout = self._exim.path, self._settings.max_time
-        send_by_sendmail(self.name, program, mail, timeout, cancelled, self._system)
+        send_by_sendmail(
+            self.name, program, mail, timeout=timeout, cancelled=cancelled, system=self._system
+        )

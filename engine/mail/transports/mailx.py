@@ -68,7 +68,15 @@ class Mailx:
         argv = [self._mailx.path, "-n", "-s", mail.subject, "-r", sender, recipient]
         timeout = self._settings.max_time
         body, system = escape_tildes(mail.text), self._system
-        send_by_program(self.name, argv, body, timeout, cancelled, system, MAILX_ENVIRONMENT)
+        send_by_program(
+            self.name,
+            argv,
+            body,
+            timeout=timeout,
+            cancelled=cancelled,
+            system=system,
+            variables=MAILX_ENVIRONMENT,
+        )
 
 
 def escape_tildes(text: str) -> bytes:

@@ -97,4 +97,6 @@ class Postfix:
             NotSent: it was not accepted, or that is unknown.
         """
         program, timeout = self._sendmail.path, self._settings.max_time
-        send_by_sendmail(self.name, program, mail, timeout, cancelled, self._system)
+        send_by_sendmail(
+            self.name, program, mail, timeout=timeout, cancelled=cancelled, system=self._system
+        )

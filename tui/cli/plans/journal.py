@@ -202,7 +202,9 @@ def _continue(setup: Setup, journal: Journal, operation: Operation, arguments: N
                 facts=replay_options.describe_pace(setup, shown_plan.amount, paced)
             )
         words = ["journal", operation.op, "--resume"]
-        return _shown_or_done(setup, store, shown_plan, arguments, words, operation)
+        return _shown_or_done(
+            setup, store, shown_plan, arguments=arguments, words=words, follows=operation
+        )
 
 
 def _half_moved(amount: int) -> list[str]:

@@ -303,9 +303,9 @@ def intent_of(setup: Setup, shown_plan: ShownPlan, arguments: Namespace) -> Inte
         plan.verb,
         setup.current_user(),
         arguments.reason,
-        plan.filter,
-        shown_plan.scope,
-        plan.undoes,
+        filter=plan.filter,
+        scope=shown_plan.scope,
+        undoes=plan.undoes,
         values=plan.values,
     )
 

@@ -159,9 +159,11 @@ def _planned_tasks(
     words = _words(verb, setup, store, arguments, filter)
     careful = VERBS[verb].excludes_suspicious
     sizes: dict[str, int] = {}
-    tasks = _measured_tasks(store, _tasks(verb, store, words, arguments, filter, now), sizes)
+    tasks = _measured_tasks(
+        store, _tasks(verb, store, words, arguments=arguments, filter=filter, now=now), sizes
+    )
     noted_ids = setup.notes().noted_ids() if careful else frozenset()
-    plan = _freeze(verb, store, tasks, now, filter.text, noted_ids)
+    plan = _freeze(verb, store, tasks, now=now, filter=filter.text, noted_ids=noted_ids)
     if careful:
         plan = _include_suspicious(plan, arguments)
     known = ShownPlan(plan, "", sizes, warnings=[*plans.describe_added(plan)])

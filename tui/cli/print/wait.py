@@ -135,9 +135,9 @@ def _observe_ids(store: ReadableStore, ids: Sequence[str], missed: set[str]) -> 
         sum(ident not in ended for ident in ids) - states.count(State.ACTIVE),
         states.count(State.ACTIVE),
         states.count(State.DEAD),
-        any(_is_due(task, now) for task in tasks.values()),
-        ended,
-        words,
+        is_due=any(_is_due(task, now) for task in tasks.values()),
+        ended=ended,
+        words=words,
     )
 
 

@@ -29,7 +29,9 @@ def place_destinations(
         return None
 
     def change(verb: str, destination: Destination, reason: str) -> str:
-        return run_action(setup, registry, verb, destination, reason, clock).trouble
+        return run_action(
+            setup, registry, verb, destination=destination, reason=reason, clock=clock
+        ).trouble
 
     return PlaceDestinations(registry.all, change, registry.close, setup.format.no_destinations)
 

@@ -302,7 +302,16 @@ def _setup(
         else form.state_folder(address, queue)
     )
     queue = form.arrange(queue, address, state_folder)
-    return Setup(config, queue, name, form, address, state_folder, settings, words)
+    return Setup(
+        config,
+        queue,
+        name,
+        format=form,
+        address=address,
+        state_folder=state_folder,
+        settings=settings,
+        words=words,
+    )
 
 
 def detect_format(address: Address) -> str:

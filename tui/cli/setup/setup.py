@@ -252,10 +252,10 @@ class Setup(NamedTuple):
             self.state_folder,
             self.queue.root,
             self.config.trash.hours,
-            self.log,
-            print_error,
-            self.make_folder,
-            self.run_clock(),
+            log=self.log,
+            report=print_error,
+            make_folder=self.make_folder,
+            run_clock=self.run_clock(),
         )
 
     def run_clock(self) -> RunClock:

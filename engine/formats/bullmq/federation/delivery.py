@@ -110,7 +110,9 @@ class DeliveryHandler:
         self._check_status(done.answer)
         ack = self._find_ack(done)
         try:
-            answer_text = handle_ack(self._acks, name, ack, origin, job.server, payload)
+            answer_text = handle_ack(
+                self._acks, name, ack, origin=origin, server=job.server, payload=payload
+            )
         except AckRefused as error:
             if error.keeps_row:
                 raise Fatal(str(error)) from error
@@ -146,7 +148,9 @@ class DeliveryHandler:
             _raise_for(parts, first.code, str(first))
         try:
             keys = keys_of(parts.registry.get(origin_of(job.server)))
-            answer = send_by_relay(parts, job.server, keys, job.target, headers, body)
+            answer = send_by_relay(
+                parts, job.server, keys, url=job.target, headers=headers, body=body
+            )
             return Delivered(answer, is_relayed=True)
         except NoRelay:
             text = f"{first}; no server can relay it"

@@ -57,7 +57,9 @@ def delivery_job(name: str, server: str, target: str, payload: str, row: str = "
 def probe_job(server: str, number: int, delay: float) -> QueuedJob:
     """A probe; while it is planned or runs, its id cannot be added again."""
     data = to_json({"serverUrl": server}).decode()
-    return QueuedJob(HEALTH_QUEUE, PROBE, data, _PROBE_OPTIONS, delay, probe_id(server, number))
+    return QueuedJob(
+        HEALTH_QUEUE, PROBE, data, options=_PROBE_OPTIONS, delay=delay, id=probe_id(server, number)
+    )
 
 
 def probe_id(server: str, number: int) -> str:

@@ -126,10 +126,10 @@ class SmtpAgent:
             sender,
             people,
             _wire_contents(message, recipients[0]),
-            self._settings._replace(host=host, tls=tls),
-            lambda: False,
-            self._connections,
-            _message_parameters(message),
+            to=self._settings._replace(host=host, tls=tls),
+            cancelled=lambda: False,
+            connections=self._connections,
+            notify=_message_parameters(message),
         )
 
     def _accepted(self, one: RecipientLine, host: str, reply: str, notifies: bool) -> AgentOutcome:
@@ -175,9 +175,9 @@ class SmtpAgent:
             one.quad.user,
             action,
             status.encode(),
-            report.encode(),
-            remote.encode(),
-            self._name.encode(),
+            report=report.encode(),
+            remote=remote.encode(),
+            agent=self._name.encode(),
         )
 
 

@@ -134,7 +134,9 @@ def parse_dump(text: str, now: float) -> SchedulerView:
         for (_, job), channel, host in zip(rows, channels, hosts, strict=True)
     )
     keys = [tuple(one) for one in lists.values()]
-    return SchedulerView(now, groups, totals, tuple(jobs), keys[0], keys[1])
+    return SchedulerView(
+        now, groups, totals, jobs=tuple(jobs), channel_keys=keys[0], host_keys=keys[1]
+    )
 
 
 def _names(lists: list[KeyList], amount: int, number: int) -> list[str]:
@@ -170,14 +172,14 @@ def _parse_vertex(line: str, number: int, now: float) -> tuple[int, JobView]:
             match[2],
             "",
             "",
-            offsets,
-            match[5][: state.start()].removesuffix(" "),
-            wait,
-            None if retry is None else now + parse_short_time(retry),
-            int(state["pid"] or 0),
-            bool(state["next"]),
-            None if expires is None else now + parse_short_time(expires),
-            None if state["tries"] is None else int(state["tries"]),
+            offsets=offsets,
+            message=match[5][: state.start()].removesuffix(" "),
+            wait=wait,
+            wakeup=None if retry is None else now + parse_short_time(retry),
+            pid=int(state["pid"] or 0),
+            is_next_fed=bool(state["next"]),
+            expires_at=None if expires is None else now + parse_short_time(expires),
+            attempts=None if state["tries"] is None else int(state["tries"]),
         )
     except ValueError as error:
         raise bad_line(number, line, f"other text: {error}") from None
@@ -243,10 +245,10 @@ def _parse_recipient(line: str, number: int, channel: str, host: str) -> JobView
             path,
             channel,
             host,
-            (whole(offset),),
-            message,
-            kind,
-            whole(wakeup) or None,
+            offsets=(whole(offset),),
+            message=message,
+            wait=kind,
+            wakeup=whole(wakeup) or None,
             expires_at=whole(expires) or None,
             attempts=whole(attempts),
             error_address=address,

@@ -169,7 +169,9 @@ def parse_thread(line: str, number: int, now: float) -> ThreadView:
     if not match:
         raise bad_line(number, line, "a thread as CHANNEL/HOST/0 N=1 R=1 A=0 QA=1s")
     channel, host, withhost, fields_text = match.groups()
-    return _thread_of(channel, host, int(withhost), fields_text.split(), line, number, now)
+    return _thread_of(
+        channel, host, int(withhost), words=fields_text.split(), line=line, number=number, now=now
+    )
 
 
 def parse_threads2(line: str, number: int, now: float) -> ThreadView:
@@ -181,7 +183,7 @@ def parse_threads2(line: str, number: int, now: float) -> ThreadView:
     fields = line.split("\t")
     if len(fields) < 6:
         raise bad_line(number, line, "a thread as CHANNEL, HOST, N=1, R=1, A=0, QA=1s, with TABs")
-    return _thread_of(fields[0], fields[1], 0, fields[2:], line, number, now)
+    return _thread_of(fields[0], fields[1], 0, words=fields[2:], line=line, number=number, now=now)
 
 
 def _thread_of(
@@ -195,17 +197,17 @@ def _thread_of(
             channel,
             host,
             whole(values["N"]),
-            whole(values["R"]),
-            whole(values["A"]),
-            now - parse_short_time(values["QA"]),
-            withhost,
-            None if kids is None else (whole(kids[0]), whole(kids[1])),
-            tuple(_agents_of(values, now)) if "P" in values else (),
-            whole(values.get("UF", "0")),
-            None if wakeup is None else now + whole(wakeup.removesuffix("s")),
-            values.get("pend", ""),
-            "channelwait" in values,
-            "threadwait" in values,
+            recipients=whole(values["R"]),
+            attempts=whole(values["A"]),
+            oldest_at=now - parse_short_time(values["QA"]),
+            withhost=withhost,
+            kids=None if kids is None else (whole(kids[0]), whole(kids[1])),
+            agents=tuple(_agents_of(values, now)) if "P" in values else (),
+            unfed=whole(values.get("UF", "0")),
+            wakeup=None if wakeup is None else now + whole(wakeup.removesuffix("s")),
+            pending=values.get("pend", ""),
+            is_channel_wait="channelwait" in values,
+            is_thread_wait="threadwait" in values,
         )
     except (KeyError, ValueError, IndexError):
         raise bad_line(number, line, "the numbers N=, R=, A= and QA= of a thread") from None
@@ -328,14 +330,14 @@ def _parse_group(title: str, threads: tuple[ThreadView, ...], line: str, number:
         channel,
         host,
         threads,
-        (int(counted), int(recount or counted)),
-        int(messages),
-        (int(procs), int(recount2 or procs)),
-        (int(idle), int(recount3 or idle)),
-        max_agents,
-        overfeed,
-        max_thread_agents,
-        int(withhost),
+        thread_count=(int(counted), int(recount or counted)),
+        messages=int(messages),
+        agents=(int(procs), int(recount2 or procs)),
+        idle=(int(idle), int(recount3 or idle)),
+        max_agents=max_agents,
+        overfeed=overfeed,
+        max_thread_agents=max_thread_agents,
+        withhost=int(withhost),
     )
 
 
@@ -355,15 +357,15 @@ def _parse_totals(line: str, following: tuple[int, str], number: int) -> TotalsV
         agents,
         idle,
         messages,
-        threads,
-        recipients,
-        uptime,
-        int(messages_in),
-        int(out),
-        (int(stored), int(recount or stored)),
-        int(recipients_in),
-        int(out2),
-        (int(stored2), int(recount2 or stored2)),
+        threads=threads,
+        recipients=recipients,
+        uptime=uptime,
+        messages_in=int(messages_in),
+        messages_out=int(out),
+        messages_stored=(int(stored), int(recount or stored)),
+        recipients_in=int(recipients_in),
+        recipients_out=int(out2),
+        recipients_stored=(int(stored2), int(recount2 or stored2)),
     )
 
 

@@ -40,7 +40,7 @@ def parse_place(address: Address) -> ServerAddress:
         address.text,
         unquote(parts.path) if is_socket else "",
         parts.hostname or "",
-        parts.port or DEFAULT_PORT,
-        user or ANONYMOUS,
-        address.password or ANONYMOUS,
+        port=parts.port or DEFAULT_PORT,
+        user=user or ANONYMOUS,
+        password=address.password or ANONYMOUS,
     )

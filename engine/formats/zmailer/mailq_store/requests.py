@@ -166,7 +166,15 @@ def _planned_task(ident: str, name: TaskName, state: State, rev: str) -> Task:
     """A task that a request has changed since, as far as its plan knows it."""
     queue = f"{name.channel}/{name.host}"
     return Task(
-        ident, name.channel, state, 0.0, queue, name.host, due=None, payload=name.path, rev=rev
+        ident,
+        name.channel,
+        state,
+        created=0.0,
+        queue=queue,
+        group=name.host,
+        due=None,
+        payload=name.path,
+        rev=rev,
     )
 
 

@@ -197,9 +197,9 @@ class MessageFlow:
             names.spool_id(message.number, message.modified_ns),
             int(message.created - message.modified),
             int(now - message.created),
-            state,
-            channel,
-            host,
+            state=state,
+            channel=channel,
+            host=host,
         )
         for _ in range(count):
             self.parts.statistics(line)

@@ -206,9 +206,9 @@ class SchedulerProcess:
             folders,
             self._report_settings,
             lambda name: read_form(self._files.forms, name),
-            lambda row: find_form(self._clauses, row),
-            self._outputs.syslog,
-            self._outputs.log,
+            form_name=lambda row: find_form(self._clauses, row),
+            log=self._outputs.syslog,
+            note=self._outputs.log,
         )
         clock = self._clocks.monotonic
         limits = ScanLimits(options.scan_files, options.scan_seconds)
@@ -216,16 +216,16 @@ class SchedulerProcess:
             table,
             WorkTable(table, slots, random),
             places,
-            reader,
-            MessageOutcomes(places, reader, reports.report),
-            Arrivals(folders, table.messages, clock, limits),
-            self._outputs.statistics,
-            self._outputs.log,
-            self._trace,
-            self._outputs.syslog,
-            self._clocks.wall,
-            clock,
-            self._clocks.ages(folders.root, self._outputs.log),
+            reader=reader,
+            outcomes=MessageOutcomes(places, reader, reports.report),
+            arrivals=Arrivals(folders, table.messages, clock, limits),
+            statistics=self._outputs.statistics,
+            log=self._outputs.log,
+            trace=self._trace,
+            syslog=self._outputs.syslog,
+            clock=self._clocks.wall,
+            monotonic=clock,
+            age=self._clocks.ages(folders.root, self._outputs.log),
         )
         agent_limits = AgentLimits(environ, options.start_rate, options.open_files)
         return SchedulerLoop(

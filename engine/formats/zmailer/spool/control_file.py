@@ -408,15 +408,15 @@ def layout_of(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
         name,
         last.get(_LOG_ID, b""),
         b"" if is_report else last.get(_SENDER, b""),
-        tuple(obsoletes),
-        _parse_format(last[_FORMAT]) if _FORMAT in last else None,
-        recipients,
-        tuple(subjects),
-        notify_lines,
-        diagnostics,
-        tuple(damage),
-        size,
-        last.get(_VERBOSE, b""),
+        obsoletes=tuple(obsoletes),
+        slots=_parse_format(last[_FORMAT]) if _FORMAT in last else None,
+        recipients=recipients,
+        subjects=tuple(subjects),
+        notify_lines=notify_lines,
+        diagnostics=diagnostics,
+        damage=tuple(damage),
+        size=size,
+        verbose_log=last.get(_VERBOSE, b""),
     )
 
 
@@ -473,7 +473,9 @@ def parse_recipient(
     # In nearly all files all recipients have the same headers.
     is_one = len(subjects) == 1 and offset < subjects[0][0]
     subject = subjects[0][1] if is_one else layout.subject_of(offset)
-    return RecipientLine(offset, head, address, slots or 0, alternative, dsn, subject)
+    return RecipientLine(
+        offset, head, address, slots=slots or 0, alternative=alternative, dsn=dsn, subject=subject
+    )
 
 
 def _diagnosed(line: bytes) -> int | None:

@@ -105,7 +105,9 @@ def _tokens(text: str, errors: list[Remark]) -> Iterator[_Token]:
         at = match.end()
         after = _skip(_blanks, text, at)
         if text[after : after + 1] != "=":
-            yield _Token(line + 1, column, match[0], None, line + 1, column)
+            yield _Token(
+                line + 1, column, match[0], value=None, value_line=line + 1, value_column=column
+            )
             continue
         at = _skip(_blanks, text, after + 1)
         where = line + 1, at - start + 1

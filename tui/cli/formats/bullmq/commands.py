@@ -111,12 +111,12 @@ def _kind_of(one: facts.QueueRuns) -> KindFigures:
         safe_line(one.queue),
         None if one.counts is None else 60 * total / one.window,
         failed / total if total else None,
-        percentile(one.waits, 0.5),
-        percentile(one.waits, 0.95),
-        percentile(one.runs, 0.5),
-        percentile(one.runs, 0.95),
-        one.source,
-        why,
+        wait_p50=percentile(one.waits, 0.5),
+        wait_p95=percentile(one.waits, 0.95),
+        run_p50=percentile(one.runs, 0.5),
+        run_p95=percentile(one.runs, 0.95),
+        source=one.source,
+        unknown=why,
     )
 
 

@@ -120,9 +120,9 @@ def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mappin
             setup.programs[queue].command,
             setup.programs[queue].timeout,
             setup.handler_account(queue),
-            setup.programs[queue].environment,
-            supervisors.run,
-            PERMANENT_STATUSES,
+            environ=setup.programs[queue].environment,
+            run=supervisors.run,
+            fatal_statuses=PERMANENT_STATUSES,
         )
         for queue in queues
     }
@@ -156,10 +156,10 @@ def add(setup: Setup, arguments: Namespace) -> int:
         arguments.queue,
         arguments.name,
         _data(arguments.data),
-        _options(arguments),
-        arguments.delay or 0.0,
-        arguments.priority or 0,
-        _custom_id(arguments.id),
+        options=_options(arguments),
+        delay=arguments.delay or 0.0,
+        priority=arguments.priority or 0,
+        id=_custom_id(arguments.id),
     )
     with closing(BullmqStore(parse_place(setup.address, setup.settings))) as store:
         try:

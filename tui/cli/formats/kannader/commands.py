@@ -459,9 +459,9 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
             task.id,
             sender,
             envelope.recipient,
-            task.created,
-            task.error,
-            headers,
+            created=task.created,
+            error=task.error,
+            headers=headers,
         )
         made = bounce.compose_bounce(mail, host, now)
         if made is None:

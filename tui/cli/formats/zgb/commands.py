@@ -223,7 +223,14 @@ def queue_tokens(setup: Setup) -> tuple[BucketState, ...]:
         paused = not store.settings().is_enabled
     coming = None if figures.tokens or paused else figures.next_token
     return (
-        BucketState(ALL_KINDS, min(figures.tokens, burst), burst, coming, figures.per_hour, paused),
+        BucketState(
+            ALL_KINDS,
+            min(figures.tokens, burst),
+            burst,
+            next=coming,
+            per_hour=figures.per_hour,
+            paused=paused,
+        ),
     )
 
 

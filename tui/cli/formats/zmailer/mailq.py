@@ -80,11 +80,11 @@ def parse_options(words: list[str]) -> MailqOptions:
         "".join(addresses),
         sum(name == "-Q" for name, _ in options),
         "-v" in values,
-        values.get("-c", ""),
-        values.get("-h", ""),
-        user,
-        values.get("--password-file", ""),
-        values.get("-p", ""),
+        channel=values.get("-c", ""),
+        host=values.get("-h", ""),
+        user=user,
+        password_file=values.get("--password-file", ""),
+        port=values.get("-p", ""),
     )
 
 

@@ -129,7 +129,7 @@ class SpoolWatch:
                 why = str(error)
         files, queue, is_running = self._files, self._queue, scheduler is not None
         tally, now = self._read_ends(scheduler), self._clock()
-        rows = _rows(scheduler, is_ours, is_frozen, files, queue, why)
+        rows = _rows(scheduler, is_ours, is_frozen, files=files, queue=queue, why=why)
         warnings = _warnings(is_running, is_frozen, files, queue.threads, transport)
         self._figures = WholeQueueFigures(
             (
