@@ -1,4 +1,4 @@
-"""One operator of a Redis place, in a process of its own: `redis_operator URL JOURNAL SEED`.
+"""One operator of a Redis place, in a process of its own: `bullmq_operator URL JOURNAL SEED`.
 
 For each byte on its standard input it plans a random verb on some jobs, applies the plan with a
 journal, and writes `did`. Before it sends changes it writes `swap`, so that it can be killed there.

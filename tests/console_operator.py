@@ -40,7 +40,7 @@ def key_of(action: str) -> str:
     return next(key.keys[0] for key in keys.KEYS if key.action == action)
 
 
-class Desk:
+class ConsoleOperator:
     """A console, and the operator who uses it."""
 
     def __init__(self, console: Console, pilot: Pilot[None]) -> None:
@@ -188,9 +188,9 @@ def hurried() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def a_desk(
+async def an_operator(
     *places: Place, size: tuple[int, int] = (80, 24), early: bool = False, **fields: Any
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[ConsoleOperator]:
     """A console on some places, armed unless told otherwise, once they were looked at.
 
     With `early` it is at once: some messages are on screen for a moment only.
@@ -203,11 +203,11 @@ async def a_desk(
                 await loaded(pilot)
             elif not early:
                 await until(pilot, lambda: all(map(is_known, console.sessions)))
-            yield Desk(console, pilot)
+            yield ConsoleOperator(console, pilot)
 
 
-def clock_of(desk: Desk) -> Clock:
+def clock_of(operator: ConsoleOperator) -> Clock:
     """The clock of its console, which a test sets."""
-    clock = desk.console.context.clock
+    clock = operator.console.context.clock
     assert isinstance(clock, Clock)
     return clock

@@ -27,7 +27,7 @@ from engine.model import State, Task
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
 from tests import command
-from tests.mail_sender import NOW, Office, Recorder
+from tests.mail_sender import NOW, Recorder, SenderParts
 from tests.programs import a_script
 from tests.smtp_server import HOST, Server
 from tui.cli.formats.zgb.mail import HourlyLimit, MailingParts, RegistrationHandler
@@ -300,7 +300,7 @@ class Site(Commands, Database):
 
 
 class Queue(Database):
-    """A mail queue with registration 7, an office that sends its mails, and a worker."""
+    """A mail queue with registration 7, the parts of a sender for its mails, and a worker."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "q.db")
@@ -318,7 +318,7 @@ class Queue(Database):
         both = DEFAULT_LETTERS["organizer"]._replace(template=str(orga), to="orga@example.org")
         self.own = ZgbSettings(letters={"user": user, "organizer": both})
         self.transport = Recorder()
-        self.office = Office(folder, self.transport, sender="fest@example.org")
+        self.sender_parts = SenderParts(folder, self.transport, sender="fest@example.org")
         self.log_path = str(folder / "q.log")
         self.troubles: list[str] = []
 
@@ -327,13 +327,13 @@ class Queue(Database):
         self.settle(mailRedirectToSchumbi="1", startDate=start, endDate=end)
 
     def open(self, log: Log | None = None) -> ZgbStore:
-        """The store by the office's clock."""
+        """The store by the sender's clock."""
         place = self.own.place(self.path, durable=False)._replace(
             rate_limit=RateLimit(1_000_000, 1_000_000)
         )
         if log is None:
-            return ZgbStore(place, self.office.clock)
-        return ZgbStore(place, self.office.clock, write_event=log.write)
+            return ZgbStore(place, self.sender_parts.clock)
+        return ZgbStore(place, self.sender_parts.clock, write_event=log.write)
 
     def enqueue(self, *kinds: str) -> None:
         """Enqueue the mails of registration 7."""
@@ -342,19 +342,24 @@ class Queue(Database):
 
     def log(self) -> Log:
         """The log of a run."""
-        return Log(self.log_path, "r", self.path, self.office.clock, self.troubles.append)
+        return Log(self.log_path, "r", self.path, self.sender_parts.clock, self.troubles.append)
 
     def handlers(self) -> dict[str, RegistrationHandler]:
         """The handlers of both mails."""
-        office = self.office
+        sender_parts = self.sender_parts
         parts = MailingParts(
-            self.own, office.settings, office.post(), self.log(), self.open, office.clock
+            self.own,
+            sender_parts.settings,
+            sender_parts.post(),
+            self.log(),
+            self.open,
+            sender_parts.clock,
         )
         return {kind: RegistrationHandler(parts, each) for kind, each in self.own.letters.items()}
 
     def work(self, *, hourly: int = 0) -> WorkerResult:
         """Work once, until nothing is due."""
-        clock, log, handlers = self.office.clock, self.log(), self.handlers()
+        clock, log, handlers = self.sender_parts.clock, self.log(), self.handlers()
         limits = WorkerServices(limits=HourlyLimit(hourly, log, clock) if hourly else None)
         with closing(self.open(log)) as store:
             worker = Worker(store, handlers, store.place.retry, services=limits, clock=clock)

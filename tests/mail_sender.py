@@ -67,7 +67,7 @@ class Recorder:
         self.after()
 
 
-class Office:
+class SenderParts:
     """The parts of a sender, in one folder."""
 
     def __init__(self, root: Path, *transports: Transport, **settings: Any) -> None:
@@ -160,7 +160,7 @@ class Office:
 
 def spooled(root: Path, content: str = "the disk is full", to: str = "", subject: str = "") -> str:
     """Spool a mail; returns the payload of its task."""
-    ended = Office(root, method="none").send(content, to, subject)
+    ended = SenderParts(root, method="none").send(content, to, subject)
     (root / "log/mail.log").unlink()
     return ended.payload
 

@@ -19,7 +19,7 @@ SAYS = "import sys; print('asking', *sys.argv[1:], flush=True)"
 """A command that says what it was told; it stands for the one that sends a test mail."""
 
 
-class Mailroom:
+class PlaceTransports:
     """What a place is handed, and what a test changes behind its back."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Mailroom:
         self.noted.append(f"resumed {name}")
         return ""
 
-    def desk(self, says: str = SAYS) -> PlaceMail:
+    def place_mail(self, says: str = SAYS) -> PlaceMail:
         """What a place is handed; `says` is the program that stands for a test mail."""
         return PlaceMail(
             self.stopped,

@@ -75,7 +75,7 @@ def names(folder: str | Path) -> list[str]:
 
 
 def under_way(spool: SpoolFolders) -> list[str]:
-    """The drafts and the moves on the desk that have not come to their end."""
+    """The drafts and the moves in staging that have not come to their end."""
     return [name for name in names(spool.staging_dir) if name[0] in "TD"]
 
 

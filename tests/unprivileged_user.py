@@ -17,8 +17,8 @@ NOBODY = 65534
 codecs.lookup("ascii")  # loads it: nobody may be unable to read the library of Python
 
 
-def by_nobody(act: Callable[[], object]) -> None:
-    """Carry out as nobody in particular, in a process of its own; here, for whoever is not root."""
+def as_other_user(act: Callable[[], object]) -> None:
+    """Carry out as a user without rights, in a process of its own; in this one if we are not root."""
     if os.geteuid() != 0:
         act()
         return
@@ -40,7 +40,7 @@ def by_nobody(act: Callable[[], object]) -> None:
 
 @contextmanager
 def nobodys_folder() -> Iterator[Path]:
-    """A folder of the user of `by_nobody`, where that user can reach it."""
+    """A folder of the user of `as_other_user`, where that user can reach it."""
     with tempfile.TemporaryDirectory() as place:
         if os.geteuid() == 0:
             os.chown(place, NOBODY, NOBODY)

@@ -20,7 +20,7 @@ PAUSE, RATE, REDIRECT = "mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSch
 RETRY, ORPHANS = "retryFailed", "deleteOrphans"
 
 
-class Whole(Database):
+class ZgbConsolePlace(Database):
     """A database with two jobs of one registration, and what is known of it; made if missing."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = lambda: NOW) -> None:
@@ -60,8 +60,8 @@ class Whole(Database):
     @property
     def journal(self) -> Journal:
         """What is done there is written down beside it."""
-        desk = f"{self.path}.spooldeck.d"
-        return Journal(f"{desk}/journal", str(Path(self.path).parent), self.clock)
+        state_folder = f"{self.path}.spooldeck.d"
+        return Journal(f"{state_folder}/journal", str(Path(self.path).parent), self.clock)
 
     def place(self, **fields: object) -> Place:
         """All that a console is told of it."""

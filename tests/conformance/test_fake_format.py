@@ -20,7 +20,7 @@ from engine.policy import contract_retries
 from engine.store import Store, Unavailable
 from tests.conformance import test_conformance
 from tests.conformance.test_conformance import SHAPES, Shape
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.engine.task_builders import a_task as new_task
 from tui.cli import main
 from tui.cli.setup import place_formats
@@ -171,12 +171,12 @@ async def test_the_retry_key_reruns_done_tasks(server: FakeServer, config: str) 
     finish_tasks(server)
     loaded = queue_config.load_config(config, {})
     (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
-    async with a_desk(place, size=(120, 40), clock=time.time) as desk:
-        await desk.sees("fake-pending")
-        await desk.press("left", "left", "left")
-        await desk.sees("task-0", "R rerun")
-        await desk.press("R")
-        await desk.sees("RERUN 1 TASK", "fake-done -> fake-pending", "attempts reset")
+    async with an_operator(place, size=(120, 40), clock=time.time) as operator:
+        await operator.sees("fake-pending")
+        await operator.press("left", "left", "left")
+        await operator.sees("task-0", "R rerun")
+        await operator.press("R")
+        await operator.sees("RERUN 1 TASK", "fake-done -> fake-pending", "attempts reset")
 
 
 def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
@@ -194,13 +194,13 @@ async def test_the_console_shows_it(server: FakeServer, config: str) -> None:
     (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
     assert SECRET not in repr(place)
 
-    async with a_desk(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
-        await desk.sees(URL.rpartition("/")[2])
-        await desk.press("2")
-        await desk.sees("task-0", "task-2", "fake-pending", "host:7000/mails")
-        await desk.press("H")
-        await desk.sees("hold")
-        assert SECRET not in desk.text
+    async with an_operator(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as operator:
+        await operator.sees(URL.rpartition("/")[2])
+        await operator.press("2")
+        await operator.sees("task-0", "task-2", "fake-pending", "host:7000/mails")
+        await operator.press("H")
+        await operator.sees("hold")
+        assert SECRET not in operator.text
 
 
 PASSWORD_WORDS: tuple[tuple[str, ...], ...] = (

@@ -63,7 +63,7 @@ NOWHERE = Place("nowhere")
 """It does not exist: done, deleted, or never acknowledged."""
 
 
-class Fate(NamedTuple):
+class TaskOutcome(NamedTuple):
     """What may become of one task."""
 
     start: Place
@@ -79,11 +79,11 @@ def _of(*places: Place) -> Places:
     return frozenset(places)
 
 
-def _stays(place: Place) -> Fate:
-    return Fate(place, _of(place), end=place)
+def _stays(place: Place) -> TaskOutcome:
+    return TaskOutcome(place, _of(place), end=place)
 
 
-def attempt(start: Place, code: int, outcome: Place, crashed: Place) -> Fate:
+def attempt(start: Place, code: int, outcome: Place, crashed: Place) -> TaskOutcome:
     """Return the fate of a task that a worker takes: its outcome with this exit code.
 
     `crashed` is where a rescue puts it. 3 may also mean that the outcome could not be stored, so
@@ -91,15 +91,15 @@ def attempt(start: Place, code: int, outcome: Place, crashed: Place) -> Fate:
     """
     after = {0: _of(), 1: _of(start), 2: _of(start), 3: _of(crashed)}
     after[code] |= _of(outcome)
-    return Fate(start, _of(start, outcome, crashed), after)
+    return TaskOutcome(start, _of(start, outcome, crashed), after)
 
 
-def _moved(start: Place, end: Place) -> Fate:
-    return Fate(start, _of(start, end), {0: _of(end)}, end)
+def _moved(start: Place, end: Place) -> TaskOutcome:
+    return TaskOutcome(start, _of(start, end), {0: _of(end)}, end)
 
 
-def _rescued(start: Place, end: Place) -> Fate:
-    return Fate(start, _of(end), end=end)
+def _rescued(start: Place, end: Place) -> TaskOutcome:
+    return TaskOutcome(start, _of(end), end=end)
 
 
 # ---- files as commands and crashes leave them
@@ -235,7 +235,7 @@ class _Scenario(Case):
         self,
         words: str,
         prepare: Prepare,
-        fates: Mapping[str, Fate],
+        fates: Mapping[str, TaskOutcome],
         code: int,
         floor: int,
         *,
@@ -475,7 +475,7 @@ NEW = "new"
 _add, _next = "queue add report {description}", "queue process-next"
 _batch = {f"{NEW} {kind} {n}": kind for n, kind in enumerate(("alpha", "beta", "gamma", "report"))}
 """So many that the folders are listed once for all of a group, by id the kind of each."""
-_added = Fate(NOWHERE, _of(NOWHERE, WAITING), {0: _of(WAITING), 1: _of(NOWHERE)}, WAITING)
+_added = TaskOutcome(NOWHERE, _of(NOWHERE, WAITING), {0: _of(WAITING), 1: _of(NOWHERE)}, WAITING)
 _added_of_many = _added._replace(after={0: _of(WAITING)})
 _waits = {PATIENT: _stays(WAITING)}
 _patient = _task(PATIENT, WAITING, due=WAITS_LONG)
@@ -522,8 +522,8 @@ def _stale_hint(root: Path) -> None:
 _ids = [_id("done", number) for number in range(3)]
 _several = (*(_task(ident, WAITING) for ident in _ids), _fails)
 _several_end = {
-    **{ident: Fate(WAITING, _of(WAITING, NOWHERE, FAILED_ONCE)) for ident in _ids},
-    FAILS: Fate(WAITING, _of(WAITING, FAILED_ONCE)),
+    **{ident: TaskOutcome(WAITING, _of(WAITING, NOWHERE, FAILED_ONCE)) for ident in _ids},
+    FAILS: TaskOutcome(WAITING, _of(WAITING, FAILED_ONCE)),
 }
 
 CASES: Mapping[str, _Scenario] = {

@@ -217,13 +217,13 @@ _readdress = _changed(lambda task: task._replace(destination="x@y.org"))
 def send(store: KannaderStore, _: Task = ADDED) -> None:
     """Enqueue a mail to two recipients, by ids that are known."""
     spool = KannaderSpool(str(Path(store.changes.paths[0]).parent))
-    desk = MailMover(spool, SpoolLock(spool), durable=True)
+    mover = MailMover(spool, SpoolLock(spool), durable=True)
     recipients = [
         Recipient(ident, dest, mail_format.render_metadata("a@example.org", f"b{n}@h{n}.org"), note)
         for n, (ident, dest, note) in enumerate(zip(IDS, DESTS, NOTES, strict=True))
     ]
     schedule = mail_format.render_schedule(MailSchedule(mail_format.to_nanoseconds(NOW)))
-    enqueue.enqueue(spool, desk, recipients, enqueue.wire_chunks([TEXT]), schedule)
+    enqueue.enqueue(spool, mover, recipients, enqueue.wire_chunks([TEXT]), schedule)
 
 
 def _add(store: KannaderStore, task: Task) -> None:

@@ -29,7 +29,7 @@ from engine.work.mail_send import MailSend
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.crash.harness import KILLS, Case, Ended, Fault, Result
-from tests.mail_sender import NOW, Office, busy
+from tests.mail_sender import NOW, SenderParts, busy
 
 REFUSED, TIMEOUT = "unavailable_450", "timeout"
 MARK = b"\n=== the end of a mail ===\n"
@@ -72,10 +72,10 @@ def _opened(root: Path, later: float = 0) -> closing[NftbanStore]:
     return closing(NftbanStore(_spool_at(root), lambda: NOW + later))
 
 
-def _office_at(root: Path, word: str = "", later: float = 0) -> Office:
-    office = Office(root, Recorder(root, word), attempts=1)
-    office.now = NOW + later
-    return office
+def _office_at(root: Path, word: str = "", later: float = 0) -> SenderParts:
+    sender_parts = SenderParts(root, Recorder(root, word), attempts=1)
+    sender_parts.now = NOW + later
+    return sender_parts
 
 
 def send(root: Path, word: str) -> int:
@@ -96,12 +96,12 @@ def send(root: Path, word: str) -> int:
 
 def work(root: Path, word: str = "", later: float = 60, *, until_idle: bool = False) -> int:
     """Deliver what is due, as a worker does; return the command's exit code."""
-    office = _office_at(root, word, later)
+    sender_parts = _office_at(root, word, later)
     with _opened(root, later) as store:
         store.recover()
-        handlers = {"mail_send": MailSend(office.post())}
+        handlers = {"mail_send": MailSend(sender_parts.post())}
         worker = Worker(
-            store, handlers, contract_retries(), services=WorkerServices(), clock=office.clock
+            store, handlers, contract_retries(), services=WorkerServices(), clock=sender_parts.clock
         )
         run = worker.process_all(until_idle=True) if until_idle else worker.process_next()
     return 0 if run.done else 3 if run.failed or run.owed else 1

@@ -382,7 +382,7 @@ VERBS: Mapping[str, Verb] = {
     "retry, 3 together": Verb(D, _together(lambda task: verbs.retry(task, NOW)), tasks=3),
     "edit": Verb(P, _each(lambda task: task._replace(description="after"))),
     "hold": Verb(P, _hold),
-    "hold, no desk yet": Verb(P, _hold, foreign=True),
+    "hold, no staging yet": Verb(P, _hold, foreign=True),
     "release": Verb(H, _each(lambda task: verbs.release(task, NOW))),
     "purge": Verb(D, _each(lambda task: verbs.purge(task, NOW))),
     "restore": Verb(T, _each(lambda task: task._replace(state=D))),
@@ -412,8 +412,8 @@ LIES: Mapping[str, tuple[str, Lies]] = {
     "of the folder it comes to": ("enqueue", _in("pending")),
     "of the folder it comes to, moved": ("retry", _in("pending")),
     "of the folder it leaves": ("take, nack", _in("work")),
-    "of the folder that holds a new one": ("hold, no desk yet", _in("recorded")),
-    "of the desk": ("expunge", _in(".spooldeck")),
+    "of the folder that holds a new one": ("hold, no staging yet", _in("recorded")),
+    "of the staging folder": ("expunge", _in(".spooldeck")),
     "of the reason": ("set aside", lambda path: path.endswith(".why")),
     "of the folder of reasons": ("set aside", _in("corrupt")),
     "of both folders, put back": ("put back", lambda p: p.endswith(("/pending", "/corrupt"))),
@@ -424,7 +424,7 @@ CUTS: Mapping[str, PowerCut] = {
     **{name: PowerCut(verb) for name, verb in VERBS.items()},
     **{
         f"{name}, again": PowerCut(VERBS[name], again=True)
-        for name in ("take, nack", "hold, no desk yet", "edit")
+        for name in ("take, nack", "hold, no staging yet", "edit")
     },
 }
 LYING: Mapping[str, PowerCut] = {n: PowerCut(VERBS[verb], lies) for n, (verb, lies) in LIES.items()}

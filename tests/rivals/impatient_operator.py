@@ -1,4 +1,4 @@
-"""An impatient operator: `impatient.py CONFIG ROOT SECONDS`.
+"""An impatient operator: `impatient_operator.py CONFIG ROOT SECONDS`.
 
 `queue recover --yes` on a queue whose worker counts as stuck after fewer seconds without a sign of
 life than any configuration may say, so that workers at work are broken, too.

@@ -86,8 +86,8 @@ def _make_nftban(at: Path, port: int) -> None:
 
 
 def _drain_nftban(at: Path, port: int) -> Iterator[int]:
-    desk, spool = at / "d/queue/.spooldeck", at / "d/mailspool"
-    for draft in desk.glob("T.*"):  # as any recovery does after a minute
+    staging, spool = at / "d/queue/.spooldeck", at / "d/mailspool"
+    for draft in staging.glob("T.*"):  # as any recovery does after a minute
         draft.unlink()
     for mark in spool.glob("mail-*/queuing"):
         os.utime(mark, (1, 1))

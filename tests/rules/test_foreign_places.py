@@ -204,7 +204,7 @@ class Site:
     def __init__(self, home: Path) -> None:
         self.outside = Outside(home / "outside")
         self.place = home / "place"
-        self.desk = self.place / ".spooldeck"
+        self.state_folder = self.place / ".spooldeck"
         self.id = "none"
         self.mail = home / "mail.txt"
         self.mail.write_text("Subject: x\n\nx\n")
@@ -219,12 +219,15 @@ class Site:
 
     def ours(self) -> Path:
         """The folder that logs, locks and figures are in."""
-        return self.desk
+        return self.state_folder
 
     def folders(self) -> list[Path]:
         """Those of ours."""
         ours = self.ours()
-        return [self.desk, *(ours / name for name in ("run", "log", "metrics", "mailspool"))]
+        return [
+            self.state_folder,
+            *(ours / name for name in ("run", "log", "metrics", "mailspool")),
+        ]
 
     def swapped(self) -> list[Path]:
         """What a rival swaps for links."""
@@ -232,7 +235,7 @@ class Site:
 
     def link(self, path: Path) -> None:
         """Make a path a link to what has its name outside."""
-        name = "desk" if path == self.desk else path.name
+        name = "desk" if path == self.state_folder else path.name
         path.symlink_to(self.outside.folder / name)
 
     def trap_files(self) -> None:
@@ -241,16 +244,28 @@ class Site:
         for name in ("run", "log", "metrics/counters", "mailspool/letter", "mailspool/other"):
             (ours / name).mkdir(parents=True, exist_ok=True)
         for name in ("held", "trash", "journal", "recorder", "corrupt"):
-            (self.desk / name).mkdir(parents=True, exist_ok=True)
+            (self.state_folder / name).mkdir(parents=True, exist_ok=True)
         links = [ours / "run/queue.lock", ours / "run/queue.lock.alerted", ours / "log/mail.log"]
         links += [ours / "metrics/mail.prom", ours / "metrics/counters/dlq_total"]
-        links += [self.desk / "swept", self.desk / "notes", self.desk / "held/trap.task"]
-        links += [ours / "mailspool/letter/meta", self.desk / "corrupt/trap.task"]
-        fifos = [self.desk / "suspended", ours / "run/queue.buckets", self.desk / "recorder/owner"]
-        fifos += [ours / "metrics/queue.prom", ours / "mailspool/other/meta", self.desk / ".lock"]
-        fifos += [self.desk / "next-due", ours / "log/delivery.log"]
-        hard = [ours / "log/queue.log", self.desk / "trash/trap.task"]
-        hard += [self.desk / "journal/20260101T000000Z-aaaaaaaa.jsonl"]
+        links += [
+            self.state_folder / "swept",
+            self.state_folder / "notes",
+            self.state_folder / "held/trap.task",
+        ]
+        links += [ours / "mailspool/letter/meta", self.state_folder / "corrupt/trap.task"]
+        fifos = [
+            self.state_folder / "suspended",
+            ours / "run/queue.buckets",
+            self.state_folder / "recorder/owner",
+        ]
+        fifos += [
+            ours / "metrics/queue.prom",
+            ours / "mailspool/other/meta",
+            self.state_folder / ".lock",
+        ]
+        fifos += [self.state_folder / "next-due", ours / "log/delivery.log"]
+        hard = [ours / "log/queue.log", self.state_folder / "trash/trap.task"]
+        hard += [self.state_folder / "journal/20260101T000000Z-aaaaaaaa.jsonl"]
         for paths, make in (
             (links, lambda path: path.symlink_to(secret)),
             (fifos, os.mkfifo),
@@ -259,7 +274,7 @@ class Site:
             for path in paths:
                 path.unlink(missing_ok=True)
                 make(path)
-        ring = self.desk / "recorder/ring.db"
+        ring = self.state_folder / "recorder/ring.db"
         with closing(sqlite3.connect(ring)) as db, db:
             db.execute("CREATE TABLE moment(slot)")
         plant(ring, secret)
@@ -286,7 +301,7 @@ class Nftban(Site):
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
-        self.desk = self.place / "queue/.spooldeck"
+        self.state_folder = self.place / "queue/.spooldeck"
         for words in (("init", str(self.place)), ("queue", "add", "report"), ("queue", "add", "x")):
             assert main([*words, *(() if words[0] == "init" else self._root)]) == 0
         paths = sorted((self.place / "queue/pending").iterdir())
@@ -350,7 +365,7 @@ class Zgb(Site):
         super().__init__(home)
         self.place.mkdir()
         self.place = self.place / "zgb.db"
-        self.desk = Path(f"{self.place}.spooldeck.d")
+        self.state_folder = Path(f"{self.place}.spooldeck.d")
         self.id = "7-user"
         assert main(["zgb", "init", str(self.place)]) == 0
         with closing(sqlite3.connect(self.place)) as db, db:
@@ -405,7 +420,7 @@ class Zmailer(Site):
         (transport / "Q").symlink_to(self.outside.folder)
         (self.place / ".pid.scheduler").symlink_to(self.outside.secret)
         for word in ("transport", "queue"):
-            kept = self.desk / "kept" / word
+            kept = self.state_folder / "kept" / word
             kept.mkdir(parents=True)
             (kept / "1001").symlink_to(self.outside.secret)
             (kept / "2002").hardlink_to(self.outside.secret)

@@ -36,9 +36,9 @@ from tests.tui.screenshot_places import (
     NAME,
     a_delivery_place,
     a_lost_place,
-    a_scene_place,
-    a_whole_place,
-    mail_desk,
+    a_screenshot_place,
+    a_zgb_place,
+    mail_of_screenshots,
 )
 from tui.app import Console
 from tui.format import keys
@@ -71,7 +71,7 @@ HALFWAY, ALL = 12_000, 40_000
 """Tasks that a slow store has handed out, and those it has."""
 
 
-class Shot(NamedTuple):
+class DrawnScreen(NamedTuple):
     """A picture: the day, the lock, and the state of the places."""
 
     steps: tuple[str, ...]
@@ -118,50 +118,54 @@ PEERS = (*FIRST, "6", "see UNHEALTHY", "see 6: REFUSED")
 WAYS = (*FIRST, "6", "see SUSPENDED")
 MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
 
-SHOTS: dict[str, Shot] = {
-    "overview": Shot(FIRST, good=True),
-    "frozen": Shot((*FIRST, "p", "see FROZEN", WAIT), good=True),
-    "trouble": Shot((*FIRST, "see lock STUCK"), lock=a_stuck_lock(), lost=True),
-    "queue": Shot(QUEUE),
-    "dlq": Shot((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
-    "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),
-    "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
-    "clusters": Shot((*DEAD, "c", "see F-")),
-    "groups": Shot((*DEAD, "b", "see OLDEST", "see newest first")),
-    "task": Shot(MAIL),
-    "task-payload": Shot((*MAIL, "l", "see Attack from")),
-    "task-attempts": Shot((*MAIL, "l", "l", "see will retry")),
-    "task-files": Shot((*MAIL, "h", "see inode")),
-    "problems": Shot((*QUEUE, "h", "see 0badf00d")),
-    "workers": Shot((*FIRST, "3", "see HEARTBEAT"), lock=a_stuck_lock(), lost=True),
-    "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
-    "lock": Shot((*FIRST, "U", "see 47m, sure"), lock=a_stuck_lock(), armed=True),
-    "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),
-    "lock-at-work": Shot((*FIRST, "U", "see is running"), lock=AT_WORK, armed=True),
-    "transports": Shot((*FIRST, "6", "see postfix"), mail=True),
-    "errors": Shot((*WAYS, "j", "enter", "see mx7 does not answer"), mail=True),
-    "suspend": Shot((*WAYS, "j", "j", "S", "see uses curl", "see pending"), armed=True, mail=True),
-    "destinations": Shot(PEERS, armed=True, sent=True),
-    "destination-block": Shot((*PEERS, "S", "see not blocked"), armed=True, sent=True),
-    "controls": Shot((*FIRST, "C", "see sends at most"), whole=True),
-    "control": Shot(
+DRAWN_SCREENS: dict[str, DrawnScreen] = {
+    "overview": DrawnScreen(FIRST, good=True),
+    "frozen": DrawnScreen((*FIRST, "p", "see FROZEN", WAIT), good=True),
+    "trouble": DrawnScreen((*FIRST, "see lock STUCK"), lock=a_stuck_lock(), lost=True),
+    "queue": DrawnScreen(QUEUE),
+    "dlq": DrawnScreen((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
+    "filter": DrawnScreen((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),
+    "nothing": DrawnScreen((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
+    "clusters": DrawnScreen((*DEAD, "c", "see F-")),
+    "groups": DrawnScreen((*DEAD, "b", "see OLDEST", "see newest first")),
+    "task": DrawnScreen(MAIL),
+    "task-payload": DrawnScreen((*MAIL, "l", "see Attack from")),
+    "task-attempts": DrawnScreen((*MAIL, "l", "l", "see will retry")),
+    "task-files": DrawnScreen((*MAIL, "h", "see inode")),
+    "problems": DrawnScreen((*QUEUE, "h", "see 0badf00d")),
+    "workers": DrawnScreen((*FIRST, "3", "see HEARTBEAT"), lock=a_stuck_lock(), lost=True),
+    "locks": DrawnScreen((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
+    "lock": DrawnScreen((*FIRST, "U", "see 47m, sure"), lock=a_stuck_lock(), armed=True),
+    "lock-doubt": DrawnScreen((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),
+    "lock-at-work": DrawnScreen((*FIRST, "U", "see is running"), lock=AT_WORK, armed=True),
+    "transports": DrawnScreen((*FIRST, "6", "see postfix"), mail=True),
+    "errors": DrawnScreen((*WAYS, "j", "enter", "see mx7 does not answer"), mail=True),
+    "suspend": DrawnScreen(
+        (*WAYS, "j", "j", "S", "see uses curl", "see pending"), armed=True, mail=True
+    ),
+    "destinations": DrawnScreen(PEERS, armed=True, sent=True),
+    "destination-block": DrawnScreen((*PEERS, "S", "see not blocked"), armed=True, sent=True),
+    "controls": DrawnScreen((*FIRST, "C", "see sends at most"), whole=True),
+    "control": DrawnScreen(
         (*FIRST, "C", "see mailQueueEnabled", "enter", "see y to apply"), armed=True, whole=True
     ),
-    "test-mail": Shot((*WAYS, "j", "j", "M", "see Test mail via"), armed=True, mail=True),
-    "log": Shot((*FIRST, "7", "see Processing task", HISTOGRAM)),
-    "log-only": Shot(
+    "test-mail": DrawnScreen((*WAYS, "j", "j", "M", "see Test mail via"), armed=True, mail=True),
+    "log": DrawnScreen((*FIRST, "7", "see Processing task", HISTOGRAM)),
+    "log-only": DrawnScreen(
         (*FIRST, "7", "see Processing task", HISTOGRAM, "&", *typed("failed"), "enter")
     ),
-    "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see Replay settings"), armed=True),
-    "operations": Shot((*FIRST, "u", "see 08:15:", "see mx7 is back"), armed=True, past=True),
-    "record": Shot((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
-    "plan": Shot((*DEAD, "*", "R", "see 14"), armed=True),
-    "help": Shot((*QUEUE, "?", "see search:")),
-    "palette": Shot((*FIRST, ":", *typed("lo"), "see log")),
-    "order": Shot((*QUEUE, "o", "see tries")),
-    "copy": Shot((*DEAD, "y", "see JSON")),
-    "export": Shot((*DEAD, "e", "see export to")),
-    "first-look": Shot(("see of 40,000 tasks",), slow=True),
+    "pace": DrawnScreen((*DEAD, "*", "R", "see 14", "p", "see Replay settings"), armed=True),
+    "operations": DrawnScreen(
+        (*FIRST, "u", "see 08:15:", "see mx7 is back"), armed=True, past=True
+    ),
+    "record": DrawnScreen((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
+    "plan": DrawnScreen((*DEAD, "*", "R", "see 14"), armed=True),
+    "help": DrawnScreen((*QUEUE, "?", "see search:")),
+    "palette": DrawnScreen((*FIRST, ":", *typed("lo"), "see log")),
+    "order": DrawnScreen((*QUEUE, "o", "see tries")),
+    "copy": DrawnScreen((*DEAD, "y", "see JSON")),
+    "export": DrawnScreen((*DEAD, "e", "see export to")),
+    "first-look": DrawnScreen(("see of 40,000 tasks",), slow=True),
 }
 """By their names."""
 
@@ -179,42 +183,42 @@ class Slow(MemoryStore):
             yield found
 
 
-def places(root: Path, shot: Shot) -> list[Place]:
+def places(root: Path, drawn_screen: DrawnScreen) -> list[Place]:
     """The places of a picture."""
-    if shot.slow:
+    if drawn_screen.slow:
         memory = a_memory([a_task(number) for number in range(ALL)])
         return [Place(NAME, lambda: Slow(memory), lock=free)]
-    if shot.sent:
+    if drawn_screen.sent:
         return [a_delivery_place(root)]
-    if shot.whole:
-        return [a_whole_place(root)]
-    first = a_scene_place(root, lock=lambda: shot.lock)
-    if shot.past:
+    if drawn_screen.whole:
+        return [a_zgb_place(root)]
+    first = a_screenshot_place(root, lock=lambda: drawn_screen.lock)
+    if drawn_screen.past:
         folder = str(root / "journal")
         first = first._replace(journal=Journal(folder, str(root), lambda: NOW), who=ANA)
-    if shot.mail:
-        first = first._replace(mail=mail_desk(root))
-    return [first, a_lost_place()] if shot.lost else [first]
+    if drawn_screen.mail:
+        first = first._replace(mail=mail_of_screenshots(root))
+    return [first, a_lost_place()] if drawn_screen.lost else [first]
 
 
 @asynccontextmanager
 async def taken(
-    root: Path, shot: Shot, size: tuple[int, int], **fields: object
+    root: Path, drawn_screen: DrawnScreen, size: tuple[int, int], **fields: object
 ) -> AsyncIterator[tuple[Console, Pilot[None]]]:
     """The console at the end of the steps that lead to a picture, with nothing left to come."""
-    first = keys.LIST if shot.slow else keys.OVERVIEW
-    settings = {"start_armed": shot.armed, "first": first, **fields}
-    console = a_console(*places(root, shot), **settings)  # type: ignore[arg-type]
+    first = keys.LIST if drawn_screen.slow else keys.OVERVIEW
+    settings = {"start_armed": drawn_screen.armed, "first": first, **fields}
+    console = a_console(*places(root, drawn_screen), **settings)  # type: ignore[arg-type]
     Slow.go_on.clear()
     # Only the system sets the time of a file's last change.
     dated = patch("engine.formats.nftban.store.broken_file", _broken_this_morning)
-    if not (shot.slow or shot.whole or shot.quiet):
-        _seed_history(console.sessions[0], shot.day)
+    if not (drawn_screen.slow or drawn_screen.whole or drawn_screen.quiet):
+        _seed_history(console.sessions[0], drawn_screen.day)
     dated.start()
     try:
         async with console.run_test(size=size) as pilot:
-            await until(pilot, lambda: shot.slow or all(map(is_known, console.sessions)))
-            for step in shot.steps:
+            await until(pilot, lambda: drawn_screen.slow or all(map(is_known, console.sessions)))
+            for step in drawn_screen.steps:
                 if step.startswith(SEE):
                     await seen(console, pilot, step.removeprefix(SEE))
                 elif step == WAIT:

@@ -25,9 +25,9 @@ from engine.store import Store
 from engine.system.host import HostFigures
 from tests.console_places import NOW, a_memory, a_task, disk_place, free, put_file, recover_command
 from tests.journaled_places import make_past
-from tests.mail_transports import Mailroom
+from tests.mail_transports import PlaceTransports
 from tests.open_store import open_store
-from tests.zgb_console_place import Whole
+from tests.zgb_console_place import ZgbConsolePlace
 from tui.session.place import Place, PlaceDestinations, PlaceMail, WholeQueueFigures
 
 NAME = "/var/lib/nftban"
@@ -143,9 +143,9 @@ def make_scene(root: Path, day: str = "bad") -> list[Task]:
         broken.write_bytes(b'TASK_ID="20261120T013000Z-mail_send-0badf00d"\nTASK_TYPE="mail_')
         _dated(broken, NOW - 29520)
     make_past(root)
-    Whole(root).in_earnest()
+    ZgbConsolePlace(root).in_earnest()
     halted = ("msmtp", NOW - 7080, "ben", "its relay is moved to mx9")
-    Mailroom(root, lambda: NOW).suspensions.suspend(*halted)
+    PlaceTransports(root, lambda: NOW).suspensions.suspend(*halted)
     _write_metrics(root, [task for task in tasks if task.created <= NOW - SILENT[day]], day)
     _write_logs(root, tasks, day)
     return tasks
@@ -272,7 +272,7 @@ def _append(path: Path, said: list[tuple[float, str, str]], now: float) -> None:
     _dated(path, now)
 
 
-def a_scene_place(root: Path, **fields: object) -> Place:
+def a_screenshot_place(root: Path, **fields: object) -> Place:
     """The spool as a place, with a configuration."""
     place = disk_place(root, NAME)._replace(
         open=lambda: _opened(root),
@@ -310,9 +310,9 @@ def _opened(root: Path) -> Store:
     return store
 
 
-def a_whole_place(root: Path) -> Place:
+def a_zgb_place(root: Path) -> Place:
     """A mail queue in a database beside it, of which more is to be told than of its jobs."""
-    whole = Whole(root)
+    whole = ZgbConsolePlace(root)
     rows = (
         ("sends at most", "60 mails an hour, 5 at once"),
         ("tokens", "3 now, the next at 09:43:08Z"),
@@ -327,11 +327,11 @@ def a_whole_place(root: Path) -> Place:
     )
 
 
-def mail_desk(root: Path) -> PlaceMail:
+def mail_of_screenshots(root: Path) -> PlaceMail:
     """The ways its mail goes by; ben has suspended msmtp."""
-    room = Mailroom(root, lambda: NOW, WAYS)
+    room = PlaceTransports(root, lambda: NOW, WAYS)
     room.records = root / "log" / "delivery.jsonl"
-    return room.desk()
+    return room.place_mail()
 
 
 def hanging() -> Callable[[int], ProcessStats]:
@@ -388,6 +388,8 @@ def a_delivery_place(root: Path) -> Place:
         for state in [State.DEAD if n % 3 or name == "forum" else State.PENDING]
     ]
     memory = a_memory(tasks)
-    desk = PlaceDestinations(lambda: PEERS, lambda *_: "", lambda: None)
-    place = a_scene_place(root, lock=free)
-    return place._replace(open=lambda: MemoryStore(memory), destinations=desk, mail=mail_desk(root))
+    destinations = PlaceDestinations(lambda: PEERS, lambda *_: "", lambda: None)
+    place = a_screenshot_place(root, lock=free)
+    return place._replace(
+        open=lambda: MemoryStore(memory), destinations=destinations, mail=mail_of_screenshots(root)
+    )

@@ -21,7 +21,7 @@ from rich.terminal_theme import TerminalTheme
 from engine.config import queue_config
 from engine.demo.demo import Demo
 from tests.console_places import in_utc, is_known, until
-from tests.tui.drawn_screens import FIRST, SHOTS, settled, taken
+from tests.tui.drawn_screens import DRAWN_SCREENS, FIRST, settled, taken
 from tests.tui.screenshot_places import NAME, scenes
 from tui.app import Console
 from tui.cli.setup.errors import program_command
@@ -107,10 +107,14 @@ async def draw(
     roots: dict[str, Path], name: str, family: str, themes: tuple[str, ...]
 ) -> list[Path]:
     """Draw one screen in each size and theme; returns the files that were written."""
-    shot, made = SHOTS[name], []
-    root = roots[shot.day]
-    sizes = (WALL, *SIZES) if shot.steps[: len(FIRST)] == FIRST and len(shot.steps) <= 4 else SIZES
-    async with taken(root, shot, sizes[0], glyphs=UTF8, theme="night") as (console, pilot):
+    drawn_screen, made = DRAWN_SCREENS[name], []
+    root = roots[drawn_screen.day]
+    sizes = (
+        (WALL, *SIZES)
+        if drawn_screen.steps[: len(FIRST)] == FIRST and len(drawn_screen.steps) <= 4
+        else SIZES
+    )
+    async with taken(root, drawn_screen, sizes[0], glyphs=UTF8, theme="night") as (console, pilot):
         for size in sizes:
             await pilot.resize_terminal(*size)
             for theme in themes:
@@ -160,7 +164,7 @@ def main() -> int:
     with in_utc(), scenes() as days:
         if not asked.names or DEMO in asked.names:
             made.update(asyncio.run(draw_demo(family)))
-        names = asked.names or [name for name in SHOTS if name not in LEFT_OUT]
+        names = asked.names or [name for name in DRAWN_SCREENS if name not in LEFT_OUT]
         for name in (name for name in names if name != DEMO):
             made.update(asyncio.run(draw(days, name, family, themes)))
             print(name, flush=True)

@@ -11,10 +11,10 @@ import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from tests.console_operator import Desk
+from tests.console_operator import ConsoleOperator
 from tests.console_places import a_stuck_lock, in_utc
 from tests.tui import drawn_cells
-from tests.tui.drawn_screens import DEAD, FIRST, QUEUE, SHOTS, Shot, settled, taken
+from tests.tui.drawn_screens import DEAD, DRAWN_SCREENS, FIRST, QUEUE, DrawnScreen, settled, taken
 from tests.tui.screenshot_places import NAME, scenes, tasks_of
 from tests.tui.terminal.test_screen_cells_repaint import Shown, whole
 from tui.app import Console
@@ -30,13 +30,13 @@ SIZES = ((120, 40), (80, 24))
 SMALL = ((60, 15), (40, 12), (20, 5), (1, 1))
 """Below 40 columns only nothing may be drawn over the edge."""
 
-SCREENS = SHOTS | {"edit": Shot((*QUEUE, "E", "see no changes yet"), armed=True)}
+SCREENS = DRAWN_SCREENS | {"edit": DrawnScreen((*QUEUE, "E", "see no changes yet"), armed=True)}
 CUT = {"help", "locks", "nothing", "problems", "task-attempts"}
 """Those with a line that is cut at the edge of a terminal with less than 80 columns."""
 MOVING = {"first-look", "task-files"}
 """Shots with figures that are others each time: how far something is, and when a file was made."""
 
-STEADY = [name for name in SHOTS if name not in MOVING]
+STEADY = [name for name in DRAWN_SCREENS if name not in MOVING]
 FAMILIES = {"overview", "dlq", "task", "clusters", "plan", "lock", "transports", "log", "help"}
 """One screen of each kind: its styles are compared without colours too, at the smaller size."""
 THEMES = themes.theme_names({})
@@ -60,8 +60,8 @@ def anew(request: pytest.FixtureRequest) -> bool:
 async def test_each_screen_equals_a_full_repaint(days: dict[str, Path], name: str) -> None:
     """After each of some keys and sizes, in a random order, the terminal shows what a full repaint
     would."""
-    shot, numbers = SCREENS[name], random.Random(name)
-    async with taken(days[shot.day], shot, SIZES[0]) as (console, pilot):
+    drawn_screen, numbers = SCREENS[name], random.Random(name)
+    async with taken(days[drawn_screen.day], drawn_screen, SIZES[0]) as (console, pilot):
         shown = Shown(console)
         for turn in range(12):
             if turn == 0 or numbers.randrange(2):
@@ -83,9 +83,9 @@ async def _drawn(console: Console, pilot: Pilot[None], root: Path, theme: str) -
     return "\n".join(text).replace(str(root), NAME), "\n".join(styles)
 
 
-def over_the_edge(desk: Desk, width: int) -> list[str]:
+def over_the_edge(operator: ConsoleOperator, width: int) -> list[str]:
     """The panes of the screen on top that draw further than it is wide."""
-    screen = desk.console.screen
+    screen = operator.console.screen
     drawn: list[tuple[Widget, list[Line]]]
     drawn = [(pane, list(pane.lines)) for pane in screen.query(Lines)]
     drawn += [(pane, [row.line for row in pane.rows]) for pane in screen.query(Picker)]
@@ -97,19 +97,19 @@ def over_the_edge(desk: Desk, width: int) -> list[str]:
     ]
 
 
-async def _fits(desk: Desk, name: str, size: tuple[int, int]) -> None:
+async def _fits(operator: ConsoleOperator, name: str, size: tuple[int, int]) -> None:
     """No line is longer than the terminal is wide, and a plan's question is on screen."""
     width, height = size
-    screen = desk.console.screen
-    await desk.pilot.resize_terminal(*size)
-    await desk.until(lambda: len(desk.text.splitlines()) <= height)
+    screen = operator.console.screen
+    await operator.pilot.resize_terminal(*size)
+    await operator.until(lambda: len(operator.text.splitlines()) <= height)
     if width >= (80 if name in CUT else 40):
-        edge = partial(over_the_edge, desk, width)
-        await desk.until(lambda: not edge(), told=lambda: f"{name} at {size}: {edge()}")
+        edge = partial(over_the_edge, operator, width)
+        await operator.until(lambda: not edge(), told=lambda: f"{name} at {size}: {edge()}")
     if isinstance(screen, ConfirmScreen) and width >= 40 and screen.why_not_applicable() == "":
         word = screen.query_one("#word", Lines)
         assert word.region.bottom <= height
-        assert desk.line("word").lstrip().startswith(("y to", "type")), size
+        assert operator.line("word").lstrip().startswith(("y to", "type")), size
 
 
 @pytest.mark.parametrize("name", SCREENS)
@@ -117,15 +117,17 @@ async def test_looks(days: dict[str, Path], name: str, anew: bool) -> None:
     """Each screen fits each size of the terminal, and looks as agreed at some, some screens without
     colours too.
     """
-    shot = SCREENS[name]
-    root = days[shot.day]
-    agreed = (WIDEST, *SIZES) if shot.steps[-1] in FIRST else SIZES if name in STEADY else ()
+    drawn_screen = SCREENS[name]
+    root = days[drawn_screen.day]
+    agreed = (
+        (WIDEST, *SIZES) if drawn_screen.steps[-1] in FIRST else SIZES if name in STEADY else ()
+    )
     others = [size for size in (WIDEST, *SIZES, *SMALL) if size not in agreed]
     differs = []
 
-    async with taken(root, shot, (*agreed, *others)[0]) as (console, pilot):
+    async with taken(root, drawn_screen, (*agreed, *others)[0]) as (console, pilot):
         for size in agreed:
-            await _fits(Desk(console, pilot), name, size)
+            await _fits(ConsoleOperator(console, pilot), name, size)
             await pilot.pause()
             text, runs = await _drawn(console, pilot, root, "terminal")
             styles = [f"-- terminal\n{runs}"]
@@ -136,16 +138,16 @@ async def test_looks(days: dict[str, Path], name: str, anew: bool) -> None:
             file = f"{name}-{size[0]}x{size[1]}"
             differs.append(drawn_cells.compare(file, "\n".join([text, *styles, ""]), anew=anew))
         for size in others:
-            await _fits(Desk(console, pilot), name, size)
+            await _fits(ConsoleOperator(console, pilot), name, size)
 
     assert not any(differs), "\n".join(differs)
 
 
 async def test_themes(days: dict[str, Path], anew: bool) -> None:
     """Each theme shows cursor, mark, tab, error, and an armed console apart from the rest."""
-    shot = Shot((*DEAD, "space", "j"), armed=True)
+    drawn_screen = DrawnScreen((*DEAD, "space", "j"), armed=True)
     differs = []
-    async with taken(days["bad"], shot, (80, 24)) as (console, pilot):
+    async with taken(days["bad"], drawn_screen, (80, 24)) as (console, pilot):
         for theme in THEMES:
             text, styles = await _drawn(console, pilot, days["bad"], theme)
             differs.append(drawn_cells.compare(f"theme-{theme}", f"{text}\n{styles}\n", anew=anew))
@@ -156,7 +158,11 @@ def test_nothing_is_agreed_on_that_is_not_drawn() -> None:
     """There is a drawing for each shot and size, and no other."""
     sizes = [f"{width}x{height}" for width, height in SIZES]
     drawn = {f"{name}-{size}" for name in STEADY for size in sizes}
-    drawn |= {f"{name}-200x60" for name, shot in SHOTS.items() if shot.steps[-1] in FIRST}
+    drawn |= {
+        f"{name}-200x60"
+        for name, drawn_screen in DRAWN_SCREENS.items()
+        if drawn_screen.steps[-1] in FIRST
+    }
     drawn |= {f"theme-{theme}" for theme in THEMES}
     assert {path.stem for path in drawn_cells.GOLDEN.glob("*.txt")} == drawn
 

@@ -16,7 +16,7 @@ from engine.logs.log_tail import format_log_line
 from engine.model import State, Task
 from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
-from tests.console_operator import Desk, a_desk, key_of
+from tests.console_operator import ConsoleOperator, an_operator, key_of
 from tests.console_places import make_spool
 from tests.tui.workers_with_lock import wired
 from tui.format import keys
@@ -72,22 +72,22 @@ def a_worker(place: Place) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[Desk]:
+async def opened(place: Place) -> AsyncIterator[ConsoleOperator]:
     """The console as it opens, and then its dead-letter queue."""
     first = keys.OVERVIEW
-    async with a_desk(place, start_armed=False, clock=time.time, first=first) as desk:
-        await desk.press("4")
-        await desk.sees("[DLQ 19]")
-        yield desk
+    async with an_operator(place, start_armed=False, clock=time.time, first=first) as operator:
+        await operator.press("4")
+        await operator.sees("[DLQ 19]")
+        yield operator
 
 
-async def plan(desk: Desk, key: str, words: str) -> None:
+async def plan(operator: ConsoleOperator, key: str, words: str) -> None:
     """Press a key that leads to a plan, arm, and type the count that it asks for."""
-    screen = await desk.opens(PlanScreen, key)
-    if not desk.console.context.arming.is_armed:
-        await desk.press("!")
-    await desk.sees(words)
-    await desk.press(*screen.expected_digits)
+    screen = await operator.opens(PlanScreen, key)
+    if not operator.console.context.arming.is_armed:
+        await operator.press("!")
+    await operator.sees(words)
+    await operator.press(*screen.expected_digits)
 
 
 def dead_in(root: Path) -> list[str]:
@@ -99,10 +99,10 @@ async def test_why_a_task_does_not_run_is_beside_its_row(place: Place) -> None:
     """Without a key the details under the list say why it stays and whether its error still
     happens; one key shows all of it.
     """
-    async with opened(place) as desk:
-        await desk.sees("stays here until retried", "cluster F-", "still?")
-        await desk.press("enter")
-        await desk.sees("died", "after 1 attempt", "stays here until retried")
+    async with opened(place) as operator:
+        await operator.sees("stays here until retried", "cluster F-", "still?")
+        await operator.press("enter")
+        await operator.sees("died", "after 1 attempt", "stays here until retried")
 
 
 @pytest.mark.deep
@@ -111,11 +111,11 @@ async def test_a_cluster_is_replayed_in_four_keys_and_its_count(
 ) -> None:
     """From the overview by 4, c, R, ! and 14 to a replay whose tasks were all really delivered."""
     with a_worker(place):
-        async with opened(place) as desk:
-            await desk.press("c")
-            await desk.sees("try again later")
-            await plan(desk, "R", "type 14 to replay 14")
-            await desk.sees("DONE 14/14 100%", "14 done = 14")
+        async with opened(place) as operator:
+            await operator.press("c")
+            await operator.sees("try again later")
+            await plan(operator, "R", "type 14 to replay 14")
+            await operator.sees("DONE 14/14 100%", "14 done = 14")
     assert await off(dead_in, tmp_path) == [f"{number:08x}" for number in range(100, 105)]
     (operation,) = await off(Journal(f"{tmp_path}/queue/.spooldeck/journal").operations)
     assert (operation.intent.verb, operation.counts[RowResult.DONE]) == ("retry", 14)
@@ -130,10 +130,10 @@ async def test_a_replay_stops_when_its_error_comes_back(place: Place, tmp_path: 
 
     await off(make_all_fail)
     with a_worker(place):
-        async with opened(place) as desk:
-            await desk.press("*")
-            await plan(desk, "R", "type 19 to replay 19")
-            await desk.sees("STOPPED", "not sent (still in DLQ) = 19")
+        async with opened(place) as operator:
+            await operator.press("*")
+            await plan(operator, "R", "type 19 to replay 19")
+            await operator.sees("STOPPED", "not sent (still in DLQ) = 19")
     assert len(await off(dead_in, tmp_path)) == 19
 
 
@@ -150,17 +150,17 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
 
     await off(change_modes)
     before = await off(files)
-    async with opened(place) as desk:
-        await desk.press("/", *"unknown", "enter")
-        await desk.sees("5 of 19")
-        await desk.press("*")
-        await plan(desk, "X", "type 5 to purge 5")
-        await desk.sees("5 purged = 5")
+    async with opened(place) as operator:
+        await operator.press("/", *"unknown", "enter")
+        await operator.sees("5 of 19")
+        await operator.press("*")
+        await plan(operator, "X", "type 5 to purge 5")
+        await operator.sees("5 purged = 5")
         assert await off(files) != before
-        await desk.press("u")
-        await desk.sees("kept 24 h", "DONE", "u undo")
-        await plan(desk, key_of("plan_undo"), "type 5 to undo 5")
-        await desk.sees("5 undone = 5")
+        await operator.press("u")
+        await operator.sees("kept 24 h", "DONE", "u undo")
+        await plan(operator, key_of("plan_undo"), "type 5 to undo 5")
+        await operator.sees("5 undone = 5")
     assert await off(files) == before
 
 
@@ -183,14 +183,16 @@ async def test_the_last_error_of_a_transport_is_its_log_line_in_three_keys(
     lines[500] = format_log_line("ERROR", said.format("421 too busy"), now - 400)
     lines[600] = format_log_line("ERROR", said.format(reply), now - 300)
     await off((tmp_path / "log/mail.log").write_bytes, b"".join(lines))
-    async with a_desk(place, start_armed=False, clock=time.time, first=keys.OVERVIEW) as desk:
-        await desk.press("6")
-        await desk.sees("curl", "550 5.1.1")
-        await desk.press("enter")
-        await desk.sees("421 too busy")
-        log = await desk.opens(LogScreen, "enter")
-        await desk.until(lambda: log.loaded and "\n> " in desk.text)
-        (here,) = [text for text in desk.text.splitlines() if text.startswith("> ")]
+    async with an_operator(
+        place, start_armed=False, clock=time.time, first=keys.OVERVIEW
+    ) as operator:
+        await operator.press("6")
+        await operator.sees("curl", "550 5.1.1")
+        await operator.press("enter")
+        await operator.sees("421 too busy")
+        log = await operator.opens(LogScreen, "enter")
+        await operator.until(lambda: log.loaded and "\n> " in operator.text)
+        (here,) = [text for text in operator.text.splitlines() if text.startswith("> ")]
         assert f" E mail  261c374b {reply} " in here
 
 
@@ -199,21 +201,21 @@ async def test_a_purge_and_its_undo_take_six_keys_and_their_counts(
 ) -> None:
     """4, *, X, ! and the count purge all dead tasks; u, u and the count bring them back."""
     before = await off(dead_in, tmp_path)
-    async with opened(place) as desk:
-        await desk.press("*")
-        await plan(desk, "X", "type 19 to purge 19")
-        await desk.sees("19 purged")
+    async with opened(place) as operator:
+        await operator.press("*")
+        await plan(operator, "X", "type 19 to purge 19")
+        await operator.sees("19 purged")
         assert await off(dead_in, tmp_path) == []
-        await desk.opens(OperationsScreen, "u")
-        await desk.sees("purge", "DONE", "u undo")
-        await plan(desk, "u", "type 19 to undo 19")
-        await desk.sees("19 undone")
+        await operator.opens(OperationsScreen, "u")
+        await operator.sees("purge", "DONE", "u undo")
+        await plan(operator, "u", "type 19 to undo 19")
+        await operator.sees("19 undone")
     assert await off(dead_in, tmp_path) == before
 
 
 async def test_why_a_task_does_not_run_is_one_key_away(place: Place) -> None:
     """From its list Enter shows why a task does not run, its error, and the key that helps."""
-    async with opened(place) as desk:
-        await desk.opens(TaskScreen, "enter")
-        await desk.sees("died ", "stays here until retried (attempts reset)")
-        await desk.sees("cluster F-", "next R retries it, attempts reset")
+    async with opened(place) as operator:
+        await operator.opens(TaskScreen, "enter")
+        await operator.sees("died ", "stays here until retried (attempts reset)")
+        await operator.sees("cluster F-", "next R retries it, attempts reset")

@@ -45,7 +45,7 @@ from tests.console_places import (
 )
 from tests.examples import deep_but
 from tests.journaled_places import a_journaled_place, interrupt
-from tests.mail_transports import Mailroom
+from tests.mail_transports import PlaceTransports
 from tests.pseudo_terminals import Terminal
 from tests.pseudo_terminals import console as on_a_terminal
 from tui.app import Console
@@ -314,7 +314,7 @@ def flushed(place: Place) -> Place:
 async def test_help_of_each_screen(spool: Path, screen: str) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
     place = a_journaled_place(spool)._replace(recovery_command=("spooldeck", "queue", "recover"))
-    place = flushed(place._replace(mail=Mailroom(spool, Clock()).desk()))
+    place = flushed(place._replace(mail=PlaceTransports(spool, Clock()).place_mail()))
     await asyncio.to_thread(interrupt, place)
     console = a_console(place, first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:

@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.config import queue_config
 from engine.locks import queue_lock
 from engine.model import Task
-from tests.console_operator import Desk
+from tests.console_operator import ConsoleOperator
 from tests.lock_processes import cli_later, later
 from tests.open_store import open_store
 from tui.cli.setup.place_formats import setup_for
@@ -72,10 +72,12 @@ def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 
     )
 
 
-async def open_lock(desk: Desk) -> LockScreen:
+async def open_lock(operator: ConsoleOperator) -> LockScreen:
     """The lock, once it was examined, and the logs were read about the tasks in work."""
-    screen = await desk.opens(LockScreen, "U")
-    await desk.until(lambda: "examining the lock" not in desk.page and not screen.why_wait())
+    screen = await operator.opens(LockScreen, "U")
+    await operator.until(
+        lambda: "examining the lock" not in operator.page and not screen.why_wait()
+    )
     return screen
 
 

@@ -20,7 +20,7 @@ from engine.destinations.sql_registry import SqlRegistry
 from engine.schedules import fixed
 from engine.store import Gone, Unavailable
 from tests.engine.destinations.conftest import OpenRegistry
-from tests.unprivileged_user import by_nobody, nobodys_folder
+from tests.unprivileged_user import as_other_user, nobodys_folder
 
 PEER = "https://peer.example"
 NOW = 1_800_000_000.125
@@ -267,7 +267,7 @@ def test_a_file_that_may_only_be_read_is_reported() -> None:
             with closing(SqlRegistry(address, creates=True)) as registry:
                 registry.swap(None, FULL)
 
-        by_nobody(create)
+        as_other_user(create)
         (folder / "d.db").chmod(0o400)
         with closing(SqlRegistry(address, creates=True)) as registry:
             assert registry.get(PEER).rev

@@ -47,7 +47,7 @@ from engine.system import files
 from tests import command
 from tests.console_places import Clock, a_task, disk_place, make_spool, put_file
 from tests.engine.monitor.test_transport_health import attempt, given_up
-from tests.mail_transports import Mailroom
+from tests.mail_transports import PlaceTransports
 from tests.recorder_samples import NOTHING_KNOWN
 from tests.tables import each
 from tui.session.place_session import PlaceSession, follow_places
@@ -501,8 +501,8 @@ class Follower:
     def __init__(self, root: Path) -> None:
         make_spool(root, [])
         self.clock = Clock(time.time())
-        self.room = Mailroom(root, self.clock)
-        place = disk_place(root, clock=self.clock)._replace(mail=self.room.desk())
+        self.room = PlaceTransports(root, self.clock)
+        place = disk_place(root, clock=self.clock)._replace(mail=self.room.place_mail())
         self.live = PlaceSession(place, self.clock)
 
         self.step = 1

@@ -70,7 +70,7 @@ def prom(figures: Mapping[str, tuple[int, int, int]], last_success: int = 0) -> 
     return text + f"nftban_mail_last_success_timestamp {last_success}\n"
 
 
-class Post:
+class MailFiles:
     """A folder with both files, and what is made of them."""
 
     def __init__(self, folder: Path) -> None:
@@ -103,9 +103,9 @@ class Post:
 
 
 @pytest.fixture
-def post(tmp_path: Path) -> Iterator[Post]:
+def mail_files(tmp_path: Path) -> Iterator[MailFiles]:
     """An empty folder."""
-    made = Post(tmp_path)
+    made = MailFiles(tmp_path)
     yield made
     made.transports.close()
 
@@ -115,12 +115,12 @@ def tallies(transport: TransportHealth) -> tuple[DeliveryCounts | None, ...]:
     return tuple(window.tally for window in transport.windows)
 
 
-def test_right_after_the_start_the_windows_are_known_from_the_log(post: Post) -> None:
+def test_right_after_the_start_the_windows_are_known_from_the_log(mail_files: MailFiles) -> None:
     """The last hour of the log is read backwards from its end; what is older counts nowhere."""
-    post.say(attempt(7200), sent(7200))
-    post.say(attempt(1800), given_up(1799, "send_failed_rc_1"))
-    post.say(attempt(300), sent(300), attempt(30), sent(29))
-    way = post.one()
+    mail_files.say(attempt(7200), sent(7200))
+    mail_files.say(attempt(1800), given_up(1799, "send_failed_rc_1"))
+    mail_files.say(attempt(300), sent(300), attempt(30), sent(29))
+    way = mail_files.one()
     assert tallies(way) == (
         DeliveryCounts(1, 1, 0),
         DeliveryCounts(2, 2, 0),
@@ -133,65 +133,65 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(post: Post) ->
     assert way.totals is None
 
 
-def test_a_rotated_log_is_known_from_then_on(post: Post) -> None:
+def test_a_rotated_log_is_known_from_then_on(mail_files: MailFiles) -> None:
     """Of the time before the rotation nothing is guessed, and it says for how long it is known."""
-    post.say(attempt(100), sent(100))
-    old = post.log.with_suffix(".log.1")
+    mail_files.say(attempt(100), sent(100))
+    old = mail_files.log.with_suffix(".log.1")
     old.write_text(attempt(900))
     os.utime(old, (NOW - 800, NOW - 800))
-    way = post.one()
+    way = mail_files.one()
     assert tallies(way) == (DeliveryCounts(), DeliveryCounts(1, 1, 0), None)
     assert way.windows[2].reason == "mail.log: only 13m of data; mail.prom: not there"
     assert way.windows[2].share is None
 
 
-def test_a_log_that_rotates_while_it_is_followed_loses_nothing(post: Post) -> None:
+def test_a_log_that_rotates_while_it_is_followed_loses_nothing(mail_files: MailFiles) -> None:
     """Renamed or emptied in place, the lines before and after both count."""
-    post.say(attempt(500), sent(500))
-    assert tallies(post.one(400))[1] == DeliveryCounts(1, 1, 0)
-    post.say(attempt(390), sent(390))
-    post.log.rename(post.log.with_suffix(".log.1"))
-    post.say(attempt(380), sent(380))
-    assert tallies(post.one(300))[1] == DeliveryCounts(3, 3, 0)
-    post.log.write_text(attempt(290))
-    assert tallies(post.one(200))[1] == DeliveryCounts(4, 3, 0)
+    mail_files.say(attempt(500), sent(500))
+    assert tallies(mail_files.one(400))[1] == DeliveryCounts(1, 1, 0)
+    mail_files.say(attempt(390), sent(390))
+    mail_files.log.rename(mail_files.log.with_suffix(".log.1"))
+    mail_files.say(attempt(380), sent(380))
+    assert tallies(mail_files.one(300))[1] == DeliveryCounts(3, 3, 0)
+    mail_files.log.write_text(attempt(290))
+    assert tallies(mail_files.one(200))[1] == DeliveryCounts(4, 3, 0)
 
 
-def test_a_log_that_comes_later_is_known_from_the_first_look_on(post: Post) -> None:
+def test_a_log_that_comes_later_is_known_from_the_first_look_on(mail_files: MailFiles) -> None:
     """Without a log there is nothing to say but why; once it is there, every line of it counts."""
-    assert post.look(700).transports == ()
-    (told, _) = post.look(700).sources
+    assert mail_files.look(700).transports == ()
+    (told, _) = mail_files.look(700).sources
     assert told.problem == "No such file or directory"
-    os.mkfifo(post.log)
-    assert "expected a regular file" in post.look(700).sources[0].problem
-    post.log.unlink()
-    assert post.look(700).sources[0].problem
-    post.say(attempt(60, "curl"), sent(60, "curl"))
-    way = post.one()
+    os.mkfifo(mail_files.log)
+    assert "expected a regular file" in mail_files.look(700).sources[0].problem
+    mail_files.log.unlink()
+    assert mail_files.look(700).sources[0].problem
+    mail_files.say(attempt(60, "curl"), sent(60, "curl"))
+    way = mail_files.one()
     assert tallies(way) == (DeliveryCounts(1, 1, 0), DeliveryCounts(1, 1, 0), None)
     assert "only 11m of data" in way.windows[2].reason
 
 
-def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(post: Post) -> None:
+def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(mail_files: MailFiles) -> None:
     """However long the log, no more of it than the last hour goes through our hands."""
-    post.say(*(attempt(86_400 - n) for n in range(0, 82_000, 4)), attempt(3000), sent(3000))
+    mail_files.say(*(attempt(86_400 - n) for n in range(0, 82_000, 4)), attempt(3000), sent(3000))
     before = os.times().user
-    way = post.one()
+    way = mail_files.one()
     assert tallies(way)[2] == DeliveryCounts(1, 1, 0)
     assert way.windows[2].source is Source.LOG
-    assert post.log.stat().st_size > 2_000_000
+    assert mail_files.log.stat().st_size > 2_000_000
     assert os.times().user - before < 2
 
 
-def test_counters_that_are_watched_say_what_happened_since(post: Post) -> None:
+def test_counters_that_are_watched_say_what_happened_since(mail_files: MailFiles) -> None:
     """Metrics are totals: a window is known once they were watched for so long."""
-    post.write_metrics(660, prom({"curl": (100, 90, 10)}))
-    assert post.one(660).totals == DeliveryCounts(100, 90, 10)
-    assert tallies(post.one(660)) == (None, None, None)
-    post.write_metrics(600, prom({"curl": (106, 94, 12)}))
-    post.one(600)
-    post.write_metrics(0, prom({"curl": (110, 94, 16)}))
-    way = post.one()
+    mail_files.write_metrics(660, prom({"curl": (100, 90, 10)}))
+    assert mail_files.one(660).totals == DeliveryCounts(100, 90, 10)
+    assert tallies(mail_files.one(660)) == (None, None, None)
+    mail_files.write_metrics(600, prom({"curl": (106, 94, 12)}))
+    mail_files.one(600)
+    mail_files.write_metrics(0, prom({"curl": (110, 94, 16)}))
+    way = mail_files.one()
     assert tallies(way) == (None, DeliveryCounts(4, 0, 4), None)
     assert way.windows[1].source is Source.METRICS
     assert way.windows[0].reason.endswith("mail.prom: written only every 10m")
@@ -200,41 +200,41 @@ def test_counters_that_are_watched_say_what_happened_since(post: Post) -> None:
     assert way.last_success == NOW - 600
 
 
-def test_counters_that_go_back_to_zero_are_counted_on(post: Post) -> None:
+def test_counters_that_go_back_to_zero_are_counted_on(mail_files: MailFiles) -> None:
     """What a counter says after it began again is added to what it said before;
     NaN and infinite totals count as 0."""
     for ago, figures in ((60, (100, 90, 10)), (40, (108, 96, 12)), (20, (3, 2, 1)), (0, (5, 3, 2))):
-        post.write_metrics(ago, prom({"curl": figures}))
-        way = post.one(ago)
+        mail_files.write_metrics(ago, prom({"curl": figures}))
+        way = mail_files.one(ago)
     assert tallies(way)[0] == DeliveryCounts(8 + 5, 6 + 3, 2 + 2)
     assert way.totals == DeliveryCounts(5, 3, 2)
     text = prom({"curl": (7, 5, 2)})
-    post.write_metrics(-1, text.replace(" 7\n", " NaN\n").replace(" 5\n", " +Inf\n"))
-    assert post.one(-1).totals == DeliveryCounts(0, 0, 2)
+    mail_files.write_metrics(-1, text.replace(" 7\n", " NaN\n").replace(" 5\n", " +Inf\n"))
+    assert mail_files.one(-1).totals == DeliveryCounts(0, 0, 2)
 
 
-def test_old_metrics_say_nothing_of_now(post: Post) -> None:
+def test_old_metrics_say_nothing_of_now(mail_files: MailFiles) -> None:
     """A window that ended before the file was written is not known, and it says so."""
     for ago in (1300, 700):
-        post.write_metrics(ago, prom({"curl": (ago, 0, 0)}))
-        post.one(ago)
-    way = post.one()
+        mail_files.write_metrics(ago, prom({"curl": (ago, 0, 0)}))
+        mail_files.one(ago)
+    way = mail_files.one()
     assert tallies(way) == (None, None, None)
     assert "mail.prom: not written for 11m" in way.windows[1].reason
     assert way.health(0.5) is Health.UNKNOWN
 
 
-def test_metrics_count_where_the_log_is_silent(post: Post) -> None:
+def test_metrics_count_where_the_log_is_silent(mail_files: MailFiles) -> None:
     """A transport that the log never names is known by its counters, though the log is there; the
     file's time of the last success belongs to the one transport that ever sent."""
-    post.write_metrics(620, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 1500))
-    ways = {way.name: way.last_success for way in post.look(610).transports}
+    mail_files.write_metrics(620, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 1500))
+    ways = {way.name: way.last_success for way in mail_files.look(610).transports}
     assert ways == {"curl": None, "postfix": NOW - 1500}
-    post.write_metrics(610, prom({"curl": (10, 10, 0), "postfix": (11, 11, 0)}))
-    post.look(610)
-    post.say(attempt(100), sent(100))
-    post.write_metrics(5, prom({"curl": (14, 10, 4), "postfix": (19, 19, 0)}))
-    windows = {way.name: way.windows[1] for way in post.look().transports}
+    mail_files.write_metrics(610, prom({"curl": (10, 10, 0), "postfix": (11, 11, 0)}))
+    mail_files.look(610)
+    mail_files.say(attempt(100), sent(100))
+    mail_files.write_metrics(5, prom({"curl": (14, 10, 4), "postfix": (19, 19, 0)}))
+    windows = {way.name: way.windows[1] for way in mail_files.look().transports}
     assert (windows["curl"].tally, windows["curl"].source) == (
         DeliveryCounts(4, 0, 4),
         Source.METRICS,
@@ -245,20 +245,20 @@ def test_metrics_count_where_the_log_is_silent(post: Post) -> None:
     )
 
 
-def test_errors_are_told_by_their_kind(post: Post) -> None:
+def test_errors_are_told_by_their_kind(mail_files: MailFiles) -> None:
     """Errors alike but for numbers and hosts are one; the end of a mail repeats none of them."""
-    post.say(attempt(100), missed(99, "connect_timeout mx7.example.net 25"))
-    post.say(attempt(90, number=2), missed(89, "connect_timeout mx8.example.org 587", 2))
-    post.say(given_up(88, "connect_timeout mx8.example.org 587"))
-    post.say(attempt(80, "curl"), given_up(79, "550 5.1.1 user unknown", "curl"))
-    ways = {way.name: way for way in post.look().transports}
+    mail_files.say(attempt(100), missed(99, "connect_timeout mx7.example.net 25"))
+    mail_files.say(attempt(90, number=2), missed(89, "connect_timeout mx8.example.org 587", 2))
+    mail_files.say(given_up(88, "connect_timeout mx8.example.org 587"))
+    mail_files.say(attempt(80, "curl"), given_up(79, "550 5.1.1 user unknown", "curl"))
+    ways = {way.name: way for way in mail_files.look().transports}
     (timeout,) = ways["postfix"].faults
     assert (timeout.times, timeout.first, timeout.last) == (2, NOW - 99, NOW - 89)
     assert timeout.pattern == "connect_timeout <host> #"
     assert timeout.example == "connect_timeout mx8.example.org 587"
     assert ways["postfix"].windows[2].tally == DeliveryCounts(2, 0, 1)
     assert [fault.pattern for fault in ways["curl"].faults] == ["550 5.1.1 user unknown"]
-    later = {way.name: way for way in post.look(-3700).transports}["postfix"]
+    later = {way.name: way for way in mail_files.look(-3700).transports}["postfix"]
     assert (later.faults, later.health(0.5)) == ((), Health.IDLE)
 
 
@@ -311,52 +311,54 @@ def test_a_line_says_what_it_says() -> None:
     assert find_mail_log(["/l/queue.log"]) == ""
 
 
-def test_send_times_go_from_an_attempt_to_its_success(post: Post) -> None:
+def test_send_times_go_from_an_attempt_to_its_success(mail_files: MailFiles) -> None:
     """Median and 95th percentile of the sent mails, by task; others have none."""
     for number, seconds in enumerate((1, 2, 30)):
         lines = attempt(100 + seconds), sent(100)
-        post.say(*(each.replace("inline", f"x-mail_send-{number}") for each in lines))
-    post.say(attempt(95), sent(90), attempt(90), given_up(50, "550 no"))
-    times = [window.send_times for window in post.one().windows]
+        mail_files.say(*(each.replace("inline", f"x-mail_send-{number}") for each in lines))
+    mail_files.say(attempt(95), sent(90), attempt(90), given_up(50, "550 no"))
+    times = [window.send_times for window in mail_files.one().windows]
     assert times == [None, (2.0, 30.0), (2.0, 30.0)]
 
 
-def test_the_sparkline_has_the_attempts_of_ten_minutes(post: Post) -> None:
+def test_the_sparkline_has_the_attempts_of_ten_minutes(mail_files: MailFiles) -> None:
     """A cell is a minute of attempts; before the log is known a cell is None."""
-    post.say(attempt(61), attempt(59), attempt(1))
-    os.utime(post.log, (NOW, NOW))
-    old = post.log.with_suffix(".log.1")
+    mail_files.say(attempt(61), attempt(59), attempt(1))
+    os.utime(mail_files.log, (NOW, NOW))
+    old = mail_files.log.with_suffix(".log.1")
     old.touch()
     os.utime(old, (NOW - 250, NOW - 250))
-    last = post.one(0.5).minutes[-10:]
+    last = mail_files.one(0.5).minutes[-10:]
     tried = [counts and counts.attempts for counts in last]
     assert tried == [*[None] * 5, 0, 0, 0, 1, 2]
 
 
-def test_ever_more_names_do_no_harm(post: Post) -> None:
+def test_ever_more_names_do_no_harm(mail_files: MailFiles) -> None:
     """Files that name ever more transports and errors have the first ones followed, no more."""
-    post.say(*(attempt(60, f"t{n}") for n in range(5_000)))
-    post.say(attempt(50, "t1"), *(missed(50, f"{chr(97 + n % 26)}{'x' * n}") for n in range(300)))
-    post.write_metrics(0, prom({f"m{n}": (n, n, 0) for n in range(600)}))
-    seen = post.look()
-    while post.transports._log and post.transports._log.is_behind:
-        seen = post.look()
+    mail_files.say(*(attempt(60, f"t{n}") for n in range(5_000)))
+    mail_files.say(
+        attempt(50, "t1"), *(missed(50, f"{chr(97 + n % 26)}{'x' * n}") for n in range(300))
+    )
+    mail_files.write_metrics(0, prom({f"m{n}": (n, n, 0) for n in range(600)}))
+    seen = mail_files.look()
+    while mail_files.transports._log and mail_files.transports._log.is_behind:
+        seen = mail_files.look()
     assert (len(seen.transports), seen.others) == (MAX_TRANSPORTS, 600 - MAX_TRANSPORTS)
     assert max(len(way.faults) for way in seen.transports) <= MAX_ERROR_PATTERNS + 1
     assert not {"m599", "m0"} <= {way.name for way in seen.transports}
 
 
-def test_hostile_lines_are_no_more_than_lines(post: Post) -> None:
+def test_hostile_lines_are_no_more_than_lines(mail_files: MailFiles) -> None:
     """Control characters, no time, a megabyte in one line, times far off: nothing breaks."""
     red = "\x1b[31mred"
-    post.log.write_bytes(
+    mail_files.log.write_bytes(
         b"\x1b]0;owned\x07\n\xff\xfe\nMAIL_SEND_ATTEMPT task_id=x attempt=1 transport=early to=x\n"
         + (attempt(-90_000, "future") + attempt(20, red)).encode()
         + given_up(19, "\x1b[2J" + "A" * 1_000_000, red).encode()
         + b"MAIL_SEND_RESULT task_id=x status=success transport=late attempt=1\n"
     )
-    post.write_metrics(0, prom({red: (1, 0, 1)}) + "nftban_x NaN\n")
-    ways = {way.name: way for way in post.look().transports}
+    mail_files.write_metrics(0, prom({red: (1, 0, 1)}) + "nftban_x NaN\n")
+    ways = {way.name: way for way in mail_files.look().transports}
     assert set(ways) == {red, "future", "late"}
     assert len(ways[red].faults[0].example) <= 200
     assert ways["late"].last_success == NOW - 19

@@ -23,7 +23,7 @@ from engine.operations.journal import Intent, Journal, Operation
 from engine.store import Control, ControlTarget, Store, Unavailable, Unsupported
 from tests.console_places import NOW
 from tests.journaled_places import ANA
-from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, Whole
+from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, ZgbConsolePlace
 from tui.operations import control_lines
 from tui.session.place import WholeQueueFigures
 
@@ -38,9 +38,9 @@ pytestmark = pytest.mark.usefixtures("nothing_blocks")
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Whole:
+def whole(tmp_path: Path) -> ZgbConsolePlace:
     """A mail queue in a database, with two jobs."""
-    return Whole(tmp_path)
+    return ZgbConsolePlace(tmp_path)
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ def outcome(operation: Operation) -> tuple[str | None, bool]:
     return controls.control_outcome(operation), controls.has_control_failed(operation)
 
 
-async def test_the_controls_of_a_store_are_known(whole: Whole) -> None:
+async def test_the_controls_of_a_store_are_known(whole: ZgbConsolePlace) -> None:
     """The inspector has the store's controls with values and reasons; without any, asking for one
     is refused."""
     whole.in_earnest()
@@ -86,7 +86,7 @@ async def test_the_controls_of_a_store_are_known(whole: Whole) -> None:
             await inspector.actions.run_control(Order("pause"))
 
 
-async def test_a_control_is_done_recorded_and_seen(whole: Whole) -> None:
+async def test_a_control_is_done_recorded_and_seen(whole: ZgbConsolePlace) -> None:
     """The result is in the store's words; the journal has who, why, what and the value before;
     changed controls and tasks are seen without being asked for."""
     await asyncio.to_thread(whole.fail_all)
@@ -108,7 +108,7 @@ async def test_a_control_is_done_recorded_and_seen(whole: Whole) -> None:
     assert outcome(told) == ("paused: jobs wait", False)
 
 
-async def test_what_is_refused_changes_and_writes_nothing(whole: Whole) -> None:
+async def test_what_is_refused_changes_and_writes_nothing(whole: ZgbConsolePlace) -> None:
     """A wrong word is said before anything is touched, and stands in no journal."""
     whole.in_earnest()
     before = await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key")
@@ -198,7 +198,7 @@ def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
             controls.forecast_control(store, Order("adopt"))
 
 
-def test_nothing_is_done_to_another_number_than_was_counted(whole: Whole) -> None:
+def test_nothing_is_done_to_another_number_than_was_counted(whole: ZgbConsolePlace) -> None:
     """A control that would change more, fewer or no tasks than its plan counted is refused."""
     whole.fail_all()
     with closing(whole.open()) as store:
@@ -297,7 +297,7 @@ def test_a_switch_is_offered_the_other_way() -> None:
     assert [controls.describe_value(limit, value) for value in "07"] == ["0 (no limit)", "7"]
 
 
-def test_what_cannot_be_done_or_written_down_changes_nothing(whole: Whole) -> None:
+def test_what_cannot_be_done_or_written_down_changes_nothing(whole: ZgbConsolePlace) -> None:
     """While another program has the database for itself nothing is done, and the journal says so;
     where no intent can be written the queue stays as it was; without a journal it is done; the undo
     of a journal's operation names the value before."""

@@ -354,7 +354,7 @@ LOST: dict[str, tuple[str, str]] = {
     "the folder they are in": ("dlq", "dlq"),
     "the folder they go to": ("pending", "pending"),
     "the journal": (".spooldeck/journal", "was removed or replaced"),
-    "the desk": (".spooldeck", "was removed or replaced"),
+    "the staging folder": (".spooldeck", "was removed or replaced"),
 }
 
 

@@ -193,7 +193,7 @@ def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Opera
     return operation
 
 
-def put_on_the_desk(spool: SpoolFolders, ident: str) -> None:
+def leave_in_staging(spool: SpoolFolders, ident: str) -> None:
     """As a process leaves it that is killed between taking a task away and putting it in place."""
     path = Path(spool.dlq, f"{ident}.task")
     crc = zlib.crc32(path.read_bytes())
@@ -207,7 +207,7 @@ def test_an_operation_with_a_moving_task_is_not_dropped(
     task is done, and only the others are left as they are."""
     operation = left_open(on_disk, journal, "purge")
     moving = tasks_in(on_disk, State.DEAD)[0]
-    put_on_the_desk(spool, moving.id)
+    leave_in_staging(spool, moving.id)
     (lies,) = Path(spool.staging_dir).glob("D.*")
     with lies.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # as whoever moves it has it
@@ -228,7 +228,7 @@ def test_a_half_moved_task_is_not_in_the_way(
     others; once they are gone on with it is finished, and counts as the first one's."""
     first = left_open(on_disk, journal, "purge")
     half, *others = (task.id for task in tasks_in(on_disk, State.DEAD)[:3])
-    put_on_the_desk(spool, half)
+    leave_in_staging(spool, half)
     rest = undo.plan_rest(on_disk, journal, first, NOW)
     assert ([row.id for row in rest.rows], len(staged(spool))) == (others, 1)
     intent = US._replace(verb="purge", follows=first.op)
@@ -248,7 +248,7 @@ def test_a_plan_finishes_its_own_half_moved_tasks(
     belongs; that of no other is touched."""
     ours, others, *_ = tasks_in(on_disk, State.DEAD)
     for task in (ours, others):
-        put_on_the_desk(spool, task.id)
+        leave_in_staging(spool, task.id)
     assert done(on_disk, journal, plans.freeze_plan("hold", [ours], NOW)).gone == (ours.id,)
     assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [ours.id]
     assert [path.name.split(".")[1] for path in staged(spool)] == [others.id]

@@ -18,7 +18,7 @@ from engine.work.handlers import Context, Postponed
 from engine.work.mail_send import MailSend
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
-from tests.mail_sender import NOW, Office, Recorder, busy, marks, refusal, spooled
+from tests.mail_sender import NOW, Recorder, SenderParts, busy, marks, refusal, spooled
 from tests.tables import each
 
 
@@ -27,12 +27,12 @@ class MailQueue:
 
     def __init__(self, root: Path, *script: Exception | None) -> None:
         self.way = Recorder(*script)
-        self.office = Office(root, self.way)
+        self.sender_parts = SenderParts(root, self.way)
         for word in ("pending", "work", "dlq", "mailspool"):
             (root / word).mkdir(exist_ok=True)
         spool = SpoolFolders(f"{root}/pending", f"{root}/work", f"{root}/dlq", f"{root}/mailspool")
-        self.store = NftbanStore(spool, self.office.clock)
-        self.post = self.office.limited_post()
+        self.store = NftbanStore(spool, self.sender_parts.clock)
+        self.post = self.sender_parts.limited_post()
 
     def __enter__(self) -> MailQueue:
         return self
@@ -52,7 +52,7 @@ class MailQueue:
             log=lambda level, text: None,
             gate=lambda kind: self.post.blocking_reason() if kind == "mail_send" else ("", None),
         )
-        clock = self.office.clock
+        clock = self.sender_parts.clock
         handlers = {"mail_send": MailSend(self.post)}
         return Worker(
             self.store, handlers, contract_retries(), services=services, clock=clock
@@ -76,7 +76,7 @@ def test_a_delivered_mail_leaves_with_its_task(queue: MailQueue) -> None:
     """After success neither task nor spool folder is left; one whose id and body have the real
     program's form, metadata that names body.html for a body.txt, is delivered too.
     """
-    root = queue.office.root
+    root = queue.sender_parts.root
     folder = root / "mailspool/mail-2026-11-20T09:46:04Z-a1b2c3d4"
     folder.mkdir(parents=True)
     (folder / "body.txt").write_text("the disk is full\n")
@@ -98,17 +98,17 @@ def test_a_delivered_mail_leaves_with_its_task(queue: MailQueue) -> None:
 def test_a_mail_refused_for_now_is_retried_later(queue: MailQueue) -> None:
     """A mail refused for now waits by the retry table; the log counts its attempts on."""
     queue.way.script = [busy(), busy("connect_refused")]
-    task = queue.add(spooled(queue.office.root))
+    task = queue.add(spooled(queue.sender_parts.root))
     waits = []
     for _ in (1, 2):
         assert queue.run().failed == 1
         now = queue.now(task)
-        waits.append((now.due or 0.0) - queue.office.now)
-        queue.office.now = now.due or 0.0
+        waits.append((now.due or 0.0) - queue.sender_parts.now)
+        queue.sender_parts.now = now.due or 0.0
     assert (now.attempts, now.error) == (2, "connect_refused: 450 try again later")
     assert queue.run().done == 1
     assert waits == [60, 120]
-    log = queue.office.log()
+    log = queue.sender_parts.log()
     assert [line.split(" transport")[0] for line in log if "ATTEMPT" in line] == [
         f"[INFO] MAIL_SEND_ATTEMPT task_id={task.id} attempt={n}" for n in (1, 2, 3)
     ]
@@ -117,7 +117,7 @@ def test_a_mail_refused_for_now_is_retried_later(queue: MailQueue) -> None:
 def test_a_mail_refused_for_good_is_dead(queue: MailQueue) -> None:
     """A permanent refusal makes the task dead with its reason; the mail is kept."""
     queue.way.script = [refusal()]
-    payload = spooled(queue.office.root)
+    payload = spooled(queue.sender_parts.root)
     task = queue.add(payload)
     queue.run()
     dead = queue.now(task)
@@ -143,7 +143,7 @@ def test_a_broken_mail_is_dead_in_the_contracts_words(
     dead = queue.now(task)
     assert (dead.state, dead.error) == (State.DEAD, error.format(meta=meta))
     assert queue.way.asked == []
-    assert queue.office.log() == [
+    assert queue.sender_parts.log() == [
         f"[ERROR] MAIL_SEND_RESULT task_id={task.id} status=failed retries=0 "
         f"last_error=rejected_bad_mail: {dead.error}"
     ]
@@ -154,21 +154,21 @@ def test_a_broken_mail_is_dead_in_the_contracts_words(
 def test_a_bug_fails_the_task_with_its_name(queue: MailQueue) -> None:
     """An exception of a transport fails the task by its name; the next attempt warns of a doubt."""
     queue.way.script = [ZeroDivisionError("a bug")]
-    payload = spooled(queue.office.root)
+    payload = spooled(queue.sender_parts.root)
     task = queue.add(payload)
     queue.run()
     now = queue.now(task)
     assert (now.state, now.attempts) == (State.PENDING, 1)
     assert now.error == "ZeroDivisionError: a bug"
     assert marks(payload) == {"trying"}
-    queue.office.now = now.due or 0.0
+    queue.sender_parts.now = now.due or 0.0
     assert queue.run().done == 1
-    assert len([line for line in queue.office.log() if "may arrive twice" in line]) == 1
+    assert len([line for line in queue.sender_parts.log() if "may arrive twice" in line]) == 1
 
 
 def test_an_unmarked_mail_is_not_tried(queue: MailQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without disk space for the mark nothing is sent; the task has the reason and is kept."""
-    payload = spooled(queue.office.root)
+    payload = spooled(queue.sender_parts.root)
     task = queue.add(payload)
 
     def refused(fd: int) -> None:
@@ -182,14 +182,14 @@ def test_an_unmarked_mail_is_not_tried(queue: MailQueue, monkeypatch: pytest.Mon
     assert (now.state, now.attempts) == (State.PENDING, 1)
     assert now.error == "nothing was sent: No space left on device"
     assert queue.way.asked == []
-    queue.office.now = now.due or 0.0
+    queue.sender_parts.now = now.due or 0.0
     assert queue.run().done == 1
 
 
 def test_a_transport_suspended_after_the_claim_returns_the_task(queue: MailQueue) -> None:
     """A transport suspended after the claim is not used, and no attempt counts."""
-    queue.office.suspend("sendmail")
-    task = queue.add(spooled(queue.office.root))._replace(attempts=2)
+    queue.sender_parts.suspend("sendmail")
+    task = queue.add(spooled(queue.sender_parts.root))._replace(attempts=2)
     with pytest.raises(Postponed, match="suspended") as later:
         MailSend(queue.post)(task, Context())
     assert later.value.due == NOW + 60
@@ -207,5 +207,5 @@ def test_a_worker_told_to_end_ends_the_attempt(tmp_path: Path) -> None:
             asked.append(cancelled())
 
     task = verbs.enqueue("mail_send", NOW, "00000001", "Spooled mail", spooled(tmp_path))
-    MailSend(Office(tmp_path, Patient()).post())(task, Context(is_cancelled=lambda: True))
+    MailSend(SenderParts(tmp_path, Patient()).post())(task, Context(is_cancelled=lambda: True))
     assert asked == [True]

@@ -13,7 +13,7 @@ from engine.formats.kannader.store import KannaderStore, make_spool
 from tests import command
 from tests.nftban_queues import add_task, bury_one, clean_environment
 from tests.other_users import tree
-from tests.zgb_console_place import PAUSE, RATE, REDIRECT, Whole
+from tests.zgb_console_place import PAUSE, RATE, REDIRECT, ZgbConsolePlace
 
 DESCRIPTION = "edit: this queue has no description field\n"
 RECIPIENT = "edit: this queue has no recipient field\n"
@@ -105,7 +105,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     folder = tmp_path_factory.mktemp("r")
     (folder / "folder").mkdir()
     (folder / "folder" / "text").write_text("hello")
-    queue, spool, database = str(folder / "data"), str(folder / "spool"), Whole(folder)
+    queue, spool, database = str(folder / "data"), str(folder / "spool"), ZgbConsolePlace(folder)
     database.in_earnest()
     command.run(["init", queue], check=True, env=clean_environment(folder), capture_output=True)
     dead, task = bury_one(queue).id, add_task(queue).id

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from engine.monitor.throughput import FlowSeries, Rates
-from tests.console_operator import a_desk, words
+from tests.console_operator import an_operator, words
 from tests.console_places import a_memory, a_place, a_stuck_lock, a_task
 from tui.format.flow_graph import KEY, LatestFlow, flow_graph
 from tui.locks.screen import LockScreen
@@ -53,8 +53,8 @@ def test_a_replay_prints_the_rates_of_the_tables(rows: int) -> None:
 async def test_the_graph_of_the_lock_screen_prints_the_rates_of_the_tables() -> None:
     """The legend beside the lock is that of the overview."""
     place = a_place(a_memory([a_task(1)]), lock=a_stuck_lock, recovery_command=("true",))
-    async with a_desk(place, size=(120, 40)) as desk:
-        (live,) = desk.console.sessions
+    async with an_operator(place, size=(120, 40)) as operator:
+        (live,) = operator.console.sessions
         with patch.object(live.flow, "rates", lambda now: Rates(2.1, 2.5)):
-            await desk.opens(LockScreen, "U")
-            await desk.sees("in 2.1", "out 2.5")
+            await operator.opens(LockScreen, "U")
+            await operator.sees("in 2.1", "out 2.5")

@@ -15,7 +15,7 @@ import pytest
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.model import State, Task
 from engine.text.error_pattern import fold_error, pattern_name
-from tests.console_operator import Desk, a_desk
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import a_task, disk_place, make_spool
 from tests.nftban_queues import Run
 from tui.cli.print.clusters import read_failed
@@ -70,18 +70,18 @@ def spool(tmp_path: Path) -> Spool:
 
 
 @asynccontextmanager
-async def clusters(spool: Spool, **fields: Any) -> AsyncIterator[Desk]:
+async def clusters(spool: Spool, **fields: Any) -> AsyncIterator[ConsoleOperator]:
     """The errors of its dead tasks on screen."""
     place = disk_place(spool.root, clock=time.time)
-    async with a_desk(place, size=(100, 30), clock=time.time, **fields) as desk:
-        await desk.opens(ClustersScreen, "4", "c")
-        await desk.until(lambda: row(desk))
-        yield desk
+    async with an_operator(place, size=(100, 30), clock=time.time, **fields) as operator:
+        await operator.opens(ClustersScreen, "4", "c")
+        await operator.until(lambda: row(operator))
+        yield operator
 
 
-def row(desk: Desk) -> str:
+def row(operator: ConsoleOperator) -> str:
     """The line of the cluster, as it is painted."""
-    lines = desk.text.splitlines()
+    lines = operator.text.splitlines()
     return next((line.strip("|> ") for line in lines if line[4:].startswith(MARK)), "")
 
 
@@ -89,24 +89,26 @@ async def test_the_screen_follows_the_log(spool: Spool) -> None:
     """Unknown, then yes, then no: the answer and its evidence change with the log alone. A replay
     says which of its errors fresh tasks still get, and only those.
     """
-    async with clusters(spool) as desk:
-        await desk.until(lambda: row(desk).endswith("?"))
-        assert row(desk).split()[1] == "5" and " 421 " in row(desk)
-        await desk.sees("no log records how such tasks ended")
+    async with clusters(spool) as operator:
+        await operator.until(lambda: row(operator).endswith("?"))
+        assert row(operator).split()[1] == "5" and " 421 " in row(operator)
+        await operator.sees("no log records how such tasks ended")
         await off(spool.fails)
-        await desk.until(lambda: row(desk).endswith("yes"))
-        await desk.sees("1 failure in 10m, 1 new task")
-        await desk.press("escape")
-        await desk.opens(PlanScreen, "*", "R")
-        await desk.sees(f"5 errors that still happen: {MARK} 5")
-        await desk.press("escape")
-        await desk.opens(ClustersScreen, "c")
+        await operator.until(lambda: row(operator).endswith("yes"))
+        await operator.sees("1 failure in 10m, 1 new task")
+        await operator.press("escape")
+        await operator.opens(PlanScreen, "*", "R")
+        await operator.sees(f"5 errors that still happen: {MARK} 5")
+        await operator.press("escape")
+        await operator.opens(ClustersScreen, "c")
         await off(spool.succeeds, 3)
-        await desk.sees("3 new mail_send succeeded since", "not sure yet")
-        assert row(desk).endswith("yes")
+        await operator.sees("3 new mail_send succeeded since", "not sure yet")
+        assert row(operator).endswith("yes")
         await off(spool.succeeds, 9)
-        await desk.until(lambda: row(desk).endswith("no (1m)"))
-        await desk.sees("12 new mail_send succeeded since", "next R replays 5 tasks: it stopped")
+        await operator.until(lambda: row(operator).endswith("no (1m)"))
+        await operator.sees(
+            "12 new mail_send succeeded since", "next R replays 5 tasks: it stopped"
+        )
 
 
 async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
@@ -134,9 +136,9 @@ async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) ->
     argv = ("clusters", str(spool.root), "--state", "dlq")
     printed = (await off(lambda: spooldeck(*argv, COLUMNS="97"))).stdout.splitlines()
     agreed = [line.strip() for line in printed[:3]]
-    async with clusters(spool, glyphs={}) as desk:
-        await desk.until(
-            lambda: [line.strip("│▶ ") for line in desk.text.splitlines()][2:5] == agreed
+    async with clusters(spool, glyphs={}) as operator:
+        await operator.until(
+            lambda: [line.strip("│▶ ") for line in operator.text.splitlines()][2:5] == agreed
         )
     assert printed[-1].startswith("8 failed, 2 clusters")
 

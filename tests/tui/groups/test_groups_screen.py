@@ -13,7 +13,7 @@ import pytest
 from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
 from engine.model import State, Task
-from tests.console_operator import Desk, a_desk
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_memory, a_place, a_task, disk_place, make_spool, some_tasks
 from tests.nftban_queues import Run
 from tui.format import keys
@@ -40,106 +40,108 @@ def mails() -> list[Task]:
 
 
 @asynccontextmanager
-async def groups(tasks: list[Task], *before: str, **more: Any) -> AsyncIterator[Desk]:
+async def groups(tasks: list[Task], *before: str, **more: Any) -> AsyncIterator[ConsoleOperator]:
     """The groups of a place in memory, after these keys on its list."""
-    async with a_desk(a_place(a_memory(tasks)), clock=lambda: NOW, **more) as desk:
-        await desk.opens(QueueScreen, "2", *before)
-        await desk.opens(GroupsScreen, "b")
-        await desk.until(lambda: desk.picker.rows)
-        yield desk
+    async with an_operator(a_place(a_memory(tasks)), clock=lambda: NOW, **more) as operator:
+        await operator.opens(QueueScreen, "2", *before)
+        await operator.opens(GroupsScreen, "b")
+        await operator.until(lambda: operator.picker.rows)
+        yield operator
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_a_line_is_a_group(size: tuple[int, int]) -> None:
     """Each line has the counts of one group; what is not counted by its tab has columns on a wide
     screen, and bars below. The largest group is first, the last error is that of the last death."""
-    async with groups(mails(), size=size) as desk:
-        await desk.sees("Groups 2, tasks 11", "OLDEST", "NEXT", "ERROR", "[queue] kind destination")
-        slow, fast = desk.rows.splitlines()
+    async with groups(mails(), size=size) as operator:
+        await operator.sees(
+            "Groups 2, tasks 11", "OLDEST", "NEXT", "ERROR", "[queue] kind destination"
+        )
+        slow, fast = operator.rows.splitlines()
         assert slow.split()[:2] == ["slow", "7"] and fast.split()[:2] == ["fast", "4"]
         assert "550 5.1.1 user unk" in slow
-        assert ("DEAD" in desk.text) == (size[0] > 80)
-        await desk.sees("next Enter shows 3 tasks in pending", "acts on 3 pending in slow")
-        await desk.sees("pending 3, newest first", "last error")
-        desk.assert_inert()
+        assert ("DEAD" in operator.text) == (size[0] > 80)
+        await operator.sees("next Enter shows 3 tasks in pending", "acts on 3 pending in slow")
+        await operator.sees("pending 3, newest first", "last error")
+        operator.assert_inert()
 
 
 async def test_groups_of_an_unavailable_place_are_unknown(tmp_path: Path) -> None:
     """Not 0: the title has `?`, and the reason stands where the details would be."""
     place = disk_place(tmp_path / "none")
-    async with a_desk(place, clock=lambda: NOW, first=keys.OVERVIEW) as desk:
-        await desk.opens(QueueScreen, "2")
+    async with an_operator(place, clock=lambda: NOW, first=keys.OVERVIEW) as operator:
+        await operator.opens(QueueScreen, "2")
         for key, title in (("b", "Groups ?"), ("c", "Clusters ?")):
-            await desk.press(key)
-            await desk.sees(title, "? unavailable: ", "no such folder")
-            await desk.press("escape")
+            await operator.press(key)
+            await operator.sees(title, "? unavailable: ", "no such folder")
+            await operator.press("escape")
 
 
 async def test_the_grouping_is_turned_like_tabs() -> None:
     """Left and Right group by what tasks have a value for, in both directions, and round."""
-    async with groups(mails(), size=(120, 40)) as desk:
+    async with groups(mails(), size=(120, 40)) as operator:
         for key, title in (
             ("right", "KIND"),
             ("l", "DESTINATION"),
             ("right", "QUEUE"),
             ("h", "DESTINATION"),
         ):
-            await desk.press(key)
-            await desk.sees(f"{title} ALL")
-        await desk.sees("mx.example", "(none)")
-        desk.assert_inert()
+            await operator.press(key)
+            await operator.sees(f"{title} ALL")
+        await operator.sees("mx.example", "(none)")
+        operator.assert_inert()
 
 
 async def test_a_grouping_without_values_is_replaced() -> None:
     """If no task of the filter has a value for the chosen grouping, the first one with values is
     used, and the message line says so."""
-    async with groups(mails(), size=(120, 40)) as desk:
-        await desk.press("left")
-        await desk.sees("DESTINATION ALL")
-        screen = desk.console.screen
+    async with groups(mails(), size=(120, 40)) as operator:
+        await operator.press("left")
+        await operator.sees("DESTINATION ALL")
+        screen = operator.console.screen
         assert isinstance(screen, GroupsScreen)
         screen.by = "group"
         screen.start_reading()
-        await desk.sees("no task here has a group: by queue", "QUEUE ALL")
+        await operator.sees("no task here has a group: by queue", "QUEUE ALL")
 
 
 async def test_a_group_opens_as_a_filtered_list() -> None:
     """Enter shows the tasks of the group under the cursor, on the tab it names; within the filter,
     `b` groups by the next column that has several values."""
-    async with groups(mails(), size=(120, 40)) as desk:
-        await desk.press("enter")
-        await desk.until(lambda: isinstance(desk.console.screen, QueueScreen))
-        await desk.sees("queue=slow", "3 of 6")
-        await desk.opens(GroupsScreen, "b")
-        await desk.until(lambda: desk.picker.rows)
-        await desk.sees("filter queue=slow", "KIND")
-        assert "fast" not in desk.rows
+    async with groups(mails(), size=(120, 40)) as operator:
+        await operator.press("enter")
+        await operator.until(lambda: isinstance(operator.console.screen, QueueScreen))
+        await operator.sees("queue=slow", "3 of 6")
+        await operator.opens(GroupsScreen, "b")
+        await operator.until(lambda: operator.picker.rows)
+        await operator.sees("filter queue=slow", "KIND")
+        assert "fast" not in operator.rows
 
     for kind in ('say "x" y|z', "", "!kind=z"):
         odd = [a_task(1, kind=kind, state=State.HELD), a_task(2), a_task(3)]
-        async with groups(odd, size=(120, 40)) as desk:
-            while "acts on 0 pending" not in desk.line("word"):
-                await desk.press("j")
-            await desk.sees("next Enter shows 1 task in held")
-            await desk.opens(QueueScreen, "enter")
-            await desk.sees("[held 1]", "1 of 1", "kind=")
+        async with groups(odd, size=(120, 40)) as operator:
+            while "acts on 0 pending" not in operator.line("word"):
+                await operator.press("j")
+            await operator.sees("next Enter shows 1 task in held")
+            await operator.opens(QueueScreen, "enter")
+            await operator.sees("[held 1]", "1 of 1", "kind=")
 
 
 async def test_a_name_with_control_characters_is_no_filter() -> None:
     """Its tasks are shown and can be acted on, but no list opens: a filter with such a name could
     neither be typed nor painted."""
-    async with groups([a_task(1, kind=ODD)], size=(120, 40)) as desk:
-        await desk.press("enter")
-        await desk.sees("list not opened")
-        await desk.opens(PlanScreen, "H")
-        await desk.sees("HOLD 1 TASK")
-        desk.assert_inert()
-        queue = desk.console.navigator.queue_screen()
-        await desk.press("escape")
-        desk.console.navigator.goto(Target(keys.LIST, filter=f'kind="{ODD}"'))
-        await desk.until(lambda: desk.console.screen is queue)
-        await desk.sees("kind=")
-        desk.assert_inert()
+    async with groups([a_task(1, kind=ODD)], size=(120, 40)) as operator:
+        await operator.press("enter")
+        await operator.sees("list not opened")
+        await operator.opens(PlanScreen, "H")
+        await operator.sees("HOLD 1 TASK")
+        operator.assert_inert()
+        queue = operator.console.navigator.queue_screen()
+        await operator.press("escape")
+        operator.console.navigator.goto(Target(keys.LIST, filter=f'kind="{ODD}"'))
+        await operator.until(lambda: operator.console.screen is queue)
+        await operator.sees("kind=")
+        operator.assert_inert()
 
 
 async def test_a_verb_plans_for_the_whole_group() -> None:
@@ -147,30 +149,30 @@ async def test_a_verb_plans_for_the_whole_group() -> None:
     without such tasks is refused."""
     tasks = [a_task(number, State.DEAD, kind="mail") for number in range(60)]
     tasks += [a_task(100, kind="report")]
-    async with groups(tasks, "4", size=(120, 40)) as desk:
-        await desk.sees("60, newest first")
-        await desk.opens(PlanScreen, "R")
-        await desk.sees("REPLAY 60 TASKS", "all in this group: kind mail")
-        await desk.press("escape", "j", "R")
-        await desk.sees("no task of this group in")
-        assert isinstance(desk.console.screen, GroupsScreen)
+    async with groups(tasks, "4", size=(120, 40)) as operator:
+        await operator.sees("60, newest first")
+        await operator.opens(PlanScreen, "R")
+        await operator.sees("REPLAY 60 TASKS", "all in this group: kind mail")
+        await operator.press("escape", "j", "R")
+        await operator.sees("no task of this group in")
+        assert isinstance(operator.console.screen, GroupsScreen)
 
 
 async def test_other_groups_are_counted() -> None:
     """After the largest 200 groups a line counts the others and their tasks."""
     tasks = [a_task(number, kind=f"kind-{number:03}") for number in range(205)]
-    async with groups(tasks, size=(120, 40)) as desk:
-        await desk.sees("Groups 205, tasks 205")
-        await desk.press("G")
-        await desk.sees("(5 others, 5 tasks)")
+    async with groups(tasks, size=(120, 40)) as operator:
+        await operator.sees("Groups 205, tasks 205")
+        await operator.press("G")
+        await operator.sees("(5 others, 5 tasks)")
 
 
 async def test_the_palette_finds_the_groups() -> None:
     """By name, from a screen without its key."""
-    async with a_desk(a_place(a_memory(mails())), clock=lambda: NOW) as desk:
-        await desk.press("9", "colon", *"by kind")
-        await desk.sees("tasks by queue, kind, group or destination")
-        await desk.opens(GroupsScreen, "enter")
+    async with an_operator(a_place(a_memory(mails())), clock=lambda: NOW) as operator:
+        await operator.press("9", "colon", *"by kind")
+        await operator.sees("tasks by queue, kind, group or destination")
+        await operator.opens(GroupsScreen, "enter")
 
 
 def test_the_command_prints_the_groups(root: str, spooldeck: Run) -> None:

@@ -18,7 +18,7 @@ from engine.index.backlog import BacklogSummary
 from engine.locks import queue_lock
 from engine.locks.queue_lock import PidLock
 from engine.model import LockEvidence, Verdict
-from tests.console_operator import Desk, a_desk, words
+from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_stuck_lock, disk_place, make_spool
 from tests.engine.monitor.test_alerts import a_stale_lock, write_task
 from tests.lock_processes import later
@@ -42,24 +42,28 @@ def roots(tmp_path: Path) -> list[Path]:
     return found
 
 
-def cells(desk: Desk, name: str) -> list[str]:
+def cells(operator: ConsoleOperator, name: str) -> list[str]:
     """The words behind a name on its line."""
-    lines = [line.strip("│▶>! ").split() for line in re.sub(r"[][]", "", desk.text).splitlines()]
+    lines = [
+        line.strip("│▶>! ").split() for line in re.sub(r"[][]", "", operator.text).splitlines()
+    ]
     return next((words[1:] for words in lines if words[:1] == [name]), [])
 
 
 @asynccontextmanager
 async def opened(
     roots: list[Path], size: tuple[int, int] = (80, 24), **fields: Any
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[ConsoleOperator]:
     """The console, opened on its locks, once each was examined; nothing here runs `recover`."""
     places = [
         disk_place(root, clock=time.time)._replace(recovery_command=("true",)) for root in roots
     ]
-    async with a_desk(*places, size=size, clock=time.time, first=keys.LOCKS, **fields) as desk:
-        await desk.opens(LocksScreen)
-        await desk.until(lambda: all(live.has_readings for live in desk.console.sessions))
-        yield desk
+    async with an_operator(
+        *places, size=size, clock=time.time, first=keys.LOCKS, **fields
+    ) as operator:
+        await operator.opens(LocksScreen)
+        await operator.until(lambda: all(live.has_readings for live in operator.console.sessions))
+        yield operator
 
 
 @asynccontextmanager
@@ -81,47 +85,49 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
     for number, age in enumerate((90, 7300, 60)):
         write_task(first, "pending", number, age=age)
     write_task(first, "pending", 9, due_in=3600)
-    async with stuck(first) as lock, opened(roots, size=(100, 24)) as desk:
+    async with stuck(first) as lock, opened(roots, size=(100, 24)) as operator:
         wanted = ["STUCK", "PID", str(os.getpid()), "47m", "ago", "3", "2h01m"]
-        await desk.until(lambda: cells(desk, "first")[:7] == wanted)
-        assert cells(desk, "PLACE")[:4] == ["STATE", "HOLDER", "HEARTBEAT", "WAITING"]
-        await desk.until(lambda: cells(desk, "second")[:4] == ["FREE", "-", "-", "-"])
-        await desk.sees("waiting: 3 due tasks, oldest 2h01m", "by kind: report 3")
+        await operator.until(lambda: cells(operator, "first")[:7] == wanted)
+        assert cells(operator, "PLACE")[:4] == ["STATE", "HOLDER", "HEARTBEAT", "WAITING"]
+        await operator.until(lambda: cells(operator, "second")[:4] == ["FREE", "-", "-", "-"])
+        await operator.sees("waiting: 3 due tasks, oldest 2h01m", "by kind: report 3")
         # This process would have to end itself: that is in doubt, and nothing is offered.
-        await desk.sees("flock held by PID", "limit 20m", "no process is signalled", "ps -o pid,")
+        await operator.sees(
+            "flock held by PID", "limit 20m", "no process is signalled", "ps -o pid,"
+        )
         write_task(first, "pending", 4, age=30)
-        await desk.sees("by kind: report 4")
+        await operator.sees("by kind: report 4")
 
-        await desk.press("j")
-        await desk.sees("no lock file", "nothing to free")
+        await operator.press("j")
+        await operator.sees("no lock file", "nothing to free")
         a_stale_lock(second)
         await asyncio.to_thread(lock.release)
-        await desk.until(lambda: cells(desk, "first")[0] == "FREE")
-        await desk.until(lambda: "STALE" in cells(desk, "second"))
+        await operator.until(lambda: cells(operator, "first")[0] == "FREE")
+        await operator.until(lambda: "STALE" in cells(operator, "second"))
 
 
 async def test_enter_opens_the_lock_under_the_cursor(roots: list[Path]) -> None:
     """U and Enter open the lock of the place under the cursor; with --read-only U says why not."""
     async with stuck(roots[1]):
-        async with opened(roots) as desk:
-            await desk.until(lambda: "STUCK" in cells(desk, "second"))
-            await desk.press("k")  # the worst lock is the first row
+        async with opened(roots) as operator:
+            await operator.until(lambda: "STUCK" in cells(operator, "second"))
+            await operator.press("k")  # the worst lock is the first row
             for key in ("enter", "U"):
-                await desk.opens(LockScreen, key)
-                await desk.sees(f"PID {os.getpid()}")
-                await desk.opens(LocksScreen, "escape")
-            await desk.opens(QueueScreen, "2")
-            await desk.sees("> second (2/2)")
-        async with opened(roots, read_only=True) as desk:
-            await desk.press("U")
-            await desk.sees("read only: locks cannot be freed here")
-            assert isinstance(desk.console.screen, LocksScreen)
+                await operator.opens(LockScreen, key)
+                await operator.sees(f"PID {os.getpid()}")
+                await operator.opens(LocksScreen, "escape")
+            await operator.opens(QueueScreen, "2")
+            await operator.sees("> second (2/2)")
+        async with opened(roots, read_only=True) as operator:
+            await operator.press("U")
+            await operator.sees("read only: locks cannot be freed here")
+            assert isinstance(operator.console.screen, LocksScreen)
 
 
 async def test_a_board_that_is_removed_has_no_row_under_the_cursor(roots: list[Path]) -> None:
     """A task that wakes while the parts of the board are removed finds no row to ask about."""
-    async with opened(roots) as desk:
-        screen = desk.console.screen
+    async with opened(roots) as operator:
+        screen = operator.console.screen
         assert isinstance(screen, LocksScreen)
         asked = []
 
@@ -141,15 +147,15 @@ async def test_z_changes_the_range_of_each_graph(roots: list[Path]) -> None:
     """On a wide screen the graph beside the locks, and that of one lock, show ten minutes, an hour,
     a day; the recorded course is read for the longer ones.
     """
-    async with opened(roots, size=(120, 40)) as desk:
-        await desk.sees("first, last 10m")
+    async with opened(roots, size=(120, 40)) as operator:
+        await operator.sees("first, last 10m")
         for span in ("1h", "24h", "10m"):
-            await desk.press("z")
-            await desk.sees(f"first, last {span}")
-        await desk.opens(LockScreen, "enter")
-        await desk.sees("first, last 10m")
-        await desk.press("z")
-        await desk.sees("first, last 1h")
+            await operator.press("z")
+            await operator.sees(f"first, last {span}")
+        await operator.opens(LockScreen, "enter")
+        await operator.sees("first, last 10m")
+        await operator.press("z")
+        await operator.sees("first, last 1h")
 
 
 def test_foreign_words_are_inert() -> None:

@@ -21,7 +21,7 @@ from engine.locks.process_stats import ProcessStats
 from engine.model import LockEvidence, State, Verdict
 from engine.operations import run_plan
 from engine.operations.execute import Report
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.console_places import (
     a_memory,
     a_place,
@@ -153,10 +153,10 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         "clock": time.time,
         "first": keys.OVERVIEW,
     }
-    async with a_desk(place, **how) as desk:
-        await desk.opens(OverviewScreen)
-        await desk.opens(LockScreen, "U")
-        await desk.sees(
+    async with an_operator(place, **how) as operator:
+        await operator.opens(OverviewScreen)
+        await operator.opens(LockScreen, "U")
+        await operator.sees(
             *(
                 f"PID {holder.pid}",
                 "; limit 20m",
@@ -166,20 +166,20 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
             *(f"queue recover --hold {accepted}", "1 due task waits, oldest 2h"),
             *("1 task in work to held: accepted (log)", "acts on PID"),
         )
-        assert desk.line("title").startswith(f" mx1 > {reports.name} > lock STUCK ")
+        assert operator.line("title").startswith(f" mx1 > {reports.name} > lock STUCK ")
         verdict = f"STUCK   21m, sure   PID {holder.pid} "  # once it was watched for 5 s
-        await desk.until(lambda: verdict in desk.line("verdict"))
-        assert f"spooldeck--root{reports}" in desk.page.replace(" ", "")
-        await desk.press("!", *str(holder.pid))
-        await desk.sees("lock freed", "1 attempt counted")
+        await operator.until(lambda: verdict in operator.line("verdict"))
+        assert f"spooldeck--root{reports}" in operator.page.replace(" ", "")
+        await operator.press("!", *str(holder.pid))
+        await operator.sees("lock freed", "1 attempt counted")
         assert holder.wait() == -signal.SIGTERM
-        shown = re.findall(r"(?m)^\|?  \d  (\w+)", desk.text)
+        shown = re.findall(r"(?m)^\|?  \d  (\w+)", operator.text)
         assert shown == ["done", "skipped", "skipped", "done", "done", "done"]
-        await desk.until(lambda: "FREE" in desk.line("title"))
-        await desk.sees("W starts a worker: no worker running")
-        await desk.opens(WorkerScreen, "W")
-        await desk.opens(LockScreen, "escape")
-        await desk.opens(OverviewScreen, "escape")
+        await operator.until(lambda: "FREE" in operator.line("title"))
+        await operator.sees("W starts a worker: no worker running")
+        await operator.opens(WorkerScreen, "W")
+        await operator.opens(LockScreen, "escape")
+        await operator.opens(OverviewScreen, "escape")
     assert not (reports / "run" / "queue.lock").exists()
     left = await left_in(reports)
     assert left.pop(accepted) == (State.HELD, 1)
@@ -190,16 +190,16 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
 async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter) -> None:
     """Where the holder is gone, `y` frees the lock and its task waits again; no PID is asked."""
     (id,) = await abandoned(reports, start, 1)
-    async with a_desk(await off(wired, reports), clock=time.time) as desk:
-        await open_lock(desk)
-        assert "> lock STALE " in desk.line("title")
-        assert "acts on the lock; 1 in work" in desk.page
-        await desk.press("7")
-        assert "no PID needed: y applies" in desk.page
-        await desk.press("y")
-        await desk.sees("lock freed")
-        await desk.until(lambda: not queue_of(desk.console).session.recovery.running)
-        await desk.opens(WorkersScreen, "3")  # digits open screens again
+    async with an_operator(await off(wired, reports), clock=time.time) as operator:
+        await open_lock(operator)
+        assert "> lock STALE " in operator.line("title")
+        assert "acts on the lock; 1 in work" in operator.page
+        await operator.press("7")
+        assert "no PID needed: y applies" in operator.page
+        await operator.press("y")
+        await operator.sees("lock freed")
+        await operator.until(lambda: not queue_of(operator.console).session.recovery.running)
+        await operator.opens(WorkersScreen, "3")  # digits open screens again
     assert (await left_in(reports))[id] == (State.PENDING, 1)
 
 
@@ -211,19 +211,19 @@ async def test_only_the_pid_that_would_be_signalled_frees(
     the lock, the first of those is asked for.
     """
     trace, evidence = tmp_path / "trace", STUCK._replace(pid=9, holders=holders)
-    async with a_desk(locked(lambda: evidence, leaves_a_trace(trace))) as desk:
-        screen = await open_lock(desk)
-        assert f"acts on PID {', '.join(map(str, holders))}; 1 in active" in desk.page
-        await desk.press("4", "7", "1", "2")
-        assert "4712 is not the PID: nothing done" in desk.page
+    async with an_operator(locked(lambda: evidence, leaves_a_trace(trace))) as operator:
+        screen = await open_lock(operator)
+        assert f"acts on PID {', '.join(map(str, holders))}; 1 in active" in operator.page
+        await operator.press("4", "7", "1", "2")
+        assert "4712 is not the PID: nothing done" in operator.page
         await screen._examine()
-        assert "4712 is not the PID: nothing done" in desk.page
-        await desk.press("y", "enter", *"4719", *"472471", "backspace")
-        assert "[47__]" in desk.page
+        assert "4712 is not the PID: nothing done" in operator.page
+        await operator.press("y", "enter", *"4719", *"472471", "backspace")
+        assert "[47__]" in operator.page
         assert not trace.exists()
 
-        await desk.press("1", "1")
-        await desk.sees("lock freed")
+        await operator.press("1", "1")
+        await operator.sees("lock freed")
     assert trace.read_text() == STUCK.identity
 
 
@@ -236,14 +236,14 @@ async def test_an_innocent_process_is_named_and_not_signalled(
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
     await off(lock.write_bytes, lock_file.format_claim(await off(true_claim, innocent.pid)))
     place = await off(wired, reports, seconds=SILENT_SECONDS)
-    async with a_desk(place, clock=time.time) as desk:
-        await desk.until(lambda: "STUCK" in desk.line("lock"))
-        await open_lock(desk)
-        await desk.sees("no process is signalled", "acts on nothing")
-        await desk.sees(f"ps -o pid,user,lstart,args -p {innocent.pid}")
-        await desk.press(*str(innocent.pid), "y")
-        assert "no process is signalled" in desk.page
-        assert not queue_of(desk.console).session.recovery.running
+    async with an_operator(place, clock=time.time) as operator:
+        await operator.until(lambda: "STUCK" in operator.line("lock"))
+        await open_lock(operator)
+        await operator.sees("no process is signalled", "acts on nothing")
+        await operator.sees(f"ps -o pid,user,lstart,args -p {innocent.pid}")
+        await operator.press(*str(innocent.pid), "y")
+        assert "no process is signalled" in operator.page
+        assert not queue_of(operator.console).session.recovery.running
     assert is_unharmed(innocent)
     assert is_unharmed(forger)
 
@@ -272,20 +272,20 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
     another one, and what was typed is dropped, also when the first one is seen again.
     """
     trace, evidence = tmp_path / "trace", [STUCK]
-    async with a_desk(locked(lambda: evidence[-1], leaves_a_trace(trace))) as desk:
-        await open_lock(desk)
-        await desk.press("4", "7")
+    async with an_operator(locked(lambda: evidence[-1], leaves_a_trace(trace))) as operator:
+        await open_lock(operator)
+        await operator.press("4", "7")
         evidence.append(STUCK._replace(age=2880.0, reason="silent for 2880 s"))
-        await desk.sees("STUCK 48m")
-        assert "[47__]" in desk.page
+        await operator.sees("STUCK 48m")
+        assert "[47__]" in operator.page
 
         evidence.append(STUCK._replace(identity="2.bb"))
-        await desk.sees("plan withdrawn: the lock has another holder")
-        assert "acts on PID" not in desk.page
+        await operator.sees("plan withdrawn: the lock has another holder")
+        assert "acts on PID" not in operator.page
         evidence.append(STUCK)
-        await desk.until(lambda: "STUCK   47m, likely   PID 4711 " in desk.line("verdict"))
-        await desk.press("1", "1", *str(PID), "y")
-        assert "withdrawn" in desk.line("word")
+        await operator.until(lambda: "STUCK   47m, likely   PID 4711 " in operator.line("verdict"))
+        await operator.press("1", "1", *str(PID), "y")
+        assert "withdrawn" in operator.line("word")
     assert not trace.exists()
 
 
@@ -301,11 +301,11 @@ async def test_a_place_whose_lock_cannot_be_freed(fields: dict[str, object], why
     place = a_place(
         a_memory([]), **({"lock": a_stuck_lock, "recovery_command": ("true",)} | fields)
     )
-    async with a_desk(place) as desk:
-        assert " U" not in desk.line("lock")
-        await desk.press("U")
-        assert why in desk.line("scope")
-        assert not isinstance(desk.console.screen, LockScreen)
+    async with an_operator(place) as operator:
+        assert " U" not in operator.line("lock")
+        await operator.press("U")
+        assert why in operator.line("scope")
+        assert not isinstance(operator.console.screen, LockScreen)
 
 
 NOTHING = {
@@ -327,19 +327,19 @@ async def test_the_first_frame_has_the_layout_of_the_last() -> None:
         return look(pid)._replace(started=1)
 
     place = locked(lambda: STUCK)._replace(vitals=examine)
-    async with a_desk(place, size=(120, 40)) as desk:
-        (live,) = desk.console.sessions
-        await desk.until(lambda: live.readings.lock is not None)
-        await desk.opens(LockScreen, "U")
-        await desk.until(begun.is_set)
-        await desk.sees("STUCK 47m", "Steps, in this order", "lock not examined yet")
-        frames = [n for n, line in enumerate(desk.text.splitlines()) if line.startswith("+")]
-        await desk.press(*"4711")
-        assert "lock not examined yet" in desk.line("word")
+    async with an_operator(place, size=(120, 40)) as operator:
+        (live,) = operator.console.sessions
+        await operator.until(lambda: live.readings.lock is not None)
+        await operator.opens(LockScreen, "U")
+        await operator.until(begun.is_set)
+        await operator.sees("STUCK 47m", "Steps, in this order", "lock not examined yet")
+        frames = [n for n, line in enumerate(operator.text.splitlines()) if line.startswith("+")]
+        await operator.press(*"4711")
+        assert "lock not examined yet" in operator.line("word")
         assert not live.recovery.running
         may_end.set()
-        await desk.sees("type the PID 4711")
-        after = [n for n, line in enumerate(desk.text.splitlines()) if line.startswith("+")]
+        await operator.sees("type the PID 4711")
+        after = [n for n, line in enumerate(operator.text.splitlines()) if line.startswith("+")]
         assert after == frames
 
 
@@ -348,20 +348,20 @@ async def test_a_lock_that_needs_nothing() -> None:
     The digits of a PID that was typed too late do nothing: they open no screens.
     """
     evidence = [STUCK]
-    async with a_desk(locked(lambda: evidence[-1])) as desk:
+    async with an_operator(locked(lambda: evidence[-1])) as operator:
         for why, now in NOTHING.items():
             evidence.append(now)
-            await open_lock(desk)
-            await desk.sees(now.reason)
-            assert why in desk.line("word")
-            assert "acts on PID" not in desk.page
-            assert "plan, nothing done yet" not in desk.page
-            await desk.press("y")
-            assert why in desk.line("word")
-            await desk.press(*"4711")
-            await desk.opens(LockScreen)
-            assert why in desk.line("word")
-            await desk.press("escape")
+            await open_lock(operator)
+            await operator.sees(now.reason)
+            assert why in operator.line("word")
+            assert "acts on PID" not in operator.page
+            assert "plan, nothing done yet" not in operator.page
+            await operator.press("y")
+            assert why in operator.line("word")
+            await operator.press(*"4711")
+            await operator.opens(LockScreen)
+            assert why in operator.line("word")
+            await operator.press("escape")
 
 
 # ---- the command that frees it
@@ -387,24 +387,24 @@ async def test_output_and_exit_code_of_the_command_are_shown(tmp_path: Path) -> 
     """
     program = tmp_path / "child"
     await off(program.touch, 0o755)
-    async with a_desk(locked(a_stuck_lock, (str(program),))) as desk:
+    async with an_operator(locked(a_stuck_lock, (str(program),))) as operator:
         for script, outcome, said in SAYS:
             await off(program.write_text, f"#!/bin/sh\n{script}\n")
-            await open_lock(desk)
-            await desk.press(*str(PID))
-            await desk.sees(outcome)
-            assert outcome in desk.line("word")
-            assert said in desk.page
-            assert desk.page.isprintable()
-            await desk.press("y")
-            assert "already done: Esc closes" in desk.page
-            await desk.press("escape")
-            assert f"unlock: {outcome}" in desk.line("scope")
+            await open_lock(operator)
+            await operator.press(*str(PID))
+            await operator.sees(outcome)
+            assert outcome in operator.line("word")
+            assert said in operator.page
+            assert operator.page.isprintable()
+            await operator.press("y")
+            assert "already done: Esc closes" in operator.page
+            await operator.press("escape")
+            assert f"unlock: {outcome}" in operator.line("scope")
 
         await off(program.unlink)
-        await open_lock(desk)
-        await desk.press(*str(PID))
-        await desk.sees("nothing done: the command did not start")
+        await open_lock(operator)
+        await operator.press(*str(PID))
+        await operator.sees("nothing done: the command did not start")
 
 
 async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> None:
@@ -425,31 +425,31 @@ async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> No
 
     fresh = RecoveryProcess(("true",))
     assert (fresh.running, fresh.lines, fresh.outcome) == (False, (), ("", ""))
-    async with a_desk(locked(a_stuck_lock, ("/bin/sh", "-c", script))) as desk:
-        await open_lock(desk)
-        await desk.press(*str(PID))
-        await desk.sees("began")
-        assert "freeing the lock" in desk.line("word")
-        await desk.press("escape")
-        await open_lock(desk)
-        await desk.sees("began", "freeing the lock")
-        await desk.press(*str(PID))
-        assert "already running" in desk.page
-        await desk.press("escape")
+    async with an_operator(locked(a_stuck_lock, ("/bin/sh", "-c", script))) as operator:
+        await open_lock(operator)
+        await operator.press(*str(PID))
+        await operator.sees("began")
+        assert "freeing the lock" in operator.line("word")
+        await operator.press("escape")
+        await open_lock(operator)
+        await operator.sees("began", "freeing the lock")
+        await operator.press(*str(PID))
+        assert "already running" in operator.page
+        await operator.press("escape")
         await off(finish)
-        await desk.until(lambda: "unlock: lock freed" in desk.line("scope"))
+        await operator.until(lambda: "unlock: lock freed" in operator.line("scope"))
 
-        await open_lock(desk)
-        await desk.press(*str(PID))
-        assert "freeing the lock" in desk.line("word")
-        assert "began ended" not in desk.page
-        await desk.sees("began")
+        await open_lock(operator)
+        await operator.press(*str(PID))
+        assert "freeing the lock" in operator.line("word")
+        assert "began ended" not in operator.page
+        await operator.sees("began")
         await off(finish)
-        await desk.sees("lock freed", "began ended")
-        await desk.press("escape")
-        await open_lock(desk)
-        await desk.press(*str(PID))
-        await desk.sees("began")
+        await operator.sees("lock freed", "began ended")
+        await operator.press("escape")
+        await open_lock(operator)
+        await operator.press(*str(PID))
+        await operator.sees("began")
     finish()
 
 
@@ -532,46 +532,46 @@ def test_the_command_that_is_shown_asks_for_the_pid_itself() -> None:
 async def test_the_list_names_the_key() -> None:
     """The lock line says `U unlock` where a plan can be had, and `U why` where only doubts can."""
     evidence = [STUCK]
-    async with a_desk(locked(lambda: evidence[-1])) as desk:
+    async with an_operator(locked(lambda: evidence[-1])) as operator:
         for size, unlock, why in (((80, 24), "U unlock", "U why"), ((40, 10), " U", " U")):
-            await desk.pilot.resize_terminal(*size)
+            await operator.pilot.resize_terminal(*size)
             for now, key in (
                 (STUCK, unlock),
                 (STUCK._replace(verdict=Verdict.STALE), unlock),
                 (STUCK._replace(signal_refusal="PID 4711 is this process"), why),
             ):
                 evidence.append(now)
-                await desk.until(
-                    lambda: desk.console.navigator.session.readings.lock == evidence[-1]
+                await operator.until(
+                    lambda: operator.console.navigator.session.readings.lock == evidence[-1]
                 )
-                await desk.until(lambda: now.verdict.upper() in desk.line("lock"))  # noqa: B023
-                await desk.until(lambda: desk.line("lock").endswith(key))  # noqa: B023
-                assert len(desk.line("lock")) <= size[0]
+                await operator.until(lambda: now.verdict.upper() in operator.line("lock"))  # noqa: B023
+                await operator.until(lambda: operator.line("lock").endswith(key))  # noqa: B023
+                assert len(operator.line("lock")) <= size[0]
 
 
 async def test_what_matters_is_seen_first() -> None:
     """At 120x40 all of it is seen, at 80x24 verdict, plan, tasks in work, scope and question; at
     40x10 the verdict, its process, and the question are whole, and the rest is below.
     """
-    async with a_desk(locked(a_stuck_lock), size=(120, 40)) as desk:
-        screen = await open_lock(desk)
-        await desk.sees("no log line mentions it")
+    async with an_operator(locked(a_stuck_lock), size=(120, 40)) as operator:
+        screen = await open_lock(operator)
+        await operator.sees("no log line mentions it")
         assert screen.query_one("#text", LongText).below == 0
 
-        await desk.pilot.resize_terminal(80, 24)
-        await desk.until(lambda: len(desk.text.splitlines()) == 24)
+        await operator.pilot.resize_terminal(80, 24)
+        await operator.until(lambda: len(operator.text.splitlines()) == 24)
         for words in (
             *("47m, likely   PID 4711", "due tasks wait", "SIGKILL PID 4711 if alive"),
             *("or spooldeck", "Tasks in work 1", "acts on PID 4711"),
             *("type the PID 4711", "ok same process"),
         ):
-            assert words in desk.text
+            assert words in operator.text
 
-        await desk.pilot.resize_terminal(40, 10)
-        await desk.until(lambda: desk.line("word") == " type the PID: [____]")
+        await operator.pilot.resize_terminal(40, 10)
+        await operator.until(lambda: operator.line("word") == " type the PID: [____]")
         for words in (" lock STUCK ", "47m, likely   PID 4711\n", " type the PID: [____]\n"):
-            assert words in desk.text
-        await desk.press("G")
+            assert words in operator.text
+        await operator.press("G")
         assert screen.query_one("#text", LongText).below == 0
 
 
@@ -593,24 +593,24 @@ async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start:
     ids = await abandoned(reports, start, 3)
     accept(reports, ids[1])
     wanted = dict.fromkeys(ids, (State.ACTIVE, 0))
-    async with a_desk(await off(wired, reports), clock=time.time, size=(120, 40)) as desk:
-        await open_lock(desk)
-        await desk.sees("m, sure PID", "HOLD: accepted")
+    async with an_operator(await off(wired, reports), clock=time.time, size=(120, 40)) as operator:
+        await open_lock(operator)
+        await operator.sees("m, sure PID", "HOLD: accepted")
         for number, key, state, past in ENDS:
-            desk.picker.select_key(ids[number])
-            await desk.press("g")  # the message of the last plan ends
-            await desk.until(lambda: ids[number][-8:] in desk.line("next"))  # noqa: B023
-            while not isinstance(desk.console.screen, PlanScreen):  # the rows moved just now
-                await desk.press(key)
-                await desk.pilot.pause(0.05)
-            await desk.sees(f"row {ids[number]}", "1 work -> ")  # counted, so a key applies
+            operator.picker.select_key(ids[number])
+            await operator.press("g")  # the message of the last plan ends
+            await operator.until(lambda: ids[number][-8:] in operator.line("next"))  # noqa: B023
+            while not isinstance(operator.console.screen, PlanScreen):  # the rows moved just now
+                await operator.press(key)
+                await operator.pilot.pause(0.05)
+            await operator.sees(f"row {ids[number]}", "1 work -> ")  # counted, so a key applies
             if key == "H":
-                await desk.sees("Recommended: hold it: accepted")
-            await desk.press("y")
-            await desk.sees(f"1 {past} = 1")
+                await operator.sees("Recommended: hold it: accepted")
+            await operator.press("y")
+            await operator.sees(f"1 {past} = 1")
             wanted[ids[number]] = (state, 1)
             assert await left_in(reports) == wanted
-            await desk.opens(LockScreen, "escape")
+            await operator.opens(LockScreen, "escape")
 
 
 async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
@@ -627,23 +627,25 @@ async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
         return apply(*arguments, **options)
 
     monkeypatch.setattr(run_plan, "run_journaled_plan", after_the_key)
-    async with a_desk(await off(wired, reports), clock=time.time, size=(120, 40)) as desk:
-        await open_lock(desk)
-        await desk.sees("m, sure PID")
-        await desk.opens(PlanScreen, "L")
-        await desk.sees(f"row {id}", "1 work -> pending")  # counted, so a key applies
-        await desk.press("y")
-        await desk.until(lambda: takers)
+    async with an_operator(await off(wired, reports), clock=time.time, size=(120, 40)) as operator:
+        await open_lock(operator)
+        await operator.sees("m, sure PID")
+        await operator.opens(PlanScreen, "L")
+        await operator.sees(f"row {id}", "1 work -> pending")  # counted, so a key applies
+        await operator.press("y")
+        await operator.until(lambda: takers)
         taker = takers[0]
-        await desk.sees(
+        await operator.sees(
             "1 failed", f"PID {taker.pid} holds the lock: active tasks are not abandoned"
         )
-        await desk.opens(LockScreen, "escape")
+        await operator.opens(LockScreen, "escape")
 
-        await desk.sees(f"PID {taker.pid} is running")
+        await operator.sees(f"PID {taker.pid} is running")
         for key, verb in (("H", "hold"), ("L", "release"), ("K", "kill")):
-            assert f" {key} {verb}" not in desk.line("hints")
-            await desk.press(key)
-            await desk.sees(f"{verb}: PID {taker.pid} holds the lock: active tasks are not aband")
-            assert isinstance(desk.console.screen, LockScreen)
+            assert f" {key} {verb}" not in operator.line("hints")
+            await operator.press(key)
+            await operator.sees(
+                f"{verb}: PID {taker.pid} holds the lock: active tasks are not aband"
+            )
+            assert isinstance(operator.console.screen, LockScreen)
     assert in_work(reports) == [id]

@@ -17,7 +17,7 @@ from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, WARN
 from engine.logs.log_tail import LogLine
 from tests import command
-from tests.console_operator import Desk, a_desk, words
+from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_task, make_spool, some_tasks
 from tests.nftban_queues import Run, clean_environment
 from tests.tables import each
@@ -49,7 +49,7 @@ def some_lines(amount: int = 300, begin: int = -1000) -> str:
     return "".join(line(begin + n, f"line {n}.", levels[n % 6]) for n in range(amount))
 
 
-class LogDesk(Desk):
+class LogOperator(ConsoleOperator):
     """An operator who looks at the logs of a place."""
 
     paths: list[Path]
@@ -105,21 +105,21 @@ class LogDesk(Desk):
 @asynccontextmanager
 async def a_log(
     folder: Path, *texts: str | bytes | None, size: tuple[int, int] = (80, 24), find: str = ""
-) -> AsyncIterator[LogDesk]:
+) -> AsyncIterator[LogOperator]:
     """A console on a queue whose logs hold these texts, the log on top; None is no log."""
     paths = [folder / name for name in ("queue.log", "mail.log", "more.log")[: len(texts)]]
     for path, text in zip(paths, texts, strict=True):
         if text is not None:
             path.write_bytes(text.encode() if isinstance(text, str) else text)
     place = a_place(a_memory(some_tasks()), logs=tuple(map(str, paths)))
-    async with a_desk(place, size=size, glyphs=UTF8, start_armed=False) as made:
-        desk = LogDesk(made.console, made.pilot)
-        desk.paths = paths
-        desk.console.navigator.goto(Target(keys.LOG, place=1, id=find))
-        desk.screen = await desk.opens(LogScreen)
-        await desk.rest()
-        await desk.counted()
-        yield desk
+    async with an_operator(place, size=size, glyphs=UTF8, start_armed=False) as made:
+        operator = LogOperator(made.console, made.pilot)
+        operator.paths = paths
+        operator.console.navigator.goto(Target(keys.LOG, place=1, id=find))
+        operator.screen = await operator.opens(LogScreen)
+        await operator.rest()
+        await operator.counted()
+        yield operator
 
 
 @pytest.fixture(autouse=True)
@@ -134,27 +134,27 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_end_of_all_logs_by_time(tmp_path: Path) -> None:
     """The log opens at its end, all files merged by time, each line with its log's name."""
-    async with a_log(tmp_path, line(1, "a") + line(3, "c"), line(2, "b", "WARN")) as desk:
-        assert desk.shown == [
+    async with a_log(tmp_path, line(1, "a") + line(3, "c"), line(2, "b", "WARN")) as operator:
+        assert operator.shown == [
             "  09:42:09 I queue a",
             "  09:42:10 W mail  b",
             "▶ 09:42:11 I queue c",
         ]
-        assert "7 Log 2 files ─" in desk.text
-        assert "─ queue.log, mail.log ─" in desk.text
-        assert desk.line("status").split() == ["FOLLOW", "level", "all", "3", "lines"]
+        assert "7 Log 2 files ─" in operator.text
+        assert "─ queue.log, mail.log ─" in operator.text
+        assert operator.line("status").split() == ["FOLLOW", "level", "all", "3", "lines"]
 
 
 async def test_what_comes_is_shown(tmp_path: Path) -> None:
     """New lines appear below; one that is torn is shown so, and whole when its end comes."""
-    async with a_log(tmp_path, some_lines()) as desk:
-        desk.add(line(1, "new one") + "[2026-11-20 09:")
-        await desk.until(lambda: "incomplete" in desk.shown[-1])
-        assert desk.shown[-2].endswith("new one")
+    async with a_log(tmp_path, some_lines()) as operator:
+        operator.add(line(1, "new one") + "[2026-11-20 09:")
+        await operator.until(lambda: "incomplete" in operator.shown[-1])
+        assert operator.shown[-2].endswith("new one")
 
-        desk.add("42:10] [WARN] torn no more\n")
-        await desk.until(lambda: "torn no more" in desk.shown[-1])
-        assert [text for text in desk.shown if "new one" in text or "torn" in text] == [
+        operator.add("42:10] [WARN] torn no more\n")
+        await operator.until(lambda: "torn no more" in operator.shown[-1])
+        assert [text for text in operator.shown if "new one" in text or "torn" in text] == [
             "  09:42:09 I new one",
             "▶ 09:42:10 W torn no more",
         ]
@@ -164,60 +164,62 @@ async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:
     """Up pauses: the lines stay where they are, new ones are counted, and reached by moving down,
     each of them once; f follows again.
     """
-    async with a_log(tmp_path, some_lines(30)) as desk:
-        await desk.press("k", "k")
-        before = desk.shown
-        desk.add("".join(line(n, f"new {n}") for n in range(50)))
-        await desk.until(lambda: "50 new" in desk.line("status"))
-        assert desk.shown == before
+    async with a_log(tmp_path, some_lines(30)) as operator:
+        await operator.press("k", "k")
+        before = operator.shown
+        operator.add("".join(line(n, f"new {n}") for n in range(50)))
+        await operator.until(lambda: "50 new" in operator.line("status"))
+        assert operator.shown == before
 
         seen = []
         for _ in range(9):
-            await desk.press("j")
-            seen.append(desk.here)
+            await operator.press("j")
+            seen.append(operator.here)
         assert list(dict.fromkeys(seen))[-5:] == [f"new {n}" for n in range(2, 7)]
 
-        await desk.press("f")
-        assert desk.here == "new 49"
-        assert "FOLLOW" in desk.line("status")
+        await operator.press("f")
+        assert operator.here == "new 49"
+        assert "FOLLOW" in operator.line("status")
 
 
 @pytest.mark.parametrize("emptied", [False, True])
 async def test_rotation_while_it_is_followed(tmp_path: Path, emptied: bool) -> None:
     """After a rotation the new file is followed; after copytruncate what is gone is gone."""
-    async with a_log(tmp_path, some_lines(20)) as desk:
-        (path,) = desk.paths
+    async with a_log(tmp_path, some_lines(20)) as operator:
+        (path,) = operator.paths
         if emptied:
             os.truncate(path, 0)
         else:
             path.rename(path.with_suffix(".log.1"))
             path.write_text("")
-        desk.add(line(5, "after it"))
-        await desk.until(lambda: desk.here == "after it")
-        await desk.counted()
-        await desk.press("g")
+        operator.add(line(5, "after it"))
+        await operator.until(lambda: operator.here == "after it")
+        await operator.counted()
+        await operator.press("g")
 
-        assert desk.here == ("after it" if emptied else "line 0.")
+        assert operator.here == ("after it" if emptied else "line 0.")
 
 
 async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
     """A log that was never there is named and is no fault; once it was there it is one, while the
     others are shown; when it is there it is followed.
     """
-    async with a_log(tmp_path, line(1, "a"), None) as desk:
-        await desk.until(lambda: "Log 1 of 2 files" in desk.text)
-        assert "─ queue.log, no mail.log ─" in desk.text
+    async with a_log(tmp_path, line(1, "a"), None) as operator:
+        await operator.until(lambda: "Log 1 of 2 files" in operator.text)
+        assert "─ queue.log, no mail.log ─" in operator.text
 
-        desk.paths[1].write_text(line(2, "b"))
-        await desk.until(lambda: "Log 2 files" in desk.text)
-        await desk.until(lambda: "mail" not in desk.line("word") and len(desk.shown) == 2)
+        operator.paths[1].write_text(line(2, "b"))
+        await operator.until(lambda: "Log 2 files" in operator.text)
+        await operator.until(
+            lambda: "mail" not in operator.line("word") and len(operator.shown) == 2
+        )
 
-        desk.paths[1].unlink()
-        await desk.until(lambda: "! mail.log: removed" in desk.line("word"))
-        assert len(desk.shown) == 2
-        desk.paths[1].write_text(line(3, "again"))
-        await desk.until(lambda: "again" in desk.shown[-1])
-        await desk.until(lambda: "mail" not in desk.line("word"))
+        operator.paths[1].unlink()
+        await operator.until(lambda: "! mail.log: removed" in operator.line("word"))
+        assert len(operator.shown) == 2
+        operator.paths[1].write_text(line(3, "again"))
+        await operator.until(lambda: "again" in operator.shown[-1])
+        await operator.until(lambda: "mail" not in operator.line("word"))
 
 
 @pytest.mark.parametrize(
@@ -230,17 +232,19 @@ async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
 )
 async def test_why_there_is_no_line(tmp_path: Path, logs: tuple[str | None], text: str) -> None:
     """Only where a log can be read and is empty is it said that nothing was logged."""
-    async with a_log(tmp_path, *logs) as desk:
-        await desk.until(lambda: desk.shown == [f"   {text}"])
+    async with a_log(tmp_path, *logs) as operator:
+        await operator.until(lambda: operator.shown == [f"   {text}"])
 
 
 async def test_an_unreadable_log_says_why_and_what_helps(tmp_path: Path) -> None:
     """The reason and what helps are on screen, and no key is offered that has no line to act on."""
     (tmp_path / "queue.log").symlink_to("queue.log")
-    async with a_log(tmp_path, None) as desk:
-        await desk.until(lambda: "no readable log: queue.log: Too many levels" in desk.shown[0])
-        assert "repair the file" in " ".join(" ".join(desk.shown).split())
-        hints = desk.line("hints")
+    async with a_log(tmp_path, None) as operator:
+        await operator.until(
+            lambda: "no readable log: queue.log: Too many levels" in operator.shown[0]
+        )
+        assert "repair the file" in " ".join(" ".join(operator.shown).split())
+        hints = operator.line("hints")
         assert not {"Enter task", "search", "filter", "error", "time"} & {*hints.split("  ")}
         assert "search" not in hints
         assert "Esc back" in hints
@@ -250,10 +254,10 @@ async def test_the_search_text_is_marked(tmp_path: Path) -> None:
     """Each occurrence of the search text is marked, in any case, and only that."""
     async with a_log(
         tmp_path, line(1, "Try again, TRY again") + line(2, "no"), size=(120, 40)
-    ) as desk:
-        await desk.press("k")
-        await desk.ask("/", '"try again"')
-        runs = [run for y in range(desk.pane.size.height) for run in desk.pane._line(y)]
+    ) as operator:
+        await operator.press("k")
+        await operator.ask("/", '"try again"')
+        runs = [run for y in range(operator.pane.size.height) for run in operator.pane._line(y)]
         marked = [text for text, look in runs if look.startswith(view.HIT_STYLE)]
         assert marked == ["Try again", "TRY again"]
 
@@ -263,13 +267,15 @@ async def test_the_next_step_is_the_task_of_the_line(tmp_path: Path) -> None:
     match it says how to get out.
     """
     log = line(1, f"Task failed: {TASK.id} (x)") + line(2, "other") + line(3, f"sent {TASK.id}")
-    async with a_log(tmp_path, log, size=(120, 40)) as desk:
-        await desk.until(lambda: f"Enter opens task {TASK.id[-8:]}: pending" in desk.line("word"))
-        assert desk.line("word").endswith("at 09:42:11")
-        await desk.press("t")
-        assert len(desk.shown) == 2
-        await desk.ask("&", "nothing")
-        assert "Esc shows all lines" in desk.line("word")
+    async with a_log(tmp_path, log, size=(120, 40)) as operator:
+        await operator.until(
+            lambda: f"Enter opens task {TASK.id[-8:]}: pending" in operator.line("word")
+        )
+        assert operator.line("word").endswith("at 09:42:11")
+        await operator.press("t")
+        assert len(operator.shown) == 2
+        await operator.ask("&", "nothing")
+        assert "Esc shows all lines" in operator.line("word")
 
 
 async def test_the_histogram_shows_when_errors_came(tmp_path: Path) -> None:
@@ -277,12 +283,12 @@ async def test_the_histogram_shows_when_errors_came(tmp_path: Path) -> None:
     of the cursor.
     """
     log = "".join(line(-1800, "x", "ERROR") for _ in range(8)) + line(-1800, "x") * 8 + line(0, "y")
-    async with a_log(tmp_path, log, size=(120, 40)) as desk:
-        bars = desk.screen.query_one(LogHistogram)
-        await desk.until(lambda: "█" in words(bars.lines[-1:]))
+    async with a_log(tmp_path, log, size=(120, 40)) as operator:
+        bars = operator.screen.query_one(LogHistogram)
+        await operator.until(lambda: "█" in words(bars.lines[-1:]))
         assert [look for text, look in bars.lines[0] if "█" in text] == ["muted"]
         assert [look for text, look in bars.lines[-1] if "█" in text] == ["warn"]
-        axis = desk.text.splitlines()[-3]
+        axis = operator.text.splitlines()[-3]
         assert axis.startswith("╰── 08:42 ──")
         assert "── 09:12 ──" in axis
         assert axis.rstrip("╯─ ").endswith("▲")
@@ -293,10 +299,10 @@ async def test_where_lines_are_not_counted_the_size_is_shown(
 ) -> None:
     """Logs that are too long to be gone through have no count that grows: nothing is counted."""
     monkeypatch.setattr(counter, "MAX_COUNTED_BYTES", 3 << 20)
-    async with a_log(tmp_path, line(1, "x" * (3 << 20))) as desk:
-        assert desk.line("status").endswith("3 MiB, lines not counted")
-        await desk.ask("&", "x")
-        assert desk.line("status").endswith("3 MiB, lines not counted")
+    async with a_log(tmp_path, line(1, "x" * (3 << 20))) as operator:
+        assert operator.line("status").endswith("3 MiB, lines not counted")
+        await operator.ask("&", "x")
+        assert operator.line("status").endswith("3 MiB, lines not counted")
 
 
 # Moving
@@ -312,17 +318,17 @@ async def test_motions(tmp_path: Path) -> None:
     """Each key moves by what it says, over the whole log, also beyond what was fetched; at the edge
     the view moves by a third of a page, so that the steps between paint two lines each.
     """
-    async with a_log(tmp_path, some_lines()) as desk:
+    async with a_log(tmp_path, some_lines()) as operator:
         for pressed, number in MOTIONS:
-            await desk.press("f", *pressed)
-            assert desk.here == f"line {number}.", pressed
-            assert sum(text.startswith("▶") for text in desk.shown) == 1
+            await operator.press("f", *pressed)
+            assert operator.here == f"line {number}.", pressed
+            assert sum(text.startswith("▶") for text in operator.shown) == 1
 
-        await desk.press("g")
+        await operator.press("g")
         tops = []
         for _ in range(28):
-            await desk.press("j")
-            tops.append(desk.shown[0].split()[-1])
+            await operator.press("j")
+            tops.append(operator.shown[0].split()[-1])
         assert list(dict.fromkeys(tops)) == ["0.", "6.", "12."]
 
 
@@ -330,20 +336,20 @@ async def test_motions(tmp_path: Path) -> None:
 async def test_every_line_is_passed_in_both_directions(tmp_path: Path) -> None:
     """Page by page from the end to the beginning and back no line is missed, none comes twice."""
     logs = some_lines(1500, -9000), some_lines(700, -8000)
-    async with a_log(tmp_path, *logs, size=(120, 60)) as desk:
+    async with a_log(tmp_path, *logs, size=(120, 60)) as operator:
         seen: set[tuple[int, int]] = set()
         for key in ("pageup", "pagedown"):
             for _ in range(80):
-                found = [entry.key for entry in desk.pane.entries]
+                found = [entry.key for entry in operator.pane.entries]
                 assert found == sorted(set(found))
                 seen |= {key[1:] for key in found}
-                before = desk.pane.selected_entry
-                await desk.press(key)
-                if desk.pane.selected_entry == before:
+                before = operator.pane.selected_entry
+                await operator.press(key)
+                if operator.pane.selected_entry == before:
                     break
 
         assert len(seen) == 2200
-        assert desk.here == "line 699."
+        assert operator.here == "line 699."
 
 
 # What is shown
@@ -353,17 +359,17 @@ async def test_levels(tmp_path: Path) -> None:
     """`+` shows graver lines only and `-` less grave ones too, with how many that are; the line
     under the cursor stays if it is shown.
     """
-    async with a_log(tmp_path, some_lines()) as desk:
-        await desk.press("k", "k", "k", "k", "+")
-        assert "level info+" in desk.line("status")
-        await desk.press("+", "+")
-        await desk.until(lambda: "50 of 300" in desk.line("status"))
-        assert all(" E " in text for text in desk.shown)
-        await desk.press("+")
-        assert desk.line("word").strip() == "only errors are shown"
-        await desk.press("-", "-", "-")
-        assert "level all" in desk.line("status")
-        assert desk.here == "line 299.", "the nearest line that was let through"
+    async with a_log(tmp_path, some_lines()) as operator:
+        await operator.press("k", "k", "k", "k", "+")
+        assert "level info+" in operator.line("status")
+        await operator.press("+", "+")
+        await operator.until(lambda: "50 of 300" in operator.line("status"))
+        assert all(" E " in text for text in operator.shown)
+        await operator.press("+")
+        assert operator.line("word").strip() == "only errors are shown"
+        await operator.press("-", "-", "-")
+        assert "level all" in operator.line("status")
+        assert operator.here == "line 299.", "the nearest line that was let through"
 
 
 async def test_no_line_is_shown_that_the_header_excludes(
@@ -372,8 +378,8 @@ async def test_no_line_is_shown_that_the_header_excludes(
     """While a new level is looked for, of the lines on screen only those are left that it lets
     through; going back, nothing is counted again.
     """
-    async with a_log(tmp_path, some_lines()) as desk:
-        screen, held = desk.screen, threading.Event()
+    async with a_log(tmp_path, some_lines()) as operator:
+        screen, held = operator.screen, threading.Event()
         counted, searching = screen.counter.counts, screen.reader._thread.run
 
         async def stopped(make: Callable[[], object]) -> object:
@@ -383,116 +389,118 @@ async def test_no_line_is_shown_that_the_header_excludes(
         monkeypatch.setattr(screen.reader._thread, "run", stopped)
         for _ in range(3):
             screen.action_level(1)
-        assert "level error+" in desk.line("status")
-        assert desk.shown and all(" E " in text for text in desk.shown)
+        assert "level error+" in operator.line("status")
+        assert operator.shown and all(" E " in text for text in operator.shown)
 
         held.set()
         for _ in range(3):
             screen.action_level(-1)
-        await desk.rest()
+        await operator.rest()
         assert screen.counter.counts is counted
-        assert "300 lines" in desk.line("status")
+        assert "300 lines" in operator.line("status")
 
 
 async def test_only_lines_that_match(tmp_path: Path) -> None:
     """`&` shows only lines that match, and says so; a pattern that is not whole is said where, and
     Enter does nothing. Where nothing is left, that is said; Esc shows all again, and then leaves.
     """
-    async with a_log(tmp_path, some_lines()) as desk:
-        question = await desk.opens(AskScreen, "&")
-        await desk.pilot.press("~", "(", "enter")
-        assert desk.console.screen is question
-        assert "invalid pattern" in desk.line("ask-word")
-        await desk.opens(LogScreen, "escape")
-        assert "level all" in desk.line("status")
+    async with a_log(tmp_path, some_lines()) as operator:
+        question = await operator.opens(AskScreen, "&")
+        await operator.pilot.press("~", "(", "enter")
+        assert operator.console.screen is question
+        assert "invalid pattern" in operator.line("ask-word")
+        await operator.opens(LogScreen, "escape")
+        assert "level all" in operator.line("status")
 
-        await desk.ask("&", "7. !~line.1")
-        await desk.until(lambda: "19 of 300" in desk.line("status"))
-        assert "& 7. !~line.1" in desk.line("status")
-        assert [text.rpartition(" ")[2] for text in desk.shown][-2:] == ["287.", "297."]
-        await desk.press("escape")
-        assert "&" not in desk.line("status")
+        await operator.ask("&", "7. !~line.1")
+        await operator.until(lambda: "19 of 300" in operator.line("status"))
+        assert "& 7. !~line.1" in operator.line("status")
+        assert [text.rpartition(" ")[2] for text in operator.shown][-2:] == ["287.", "297."]
+        await operator.press("escape")
+        assert "&" not in operator.line("status")
 
-        await desk.ask("&", "nowhere")
-        await desk.until(lambda: "0 of 300" in desk.line("status"))
-        assert desk.shown == ["   no matching lines (Esc clears, - lowers the level)"]
-        await desk.press("escape")
-        await desk.opens(QueueScreen, "escape")
+        await operator.ask("&", "nowhere")
+        await operator.until(lambda: "0 of 300" in operator.line("status"))
+        assert operator.shown == ["   no matching lines (Esc clears, - lowers the level)"]
+        await operator.press("escape")
+        await operator.opens(QueueScreen, "escape")
 
 
 async def test_searching(tmp_path: Path) -> None:
     """`/` looks on from here, n further, N back; what is not found is said."""
-    async with a_log(tmp_path, some_lines()) as desk:
-        await desk.press("g")
-        await desk.ask("/", "7.")
-        found = [desk.here]
+    async with a_log(tmp_path, some_lines()) as operator:
+        await operator.press("g")
+        await operator.ask("/", "7.")
+        found = [operator.here]
         for key in ("n", "N"):
-            await desk.press(key)
-            found.append(desk.here)
+            await operator.press(key)
+            found.append(operator.here)
         assert found == ["line 7.", "line 17.", "line 7."]
-        await desk.press("N")
-        assert "not found above" in desk.line("word")
-        await desk.press("G", "n")
-        assert "not found below" in desk.line("word")
+        await operator.press("N")
+        assert "not found above" in operator.line("word")
+        await operator.press("G", "n")
+        assert "not found below" in operator.line("word")
 
 
 async def test_the_next_error(tmp_path: Path) -> None:
     """`e` goes from error to error, also far beyond what is loaded, and brings it on screen."""
     rare = some_lines(5) + "".join(line(n, f"fine {n}") for n in range(3000))
-    async with a_log(tmp_path, rare + line(4000, "far", "ERROR") + some_lines(50, 4001)) as desk:
-        await desk.press("g", "e")
+    async with a_log(
+        tmp_path, rare + line(4000, "far", "ERROR") + some_lines(50, 4001)
+    ) as operator:
+        await operator.press("g", "e")
 
-        assert desk.here == "far"
-        assert any(text.startswith("▶") and "far" in text for text in desk.shown)
-        assert any("fine 2999" in text for text in desk.shown)
+        assert operator.here == "far"
+        assert any(text.startswith("▶") and "far" in text for text in operator.shown)
+        assert any("fine 2999" in text for text in operator.shown)
 
 
 async def test_going_to_a_time(tmp_path: Path) -> None:
     """`@` goes to the first line since then; later than all lines, to the last one."""
-    async with a_log(tmp_path, some_lines(1000, -1000)) as desk:
-        await desk.ask("@", "-5m")
-        assert desk.here == "line 700."
-        assert "first line since 2026-11-20 09:37:08" in desk.line("word")
-        await desk.ask("@", "2030-01-01")
-        assert "last line before it" in desk.line("word")
-        assert desk.here == "line 999."
-        assert "PAUSED" in desk.line("status")
+    async with a_log(tmp_path, some_lines(1000, -1000)) as operator:
+        await operator.ask("@", "-5m")
+        assert operator.here == "line 700."
+        assert "first line since 2026-11-20 09:37:08" in operator.line("word")
+        await operator.ask("@", "2030-01-01")
+        assert "last line before it" in operator.line("word")
+        assert operator.here == "line 999."
+        assert "PAUSED" in operator.line("status")
 
 
 async def test_stamps_and_wrapping(tmp_path: Path) -> None:
     """`i` changes what is shown of times, `w` shows long lines in full."""
-    async with a_log(tmp_path, line(1, "word " * 40)) as desk:
+    async with a_log(tmp_path, line(1, "word " * 40)) as operator:
         for begin in ("▶ 2026-11-20 09:42:09 I", "▶ I", "▶ 09:42:09 I"):
-            await desk.press("i")
-            assert desk.shown[0].startswith(begin)
-        await desk.press("w")
-        assert " ".join(desk.shown).count("word") == 40
-        assert desk.line("status").split()[3:5] == ["w", "wrap"]
+            await operator.press("i")
+            assert operator.shown[0].startswith(begin)
+        await operator.press("w")
+        assert " ".join(operator.shown).count("word") == 40
+        assert operator.line("status").split()[3:5] == ["w", "wrap"]
 
 
 async def test_every_size(tmp_path: Path) -> None:
     """At each size the end is on screen, and the status and the hints."""
-    async with a_log(tmp_path, some_lines()) as desk:
+    async with a_log(tmp_path, some_lines()) as operator:
         for size in ((60, 15), (120, 40), (200, 60), (80, 24)):
-            await desk.pilot.resize_terminal(*size)
-            await desk.rest()
-            assert "line 299." in desk.shown[-1]
-            assert "FOLLOW" in desk.line("status")
-            assert "Enter task" in desk.line("hints")
+            await operator.pilot.resize_terminal(*size)
+            await operator.rest()
+            assert "line 299." in operator.shown[-1]
+            assert "FOLLOW" in operator.line("status")
+            assert "Enter task" in operator.line("hints")
 
 
 async def test_a_hostile_log_does_nothing(tmp_path: Path) -> None:
     """ESC, C1, bidi, markup, NULs and a line of a megabyte are shown as text, and nothing acts."""
     nasty = "\x1b]0;owned\x07 \x1b[31m \x9b2J ‮ txt [@click=app.quit]x[/] [/nope]"
     log = line(1, nasty).encode() + b"\0\0\0" + line(2, "y" * 1_000_000).encode() + b"\xff\xfe\n"
-    async with a_log(tmp_path, log) as desk:
-        await desk.press("w", "g", "j")
-        text = "\n".join(desk.shown)
+    async with a_log(tmp_path, log) as operator:
+        await operator.press("w", "g", "j")
+        text = "\n".join(operator.shown)
         assert "[@click=app.quit]x[/] [/nope]" in text
         assert "more bytes" in text
-        desk.assert_inert()
-        await desk.press("w")
-        assert "995,907 more bytes" in "\n".join(desk.shown)
+        operator.assert_inert()
+        await operator.press("w")
+        assert "995,907 more bytes" in "\n".join(operator.shown)
 
 
 async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
@@ -500,11 +508,11 @@ async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
 ) -> None:
     """While it searches there is a bar, and Esc stops it where it is."""
     monkeypatch.setattr(reader, "SHOW_PROGRESS_SECONDS", 0.0)
-    async with a_log(tmp_path, line(-9999, "needle") + some_lines(20_000, -9998)) as desk:
-        screen, held = desk.screen, threading.Event()
+    async with a_log(tmp_path, line(-9999, "needle") + some_lines(20_000, -9998)) as operator:
+        screen, held = operator.screen, threading.Event()
         screen.reader.step_cells = 1
         steps: list[int] = []
-        await desk.ask("/", "nowhere")  # down from the end: nothing to go through
+        await operator.ask("/", "nowhere")  # down from the end: nothing to go through
         searching = screen.reader._thread.run
 
         async def slow(make: Callable[[], object]) -> object:
@@ -514,15 +522,15 @@ async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
             return await searching(make)
 
         monkeypatch.setattr(screen.reader._thread, "run", slow)
-        await desk.pilot.press("N")
-        await desk.until(lambda: "KiB" in desk.line("word"))
-        assert "[" in desk.line("word")
-        assert "Esc stops" in desk.line("word")
-        await desk.pilot.press("escape")
+        await operator.pilot.press("N")
+        await operator.until(lambda: "KiB" in operator.line("word"))
+        assert "[" in operator.line("word")
+        assert "Esc stops" in operator.line("word")
+        await operator.pilot.press("escape")
         held.set()
-        await desk.rest()
-        assert "stopped" in desk.line("word")
-        assert desk.console.screen is screen
+        await operator.rest()
+        assert "stopped" in operator.line("word")
+        assert operator.console.screen is screen
 
 
 # From a line to its task, and back
@@ -531,24 +539,24 @@ async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
 async def test_from_a_line_to_its_task(tmp_path: Path) -> None:
     """Enter opens the task that the line names; where there is none any more, it says so."""
     log = line(1, "nothing here") + line(2, "Task gone: 20200101T000000Z-feeds_sync-00000000")
-    async with a_log(tmp_path, log + line(3, f"MAIL_SEND_RESULT task_id={TASK.id} x")) as desk:
-        await desk.press("k", "enter")
+    async with a_log(tmp_path, log + line(3, f"MAIL_SEND_RESULT task_id={TASK.id} x")) as operator:
+        await operator.press("k", "enter")
         gone = "20200101T000000Z-feeds_sync-00000000 is no longer in the queue"
-        assert gone in desk.line("word")
-        await desk.press("k", "enter")
-        assert "no task id in this line" in desk.line("word")
-        await desk.press("j", "j")
-        await desk.opens(TaskScreen, "enter")
+        assert gone in operator.line("word")
+        await operator.press("k", "enter")
+        assert "no task id in this line" in operator.line("word")
+        await operator.press("j", "j")
+        await operator.opens(TaskScreen, "enter")
 
 
 async def test_from_a_task_to_its_lines(tmp_path: Path) -> None:
     """The log opened for a task shows the lines that hold its id, and Esc leads back."""
     log = some_lines(50) + line(1, f"Processing task: {TASK.id} (x)") + line(2, "other")
-    async with a_log(tmp_path, log, find=TASK.id) as desk:
-        (shown,) = desk.shown
+    async with a_log(tmp_path, log, find=TASK.id) as operator:
+        (shown,) = operator.shown
         assert f"I {TASK.id[-8:]} Processing task (x)" in shown
-        assert f'& "{TASK.id[:8]}' in desk.line("status")
-        await desk.opens(QueueScreen, "escape")
+        assert f'& "{TASK.id[:8]}' in operator.line("status")
+        await operator.opens(QueueScreen, "escape")
 
 
 # How it looks

@@ -15,9 +15,9 @@ from engine.locks.token_buckets import BucketState
 from engine.model import Problem, State
 from engine.operations.journal import Journal
 from engine.store import Control, ControlTarget, Outlook, Unavailable
-from tests.console_operator import Desk, a_desk
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, loaded, queue_of, some_tasks
-from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, Whole
+from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, ZgbConsolePlace
 from tui.format import keys
 from tui.operations import control_lines as view
 from tui.operations.control_screen import ControlScreen
@@ -29,9 +29,9 @@ from tui.terminal.plain_text import screen_text
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Whole:
+def whole(tmp_path: Path) -> ZgbConsolePlace:
     """A mail queue in a database, with two jobs."""
-    return Whole(tmp_path, Clock())
+    return ZgbConsolePlace(tmp_path, Clock())
 
 
 TYPED = Control("send what waits", "a folder")
@@ -43,24 +43,24 @@ def plain() -> Place:
     return a_place(a_memory(some_tasks()), name="/plain")
 
 
-async def board(desk: Desk) -> ControlsScreen:
+async def board(operator: ConsoleOperator) -> ControlsScreen:
     """The controls of the first place, by C on its queue."""
-    screen = await desk.opens(ControlsScreen, "C")
-    await desk.until(lambda: desk.picker.rows)
+    screen = await operator.opens(ControlsScreen, "C")
+    await operator.until(lambda: operator.picker.rows)
     return screen
 
 
-async def planned(desk: Desk, name: str) -> ControlScreen:
+async def planned(operator: ConsoleOperator, name: str) -> ControlScreen:
     """The plan for a control, by Enter on its line, once its forecast was read."""
-    await board(desk)
-    desk.picker.select_key(name)
-    await desk.press("enter")
-    return await read(desk)
+    await board(operator)
+    operator.picker.select_key(name)
+    await operator.press("enter")
+    return await read(operator)
 
 
-async def read(desk: Desk) -> ControlScreen:
+async def read(operator: ConsoleOperator) -> ControlScreen:
     """The plan that is shown, or is below a question, once its forecast was read."""
-    app = desk.console
+    app = operator.console
 
     def plans() -> list[ControlScreen]:
         return [screen for screen in app.screen_stack if isinstance(screen, ControlScreen)]
@@ -68,19 +68,19 @@ async def read(desk: Desk) -> ControlScreen:
     def is_read() -> bool:
         return all(worker.is_finished for worker in app.workers if worker.group == "plan")
 
-    await desk.until(lambda: plans() and is_read())
+    await operator.until(lambda: plans() and is_read())
     return plans()[0]
 
 
-async def test_the_facts_and_each_control_on_a_line(whole: Whole) -> None:
+async def test_the_facts_and_each_control_on_a_line(whole: ZgbConsolePlace) -> None:
     """The facts of the queue, then its controls with their values; a refused one says why. A fact
     that cannot be read says why, and the rest is shown.
     """
     whole.in_earnest()
-    async with a_desk(whole.place()) as desk:
-        screen = await board(desk)
-        await desk.sees("tokens 3 of 5, the next in 21s", "registrations 1")
-        rows = {choice.key: choice.line for choice in desk.picker.rows}
+    async with an_operator(whole.place()) as operator:
+        screen = await board(operator)
+        await operator.sees("tokens 3 of 5, the next in 21s", "registrations 1")
+        rows = {choice.key: choice.line for choice in operator.picker.rows}
         said = {key: "".join(text for text, _ in line) for key, line in rows.items()}
         assert "1 (send)" in said[PAUSE]
         assert "60" in said[RATE]
@@ -88,99 +88,101 @@ async def test_the_facts_and_each_control_on_a_line(whole: Whole) -> None:
         assert {look for _, look in rows[REDIRECT]} == {"muted"}
         assert "muted" not in {look for _, look in rows[PAUSE]}
 
-        desk.picker.select_key(REDIRECT)
-        await desk.sees("no test mode until")
-        await desk.press("enter")
-        await desk.sees(f"{REDIRECT}: registration period 2026-11-01 to 2026-12-31")
-        assert desk.console.screen is screen
+        operator.picker.select_key(REDIRECT)
+        await operator.sees("no test mode until")
+        await operator.press("enter")
+        await operator.sees(f"{REDIRECT}: registration period 2026-11-01 to 2026-12-31")
+        assert operator.console.screen is screen
 
     def unreadable() -> WholeQueueFigures:
         raise PermissionError(13, "Permission denied", whole.path)
 
-    async with a_desk(whole.place(queue_figures=unreadable)) as desk:
-        await board(desk)
-        await desk.sees("? Permission denied", PAUSE)
+    async with an_operator(whole.place(queue_figures=unreadable)) as operator:
+        await board(operator)
+        await operator.sees("? Permission denied", PAUSE)
 
 
-async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(whole: Whole) -> None:
+async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(
+    whole: ZgbConsolePlace,
+) -> None:
     """The plan names both values and the command; `y` does it, and the line has the new value.
     The operation has the answer and the reason, and cannot be undone: it shows the former value.
     """
-    async with a_desk(whole.place(), size=(120, 40)) as desk:
-        await planned(desk, PAUSE)
-        await desk.sees("Now 1 (send), then 0 (pause: jobs wait).")
-        await desk.sees(f"spooldeck --root /q.db control {PAUSE} --value 0 --apply 1")
-        await desk.sees(f"{PAUSE} can be set back to 1", f"y to apply {PAUSE}")
-        await desk.press("tab", *"mx7", "enter", "y")
-        await desk.sees("paused: jobs wait", "done: Esc closes")
+    async with an_operator(whole.place(), size=(120, 40)) as operator:
+        await planned(operator, PAUSE)
+        await operator.sees("Now 1 (send), then 0 (pause: jobs wait).")
+        await operator.sees(f"spooldeck --root /q.db control {PAUSE} --value 0 --apply 1")
+        await operator.sees(f"{PAUSE} can be set back to 1", f"y to apply {PAUSE}")
+        await operator.press("tab", *"mx7", "enter", "y")
+        await operator.sees("paused: jobs wait", "done: Esc closes")
         assert whole.setting(PAUSE) == "0"
-        await desk.press("y")
-        await desk.sees("already done: Esc closes")
-        await desk.opens(ControlsScreen, "escape")
-        await desk.sees(f"{PAUSE}: paused: jobs wait", "0 (pause: jobs wait)")
+        await operator.press("y")
+        await operator.sees("already done: Esc closes")
+        await operator.opens(ControlsScreen, "escape")
+        await operator.sees(f"{PAUSE}: paused: jobs wait", "0 (pause: jobs wait)")
         (told,) = await asyncio.to_thread(whole.journal.operations)
         assert (told.intent.verb, told.intent.reason) == ("control", "mx7")
 
-        await desk.press("u")
-        await desk.sees(f"{PAUSE} 0", "no: set it back", "answer paused: jobs wait")
-        await desk.sees(f"new control {PAUSE}, value 0, before 1")
-        await desk.press("u")
-        await desk.sees(f"no plan: run the control to set it back: {PAUSE} was 1 before")
+        await operator.press("u")
+        await operator.sees(f"{PAUSE} 0", "no: set it back", "answer paused: jobs wait")
+        await operator.sees(f"new control {PAUSE}, value 0, before 1")
+        await operator.press("u")
+        await operator.sees(f"no plan: run the control to set it back: {PAUSE} was 1 before")
 
 
-async def test_p_pauses_from_the_queue(whole: Whole) -> None:
+async def test_p_pauses_from_the_queue(whole: ZgbConsolePlace) -> None:
     """P opens the plan for the one control that pauses, for the value that it has not."""
     whole.settle(**{PAUSE: "0"})
-    async with a_desk(whole.place()) as desk:
-        await desk.press("P")
-        await read(desk)
-        await desk.sees("Now 0 (pause: jobs wait), then 1 (send)")
+    async with an_operator(whole.place()) as operator:
+        await operator.press("P")
+        await read(operator)
+        await operator.sees("Now 0 (pause: jobs wait), then 1 (send)")
 
 
-async def test_a_value_is_typed_and_checked(whole: Whole) -> None:
+async def test_a_value_is_typed_and_checked(whole: ZgbConsolePlace) -> None:
     """A wrong value is named while it is typed and not taken; the right one is applied. A value
     that another process set since it was seen stays.
     """
-    async with a_desk(whole.place()) as desk:
-        screen = await planned(desk, RATE)
-        await desk.sees("mails an hour, 1 to")
-        await desk.press("backspace", "backspace", "0", "enter")
-        await desk.sees("mailMaxPerHour is '0', expected a whole number from 1 to")
-        assert "command line" not in screen_text(desk.console.screen_stack[-2])
-        await desk.press("backspace", "9", "enter")
-        await desk.sees("Now 60, then 9.", f"control {RATE} --value 9 --apply 1")
+    async with an_operator(whole.place()) as operator:
+        screen = await planned(operator, RATE)
+        await operator.sees("mails an hour, 1 to")
+        await operator.press("backspace", "backspace", "0", "enter")
+        await operator.sees("mailMaxPerHour is '0', expected a whole number from 1 to")
+        assert "command line" not in screen_text(operator.console.screen_stack[-2])
+        await operator.press("backspace", "9", "enter")
+        await operator.sees("Now 60, then 9.", f"control {RATE} --value 9 --apply 1")
 
-        await read(desk)
+        await read(operator)
         with closing(sqlite3.connect(whole.path)) as db, db:
             db.execute("BEGIN EXCLUSIVE")  # no next look at the database, and no change yet
             db.execute("UPDATE config SET value = '7' WHERE key = ?", (RATE,))
             screen.action_yes()
-        await desk.sees("has changed: it is 7 now")
+        await operator.sees("has changed: it is 7 now")
         assert whole.setting(RATE) == "7"
 
-        await desk.opens(ControlsScreen, "escape")
-        await desk.until(lambda: f"{RATE} 7 " in " ".join(desk.rows.split()))
-        await planned(desk, RATE)
-        await desk.press("backspace", "9", "enter")
-        await read(desk)
-        await desk.press("y")
-        await desk.sees("sends 9 mails an hour")
+        await operator.opens(ControlsScreen, "escape")
+        await operator.until(lambda: f"{RATE} 7 " in " ".join(operator.rows.split()))
+        await planned(operator, RATE)
+        await operator.press("backspace", "9", "enter")
+        await read(operator)
+        await operator.press("y")
+        await operator.sees("sends 9 mails an hour")
         assert whole.setting(RATE) == "9"
 
 
-async def test_a_control_that_cannot_be_set_back_asks_for_its_count(whole: Whole) -> None:
+async def test_a_control_that_cannot_be_set_back_asks_for_its_count(whole: ZgbConsolePlace) -> None:
     """A button that changes two jobs is pressed by typing 2; `y` only says so; a scan follows."""
     whole.fail_all()
-    async with a_desk(whole.place()) as desk:
-        await planned(desk, RETRY)
-        await desk.sees("it cannot be undone.", f"type 2 to apply {RETRY}: [_]")
-        await desk.press("y")
-        await desk.sees("type the count to confirm: 2")
+    async with an_operator(whole.place()) as operator:
+        await planned(operator, RETRY)
+        await operator.sees("it cannot be undone.", f"type 2 to apply {RETRY}: [_]")
+        await operator.press("y")
+        await operator.sees("type the count to confirm: 2")
         assert whole.sql("SELECT DISTINCT attempts FROM mail_queue") == [(9,)]
-        await desk.press("2")
-        await desk.sees("2 jobs failed or parked: due now")
-        inspector = desk.console.navigator.session.inspector
-        await desk.until(lambda: not inspector.latest.counts.get(State.DEAD))
+        await operator.press("2")
+        await operator.sees("2 jobs failed or parked: due now")
+        inspector = operator.console.navigator.session.inspector
+        await operator.until(lambda: not inspector.latest.counts.get(State.DEAD))
 
 
 class Flushing(MemoryStore):
@@ -220,29 +222,29 @@ def flushing(kind: type[Flushing] = Flushing) -> Place:
 
 async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
     """P is grey where there are controls, none of which pauses; without any it is not offered."""
-    async with a_desk(flushing(), plain(), size=(120, 40)) as desk:
-        first = queue_of(desk.console)
-        await desk.until(lambda: first.inspector.controls)
+    async with an_operator(flushing(), plain(), size=(120, 40)) as operator:
+        first = queue_of(operator.console)
+        await operator.until(lambda: first.inspector.controls)
         assert "pause_queue" in first._grey() - first.without()
-        await desk.press("P")
-        await desk.sees("this queue cannot be paused")
+        await operator.press("P")
+        await operator.sees("this queue cannot be paused")
 
-        desk.console.navigator.goto(Target(keys.LIST, place=2))
-        await desk.until(lambda: queue_of(desk.console) is not first)
-        await loaded(desk.pilot)
-        assert {"pause_queue", "controls"} <= queue_of(desk.console).without()
+        operator.console.navigator.goto(Target(keys.LIST, place=2))
+        await operator.until(lambda: queue_of(operator.console) is not first)
+        await loaded(operator.pilot)
+        assert {"pause_queue", "controls"} <= queue_of(operator.console).without()
 
 
-async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: Whole) -> None:
+async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: ZgbConsolePlace) -> None:
     """`:pause` opens the queue and the plan of its pause control, as P does; where nothing pauses,
     it says so.
     """
     for place, said in ((whole.place(), PAUSE), (flushing(), "this queue cannot be paused")):
-        async with a_desk(place, plain()) as desk:
-            await desk.opens(OverviewScreen, "1")
-            await desk.press("colon", *"pause", "enter")
-            await desk.sees(said)
-            assert isinstance(desk.console.screen, ControlScreen) is (said == PAUSE)
+        async with an_operator(place, plain()) as operator:
+            await operator.opens(OverviewScreen, "1")
+            await operator.press("colon", *"pause", "enter")
+            await operator.sees(said)
+            assert isinstance(operator.console.screen, ControlScreen) is (said == PAUSE)
 
 
 @pytest.mark.parametrize(
@@ -258,21 +260,21 @@ async def test_a_target_is_asked_for_and_the_store_foretells(
     """A control asks for its target, shows what the store would do, and its answer, line by line;
     where the store refuses, nothing is called done and the plan stays.
     """
-    async with a_desk(flushing(kind)) as desk:
-        screen = await planned(desk, "flush")
-        await desk.sees("Enter OK")
+    async with an_operator(flushing(kind)) as operator:
+        screen = await planned(operator, "flush")
+        await operator.sees("Enter OK")
         assert "command line" not in screen_text(screen)
-        await desk.press(*"in", "enter")
-        await desk.sees("in would be flushed", "[31mred")
-        await desk.press("space")
-        await desk.sees("--target in --value twice --apply 2")
-        await desk.until(lambda: screen._foretold is not None)
-        await read(desk)
-        await desk.sees("type 2 to apply flush")
-        await desk.press("2")
-        await desk.sees(*said)
-        assert "\x1b" not in desk.page
-        assert desk.console.screen is screen
+        await operator.press(*"in", "enter")
+        await operator.sees("in would be flushed", "[31mred")
+        await operator.press("space")
+        await operator.sees("--target in --value twice --apply 2")
+        await operator.until(lambda: screen._foretold is not None)
+        await read(operator)
+        await operator.sees("type 2 to apply flush")
+        await operator.press("2")
+        await operator.sees(*said)
+        assert "\x1b" not in operator.page
+        assert operator.console.screen is screen
         assert bool(screen.outcome) is (kind is Flushing)
 
 
@@ -280,34 +282,34 @@ async def test_rate_limits_are_listed_with_their_next_token() -> None:
     """A place without controls lists its rate limits with a bar, read-only."""
     limit = BucketState("mail_send", 2, 5, NOW + 21, 720)
     place = a_place(a_memory([a_task(1)]), tokens=lambda: (limit,))
-    async with a_desk(place, size=(120, 40), first=keys.CONTROLS) as desk:
-        await desk.sees("9 Controls 1", "2 of 5 tokens 720/h next in 21s")
-        await desk.sees(
+    async with an_operator(place, size=(120, 40), first=keys.CONTROLS) as operator:
+        await operator.sees("9 Controls 1", "2 of 5 tokens 720/h next in 21s")
+        await operator.sees(
             "rate limit of mail_send", "next at 09:42:29Z (in 21s)", "rate limits are read-only"
         )
 
 
-async def test_a_warning_is_an_alert_that_leads_here(whole: Whole) -> None:
+async def test_a_warning_is_an_alert_that_leads_here(whole: ZgbConsolePlace) -> None:
     """A warning of the queue is on the overview, and Enter on it shows the controls."""
     whole.facts = whole.facts._replace(warnings=("cron was silent for 3m",))
-    async with a_desk(whole.place(), first=keys.OVERVIEW) as desk:
-        await desk.sees("WARN", "cron was silent for 3m")
-        await desk.opens(ControlsScreen, "enter")
-        await desk.sees("! cron was silent for 3m", "tokens 3 of 5")
+    async with an_operator(whole.place(), first=keys.OVERVIEW) as operator:
+        await operator.sees("WARN", "cron was silent for 3m")
+        await operator.opens(ControlsScreen, "enter")
+        await operator.sees("! cron was silent for 3m", "tokens 3 of 5")
         whole.facts = whole.facts._replace(warnings=())
-        await desk.until(lambda: "cron" not in desk.page)
-        await desk.until(lambda: not desk.console.sessions[0].alerts)
+        await operator.until(lambda: "cron" not in operator.page)
+        await operator.until(lambda: not operator.console.sessions[0].alerts)
 
 
-async def test_c_on_the_overview_is_for_the_queue_under_the_cursor(whole: Whole) -> None:
+async def test_c_on_the_overview_is_for_the_queue_under_the_cursor(whole: ZgbConsolePlace) -> None:
     """With several places it opens the one under the cursor; one without controls says so."""
-    async with a_desk(plain(), whole.place(), first=keys.OVERVIEW) as desk:
-        await desk.sees("[WARN]")
-        await desk.press("tab", "C")
-        await desk.sees(view.NO_CONTROLS)
-        await desk.opens(ControlsScreen, "escape", "j", "C")
-        await desk.sees(PAUSE)
-        await desk.opens(OverviewScreen, "1")
+    async with an_operator(plain(), whole.place(), first=keys.OVERVIEW) as operator:
+        await operator.sees("[WARN]")
+        await operator.press("tab", "C")
+        await operator.sees(view.NO_CONTROLS)
+        await operator.opens(ControlsScreen, "escape", "j", "C")
+        await operator.sees(PAUSE)
+        await operator.opens(OverviewScreen, "1")
 
 
 def test_problems_are_listed_as_targets() -> None:
@@ -373,40 +375,40 @@ async def test_each_target_has_a_row_and_a_plan_of_its_own(
 ) -> None:
     """A row for each target shows its own value or refusal; its plan has its own bounds, asks for
     no target, and changes it alone."""
-    async with a_desk(lanes, size=(120, 40)) as desk:
-        await board(desk)
-        assert [line.split()[:3] for line in desk.rows.splitlines()] == [
+    async with an_operator(lanes, size=(120, 40)) as operator:
+        await board(operator)
+        assert [line.split()[:3] for line in operator.rows.splitlines()] == [
             ["rate", "fast", "50"],
             ["rate", "slow", "5"],
             ["rate", "old", "-"],
             ["stop", "fast", "0"],
             ["stop", "slow", "1"],
         ]
-        await desk.sees("Controls 5", "PAUSED 1 of 2", "its queue is drained")
-        desk.picker.select_key("rate old")
-        await desk.press("enter")
-        await desk.sees("rate: its queue is drained")
-        await planned(desk, "rate slow")
-        await desk.press(*["backspace"] * 2, *"20", "enter")
-        await desk.sees("expected a whole number from 1 to 10")
-        await desk.press(*["backspace"] * 2, "8", "enter")
-        await desk.sees(
+        await operator.sees("Controls 5", "PAUSED 1 of 2", "its queue is drained")
+        operator.picker.select_key("rate old")
+        await operator.press("enter")
+        await operator.sees("rate: its queue is drained")
+        await planned(operator, "rate slow")
+        await operator.press(*["backspace"] * 2, *"20", "enter")
+        await operator.sees("expected a whole number from 1 to 10")
+        await operator.press(*["backspace"] * 2, "8", "enter")
+        await operator.sees(
             "rate, for slow: most tasks a minute", "Now 5, then 8", "can be set back to 5"
         )
-        await desk.sees("--target slow --value 8")
-        await desk.press("y")
-        await desk.sees("rate of slow is 8")
+        await operator.sees("--target slow --value 8")
+        await operator.press("y")
+        await operator.sees("rate of slow is 8")
         assert rates == {"fast": "50", "slow": "8"}
 
 
 async def test_the_pause_key_asks_which_queue(lanes: Place) -> None:
     """P on a place where queues are paused one by one prompts for the queue, and refuses others."""
-    async with a_desk(lanes, size=(120, 40)) as desk:
-        await desk.until(lambda: queue_of(desk.console).inspector.controls)
-        await desk.press("P")
-        screen = await read(desk)
-        await desk.press("x", "enter")
-        await desk.sees("no target 'fastx', expected one of fast, slow")
-        await desk.press(*["backspace"] * 5, *"slow", "enter")
-        await desk.until(lambda: desk.console.screen is screen)
-        await desk.sees("stop, for slow", "Now 1 (pause), then 0 (resume)")
+    async with an_operator(lanes, size=(120, 40)) as operator:
+        await operator.until(lambda: queue_of(operator.console).inspector.controls)
+        await operator.press("P")
+        screen = await read(operator)
+        await operator.press("x", "enter")
+        await operator.sees("no target 'fastx', expected one of fast, slow")
+        await operator.press(*["backspace"] * 5, *"slow", "enter")
+        await operator.until(lambda: operator.console.screen is screen)
+        await operator.sees("stop, for slow", "Now 1 (pause), then 0 (resume)")

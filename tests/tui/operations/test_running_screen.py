@@ -19,7 +19,7 @@ from engine.operations.plans import Plan, Row
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from tests import pseudo_terminals
-from tests.console_operator import Desk, a_desk, key_of, words
+from tests.console_operator import ConsoleOperator, an_operator, key_of, words
 from tests.console_places import NOW, a_task, make_spool, queue_of, some_tasks
 from tests.journaled_places import a_journaled_place, kept, seen
 from tui.format import keys
@@ -62,15 +62,15 @@ async def replaying(
     armed: bool = True,
     size: tuple[int, int] = (80, 24),
     sent: int,
-) -> AsyncIterator[tuple[Desk, RunningOperation]]:
+) -> AsyncIterator[tuple[ConsoleOperator, RunningOperation]]:
     """A replay of all the dead at that pace, on screen above the list, once so many are sent."""
-    async with a_desk(place, size=size, clock=clock, start_armed=armed) as desk:
+    async with an_operator(place, size=size, clock=clock, start_armed=armed) as operator:
         plan = plans.freeze_plan("retry", await off(seen, place, State.DEAD), NOW)
-        work = desk.console.navigator.session.start_plan(plan, Intent("retry", place.who), pace)
-        desk.console.navigator.goto(Target(keys.RUNNING_OPERATION))
-        await desk.opens(ReplayScreen)
-        await desk.until(lambda: now(work).sent == sent)
-        yield desk, work
+        work = operator.console.navigator.session.start_plan(plan, Intent("retry", place.who), pace)
+        operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await operator.opens(ReplayScreen)
+        await operator.until(lambda: now(work).sent == sent)
+        yield operator, work
 
 
 def now(work: RunningOperation) -> ReplayProgress:
@@ -92,28 +92,32 @@ async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
     """Bar, counts and what it waits for are shown at every size, and add up; the header of each
     other screen says that it is paused.
     """
-    async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
+    async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         for size in ((120, 40), (80, 24), (60, 15)):
-            await desk.pilot.resize_terminal(*size)
-            await desk.until(lambda: len(desk.text.splitlines()) <= desk.console.size.height)
-            await desk.sees("RUNNING 0/12 0%", "12 waiting", "canary of 1: waiting for 1 outcome")
+            await operator.pilot.resize_terminal(*size)
+            await operator.until(
+                lambda: len(operator.text.splitlines()) <= operator.console.size.height
+            )
+            await operator.sees(
+                "RUNNING 0/12 0%", "12 waiting", "canary of 1: waiting for 1 outcome"
+            )
         assert now(work).accounted == 12
-        await desk.opens(QueueScreen, "space", "ctrl+c")
-        await desk.sees("ops 1 0% paused")
+        await operator.opens(QueueScreen, "space", "ctrl+c")
+        await operator.sees("ops 1 0% paused")
 
 
 async def test_a_result_keeps_its_next_step(place: Place) -> None:
     """The message with the result of a replay does not replace the next step on its own screen."""
-    async with replaying(place, ONE, sent=1) as (desk, work):
-        await desk.press("s")
-        await desk.until(lambda: now(work).stopped)
-        await desk.press("w")
-        await desk.until(lambda: work.ended is not None)
-        session = desk.console.navigator.session
-        await desk.until(lambda: not session.messages)
-        await desk.sees("STOPPED", "next")
-        assert describe_result(work) not in desk.line("word")
-        assert desk.line("word").startswith(" next")
+    async with replaying(place, ONE, sent=1) as (operator, work):
+        await operator.press("s")
+        await operator.until(lambda: now(work).stopped)
+        await operator.press("w")
+        await operator.until(lambda: work.ended is not None)
+        session = operator.console.navigator.session
+        await operator.until(lambda: not session.messages)
+        await operator.sees("STOPPED", "next")
+        assert describe_result(work) not in operator.line("word")
+        assert operator.line("word").startswith(" next")
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
@@ -121,40 +125,40 @@ async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
     task is in one of the counts, the one that had left as gone.
     """
     dead = await off(seen, place, State.DEAD)
-    async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
+    async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
-        await desk.opens(QueueScreen, "escape")
-        queue_of(desk.console)._tick()
-        await desk.sees("ops 1 0%")
+        await operator.opens(QueueScreen, "escape")
+        queue_of(operator.console)._tick()
+        await operator.sees("ops 1 0%")
         await off(deliver, place, 1)
-        await desk.until(lambda: now(work).sent == 11)
+        await operator.until(lambda: now(work).sent == 11)
         await off(deliver, place, 11)
-        await desk.until(lambda: work.ended is not None)
-        await desk.sees("replay done: 11 done + 1 skipped = 12; u shows it")
-        desk.console.navigator.goto(Target(keys.RUNNING_OPERATION))
-        await desk.opens(ReplayScreen)
-        await desk.sees("DONE 12/12 100%", "11 done + 1 skipped = 12")
+        await operator.until(lambda: work.ended is not None)
+        await operator.sees("replay done: 11 done + 1 skipped = 12; u shows it")
+        operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await operator.opens(ReplayScreen)
+        await operator.sees("DONE 12/12 100%", "11 done + 1 skipped = 12")
     assert work.result is not None
     assert work.result.progress.accounted == 12
 
 
 async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
     """In OBSERVE a replay can be paused and slowed, but neither gone on with nor made faster."""
-    async with replaying(place, ReplayPace(4.0, (1,)), armed=False, sent=1) as (desk, work):
-        await desk.press("-")
-        await desk.until(lambda: now(work).pace.rate == 2.0)
-        await desk.press("+")
-        await desk.sees("OBSERVE: press ! first: going faster changes more tasks")
+    async with replaying(place, ReplayPace(4.0, (1,)), armed=False, sent=1) as (operator, work):
+        await operator.press("-")
+        await operator.until(lambda: now(work).pace.rate == 2.0)
+        await operator.press("+")
+        await operator.sees("OBSERVE: press ! first: going faster changes more tasks")
         assert now(work).pace.rate == 2.0
-        await desk.press("space")
-        await desk.until(lambda: now(work).phase is Phase.PAUSED)
-        await desk.press("space")
-        await desk.sees("PAUSED", "OBSERVE: press ! first: resuming changes more tasks")
-        await desk.press("!", "space")
-        await desk.until(lambda: now(work).phase is not Phase.PAUSED)
-        await desk.press("+")
-        await desk.until(lambda: now(work).pace.rate == 4.0)
-        assert desk.console.context.arming.is_armed
+        await operator.press("space")
+        await operator.until(lambda: now(work).phase is Phase.PAUSED)
+        await operator.press("space")
+        await operator.sees("PAUSED", "OBSERVE: press ! first: resuming changes more tasks")
+        await operator.press("!", "space")
+        await operator.until(lambda: now(work).phase is not Phase.PAUSED)
+        await operator.press("+")
+        await operator.until(lambda: now(work).pace.rate == 4.0)
+        assert operator.console.context.arming.is_armed
 
 
 @pytest.mark.parametrize(
@@ -171,45 +175,47 @@ async def test_stopping_keeps_the_rest(
     it changes tasks, and so needs ARMED.
     """
     pace = ONE._replace(stops=StopRules(rest=rest))
-    async with replaying(place, pace, armed=False, sent=1) as (desk, work):
-        await desk.press("s")
+    async with replaying(place, pace, armed=False, sent=1) as (operator, work):
+        await operator.press("s")
         if rest is RemainderPolicy.HOLD:
-            await desk.sees("OBSERVE: press ! first: holding the rest changes more tasks")
+            await operator.sees("OBSERVE: press ! first: holding the rest changes more tasks")
             assert not now(work).stopped
-            await desk.press("!", "s")
-        await desk.until(lambda: now(work).stopped)
-        await desk.press("w")
-        await desk.sees("STOPPED", "stopped by ana", f"1 not run yet + {count} = 12")
-        await desk.press("c")
-        await desk.sees("> DLQ > clusters", "F-" if ends is State.DEAD else "Clusters 0, failed 0")
+            await operator.press("!", "s")
+        await operator.until(lambda: now(work).stopped)
+        await operator.press("w")
+        await operator.sees("STOPPED", "stopped by ana", f"1 not run yet + {count} = 12")
+        await operator.press("c")
+        await operator.sees(
+            "> DLQ > clusters", "F-" if ends is State.DEAD else "Clusters 0, failed 0"
+        )
     assert len(await off(seen, place, ends)) == 11
 
 
 async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
     """An undo pauses it; its count stops it, and tasks that no worker ran are as before."""
     before = sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir())
-    async with replaying(place, ONE, sent=1) as (desk, _):
-        await desk.opens(PlanScreen, key_of("plan_undo"))
-        await desk.sees("paused; applying this plan stops it", "y to undo")
-        await desk.press("y")
-        await desk.sees("1 undone", "1 undone = 1")
-        await desk.opens(ReplayScreen, "escape")
-        await desk.sees("STOPPED", "1 undone + 11 not sent (still in DLQ) = 12")
+    async with replaying(place, ONE, sent=1) as (operator, _):
+        await operator.opens(PlanScreen, key_of("plan_undo"))
+        await operator.sees("paused; applying this plan stops it", "y to undo")
+        await operator.press("y")
+        await operator.sees("1 undone", "1 undone = 1")
+        await operator.opens(ReplayScreen, "escape")
+        await operator.sees("STOPPED", "1 undone + 11 not sent (still in DLQ) = 12")
     assert sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir()) == before
 
 
 async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
     """Excluded from the plan a task stays where it was sent; who undid it, and why, is written."""
-    async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (desk, work):
-        await desk.opens(PlanScreen, key_of("plan_undo"))
-        await desk.sees("type 12 to undo 12")
-        await desk.press(*["space"] * 11)
-        await desk.sees("y to undo")
-        await desk.press("tab", *"mx7", "enter")
-        await desk.sees("reason mx7")
-        await desk.press("y")
-        await desk.sees("1 undone", "= 12")
-        one = desk.console.navigator.session.operations[-1].report
+    async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (operator, work):
+        await operator.opens(PlanScreen, key_of("plan_undo"))
+        await operator.sees("type 12 to undo 12")
+        await operator.press(*["space"] * 11)
+        await operator.sees("y to undo")
+        await operator.press("tab", *"mx7", "enter")
+        await operator.sees("reason mx7")
+        await operator.press("y")
+        await operator.sees("1 undone", "= 12")
+        one = operator.console.navigator.session.operations[-1].report
     assert one is not None
     assert (len(one.done), len(one.excluded)) == (1, 11)
     assert [task.id for task in await off(seen, place, State.DEAD)] == list(one.done)
@@ -221,11 +227,11 @@ async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
 
 async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
     """Asked too late, the plan to take back accounts for each row as not done, and moves none."""
-    async with replaying(place, AT_ONCE, armed=False, sent=12) as (desk, work):
-        await desk.press("s")
-        await desk.sees("w do not wait")
-        await desk.press("w")
-        await desk.until(lambda: work.ended is not None)
+    async with replaying(place, AT_ONCE, armed=False, sent=12) as (operator, work):
+        await operator.press("s")
+        await operator.sees("w do not wait")
+        await operator.press("w")
+        await operator.until(lambda: work.ended is not None)
         assert isinstance(work, ReplayRun)
         rows = (
             Row("a", State.PENDING, "1", target=State.DEAD),
@@ -242,48 +248,48 @@ async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
     """A canary whose outcome is not known waits for the operator; the header of each screen says
     so. Space goes on all the same.
     """
-    async with a_desk(place, clock=clock) as desk:
+    async with an_operator(place, clock=clock) as operator:
         plan = plans.freeze_plan("retry", await off(seen, place, State.DEAD), NOW)
         pace = ReplayPace(None, (1,), timeout=0.0)
-        console = desk.console
+        console = operator.console
         console.push_screen(
             PlanScreen(plan, "all", console.navigator.session, console.context, pace=pace)
         )
-        await desk.sees("type 12 to replay 12")
-        await desk.opens(ReplayScreen, "1", "2")
-        await desk.sees("PAUSED", "next Space continues, s stops")
-        await desk.opens(QueueScreen, "ctrl+c")
-        await desk.sees("ops 1 0% asks", "replay asks whether to continue: u, Enter")
+        await operator.sees("type 12 to replay 12")
+        await operator.opens(ReplayScreen, "1", "2")
+        await operator.sees("PAUSED", "next Space continues, s stops")
+        await operator.opens(QueueScreen, "ctrl+c")
+        await operator.sees("ops 1 0% asks", "replay asks whether to continue: u, Enter")
         console.navigator.goto(Target(keys.RUNNING_OPERATION))
-        await desk.opens(ReplayScreen, "space")
-        await desk.until(lambda: now(console.navigator.session.operations[-1]).sent == 12)
+        await operator.opens(ReplayScreen, "space")
+        await operator.until(lambda: now(console.navigator.session.operations[-1]).sent == 12)
 
 
 async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
     """An operation without a pace is shown with its counts, and then with its result."""
-    async with a_desk(place, clock=clock) as desk:
+    async with an_operator(place, clock=clock) as operator:
         plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
-        work = desk.console.navigator.session.start_plan(plan, Intent("hold", place.who))
-        desk.console.navigator.goto(Target(keys.RUNNING_OPERATION))
-        await desk.sees("HOLD 4 TASKS", "DONE 4/4 100%", "4 held = 4")
+        work = operator.console.navigator.session.start_plan(plan, Intent("hold", place.who))
+        operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await operator.sees("HOLD 4 TASKS", "DONE 4/4 100%", "4 held = 4")
         assert work.share == 1.0
-        desk.console.navigator.goto(Target(keys.OPERATIONS))
-        await desk.opens(OperationsScreen)
-        await desk.sees("hold 4 DONE u undo, 23h59m")
+        operator.console.navigator.goto(Target(keys.OPERATIONS))
+        await operator.opens(OperationsScreen)
+        await operator.sees("hold 4 DONE u undo, 23h59m")
 
 
 async def test_results_begin_with_problems_and_enter_opens_a_task(place: Place) -> None:
     """A task that was skipped comes before those that were changed; Enter opens one of these."""
     tasks = await off(seen, place, State.PENDING)
-    async with a_desk(place, clock=clock) as desk:
+    async with an_operator(place, clock=clock) as operator:
         plan = plans.freeze_plan("hold", tasks, NOW)
         (Path(place.root) / "queue/pending" / f"{tasks[2].id}.task").unlink()
-        desk.console.navigator.session.start_plan(plan, Intent("hold", place.who))
-        desk.console.navigator.goto(Target(keys.RUNNING_OPERATION))
-        await desk.sees("3 held + 1 skipped = 4", "changed since the plan")
-        assert desk.picker.rows[0].key == desk.picker.key == tasks[2].id
-        await desk.press("j")
-        await desk.opens(TaskScreen, "enter")
+        operator.console.navigator.session.start_plan(plan, Intent("hold", place.who))
+        operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await operator.sees("3 held + 1 skipped = 4", "changed since the plan")
+        assert operator.picker.rows[0].key == operator.picker.key == tasks[2].id
+        await operator.press("j")
+        await operator.opens(TaskScreen, "enter")
 
 
 async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place: Place) -> None:
@@ -291,9 +297,9 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
     folder = Path(kept(place).folder)
     await off(os.makedirs, folder.parent)
     await off(folder.write_text, "")
-    async with replaying(place, AT_ONCE, armed=False, sent=0) as (desk, work):
-        await desk.until(lambda: work.ended is not None)
-        await desk.sees("the journal in", "12 not sent (still in DLQ) = 12")
+    async with replaying(place, AT_ONCE, armed=False, sent=0) as (operator, work):
+        await operator.until(lambda: work.ended is not None)
+        await operator.sees("the journal in", "12 not sent (still in DLQ) = 12")
     assert work.report is not None
     assert work.report.accounted == 12
     assert len(await off(seen, place, State.DEAD)) == 12
@@ -310,10 +316,10 @@ def test_a_result_has_its_true_duration() -> None:
 @pytest.mark.parametrize("exact", [True, False])
 async def test_a_replay_of_requests_is_shown_as_such(place: Place, exact: bool) -> None:
     """The result of an operation that only requested its changes says so."""
-    async with a_desk(place, clock=clock) as desk:
+    async with an_operator(place, clock=clock) as operator:
         plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
-        work = desk.console.navigator.session.start_plan(plan, Intent("hold", place.who))
-        await desk.until(lambda: work.ended is not None)
+        work = operator.console.navigator.session.start_plan(plan, Intent("hold", place.who))
+        await operator.until(lambda: work.ended is not None)
         assert isinstance(work, DirectRun)
         assert work.report is not None
         work.report = work.report._replace(is_exact=exact)
@@ -339,21 +345,21 @@ async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:
     """q says what becomes of it, and however often it is pressed it does not end it: s does. The
     rest stays in the DLQ, and the next console offers it.
     """
-    async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
-        await desk.opens(QueueScreen, "ctrl+c")
-        await desk.opens(QuitScreen, "q")
-        await desk.sees("replay is at 0%: stops. 11 tasks stay in")
-        await desk.press("escape")
-        await desk.until(lambda: not isinstance(desk.console.screen, QuitScreen))
+    async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
+        await operator.opens(QueueScreen, "ctrl+c")
+        await operator.opens(QuitScreen, "q")
+        await operator.sees("replay is at 0%: stops. 11 tasks stay in")
+        await operator.press("escape")
+        await operator.until(lambda: not isinstance(operator.console.screen, QuitScreen))
         assert work.ended is None
-        await desk.press("q", "q", "q")
-        await desk.sees("replay is at 0%: stops.")
+        await operator.press("q", "q", "q")
+        await operator.sees("replay is at 0%: stops.")
         assert work.ended is None
-        await desk.press("s")
-        await desk.until(lambda: not desk.console.is_running)
+        await operator.press("s")
+        await operator.until(lambda: not operator.console.is_running)
     assert len(await off(seen, place, State.DEAD)) == 11
-    async with a_desk(place, early=True, clock=clock, first=keys.OVERVIEW) as desk:
-        await desk.sees("interrupted, 11 of 12 not moved; u there shows it")
+    async with an_operator(place, early=True, clock=clock, first=keys.OVERVIEW) as operator:
+        await operator.sees("interrupted, 11 of 12 not moved; u there shows it")
 
 
 @pytest.mark.deep

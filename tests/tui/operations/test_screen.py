@@ -19,10 +19,10 @@ from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.undo import UndoPlan
 from engine.verbs import with_state
-from tests.console_operator import Desk, a_desk, key_of, words
+from tests.console_operator import ConsoleOperator, an_operator, key_of, words
 from tests.console_places import NOW, Clock, make_spool, some_tasks
 from tests.journaled_places import ANA, BEN, a_journaled_place, carried_out, interrupt, kept, seen
-from tests.mail_transports import Mailroom
+from tests.mail_transports import PlaceTransports
 from tui.app import show_result
 from tui.format import keys
 from tui.operations import operation_lines as view
@@ -70,13 +70,13 @@ def running_elsewhere(place: Place) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def operations(place: Place, *texts: str, **fields: Any) -> AsyncIterator[Desk]:
+async def operations(place: Place, *texts: str, **fields: Any) -> AsyncIterator[ConsoleOperator]:
     """The console on a place, with its operations on screen, once these texts are."""
-    async with a_desk(place, clock=None, **fields) as desk:
-        await desk.opens(OperationsScreen, "u")
-        await desk.until(lambda: desk.console.navigator.session.history.is_read)
-        await desk.sees(*texts)
-        yield desk
+    async with an_operator(place, clock=None, **fields) as operator:
+        await operator.opens(OperationsScreen, "u")
+        await operator.until(lambda: operator.console.navigator.session.history.is_read)
+        await operator.sees(*texts)
+        yield operator
 
 
 # ---- the list
@@ -93,31 +93,31 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
     running = running_elsewhere(place)
     await off(running.__enter__)
     try:
-        async with operations(place) as desk:
-            await desk.sees(
+        async with operations(place) as operator:
+            await operator.sees(
                 "ben purge kind=geoban_apply 2 DONE u undo, 22h00m",
                 "ana expunge 1 DONE no: permanent",
                 "! 09:12:08 ana replay 1/4 INTERRUPTED R, D abandon",
                 "ben hold 0/2 RUNNING Enter shows it",
             )
-            assert "INTERRUPTED" in desk.rows.splitlines()[0]
-            assert "RUNNING" in desk.rows.splitlines()[1]
+            assert "INTERRUPTED" in operator.rows.splitlines()[0]
+            assert "RUNNING" in operator.rows.splitlines()[1]
             for key, said in (
                 (key_of("plan_undo"), "another process is running it: undo is possible afterwards"),
                 ("R", "nothing to resume: not interrupted"),
                 ("D", "nothing to abandon: not interrupted"),
             ):
-                await desk.press("g", "j", key)
-                await desk.sees(said)
+                await operator.press("g", "j", key)
+                await operator.sees(said)
     finally:
         running.__exit__(None, None, None)
 
 
 async def test_a_new_operation_of_another_process_is_listed(place: Place, dead: list[Task]) -> None:
     """An operation of another process while the list is shown is in it a moment later."""
-    async with operations(place, "no operations in the last 24 h") as desk:
+    async with operations(place, "no operations in the last 24 h") as operator:
         await off(carried_out, place, "retry", dead[:3])
-        await desk.sees("retry 3 DONE u undo, 1d00h")
+        await operator.sees("retry 3 DONE u undo, 1d00h")
 
 
 async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
@@ -127,11 +127,11 @@ async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
     leave(place, "dlq", dead[1])
     evil = "feed is back\x1b]0;x\x07"
     await off(carried_out, place, "retry", dead[:3], intent=Intent("retry", ANA, evil))
-    async with operations(place, "retry", "feed is back") as desk:
-        screen = await desk.opens(RecordScreen, "enter")
-        await desk.until(lambda: "ids" in {copy.name for copy in screen.copies()})
+    async with operations(place, "retry", "feed is back") as operator:
+        screen = await operator.opens(RecordScreen, "enter")
+        await operator.until(lambda: "ids" in {copy.name for copy in screen.copies()})
         told = {copy.name: copy.text for copy in screen.copies()}
-        assert desk.page.isprintable()
+        assert operator.page.isprintable()
     for text in ("ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"):
         assert text in told["text"]
     assert told["ids"].split() == [task.id for task in dead[:3]]
@@ -156,30 +156,30 @@ async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
     hands, op = Clock(0.0), await off(interrupt, place, 4, 2)
     written = Path(kept(place).folder, f"{op}.jsonl").read_bytes
     before = await off(written)
-    async with operations(place, "2/4 INTERRUPTED", read_only=True) as desk:
-        desk.console.bandwidth = BandwidthBudget(lambda: 0, hands)
-        screen = desk.console.screen
-        await desk.press("R")
-        await desk.sees("read only")
-        assert desk.console.screen is screen
-        desk.console.navigator.session.messages.append("the replay is over")
-        show_result(desk.console)
-        assert desk.console.navigator.session.messages
+    async with operations(place, "2/4 INTERRUPTED", read_only=True) as operator:
+        operator.console.bandwidth = BandwidthBudget(lambda: 0, hands)
+        screen = operator.console.screen
+        await operator.press("R")
+        await operator.sees("read only")
+        assert operator.console.screen is screen
+        operator.console.navigator.session.messages.append("the replay is over")
+        show_result(operator.console)
+        assert operator.console.navigator.session.messages
         hands.now += ANSWER_SECONDS
-        show_result(desk.console)
-        await desk.sees("the replay is over")
+        show_result(operator.console)
+        await operator.sees("the replay is over")
     assert await off(written) == before
 
 
 async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
     """A console whose last screen is closed already keeps its news, and ends without an error."""
-    async with operations(place) as desk:
-        news = desk.console.navigator.session.messages
+    async with operations(place) as operator:
+        news = operator.console.navigator.session.messages
     news.append("the replay is over")
-    desk.console.bandwidth = BandwidthBudget(lambda: 0, hands := Clock(0.0))
+    operator.console.bandwidth = BandwidthBudget(lambda: 0, hands := Clock(0.0))
     hands.now += ANSWER_SECONDS
-    assert not desk.console.screen_stack
-    show_result(desk.console)
+    assert not operator.console.screen_stack
+    show_result(operator.console)
     assert [*news] == ["the replay is over"]
 
 
@@ -193,16 +193,16 @@ async def test_an_operation_is_undone_by_its_count(place: Place, dead: list[Task
     before = await off(files, place)
     op = await off(carried_out, place, "purge", dead[:3])
     assert await off(files, place) != before
-    async with operations(place, "3 done") as desk:
-        await desk.opens(PlanScreen, key_of("plan_undo"))
-        await desk.sees("3 trash -> DLQ", "type 3 to undo 3")
-        await desk.press("u")
-        await desk.sees("not applied yet: Esc discards the plan", op[-4:])
-        assert isinstance(desk.console.screen, PlanScreen)
-        await desk.press("3")
-        await desk.sees("3 undone", "3 undone = 3")
-        await desk.press("escape")
-        await desk.sees("3 undone", "undo of")
+    async with operations(place, "3 done") as operator:
+        await operator.opens(PlanScreen, key_of("plan_undo"))
+        await operator.sees("3 trash -> DLQ", "type 3 to undo 3")
+        await operator.press("u")
+        await operator.sees("not applied yet: Esc discards the plan", op[-4:])
+        assert isinstance(operator.console.screen, PlanScreen)
+        await operator.press("3")
+        await operator.sees("3 undone", "3 undone = 3")
+        await operator.press("escape")
+        await operator.sees("3 undone", "undo of")
     assert await off(files, place) == before
 
 
@@ -214,8 +214,8 @@ async def test_a_plan_that_takes_long_is_announced(
     screen meanwhile, no plan opens there.
     """
     await off(carried_out, place, "purge", dead[:3])
-    async with operations(place, "3 done") as desk:
-        history, go_on = desk.console.navigator.session.inspector.history, asyncio.Event()
+    async with operations(place, "3 done") as operator:
+        history, go_on = operator.console.navigator.session.inspector.history, asyncio.Event()
         plan_undo = history.plan_undo
 
         async def slow(operation: Operation, days: float) -> UndoPlan:
@@ -223,30 +223,32 @@ async def test_a_plan_that_takes_long_is_announced(
             return await plan_undo(operation, days)
 
         monkeypatch.setattr(history, "plan_undo", slow)
-        await desk.press(key_of("plan_undo"))
-        await desk.until(lambda: "preparing the undo plan of 3 tasks ..." in desk.line("word"))
+        await operator.press(key_of("plan_undo"))
+        await operator.until(
+            lambda: "preparing the undo plan of 3 tasks ..." in operator.line("word")
+        )
         if leaves:
-            screen = desk.console.screen
-            await desk.opens(OverviewScreen, "1")
+            screen = operator.console.screen
+            await operator.opens(OverviewScreen, "1")
             go_on.set()
-            await desk.until(lambda: not any(one.group == "plan" for one in screen.workers))
-            assert isinstance(desk.console.screen, OverviewScreen)
+            await operator.until(lambda: not any(one.group == "plan" for one in screen.workers))
+            assert isinstance(operator.console.screen, OverviewScreen)
         else:
             go_on.set()
-            await desk.until(lambda: isinstance(desk.console.screen, PlanScreen))
-            await desk.opens(OperationsScreen, "escape")
-            assert "preparing" not in desk.line("word")
+            await operator.until(lambda: isinstance(operator.console.screen, PlanScreen))
+            await operator.opens(OperationsScreen, "escape")
+            assert "preparing" not in operator.line("word")
 
 
 async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: list[Task]) -> None:
     """A row whose task ran meanwhile is excluded from the plan, and cannot be taken in."""
     await off(carried_out, place, "retry", dead[:3])
     leave(place, "pending", dead[0])
-    async with operations(place, "3 done") as desk:
-        screen = await desk.opens(PlanScreen, key_of("plan_undo"))
-        await desk.sees("type 2 to undo 2", "excluded: gone since: it ran, or was removed")
-        await desk.press("space")
-        await desk.sees("cannot be included: gone since: it ran, or was removed")
+    async with operations(place, "3 done") as operator:
+        screen = await operator.opens(PlanScreen, key_of("plan_undo"))
+        await operator.sees("type 2 to undo 2", "excluded: gone since: it ran, or was removed")
+        await operator.press("space")
+        await operator.sees("cannot be included: gone since: it ran, or was removed")
         assert screen.expected_digits == "2"
 
 
@@ -261,9 +263,9 @@ async def test_why_one_cannot_be_undone(
     if verb == "hold":
         leave(place, "dlq", dead[0])
     await off(carried_out, place, verb, dead[:1])
-    async with operations(place, verb) as desk:
-        await desk.press(key_of("plan_undo"))
-        await desk.sees(said)
+    async with operations(place, verb) as operator:
+        await operator.press(key_of("plan_undo"))
+        await operator.sees(said)
 
 
 @pytest.mark.parametrize("most", [None, 1])
@@ -274,19 +276,19 @@ async def test_an_unknown_verb_is_only_shown(
     newer = Intent("tele\x1b[31mport", BEN)
     await off(carried_out, place, "retry", dead[:3], intent=newer, most=most)
     after = await off(files, place)
-    async with operations(place, "port", "no: unknown") as desk:
-        await desk.press(key_of("plan_undo"))
-        await desk.sees("no plan: tele", "is unknown to this version")
-        assert "\x1b" not in desk.text
-        await desk.press("R")
-        await desk.sees("no plan:" if most else "nothing to resume")
-        await desk.press("D")
+    async with operations(place, "port", "no: unknown") as operator:
+        await operator.press(key_of("plan_undo"))
+        await operator.sees("no plan: tele", "is unknown to this version")
+        assert "\x1b" not in operator.text
+        await operator.press("R")
+        await operator.sees("no plan:" if most else "nothing to resume")
+        await operator.press("D")
         if most:
-            await desk.opens(AbandonScreen)
-            assert "\x1b" not in desk.text
-            await desk.opens(OperationsScreen, "escape")
-        await desk.opens(RecordScreen, "enter")
-        await desk.sees("3 planned")
+            await operator.opens(AbandonScreen)
+            assert "\x1b" not in operator.text
+            await operator.opens(OperationsScreen, "escape")
+        await operator.opens(RecordScreen, "enter")
+        await operator.sees("3 planned")
     assert await off(files, place) == after
 
 
@@ -300,16 +302,16 @@ async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> No
     lines = (await off(journal.read_text)).splitlines(True)
     # As if it was killed between the moves and the line that says so.
     await off(journal.write_text, "".join(line for line in lines if '"line": "ends"' not in line))
-    async with a_desk(place, early=True, clock=None, first=keys.OVERVIEW) as desk:
+    async with an_operator(place, early=True, clock=None, first=keys.OVERVIEW) as operator:
         words = "replay of 09:42 by ana interrupted: 5 of 8 not moved"
-        await desk.sees(words, "interrupted, 5 of 8 not moved; u there shows it")
-        overview = await desk.opens(OverviewScreen)
-        await desk.press("g")
+        await operator.sees(words, "interrupted, 5 of 8 not moved; u there shows it")
+        overview = await operator.opens(OverviewScreen)
+        await operator.press("g")
         while (alert := overview._alert) is not None and alert.kind is not AlertKind.INTERRUPTED:
-            await desk.press("j")
-        await desk.opens(OperationsScreen, "enter")
-        await desk.sees("3/8 INTERRUPTED")
-        await desk.opens(OverviewScreen, "escape")
+            await operator.press("j")
+        await operator.opens(OperationsScreen, "enter")
+        await operator.sees("3/8 INTERRUPTED")
+        await operator.opens(OverviewScreen, "escape")
     settled = await off(kept(place).operation, op)
     assert settled is not None
     assert (settled.counts[RowResult.DONE], settled.open_rows) == (3, 5)
@@ -321,9 +323,9 @@ def leave_half_moved(place: Place, id: str) -> None:
     path.rename(Path(place.root, "queue/.spooldeck", f"D.{id}.dlq.pending.00000000.1-0-1"))
 
 
-def is_over(desk: Desk, op: str) -> bool:
+def is_over(operator: ConsoleOperator, op: str) -> bool:
     """Return whether the journal has the end of an operation."""
-    ones = {one.op: one for one in desk.console.navigator.session.history.operations}
+    ones = {one.op: one for one in operator.console.navigator.session.history.operations}
     return op in ones and ones[op].ended is not None
 
 
@@ -334,16 +336,18 @@ async def test_an_interrupted_operation_is_gone_on_with(place: Place) -> None:
     op = await off(interrupt, place, 8, 3)
     half, *rest = (task.id for task in (await off(seen, place, State.DEAD))[:5])
     await off(leave_half_moved, place, half)
-    async with operations(place, "3/8 INTERRUPTED", "4 not moved, 1 half moved") as desk:
-        await desk.opens(PlanScreen, "R")
-        await desk.sees("the rest of replay of 09:42:08Z by ana")
-        await desk.sees(
+    async with operations(place, "3/8 INTERRUPTED", "4 not moved, 1 half moved") as operator:
+        await operator.opens(PlanScreen, "R")
+        await operator.sees("the rest of replay of 09:42:08Z by ana")
+        await operator.sees(
             "1 task is half moved: completed or rolled back first", "type 4 to replay 4"
         )
-        await desk.press("p", "0", "tab", "0", "tab", "space", "enter")  # no canary, all at once
-        await desk.sees("all others now")
-        await desk.press("4")
-        await desk.until(lambda: is_over(desk, op))
+        await operator.press(
+            "p", "0", "tab", "0", "tab", "space", "enter"
+        )  # no canary, all at once
+        await operator.sees("all others now")
+        await operator.press("4")
+        await operator.until(lambda: is_over(operator, op))
     assert {*rest} <= {task.id for task in await off(seen, place, State.PENDING)}
     assert half in {task.id for task in await off(seen, place, State.DEAD)}
     assert not await off(lambda: list(Path(place.root, "queue/.spooldeck").glob("D.*")))
@@ -356,13 +360,13 @@ async def test_a_half_moved_task_is_finished_where_nothing_else_is_left(place: P
     op = await off(interrupt, place, 4, 3)
     half = (await off(seen, place, State.DEAD))[0].id
     await off(leave_half_moved, place, half)
-    async with operations(place, "3/4 INTERRUPTED", "0 not moved, 1 half moved") as desk:
-        await desk.press("R")
-        await desk.sees("only 1 half-moved task left: D completes it")
-        await desk.press("D")
-        await desk.sees("1 task half moved: completed or rolled back first")
-        await desk.press("y")
-        await desk.until(lambda: is_over(desk, op))
+    async with operations(place, "3/4 INTERRUPTED", "0 not moved, 1 half moved") as operator:
+        await operator.press("R")
+        await operator.sees("only 1 half-moved task left: D completes it")
+        await operator.press("D")
+        await operator.sees("1 task half moved: completed or rolled back first")
+        await operator.press("y")
+        await operator.until(lambda: is_over(operator, op))
     assert half in {task.id for task in await off(seen, place, State.DEAD)}
 
 
@@ -374,17 +378,17 @@ async def test_a_plan_names_states_as_the_tabs_do(place: Place) -> None:
         with closing(place.open()) as store:
             store.swap(task, with_state(task, State.DEAD))
 
-    async with a_desk(place, clock=None) as desk:
-        await desk.opens(PlanScreen, "*", "X")
+    async with an_operator(place, clock=None) as operator:
+        await operator.opens(PlanScreen, "*", "X")
         await off(bury)
-        await desk.sees("1 skipped, changed since: dlq now")
+        await operator.sees("1 skipped, changed since: dlq now")
 
 
 async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path: Path) -> None:
     """The last suspension of a transport has `S resume`, which opens the plan; one that a later
     operation ended has not.
     """
-    room = Mailroom(tmp_path, lambda: NOW)
+    room = PlaceTransports(tmp_path, lambda: NOW)
     for at, name, value in (
         (NOW - 540, "curl", controls.SUSPENDED),
         (NOW - 480, "curl", controls.RESUMED),
@@ -395,19 +399,21 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
         switch = partial(controls.run_journaled_action, journal, Intent("", ANA), order)
         await off(switch, lambda: "done", lambda at=at: at)
     await off(room.suspend, "postfix", "")
-    async with operations(place._replace(mail=room.desk())) as desk:
-        await desk.sees(
+    async with operations(place._replace(mail=room.place_mail())) as operator:
+        await operator.sees(
             "09:35:08 ana suspend postfix - DONE S resume",
             "09:34:08 ana resume curl - DONE u undo",
             "09:33:08 ana suspend curl - DONE no: set it back",
         )
-        await desk.opens(SuspendScreen, "S")
-        await desk.sees("resume postfix")
-        await desk.press("escape", "j", "S")
-        await desk.sees("nothing to resume: it suspends no transport now")
-    wall = place._replace(mail=room.desk())
-    async with a_desk(wall, first=keys.OVERVIEW, size=(200, 60), clock=lambda: NOW) as desk:
-        await desk.sees(
+        await operator.opens(SuspendScreen, "S")
+        await operator.sees("resume postfix")
+        await operator.press("escape", "j", "S")
+        await operator.sees("nothing to resume: it suspends no transport now")
+    wall = place._replace(mail=room.place_mail())
+    async with an_operator(
+        wall, first=keys.OVERVIEW, size=(200, 60), clock=lambda: NOW
+    ) as operator:
+        await operator.sees(
             "suspend postfix on spool DONE 8 resume", "suspend curl on spool DONE 8 open"
         )
 

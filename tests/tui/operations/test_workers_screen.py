@@ -8,7 +8,7 @@ import pytest
 
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.forecast import ExpectedStart
-from tests.console_operator import a_desk, words
+from tests.console_operator import an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
 from tests.tui.drawn_screens import AT_WORK
 from tui.format import keys
@@ -38,32 +38,32 @@ async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
     well = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
     ill = a_place(a_memory([at_work(2, 2820)]), name="/srv/ill", lock=a_stuck_lock)
     ill = ill._replace(recovery_command=("true",))
-    async with a_desk(well, ill, size=(100, 30), first=keys.WORKERS) as desk:
-        await desk.opens(WorkersScreen)
-        await desk.sees("PID 4711 on ill", "1 00000001", "1 00000002")
-        rows = [line.split()[1:] for line in desk.text.splitlines()]
+    async with an_operator(well, ill, size=(100, 30), first=keys.WORKERS) as operator:
+        await operator.opens(WorkersScreen)
+        await operator.sees("PID 4711 on ill", "1 00000001", "1 00000002")
+        rows = [line.split()[1:] for line in operator.text.splitlines()]
         named = [row[0] for row in rows if row[:1] in (["ill"], ["well"])]
         assert named[:2] == ["ill", "well"]
-        assert "next  U frees the lock of ill; then W starts a worker" in desk.line("word")
-        await desk.press("enter")
-        await desk.opens(TaskScreen)
-        await desk.press("escape", "U")
-        await desk.opens(LockScreen)
+        assert "next  U frees the lock of ill; then W starts a worker" in operator.line("word")
+        await operator.press("enter")
+        await operator.opens(TaskScreen)
+        await operator.press("escape", "U")
+        await operator.opens(LockScreen)
 
 
 async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
     """The row says that no worker runs, W opens the plan, and nothing is started without `y`."""
     place = a_place(a_memory([a_task(1)]), lock=free, worker_command=("true",))
-    async with a_desk(place, first=keys.WORKERS) as desk:
-        await desk.opens(WorkersScreen)
-        await desk.sees(NO_WORKER, "next W starts a worker at")
-        await desk.press("enter")
-        await desk.until(lambda: "no task here: W starts a worker" in desk.line("word"))
-        await desk.press("W")
-        await desk.opens(WorkerScreen)
-        await desk.press("escape")
-        await desk.opens(WorkersScreen)
-        assert desk.console.sessions[0].worker.pid is None
+    async with an_operator(place, first=keys.WORKERS) as operator:
+        await operator.opens(WorkersScreen)
+        await operator.sees(NO_WORKER, "next W starts a worker at")
+        await operator.press("enter")
+        await operator.until(lambda: "no task here: W starts a worker" in operator.line("word"))
+        await operator.press("W")
+        await operator.opens(WorkerScreen)
+        await operator.press("escape")
+        await operator.opens(WorkersScreen)
+        assert operator.console.sessions[0].worker.pid is None
 
 
 async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
@@ -71,27 +71,27 @@ async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
     reason = "/srv/small/flowing/run/queue.lock: cannot be written: No space left on device (28)"
     command = ("sh", "-c", f"echo 'spooldeck: {reason}' >&2; exit 69")
     place = a_place(a_memory([a_task(1)]), lock=free, worker_command=command)
-    async with a_desk(place, first=keys.WORKERS) as desk:
-        await desk.opens(WorkersScreen)
-        (live,) = desk.console.sessions
+    async with an_operator(place, first=keys.WORKERS) as operator:
+        await operator.opens(WorkersScreen)
+        (live,) = operator.console.sessions
         await asyncio.to_thread(live.worker.start)
-        await desk.sees("ended with exit code 69", reason)
+        await operator.sees("ended with exit code 69", reason)
 
 
 async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:
     """A signal to the stuck holder needs its PID; `y` alone starts nothing."""
     place = a_place(a_memory([a_task(1)]), lock=a_stuck_lock, worker_command=("sleep", "60"))
-    async with a_desk(place, first=keys.WORKERS) as desk:
-        (live,) = desk.console.sessions
-        await desk.until(lambda: live.has_readings)
-        await desk.opens(WorkerScreen, "W")
-        await desk.sees("the worker ends its holder, PID 4711", "type the PID 4711", "[____]")
-        assert "start a worker, end PID 4711" in desk.line("title")
-        await desk.press("y")
-        await desk.opens(WorkerScreen)
-        await desk.press(*"4711")
-        await desk.opens(WorkersScreen)
-        await desk.sees("worker started, PID")
+    async with an_operator(place, first=keys.WORKERS) as operator:
+        (live,) = operator.console.sessions
+        await operator.until(lambda: live.has_readings)
+        await operator.opens(WorkerScreen, "W")
+        await operator.sees("the worker ends its holder, PID 4711", "type the PID 4711", "[____]")
+        assert "start a worker, end PID 4711" in operator.line("title")
+        await operator.press("y")
+        await operator.opens(WorkerScreen)
+        await operator.press(*"4711")
+        await operator.opens(WorkersScreen)
+        await operator.sees("worker started, PID")
 
 
 def test_no_worker_is_started_once_the_console_closes() -> None:
@@ -106,13 +106,13 @@ def test_no_worker_is_started_once_the_console_closes() -> None:
 async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:
     """The plan is refused with the PID of the worker that already runs."""
     place = a_place(a_memory([a_task(1)]), lock=lambda: AT_WORK, worker_command=("true",))
-    async with a_desk(place, first=keys.WORKERS) as desk:
-        (live,) = desk.console.sessions
-        await desk.until(lambda: live.has_readings)
-        await desk.opens(WorkerScreen, "W")
-        await desk.sees("nothing to start: the lock is held by PID 4711")
-        await desk.press("y")
-        await desk.opens(WorkerScreen)
+    async with an_operator(place, first=keys.WORKERS) as operator:
+        (live,) = operator.console.sessions
+        await operator.until(lambda: live.has_readings)
+        await operator.opens(WorkerScreen, "W")
+        await operator.sees("nothing to start: the lock is held by PID 4711")
+        await operator.press("y")
+        await operator.opens(WorkerScreen)
         assert live.worker.pid is None
 
 
@@ -123,13 +123,13 @@ async def test_workers_of_a_place_without_a_lock_have_their_pid(tasks: list[Task
     """
     figures = WholeQueueFigures(workers=(8609,))
     place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
-    async with a_desk(place, first=keys.WORKERS) as desk:
-        await desk.opens(WorkersScreen)
+    async with an_operator(place, first=keys.WORKERS) as operator:
+        await operator.opens(WorkersScreen)
         shown = "00000001" if tasks else IDLE
-        await desk.until(lambda: f" 8609  {shown}" in desk.rows)
-        (row,) = desk.rows.splitlines()
+        await operator.until(lambda: f" 8609  {shown}" in operator.rows)
+        (row,) = operator.rows.splitlines()
         assert NO_WORKER not in row
-        assert "workers 1" in desk.text
+        assert "workers 1" in operator.text
 
 
 async def test_a_task_whose_worker_has_ended_is_marked() -> None:
@@ -139,13 +139,13 @@ async def test_a_task_whose_worker_has_ended_is_marked() -> None:
     tasks = [at_work(1, 960), at_work(2, 3)]
     figures = WholeQueueFigures(workers=(8609,), abandoned=frozenset({tasks[0].id}))
     place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
-    async with a_desk(place, first=keys.WORKERS) as desk:
-        await desk.opens(WorkersScreen)
-        await desk.until(lambda: " 8609  00000002" in desk.rows)
-        first, second = desk.rows.splitlines()
+    async with an_operator(place, first=keys.WORKERS) as operator:
+        await operator.opens(WorkersScreen)
+        await operator.until(lambda: " 8609  00000002" in operator.rows)
+        first, second = operator.rows.splitlines()
         assert first.split()[:5] == ["!", "nftban", "no", "worker", "00000001"]
         assert not second.startswith(" !")
-        await desk.sees("Enter opens the task; L there releases it")
+        await operator.sees("Enter opens the task; L there releases it")
 
 
 async def test_workers_of_a_server_have_their_names() -> None:
@@ -164,18 +164,18 @@ async def test_workers_of_a_server_have_their_names() -> None:
     )
     figures = WholeQueueFigures(connected=connected)
     place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
-    async with a_desk(place, first=keys.WORKERS, size=(120, 40)) as desk:
-        await desk.opens(WorkersScreen)
-        await desk.until(lambda: len(desk.rows.splitlines()) == 3)
-        stalled, busy, idle = (line.split() for line in desk.rows.splitlines())
+    async with an_operator(place, first=keys.WORKERS, size=(120, 40)) as operator:
+        await operator.opens(WorkersScreen)
+        await operator.until(lambda: len(operator.rows.splitlines()) == 3)
+        stalled, busy, idle = (line.split() for line in operator.rows.splitlines())
         assert stalled[1:4] == ["nftban", "stalled?", "00000002"]
         assert busy[:4] == ["nftban", "-", "node-1", "00000001"]
         assert "21s" in busy
         note = "node-2 no task claimed: 10.0.0.8, connected 1m; serves a, b, c and 1 more"
         assert " ".join(idle) == f"nftban - {note}"
-        assert "workers 2" in desk.text
-        await desk.press("j")
-        await desk.sees("node-1 on nftban", "10.0.0.7, connected 5m; serves")
+        assert "workers 2" in operator.text
+        await operator.press("j")
+        await operator.sees("node-1 on nftban", "10.0.0.7, connected 5m; serves")
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ async def test_the_expected_start_of_a_task() -> None:
     waits, dead = a_task(1, due=NOW + 25), a_task(2, State.DEAD)
     limited = a_task(3, due=NOW - 5, extra={WAITS_KEY: ">MaxRing: all in use"})
     place = a_place(a_memory([waits, dead]), lock=lambda: AT_WORK)
-    async with a_desk(place, first=keys.WORKERS) as desk:
-        (live,) = desk.console.sessions
-        await desk.until(lambda: live.has_readings)
+    async with an_operator(place, first=keys.WORKERS) as operator:
+        (live,) = operator.console.sessions
+        await operator.until(lambda: live.has_readings)
 
         found = (await outlook(live, waits, NOW)).start
         none = (await outlook(live, dead, NOW)).start
@@ -268,9 +268,9 @@ async def test_the_expected_start_of_a_task() -> None:
 
     assert (found, none) == (ExpectedStart(NOW + 25), None)
     assert stopped == ExpectedStart(None, ">MaxRing: all in use")
-    async with a_desk(place._replace(lock=free), first=keys.WORKERS) as desk:
-        (live,) = desk.console.sessions
-        await desk.until(lambda: live.lacks_worker)
+    async with an_operator(place._replace(lock=free), first=keys.WORKERS) as operator:
+        (live,) = operator.console.sessions
+        await operator.until(lambda: live.lacks_worker)
 
         start = (await outlook(live, waits, NOW)).start
         assert start == ExpectedStart(None, "no worker running: 3, then W starts one")

@@ -38,7 +38,7 @@ from engine.monitor.transport_health import (
 from engine.operations import plans
 from engine.operations.execute import PlanRun
 from engine.operations.journal import Intent, Journal
-from tests.console_operator import Desk, clock_of
+from tests.console_operator import ConsoleOperator, clock_of
 from tests.console_places import NOW, Clock, a_task, disk_place, make_spool, put_file, some_tasks
 from tests.journaled_places import ANA, a_journaled_place, kept, seen
 from tests.nftban_queues import Run
@@ -84,76 +84,76 @@ PAST = [(-10.0 * n, 1000 + n) for n in (*range(1, 20), 60, 61)]
 
 
 @asynccontextmanager
-async def frozen(root: Path, place: Place | None = None) -> AsyncIterator[Desk]:
+async def frozen(root: Path, place: Place | None = None) -> AsyncIterator[ConsoleOperator]:
     """The overview, frozen, with all at hand that was recorded."""
-    async with overview(place or recorded_place(root)) as desk:
-        await freeze(desk)
-        while looked_again(desk):
-            await desk.press("p")
-            await freeze(desk)
-        yield desk
+    async with overview(place or recorded_place(root)) as operator:
+        await freeze(operator)
+        while looked_again(operator):
+            await operator.press("p")
+            await freeze(operator)
+        yield operator
 
 
-async def freeze(desk: Desk) -> None:
+async def freeze(operator: ConsoleOperator) -> None:
     """Hold the screen, and wait until all is at hand that was recorded."""
-    await desk.press("p")
-    await desk.until(lambda: frozen_of(desk).is_loaded)
+    await operator.press("p")
+    await operator.until(lambda: frozen_of(operator).is_loaded)
 
 
-def frozen_of(desk: Desk) -> FrozenTime:
+def frozen_of(operator: ConsoleOperator) -> FrozenTime:
     """What the screen holds."""
-    held = screen_of(desk)._frozen
+    held = screen_of(operator)._frozen
     assert held is not None
     return held
 
 
-def looked_again(desk: Desk) -> bool:
+def looked_again(operator: ConsoleOperator) -> bool:
     """Whether everything was being looked at again at the moment that is held, and is known now:
     the folder that a recording makes is news."""
-    held = frozen_of(desk)
-    for live in desk.console.sessions:
+    held = frozen_of(operator)
+    for live in operator.console.sessions:
         then = held.histories[live.number].at(held.since)
         if isinstance(then, RecordedSample) and then.due is None and live.sample().due is not None:
             return True
     return False
 
 
-def waiting(desk: Desk) -> str:
+def waiting(operator: ConsoleOperator) -> str:
     """How many tasks wait, as the line of the queue has it."""
-    return desk.cells("mail.out")[0]
+    return operator.cells("mail.out")[0]
 
 
 async def test_p_freezes_and_p_goes_on(root: Path) -> None:
     """Frozen, it says so, at which time and how long ago, and nothing of it changes; p is live. A
     comma that is pressed without freezing says how to go back; frozen, no plan is opened.
     """
-    async with overview(recorded_place(root)._replace(recovery_command=("true",))) as desk:
-        await desk.press("comma")
-        assert "not frozen: p freezes" in desk.text
+    async with overview(recorded_place(root)._replace(recovery_command=("true",))) as operator:
+        await operator.press("comma")
+        assert "not frozen: p freezes" in operator.text
 
-        await freeze(desk)
-        assert desk.cells("mail.out")[:4] == ["40", "1", "10", "12"]
-        assert "Alerts at 09:42:08Z, 0s ago" in desk.text
-        assert "FROZEN 09:42:08Z" in desk.text.splitlines()[0]
+        await freeze(operator)
+        assert operator.cells("mail.out")[:4] == ["40", "1", "10", "12"]
+        assert "Alerts at 09:42:08Z, 0s ago" in operator.text
+        assert "FROZEN 09:42:08Z" in operator.text.splitlines()[0]
         put_file(root, a_task(1400, due=0.0))
-        live = desk.console.sessions[0]
-        await desk.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
-        clock_of(desk).now += 75
-        await desk.until(lambda: "Alerts at 09:42:08Z, 1m15s ago" in desk.text)
-        assert desk.cells("mail.out")[:4] == ["40", "1", "10", "12"]
+        live = operator.console.sessions[0]
+        await operator.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
+        clock_of(operator).now += 75
+        await operator.until(lambda: "Alerts at 09:42:08Z, 1m15s ago" in operator.text)
+        assert operator.cells("mail.out")[:4] == ["40", "1", "10", "12"]
 
         for key, words in (
             ("U", "frozen at 09:42:08Z: p goes live, then U"),
             ("r", "frozen: p goes live, then r"),
             ("full_stop", "end of the recording: p goes live"),
         ):
-            await desk.press(key)
-            assert isinstance(desk.console.screen, OverviewScreen)
-            assert words in desk.text
+            await operator.press(key)
+            assert isinstance(operator.console.screen, OverviewScreen)
+            assert words in operator.text
 
-        await desk.press("p")
-        await desk.until(lambda: waiting(desk) == "41")
-        assert "FROZEN" not in desk.text
+        await operator.press("p")
+        await operator.until(lambda: waiting(operator) == "41")
+        assert "FROZEN" not in operator.text
 
 
 async def test_a_console_sees_what_a_worker_recorded_before(root: Path) -> None:
@@ -161,38 +161,38 @@ async def test_a_console_sees_what_a_worker_recorded_before(root: Path) -> None:
     is of the moment that is shown.
     """
     await asyncio.to_thread(record, root, *PAST)
-    async with frozen(root) as desk:
-        await desk.press("comma")
-        assert desk.cells("mail.out")[:4] == ["1,001", "1", "971", "8"]
-        assert "Alerts at 09:41:58Z, 10s ago, recorded by a worker" in desk.text
-        copies = {copy.name: copy.text for copy in screen_of(desk).copies()}
+    async with frozen(root) as operator:
+        await operator.press("comma")
+        assert operator.cells("mail.out")[:4] == ["1,001", "1", "971", "8"]
+        assert "Alerts at 09:41:58Z, 10s ago, recorded by a worker" in operator.text
+        copies = {copy.name: copy.text for copy in screen_of(operator).copies()}
         assert "1,001" in copies["row"]
         assert "overview --at 2026-11-20T09:41:58Z" in copies["command"]
-        sheet = screen_of(desk).export_table()
+        sheet = screen_of(operator).export_table()
         assert sheet is not None
         assert {"at", "recorded", "by", "gap"} <= set(sheet.columns)
 
-        await desk.press("comma", "comma")
-        assert waiting(desk) == "1,003"
-        await desk.press("full_stop")
-        assert waiting(desk) == "1,002"
-        await desk.press("escape")
-        assert waiting(desk) == "40"
+        await operator.press("comma", "comma")
+        assert waiting(operator) == "1,003"
+        await operator.press("full_stop")
+        assert waiting(operator) == "1,002"
+        await operator.press("escape")
+        assert waiting(operator) == "40"
 
 
 async def test_nothing_of_now_is_among_the_past(root: Path) -> None:
     """Alerts, lock, rates and tokens are those of then; what was not recorded says so."""
     await asyncio.to_thread(record, root, *PAST)
-    async with frozen(root, recorded_place(root)._replace(tokens=lambda: ())) as desk:
-        await desk.press("comma")
+    async with frozen(root, recorded_place(root)._replace(tokens=lambda: ())) as operator:
+        await operator.press("comma")
 
-        assert "[WARN]  mail.out  12 dead, +12 in 10m" in desk.text.splitlines()[2]
-        assert desk.cells("mail.out")[6:8] == ["1.5", "2.2"]
-        assert "lock was held)" in desk.text
-        assert "mail_send 3 of 5" in desk.text
-        assert desk.text.count(" only counts recorded; known 10s later") == 1  # ages
+        assert "[WARN]  mail.out  12 dead, +12 in 10m" in operator.text.splitlines()[2]
+        assert operator.cells("mail.out")[6:8] == ["1.5", "2.2"]
+        assert "lock was held)" in operator.text
+        assert "mail_send 3 of 5" in operator.text
+        assert operator.text.count(" only counts recorded; known 10s later") == 1  # ages
         for words in ("12 dead in", "TOTAL", "Processing task"):
-            assert words not in desk.text
+            assert words not in operator.text
 
 
 async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
@@ -202,31 +202,31 @@ async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
 
     def panes() -> list[str]:
         """The lines without the header, the title with the time, and the last two."""
-        return desk.text.splitlines()[2:-2]
+        return operator.text.splitlines()[2:-2]
 
     await asyncio.to_thread(record, root, *PAST)
-    async with overview(recorded_place(root), size=(120, 40)) as desk:
-        await desk.until(lambda: "connect_timeout" in desk.text)
-        live = desk.console.sessions[0]
-        await desk.until(lambda: live.recording.role is Role.RECORDS)
-        await desk.sees("oldest in pending", "feeds_sync")  # the ages have their final height
-        await settled(desk.console, desk.pilot)
+    async with overview(recorded_place(root), size=(120, 40)) as operator:
+        await operator.until(lambda: "connect_timeout" in operator.text)
+        live = operator.console.sessions[0]
+        await operator.until(lambda: live.recording.role is Role.RECORDS)
+        await operator.sees("oldest in pending", "feeds_sync")  # the ages have their final height
+        await settled(operator.console, operator.pilot)
         before = panes()
-        assert "dead 12" in desk.text.splitlines()[0]
-        await freeze(desk)
+        assert "dead 12" in operator.text.splitlines()[0]
+        await freeze(operator)
         assert panes() == before
-        assert "dead 12" in desk.text.splitlines()[0]
+        assert "dead 12" in operator.text.splitlines()[0]
 
         put_file(root, a_task(1400, due=0.0))
         with (root / "log" / "queue.log").open("a") as log:
             log.write("[2026-11-20 09:42:08] [ERROR] later\n")
-        await desk.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
-        await desk.until(lambda: "later" in live.readings.log[-1].text)
+        await operator.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
+        await operator.until(lambda: "later" in live.readings.log[-1].text)
         assert panes() == before
 
-        await desk.press("comma")
+        await operator.press("comma")
         # Ages, clusters, workers; the log knows the rest.
-        assert desk.text.count(" only counts recorded; known 10s later") == 3
+        assert operator.text.count(" only counts recorded; known 10s later") == 3
 
 
 async def test_the_log_in_memory_shows_lines_and_kinds_of_then(root: Path) -> None:
@@ -234,20 +234,20 @@ async def test_the_log_in_memory_shows_lines_and_kinds_of_then(root: Path) -> No
     of later.
     """
     await asyncio.to_thread(record, root, *PAST)
-    async with overview(recorded_place(root), size=(120, 40)) as desk:
-        await desk.until(lambda: "connect_timeout" in desk.text)
-        await freeze(desk)
-        await desk.press(*["comma"] * 4)
-        assert "Alerts at 09:41:28Z" in desk.text
+    async with overview(recorded_place(root), size=(120, 40)) as operator:
+        await operator.until(lambda: "connect_timeout" in operator.text)
+        await freeze(operator)
+        await operator.press(*["comma"] * 4)
+        assert "Alerts at 09:41:28Z" in operator.text
         for words in ("c2c41696 moving to DLQ", "geoban_apply", "feeds_sync"):
-            assert words in desk.text
-        await desk.press("comma")
-        assert "Alerts at 09:41:18Z" in desk.text
-        assert "none until then" in desk.text
-        assert "feeds_sync  " in desk.text
-        assert "geoban_apply" not in desk.text
-        await desk.press("comma")
-        assert "no runs in the log in 10m" in desk.text
+            assert words in operator.text
+        await operator.press("comma")
+        assert "Alerts at 09:41:18Z" in operator.text
+        assert "none until then" in operator.text
+        assert "feeds_sync  " in operator.text
+        assert "geoban_apply" not in operator.text
+        await operator.press("comma")
+        assert "no runs in the log in 10m" in operator.text
 
 
 async def test_the_journal_shows_the_operations_of_then(root: Path) -> None:
@@ -268,15 +268,15 @@ async def test_the_journal_shows_the_operations_of_then(root: Path) -> None:
             run.finish("")
 
     await asyncio.to_thread(purge)
-    async with overview(place, size=(200, 60)) as desk:
-        await desk.sees("ana purge 2 tasks on")
-        await freeze(desk)
+    async with overview(place, size=(200, 60)) as operator:
+        await operator.sees("ana purge 2 tasks on")
+        await freeze(operator)
         for state in ("DONE", "RUNNING", "RUNNING"):
-            await desk.press("comma")
-            (line,) = (row for row in desk.text.splitlines() if "purge 2 tasks" in row)
+            await operator.press("comma")
+            (line,) = (row for row in operator.text.splitlines() if "purge 2 tasks" in row)
             assert state in line
-        await desk.press("comma")
-        assert "none in the last 24 hours" in desk.text
+        await operator.press("comma")
+        assert "none in the last 24 hours" in operator.text
 
 
 async def test_beyond_the_log_in_memory_its_panes_say_so(root: Path) -> None:
@@ -287,12 +287,12 @@ async def test_beyond_the_log_in_memory_its_panes_say_so(root: Path) -> None:
     rotated.touch()
     os.utime(rotated, (NOW - 60, NOW - 60))
     await asyncio.to_thread(record, root, *PAST)
-    async with overview(recorded_place(root), size=(120, 40)) as desk:
-        await desk.until(lambda: "connect_timeout" in desk.text)
-        await freeze(desk)
-        await desk.press(*["comma"] * 10)
-        assert "Alerts at 09:40:28Z" in desk.text
-        lines = desk.text.splitlines()
+    async with overview(recorded_place(root), size=(120, 40)) as operator:
+        await operator.until(lambda: "connect_timeout" in operator.text)
+        await freeze(operator)
+        await operator.press(*["comma"] * 10)
+        assert "Alerts at 09:40:28Z" in operator.text
+        lines = operator.text.splitlines()
         titles = ("Kinds", "Recent warnings")
         kinds, warnings = (
             next(lines[at + 1] for at, line in enumerate(lines) if title in line)
@@ -336,41 +336,41 @@ def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
 async def test_a_gap_is_shown_as_one(root: Path) -> None:
     """Where nothing was recorded there are no figures; a second comma is beyond it."""
     await asyncio.to_thread(record, root, *PAST)
-    async with frozen(root) as desk:
+    async with frozen(root) as operator:
         for _ in range(30):
-            await desk.press("comma")
-            if "nothing recorded 0" in desk.text:
+            await operator.press("comma")
+            if "nothing recorded 0" in operator.text:
                 break
-        (line,) = (line for line in desk.text.splitlines() if "Alerts at" in line)
+        (line,) = (line for line in operator.text.splitlines() if "Alerts at" in line)
         assert "nothing recorded 09:32:08Z to 09:38:58Z" in line
-        assert desk.cells("mail.out")[:5] == [*"????", "nothing"]
+        assert operator.cells("mail.out")[:5] == [*"????", "nothing"]
 
-        await desk.press("comma")
-        assert waiting(desk) == "1,060"
-        await desk.press("comma", "comma", "comma")
-        assert waiting(desk) == "1,061"
-        assert "start of the recording" in desk.text
+        await operator.press("comma")
+        assert waiting(operator) == "1,060"
+        await operator.press("comma", "comma", "comma")
+        assert waiting(operator) == "1,061"
+        assert "start of the recording" in operator.text
 
 
 async def test_a_key_that_is_held_is_answered_without_the_disk(root: Path) -> None:
     """No step waits for a disk: with the recording gone from it, the way back goes on."""
     await asyncio.to_thread(record, root, *[(-10.0 * n, 2000 + n) for n in range(1, 200)])
-    async with frozen(root) as desk:
+    async with frozen(root) as operator:
         await asyncio.to_thread((root / "queue").rename, root / "away")
         for _ in range(25):
-            screen_of(desk).action_earlier()
+            screen_of(operator).action_earlier()
 
-        assert frozen_of(desk).at < NOW - 450  # the first steps are fine, then it is minutes
-        assert waiting(desk).startswith("2,")
+        assert frozen_of(operator).at < NOW - 450  # the first steps are fine, then it is minutes
+        assert waiting(operator).startswith("2,")
 
 
 async def test_a_place_that_is_not_recorded_freezes_too(root: Path) -> None:
     """What was on screen is held; that there is nothing before it is said."""
-    async with frozen(root, disk_place(root)) as desk:
-        assert waiting(desk) == "40"
-        assert "no recorded history of this place" in desk.text
-        await desk.press("comma", "comma", "comma")
-        assert "start of the recording" in desk.text
+    async with frozen(root, disk_place(root)) as operator:
+        assert waiting(operator) == "40"
+        assert "no recorded history of this place" in operator.text
+        await operator.press("comma", "comma", "comma")
+        assert "start of the recording" in operator.text
 
 
 # Who records
@@ -392,12 +392,12 @@ async def test_a_console_records_while_no_worker_does(root: Path) -> None:
         ]
         return [(at, sample.counts[State.PENDING], sample.by) for at, sample in samples]
 
-    async with overview(recorded_place(root)) as desk:
-        live = desk.console.sessions[0]
-        await desk.until(lambda: live.recording.role is Role.RECORDS)
-        clock_of(desk).now += SAMPLE_INTERVAL_SECONDS
+    async with overview(recorded_place(root)) as operator:
+        live = operator.console.sessions[0]
+        await operator.until(lambda: live.recording.role is Role.RECORDS)
+        clock_of(operator).now += SAMPLE_INTERVAL_SECONDS
         while len(moments := await asyncio.to_thread(found)) < 2:
-            await desk.pilot.pause(0.05)
+            await operator.pilot.pause(0.05)
         assert await asyncio.to_thread(role_of_another) is Role.WATCHES
 
     assert moments == [(NOW, 40, "a console"), (NOW + SAMPLE_INTERVAL_SECONDS, 40, "a console")]
@@ -407,18 +407,18 @@ async def test_a_console_records_while_no_worker_does(root: Path) -> None:
 async def test_why_nothing_is_recorded_is_said_while_frozen(root: Path) -> None:
     """A console that may only read makes nothing in the spool; one that cannot write names why."""
     folder = root / "queue" / ".spooldeck"
-    async with overview(recorded_place(root), read_only=True) as desk:
-        await desk.press("p")
-        await desk.until(lambda: "read only: recorder off" in desk.text)
+    async with overview(recorded_place(root), read_only=True) as operator:
+        await operator.press("p")
+        await operator.until(lambda: "read only: recorder off" in operator.text)
     assert not folder.exists()
 
     folder.mkdir()
     (folder / "recorder").write_text("no folder")
-    async with overview(recorded_place(root)) as desk:
-        live = desk.console.sessions[0]
-        await desk.until(lambda: live.recording.message)
-        await desk.press("p")
-        await desk.until(lambda: "recording not possible from here: " in desk.text)
+    async with overview(recorded_place(root)) as operator:
+        live = operator.console.sessions[0]
+        await operator.until(lambda: live.recording.message)
+        await operator.press("p")
+        await operator.until(lambda: "recording not possible from here: " in operator.text)
 
 
 async def test_a_broken_recording_is_renewed_and_said_once(root: Path) -> None:
@@ -426,9 +426,11 @@ async def test_a_broken_recording_is_renewed_and_said_once(root: Path) -> None:
     folder = root / "queue" / ".spooldeck" / "recorder"
     folder.mkdir(parents=True)
     (folder / "ring.db").write_bytes(b"garbage" * 5000)
-    async with overview(recorded_place(root)) as desk:
-        await desk.until(lambda: "file is not a database" in desk.text or screen_of(desk)._reported)
-        (words,) = screen_of(desk)._reported
+    async with overview(recorded_place(root)) as operator:
+        await operator.until(
+            lambda: "file is not a database" in operator.text or screen_of(operator)._reported
+        )
+        (words,) = screen_of(operator)._reported
         assert words.endswith("quarantined as ring.aside, new recording started")
 
 

@@ -32,7 +32,7 @@ from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.policy import Rate
 from engine.system.host import HostFigures, read_host_figures
 from tests import console_operator
-from tests.console_operator import Desk, a_desk, clock_of, words
+from tests.console_operator import ConsoleOperator, an_operator, clock_of, words
 from tests.console_places import (
     NOW,
     Clock,
@@ -91,36 +91,36 @@ class Going(Clock):
         return time.time() + self.now
 
 
-def screen_of(desk: Desk) -> OverviewScreen:
+def screen_of(operator: ConsoleOperator) -> OverviewScreen:
     """The overview, which is on top."""
-    screen = desk.console.screen
+    screen = operator.console.screen
     assert isinstance(screen, OverviewScreen)
     return screen
 
 
 @asynccontextmanager
-async def overview(*places: Place, **fields: Any) -> AsyncIterator[Desk]:
+async def overview(*places: Place, **fields: Any) -> AsyncIterator[ConsoleOperator]:
     """The console on its overview, in OBSERVE, once its places are known and their tasks are
     counted by age, where there are any.
     """
     fields = {"first": keys.OVERVIEW, "start_armed": False, **fields}
-    async with console_operator.a_desk(*places, **fields) as desk:
-        latest = desk.console.sessions[0].inspector.latest
+    async with console_operator.an_operator(*places, **fields) as operator:
+        latest = operator.console.sessions[0].inspector.latest
         if sum(latest.counts.values()) and not latest.unavailable:
-            await desk.until(lambda: table_of(desk).count is not None)
-        yield desk
+            await operator.until(lambda: table_of(operator).count is not None)
+        yield operator
 
 
-def table_of(desk: Desk) -> AgeTable:
+def table_of(operator: ConsoleOperator) -> AgeTable:
     """The age table."""
-    return screen_of(desk).query_one(AgeTable)
+    return screen_of(operator).query_one(AgeTable)
 
 
-async def focus(desk: Desk, pane: str) -> None:
+async def focus(operator: ConsoleOperator, pane: str) -> None:
     """Press Tab until that pane has the cursor: panes without rows yet are skipped."""
-    await desk.until(lambda: screen_of(desk)._can_focus(pane))
-    while screen_of(desk)._pane != pane:
-        await desk.press("tab")
+    await operator.until(lambda: screen_of(operator)._can_focus(pane))
+    while screen_of(operator)._pane != pane:
+        await operator.press("tab")
 
 
 @pytest.fixture(autouse=True)
@@ -155,50 +155,50 @@ async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
     """Each place is a line with the counts of its folders, in the order given; more files are more;
     a digit leads to the place under the cursor.
     """
-    async with overview(disk_place(spool), disk_place(empty)) as desk:
+    async with overview(disk_place(spool), disk_place(empty)) as operator:
         wanted = ["40", "1", "10", "12", "0", "23h47m"]
-        await desk.until(lambda: desk.cells("mail.out")[:6] == wanted)
-        assert desk.cells("QUEUE")[:6] == ["PEND", "WORK", "RETRY", "DLQ", "HELD", "OLDEST"]
-        await desk.until(lambda: desk.cells("idle")[:6] == [*"00000", "-"])
-        lines = desk.text.splitlines()
+        await operator.until(lambda: operator.cells("mail.out")[:6] == wanted)
+        assert operator.cells("QUEUE")[:6] == ["PEND", "WORK", "RETRY", "DLQ", "HELD", "OLDEST"]
+        await operator.until(lambda: operator.cells("idle")[:6] == [*"00000", "-"])
+        lines = operator.text.splitlines()
         first = next(at for at, line in enumerate(lines) if "QUEUE " in line) + 1
         assert [line[3:].split()[0] for line in lines[first : first + 2]] == ["mail.out", "idle"]
 
         put_file(empty, a_task(1400, due=0.0))
-        await desk.until(lambda: desk.cells("idle")[:6] == ["1", *"0000", "40m"])
+        await operator.until(lambda: operator.cells("idle")[:6] == ["1", *"0000", "40m"])
 
-        await focus(desk, QUEUES)
-        await desk.press("j")
-        await desk.opens(QueueScreen, "4")
-        await desk.until(lambda: "[DLQ 0]" in desk.text)
-        assert "> idle" in desk.text
+        await focus(operator, QUEUES)
+        await operator.press("j")
+        await operator.opens(QueueScreen, "4")
+        await operator.until(lambda: "[DLQ 0]" in operator.text)
+        assert "> idle" in operator.text
 
 
 async def test_rates_and_drain_are_known_after_a_while(spool: Path) -> None:
     """What came, what left and when the queue is empty is ? at first, and then what was seen."""
 
-    async with overview(disk_place(spool)) as desk:
-        live, clock = desk.console.sessions[0], clock_of(desk)
-        await desk.until(lambda: desk.cells("mail.out")[6:9] == ["?", "?", "?"])
+    async with overview(disk_place(spool)) as operator:
+        live, clock = operator.console.sessions[0], clock_of(operator)
+        await operator.until(lambda: operator.cells("mail.out")[6:9] == ["?", "?", "?"])
         paths = sorted((spool / "queue" / "pending").iterdir())
         for left in range(1, 5):
             paths[left].unlink()
             while live.inspector.latest.departed < left:
-                await desk.pilot.pause(0.02)
+                await operator.pilot.pause(0.02)
             clock.now += 3
-            await desk.until(lambda: live.count_samples[-1][0] == clock.now)
+            await operator.until(lambda: live.count_samples[-1][0] == clock.now)
 
-        await desk.until(lambda: desk.cells("mail.out")[6:8] == ["0.0", "0.3"])
+        await operator.until(lambda: operator.cells("mail.out")[6:8] == ["0.0", "0.3"])
         clock.now += 1
-        await desk.until(lambda: desk.cells("mail.out")[8].startswith(("1m", "2m")))
+        await operator.until(lambda: operator.cells("mail.out")[8].startswith(("1m", "2m")))
 
 
 async def test_a_screen_that_is_taken_down_paints_nothing(spool: Path) -> None:
     """A paint while its parts are removed, one after the other, paints nothing and is no error:
     what it asks for comes from other threads, so that can be at any moment.
     """
-    async with overview(disk_place(spool)) as desk:
-        screen = screen_of(desk)
+    async with overview(disk_place(spool)) as operator:
+        screen = screen_of(operator)
         painted = 0
 
         async def paint_on() -> None:
@@ -219,26 +219,26 @@ async def test_a_screen_that_is_taken_down_paints_nothing(spool: Path) -> None:
 
 async def test_a_queue_that_cannot_be_read_is_a_line_with_the_reason(spool: Path) -> None:
     """Not zeros but ? and why; the alert is on top, and all is well again when the folder is."""
-    async with overview(disk_place(spool)) as desk:
+    async with overview(disk_place(spool)) as operator:
         (spool / "queue").rename(spool / "away")
-        await desk.until(lambda: desk.cells("mail.out")[:4] == ["?"] * 4)
-        await desk.sees("no queue")
-        await desk.until(lambda: "[CRIT]  mail.out  cannot be read" in desk.text)
+        await operator.until(lambda: operator.cells("mail.out")[:4] == ["?"] * 4)
+        await operator.sees("no queue")
+        await operator.until(lambda: "[CRIT]  mail.out  cannot be read" in operator.text)
 
         (spool / "away").rename(spool / "queue")
-        await desk.until(lambda: desk.cells("mail.out")[0] == "40")
-        await desk.until(lambda: "[CRIT]" not in desk.text)
+        await operator.until(lambda: operator.cells("mail.out")[0] == "40")
+        await operator.until(lambda: "[CRIT]" not in operator.text)
 
 
 async def test_only_the_clock_is_painted_where_nothing_happens(spool: Path) -> None:
     """A second later the first line is another, and no other line is."""
-    async with overview(disk_place(spool)) as desk:
-        await desk.until(lambda: "23h47m" in desk.text and "Backlog" in desk.text)
-        before = desk.text.splitlines()
-        clock_of(desk).now += 1
-        await desk.until(lambda: "09:42:09Z" in desk.text)
+    async with overview(disk_place(spool)) as operator:
+        await operator.until(lambda: "23h47m" in operator.text and "Backlog" in operator.text)
+        before = operator.text.splitlines()
+        clock_of(operator).now += 1
+        await operator.until(lambda: "09:42:09Z" in operator.text)
 
-        after = desk.text.splitlines()
+        after = operator.text.splitlines()
         assert [y for y, line in enumerate(before) if line != after[y]] == [0]
 
 
@@ -307,27 +307,27 @@ async def test_an_alert_for_a_spool_that_deserves_it(
     log.touch()
     place = disk_place(empty, clock=time.time)
     place = place._replace(logs=(*place.logs, str(log)), recovery_command=("true",))
-    async with overview(place, clock=Going(0.0)) as desk:
-        await desk.until(lambda: "no alerts" in desk.text)
+    async with overview(place, clock=Going(0.0)) as operator:
+        await operator.until(lambda: "no alerts" in operator.text)
         before = files_of(empty)
         alert = text.split(" for ")[0]
         await asyncio.to_thread(spoil, empty)
         # For so long it must have been so: a run that just began has its task in work as well.
-        clock_of(desk).now += 6
-        await desk.until(lambda: f"idle  {alert}" in desk.text)
-        row = next(line for line in desk.text.splitlines() if f"idle  {alert}" in line)
+        clock_of(operator).now += 6
+        await operator.until(lambda: f"idle  {alert}" in operator.text)
+        row = next(line for line in operator.text.splitlines() if f"idle  {alert}" in line)
         while not row.startswith(">"):
-            await desk.press("j")
-            row = next(line for line in desk.text.splitlines() if f"idle  {alert}" in line)
+            await operator.press("j")
+            row = next(line for line in operator.text.splitlines() if f"idle  {alert}" in line)
 
-        await desk.opens(kind, "enter")
-        await desk.until(lambda: shows in desk.text)
-        await desk.opens(OverviewScreen, "q")
+        await operator.opens(kind, "enter")
+        await operator.until(lambda: shows in operator.text)
+        await operator.opens(OverviewScreen, "q")
 
         mend(empty, before)
         if "in 10m" in text:
-            clock_of(desk).now += 7200  # what was sent is remembered for as long
-        await desk.until(lambda: alert not in desk.text)
+            clock_of(operator).now += 7200  # what was sent is remembered for as long
+        await operator.until(lambda: alert not in operator.text)
 
 
 async def test_u_frees_the_lock_whose_alert_shows_it() -> None:
@@ -336,16 +336,16 @@ async def test_u_frees_the_lock_whose_alert_shows_it() -> None:
     ill = a_place(a_memory([]), name="ill", lock=a_stuck_lock, recovery_command=("true",))
     other = ill._replace(name="other")
     dead = a_place(a_memory(some_tasks(dead=40)), name="dead", recovery_command=("true",))
-    async with a_desk(dead, ill, other, first=keys.OVERVIEW) as desk:
-        await desk.opens(OverviewScreen)
-        await desk.until(lambda: "Alerts 3" in desk.text)
-        await desk.press("G")
-        await desk.until(lambda: "acts on dead" in desk.text)
-        assert (await desk.opens(LockScreen, "U"))._session.name == "ill"
-        await desk.opens(OverviewScreen, "escape")
-        await desk.press("g", "j")
-        await desk.until(lambda: "acts on other" in desk.text)
-        assert (await desk.opens(LockScreen, "U"))._session.name == "other"
+    async with an_operator(dead, ill, other, first=keys.OVERVIEW) as operator:
+        await operator.opens(OverviewScreen)
+        await operator.until(lambda: "Alerts 3" in operator.text)
+        await operator.press("G")
+        await operator.until(lambda: "acts on dead" in operator.text)
+        assert (await operator.opens(LockScreen, "U"))._session.name == "ill"
+        await operator.opens(OverviewScreen, "escape")
+        await operator.press("g", "j")
+        await operator.until(lambda: "acts on other" in operator.text)
+        assert (await operator.opens(LockScreen, "U"))._session.name == "other"
 
 
 async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
@@ -355,11 +355,11 @@ async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
     lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
     write_task(empty, "pending", 1, age=7300)
     try:
-        async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
+        async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as operator:
             wanted = "[CRIT]  idle  lock STUCK 4"
-            await desk.until(lambda: wanted in desk.text.splitlines()[2])
-            await desk.until(
-                lambda: "Alerts 2 " in desk.text and "stuck 1" in desk.line("top-line")
+            await operator.until(lambda: wanted in operator.text.splitlines()[2])
+            await operator.until(
+                lambda: "Alerts 2 " in operator.text and "stuck 1" in operator.line("top-line")
             )
     finally:
         await asyncio.to_thread(lock.release)
@@ -372,13 +372,13 @@ async def test_a_freed_lock_without_a_worker_is_an_alert(empty: Path) -> None:
     lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
     for number in range(3):
         write_task(empty, "pending", number, age=7300)
-    async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
-        await desk.sees("lock STUCK")
+    async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as operator:
+        await operator.sees("lock STUCK")
         await asyncio.to_thread(lock.release)
-        await desk.until(lambda: "lock STUCK" not in desk.text)
-        clock_of(desk).now += 6  # a worker may be about to take it
-        await desk.until(lambda: "[CRIT]  idle  nothing has run for 2h" in desk.text)
-        assert "STALLED" in desk.text
+        await operator.until(lambda: "lock STUCK" not in operator.text)
+        clock_of(operator).now += 6  # a worker may be about to take it
+        await operator.until(lambda: "[CRIT]  idle  nothing has run for 2h" in operator.text)
+        assert "STALLED" in operator.text
 
 
 # Ages
@@ -398,8 +398,8 @@ def kinds() -> MemoryTasks:
 
 async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None:
     """Whatever cell is opened, the queue shows as many rows as the cell said, odd names or not."""
-    async with overview(a_place(kinds, name="many")) as desk:
-        inspector = desk.console.sessions[0].inspector
+    async with overview(a_place(kinds, name="many")) as operator:
+        inspector = operator.console.sessions[0].inspector
         wrong = []
         for by, names in product(("kind", "error"), (6, 3)):
             ages = await inspector.tallies.ages(Query(State.PENDING), by, NOW)
@@ -421,11 +421,11 @@ async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None
 
 async def test_a_pane_without_room_for_its_rows_counts_those_it_shows(kinds: MemoryTasks) -> None:
     """The title of the kinds has the number shown and that of all."""
-    async with overview(a_place(kinds, name="many"), size=(120, 32)) as desk:
-        await desk.until(lambda: re.search(r"Kinds \d+", desk.text))
-        await settled(desk.console, desk.pilot)
-        (title,) = re.findall(r"Kinds (\d+) of (\d+)", desk.text)
-        lines = desk.text.splitlines()
+    async with overview(a_place(kinds, name="many"), size=(120, 32)) as operator:
+        await operator.until(lambda: re.search(r"Kinds \d+", operator.text))
+        await settled(operator.console, operator.pilot)
+        (title,) = re.findall(r"Kinds (\d+) of (\d+)", operator.text)
+        lines = operator.text.splitlines()
         top = next(at for at, line in enumerate(lines) if "Kinds" in line)
         end = next(at for at in range(top + 1, len(lines)) if lines[at].startswith("+-"))
         assert int(title[0]) == end - top - 2 < int(title[1])
@@ -435,73 +435,73 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
     """The table begins with what has most to show; x makes rows of the next, of the dead too; the
     cursor goes from cell to cell, and Enter shows the queue with just the tasks of one.
     """
-    async with overview(a_place(kinds, name="many")) as desk:
+    async with overview(a_place(kinds, name="many")) as operator:
         for title in ("pending by kind", "dead by kind", "dead by error"):
-            await desk.sees(f"Ages: many, {title} ")
-            await desk.until(lambda: table_of(desk).count is not None)
-            await desk.press("x")
-        await desk.sees("pending by kind")
-        await desk.until(lambda: table_of(desk).count is not None)
+            await operator.sees(f"Ages: many, {title} ")
+            await operator.until(lambda: table_of(operator).count is not None)
+            await operator.press("x")
+        await operator.sees("pending by kind")
+        await operator.until(lambda: table_of(operator).count is not None)
 
-        await focus(desk, AGES)
-        await desk.press("j", "l", "right", "right")
-        count, text = table_of(desk).count, table_of(desk).filter
+        await focus(operator, AGES)
+        await operator.press("j", "l", "right", "right")
+        count, text = table_of(operator).count, table_of(operator).filter
         assert count
         assert text.endswith("age>=10m age<20m")
         tasks = "1 task" if count == 1 else f"{count} tasks"
-        assert f"10 to 20 min: {tasks}" in desk.text
-        await desk.opens(QueueScreen, "enter")
-        await desk.until(lambda: f"row 1 of {count}" in desk.text)
-        assert f"filter {text}" in desk.text
-        await desk.opens(OverviewScreen, "escape", "escape")
+        assert f"10 to 20 min: {tasks}" in operator.text
+        await operator.opens(QueueScreen, "enter")
+        await operator.until(lambda: f"row 1 of {count}" in operator.text)
+        assert f"filter {text}" in operator.text
+        await operator.opens(OverviewScreen, "escape", "escape")
 
 
 async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
     """Rows change places when their numbers do; the cursor goes along with the name."""
-    async with overview(a_place(kinds, name="many")) as desk:
-        await desk.sees("Ages: many, pending by kind")
-        await focus(desk, AGES)
-        await desk.press("j", "j", "l")
-        before = table_of(desk).current_cell
+    async with overview(a_place(kinds, name="many")) as operator:
+        await operator.sees("Ages: many, pending by kind")
+        await focus(operator, AGES)
+        await operator.press("j", "j", "l")
+        before = table_of(operator).current_cell
         assert before.name
         with kinds.condition:
             for number in range(60):
                 late = a_task(200 + number, created=NOW - 60, due=0.0, kind="late")
                 kinds.put(("", late.id), late)
-        await desk.until(lambda: "late" in desk.text)
+        await operator.until(lambda: "late" in operator.text)
 
-        assert table_of(desk).current_cell == before
+        assert table_of(operator).current_cell == before
 
 
 async def test_the_rows_stay_those_of_one_field(kinds: MemoryTasks) -> None:
     """If all kinds but one have left, the rows are still kinds: only x changes what they are."""
-    async with overview(a_place(kinds, name="many")) as desk:
-        await desk.sees("Ages: many, pending by kind")
+    async with overview(a_place(kinds, name="many")) as operator:
+        await operator.sees("Ages: many, pending by kind")
         with kinds.condition:
             for number, (key, task) in enumerate(list(kinds.tasks.items())):
                 if task.state is State.PENDING:
                     error = ("421 later", "550 5.1.1 user unknown")[number % 2]
                     kinds.put(key, task._replace(kind="late", error=error))
-        await desk.until(lambda: "late" in desk.text and "say" not in desk.text)
+        await operator.until(lambda: "late" in operator.text and "say" not in operator.text)
         late = a_task(200, created=NOW - 60, due=0.0, kind="late")
         with kinds.condition:
             kinds.put(("", late.id), late)
-        await desk.until(lambda: re.search(r"TOTAL +41 ", desk.text))
-        assert "Ages: many, pending by kind" in desk.text
+        await operator.until(lambda: re.search(r"TOTAL +41 ", operator.text))
+        assert "Ages: many, pending by kind" in operator.text
 
 
 async def test_a_table_older_than_its_row_shows_its_age(
     spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If tasks were counted by age long before the row above, the heading says how old that is."""
-    async with overview(disk_place(spool)) as desk:
+    async with overview(disk_place(spool)) as operator:
         monkeypatch.setattr(OverviewReads, "is_due", lambda reads, live: False)
         put_file(spool, a_task(1400, due=0.0))
-        await desk.until(lambda: desk.cells("mail.out")[:1] == ["41"])
-        assert "s old" not in desk.text
-        clock_of(desk).now += 30
-        await desk.until(lambda: "30s old" in desk.text)
-        assert desk.cells("mail.out")[:1] == ["41"]
+        await operator.until(lambda: operator.cells("mail.out")[:1] == ["41"])
+        assert "s old" not in operator.text
+        clock_of(operator).now += 30
+        await operator.until(lambda: "30s old" in operator.text)
+        assert operator.cells("mail.out")[:1] == ["41"]
 
 
 # Around it
@@ -511,21 +511,21 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> No
     """Tab leads from the alerts to the queues, the ages, the log and back. Of the logs only
     warnings are shown, the latest last, and what is foreign in it does nothing.
     """
-    async with overview(disk_place(spool)) as desk:
-        await desk.until(lambda: "[WARN]  mail.out  " in desk.text)
+    async with overview(disk_place(spool)) as operator:
+        await operator.until(lambda: "[WARN]  mail.out  " in operator.text)
         panes = []
         for _ in range(5):
-            panes.append(screen_of(desk)._pane)
-            await desk.press("tab")
+            panes.append(screen_of(operator)._pane)
+            await operator.press("tab")
         assert panes == [ALERTS, QUEUES, AGES, LOG, ALERTS]
 
-        await desk.until(lambda: "moving to DLQ" in desk.text)
-        assert "[INFO]" not in desk.text
-        assert "Task completed" not in desk.text
+        await operator.until(lambda: "moving to DLQ" in operator.text)
+        assert "[INFO]" not in operator.text
+        assert "Task completed" not in operator.text
         with (spool / "log" / "queue.log").open("a") as log:
             log.write(f"[2026-11-20 09:42:00] [ERROR] {RED} is what it said\n")
-        await desk.until(lambda: "is what it said" in desk.text)
-        desk.assert_inert()
+        await operator.until(lambda: "is what it said" in operator.text)
+        operator.assert_inert()
 
 
 def test_a_failed_attempt_is_one_warning() -> None:
@@ -577,23 +577,23 @@ async def test_no_key_acts_on_a_resolved_alert(spool: Path) -> None:
     there, and keys that act on its place are refused until the cursor moves.
     """
     other = a_place(a_memory([a_task(number, State.DEAD) for number in range(12)]))
-    async with overview(disk_place(spool), other) as desk:
-        screen = screen_of(desk)
-        await desk.until(lambda: desk.text.count("12 dead") == 2)
+    async with overview(disk_place(spool), other) as operator:
+        screen = screen_of(operator)
+        await operator.until(lambda: operator.text.count("12 dead") == 2)
         while "mail.out  12 dead" not in next(
-            (line for line in desk.text.splitlines() if line.startswith(">")), ""
+            (line for line in operator.text.splitlines() if line.startswith(">")), ""
         ):
-            await desk.press("j")
+            await operator.press("j")
         for path in (spool / "queue" / "dlq").iterdir():
             path.unlink()
-        await desk.until(lambda: "no longer here" in desk.text)
+        await operator.until(lambda: "no longer here" in operator.text)
         for key in ("c", "C", "U", "W", "enter"):
-            await desk.press(key)
-            assert desk.console.screen is screen
-        assert ROW_HAS_LEFT in desk.text
+            await operator.press(key)
+            assert operator.console.screen is screen
+        assert ROW_HAS_LEFT in operator.text
         assert screen._selected_place.number == 1
-        await desk.press("g", "G")
-        await desk.opens(ClustersScreen, "c")
+        await operator.press("g", "G")
+        await operator.opens(ClustersScreen, "c")
 
 
 async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(empty: Path) -> None:
@@ -602,18 +602,18 @@ async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(empty: Path
     """
     eleven_dead(empty)
     other = a_place(a_memory([a_task(number, State.DEAD) for number in range(12)]))
-    async with overview(disk_place(empty), other) as desk:
-        screen = screen_of(desk)
-        await desk.until(lambda: "12 dead" in desk.text and "11 dead" in desk.text)
-        clock_of(desk).now += 2
-        await desk.until(lambda: screen._pane == ALERTS and screen._selected_place.number == 1)
+    async with overview(disk_place(empty), other) as operator:
+        screen = screen_of(operator)
+        await operator.until(lambda: "12 dead" in operator.text and "11 dead" in operator.text)
+        clock_of(operator).now += 2
+        await operator.until(lambda: screen._pane == ALERTS and screen._selected_place.number == 1)
         for path in (empty / "queue" / "dlq").iterdir():
             path.unlink()
-        await desk.until(lambda: screen._selected_place.number == 2)
-        await desk.press("c")
-        assert desk.console.screen is screen
-        assert "came under the cursor: press again" in desk.text
-        await desk.opens(ClustersScreen, "c")
+        await operator.until(lambda: screen._selected_place.number == 2)
+        await operator.press("c")
+        assert operator.console.screen is screen
+        assert "came under the cursor: press again" in operator.text
+        await operator.opens(ClustersScreen, "c")
 
 
 async def test_no_key_acts_on_a_row_that_has_left() -> None:
@@ -621,27 +621,27 @@ async def test_no_key_acts_on_a_row_that_has_left() -> None:
     place of another row.
     """
     places = [a_place(a_memory(some_tasks()), name=f"/srv/{name}") for name in ("one", "two")]
-    async with overview(*places, size=(200, 60)) as desk:
-        screen = screen_of(desk)
+    async with overview(*places, size=(200, 60)) as operator:
+        screen = screen_of(operator)
         reads, pane = screen._reads._place_reads, screen._pane_set.rows["clusters"]
-        await desk.until(lambda: len(pane.rows) == 6)
-        await focus(desk, "clusters")
+        await operator.until(lambda: len(pane.rows) == 6)
+        await focus(operator, "clusters")
         while screen._selected_place.number != 2:
-            await desk.press("j")
+            await operator.press("j")
         reads[2] = reads[2]._replace(clusters=())
-        await desk.until(lambda: pane.is_gone)
+        await operator.until(lambda: pane.is_gone)
         assert screen._selected_place.number == 2
         for key in ("c", "C", "U", "W", "enter"):
-            await desk.press(key)
-            assert desk.console.screen is screen
-        assert ROW_HAS_LEFT in desk.text
+            await operator.press(key)
+            assert operator.console.screen is screen
+        assert ROW_HAS_LEFT in operator.text
 
 
 async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> None:
     """One paint moves cursor and title from a pane without rows to the queues."""
-    async with overview(disk_place(spool), size=(120, 40)) as desk:
-        screen = screen_of(desk)
-        await focus(desk, "clusters")
+    async with overview(disk_place(spool), size=(120, 40)) as operator:
+        screen = screen_of(operator)
+        await focus(operator, "clusters")
         screen._reads._place_reads[1] = screen._reads._place_reads[1]._replace(clusters=())
         screen.paint()
         assert screen._pane == QUEUES
@@ -652,22 +652,22 @@ async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> No
 async def test_each_alert_of_dead_tasks_names_its_clusters(spool: Path) -> None:
     """Also the alert of a place that is not under the cursor."""
     other = a_place(a_memory(some_tasks(pending=0, active=0)))
-    async with overview(other, disk_place(spool)) as desk:
-        await desk.until(lambda: desk.text.count("12 dead in 3 clusters") == 2)
-        await desk.press("tab")
-        assert screen_of(desk)._selected_place.number == 1
+    async with overview(other, disk_place(spool)) as operator:
+        await operator.until(lambda: operator.text.count("12 dead in 3 clusters") == 2)
+        await operator.press("tab")
+        assert screen_of(operator)._selected_place.number == 1
         put_file(spool, a_task(1400, State.DEAD)._replace(error="552 mailbox full"))
-        await desk.until(lambda: "13 dead in 4 clusters" in desk.text)
+        await operator.until(lambda: "13 dead in 4 clusters" in operator.text)
 
 
 async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:
     """The alert names the number of clusters once they are counted; `c` opens them."""
-    async with overview(disk_place(spool)) as desk:
-        await desk.until(lambda: "12 dead in 3 clusters" in desk.text)
-        line = next(line for line in desk.text.splitlines() if "12 dead in" in line)
+    async with overview(disk_place(spool)) as operator:
+        await operator.until(lambda: "12 dead in 3 clusters" in operator.text)
+        line = next(line for line in operator.text.splitlines() if "12 dead in" in line)
         assert line.split()[-2:] == ["c", "clusters"]
-        await desk.opens(ClustersScreen, "c")
-        await desk.sees("Clusters 3, failed 12")
+        await operator.opens(ClustersScreen, "c")
+        await operator.sees("Clusters 3, failed 12")
 
 
 async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -> None:
@@ -679,12 +679,12 @@ async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -
     for command, step in ((("true",), "W start worker"), ((), "Enter workers")):
         async with overview(
             place._replace(worker_command=command), size=(100, 24), clock=Going(0.0)
-        ) as desk:
-            await desk.until(lambda: "no worker running, 1 task is due" in desk.text)
-            await desk.sees(step)
+        ) as operator:
+            await operator.until(lambda: "no worker running, 1 task is due" in operator.text)
+            await operator.sees(step)
             if command:
-                await desk.opens(WorkerScreen, "W")
-                await desk.sees("idle")
+                await operator.opens(WorkerScreen, "W")
+                await operator.sees("idle")
 
 
 @pytest.mark.parametrize(
@@ -703,26 +703,28 @@ async def test_enter_opens_the_row_of_a_pane(
     """Tab leads to each pane with rows; its cursor moves in the room that it has, and Enter opens
     what the row is about.
     """
-    async with overview(disk_place(spool), size=(120, 40)) as desk:
-        screen = screen_of(desk)
-        await desk.until(lambda: screen._can_focus("clusters") and screen._can_focus("transports"))
-        await focus(desk, pane)
-        await desk.press("G")
+    async with overview(disk_place(spool), size=(120, 40)) as operator:
+        screen = screen_of(operator)
+        await operator.until(
+            lambda: screen._can_focus("clusters") and screen._can_focus("transports")
+        )
+        await focus(operator, pane)
+        await operator.press("G")
         key = screen._pane_set.rows[pane].key
-        await desk.opens(kind, "enter")
-        await desk.sees(*(text.format(key=key) for text in texts))
+        await operator.opens(kind, "enter")
+        await operator.sees(*(text.format(key=key) for text in texts))
 
 
 async def test_rows_beyond_the_room_of_a_pane_scroll(spool: Path) -> None:
     """Of more warnings than its pane has lines the last one is shown, and k leads to the first."""
     with (spool / "log" / "queue.log").open("a") as log:
         log.writelines(f"[2026-11-20 09:42:{n:02}] [WARN] warning {n}\n" for n in range(30))
-    async with overview(disk_place(spool), size=(80, 24)) as desk:
-        await desk.until(lambda: "warning 29" in desk.text)
-        assert "warning 5\n" not in desk.text
-        await desk.press("shift+tab", *"k" * 24)
-        assert "warning 5\n" in desk.text
-        assert "warning 29" not in desk.text
+    async with overview(disk_place(spool), size=(80, 24)) as operator:
+        await operator.until(lambda: "warning 29" in operator.text)
+        assert "warning 5\n" not in operator.text
+        await operator.press("shift+tab", *"k" * 24)
+        assert "warning 5\n" in operator.text
+        assert "warning 29" not in operator.text
 
 
 async def test_tokens_are_shown(empty: Path) -> None:
@@ -734,10 +736,14 @@ async def test_tokens_are_shown(empty: Path) -> None:
     await asyncio.to_thread(buckets.spend, "mail_send")
     async with overview(
         disk_place(empty)._replace(tokens=buckets.read_states), clock=clock
-    ) as desk:
-        await desk.until(lambda: "rate limit  mail_send 0 of 5 tokens, next 09:43:08Z" in desk.text)
+    ) as operator:
+        await operator.until(
+            lambda: "rate limit  mail_send 0 of 5 tokens, next 09:43:08Z" in operator.text
+        )
         clock.now += 120
-        await desk.until(lambda: "rate limit  mail_send 2 of 5 tokens, next 09:45:08Z" in desk.text)
+        await operator.until(
+            lambda: "rate limit  mail_send 2 of 5 tokens, next 09:45:08Z" in operator.text
+        )
 
     line = view.tokens_line((BucketState(ALL_KINDS, 3, 5, NOW, 60, paused=True),), 80)
     assert words([line]).strip() == "rate limit  all kinds 3 of 5 tokens, paused"
@@ -747,9 +753,9 @@ async def test_hostile_names_are_inert(tmp_path: Path) -> None:
     """Names of places, kinds and errors that hold control characters act on no terminal."""
     root = tmp_path / f"a{RED}"
     make_spool(root, [a_task(n, kind=f"k{n}", error=f"{RED}\u202e") for n in range(2)])
-    async with overview(disk_place(root)) as desk:
-        await desk.until(lambda: "[31mred" in desk.text)
-        desk.assert_inert()
+    async with overview(disk_place(root)) as operator:
+        await operator.until(lambda: "[31mred" in operator.text)
+        operator.assert_inert()
 
 
 async def test_every_size(spool: Path, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -762,15 +768,15 @@ async def test_every_size(spool: Path, empty: Path, monkeypatch: pytest.MonkeyPa
 
     def is_painted(width: int, height: int) -> bool:
         wanted = titles if width >= 120 else ("out",) if width >= 20 else ()
-        fits = len(desk.text.splitlines()) <= height
-        return fits and all(word in desk.text for word in wanted)
+        fits = len(operator.text.splitlines()) <= height
+        return fits and all(word in operator.text for word in wanted)
 
-    async with overview(disk_place(spool), disk_place(empty)) as desk:
-        await desk.press("tab", "x", "l", "j", "shift+tab")
-        screen_of(desk).query_one("#queues", Picker).move("first")
+    async with overview(disk_place(spool), disk_place(empty)) as operator:
+        await operator.press("tab", "x", "l", "j", "shift+tab")
+        screen_of(operator).query_one("#queues", Picker).move("first")
         for size in ((200, 60), (120, 40), (60, 15), (20, 5), (30, 8), (160, 50), (1, 1)):
-            await desk.pilot.resize_terminal(*size)
-            await desk.until(partial(is_painted, *size))
+            await operator.pilot.resize_terminal(*size)
+            await operator.until(partial(is_painted, *size))
 
 
 # Values
@@ -976,16 +982,18 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
     """
     lost = Place("/srv/lost", lambda: open_store("/srv/lost/queue"))
     places = (disk_place(spool), disk_place(empty), lost)
-    async with console_operator.a_desk(*places, first=keys.OVERVIEW, size=(200, 60)) as desk:
+    async with console_operator.an_operator(
+        *places, first=keys.OVERVIEW, size=(200, 60)
+    ) as operator:
         graphs = ("mail.out, last 10m", "idle, last 10m")
-        await desk.until(lambda: all(title in desk.text for title in graphs))
-        assert "Log of all places" in desk.text
-        assert "lost, last 10m" not in desk.text
+        await operator.until(lambda: all(title in operator.text for title in graphs))
+        assert "Log of all places" in operator.text
+        assert "lost, last 10m" not in operator.text
         for name in ("5 Locks", "3 Workers", "8 Operations", "Places", "9 Controls", "Outlook"):
-            assert name in desk.text
-        await desk.until(lambda: "53 tasks" in desk.text and "0 tasks" in desk.text)
-        assert "cannot be read" in desk.text
-        assert len(desk.text.splitlines()) == 60
+            assert name in operator.text
+        await operator.until(lambda: "53 tasks" in operator.text and "0 tasks" in operator.text)
+        assert "cannot be read" in operator.text
+        assert len(operator.text.splitlines()) == 60
 
 
 async def test_a_wall_shows_each_disk_once_and_the_load(spool: Path, empty: Path) -> None:
@@ -995,13 +1003,15 @@ async def test_a_wall_shows_each_disk_once_and_the_load(spool: Path, empty: Path
     here = HostFigures(1, 38_000, 100_000, 0.8, 4)
     full = here._replace(device=2, used_bytes=95_000)
     places = [disk_place(path)._replace(host=lambda: here) for path in (spool, empty)]
-    async with overview(*places, size=(200, 60)) as desk:
-        await desk.until(lambda: "0.8 of 4 CPUs" in desk.text)
-        (line,) = (line for line in desk.text.splitlines() if "100.0 kB" in line)
+    async with overview(*places, size=(200, 60)) as operator:
+        await operator.until(lambda: "0.8 of 4 CPUs" in operator.text)
+        (line,) = (line for line in operator.text.splitlines() if "100.0 kB" in line)
         assert "38% of 100.0 kB" in line
     places[1] = places[1]._replace(host=lambda: full)
-    async with overview(*places, size=(200, 60)) as desk:
-        await desk.until(lambda: "95% of 100.0 kB" in desk.text and "38% of" in desk.text)
+    async with overview(*places, size=(200, 60)) as operator:
+        await operator.until(
+            lambda: "95% of 100.0 kB" in operator.text and "38% of" in operator.text
+        )
 
 
 def test_the_disk_of_a_path_that_is_missing_is_unknown(tmp_path: Path) -> None:
@@ -1018,14 +1028,14 @@ async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
     message line names the step of each row.
     """
     leases = a_place(a_memory(some_tasks()), lock=None, has_leases=True)
-    async with overview(disk_place(spool), leases, size=(200, 60)) as desk:
-        screen = screen_of(desk)
+    async with overview(disk_place(spool), leases, size=(200, 60)) as operator:
+        screen = screen_of(operator)
         shown = ("clusters", "locks", "workers", "places")
-        await desk.until(lambda: all(map(screen._can_focus, shown)))
+        await operator.until(lambda: all(map(screen._can_focus, shown)))
         panes = set()
         while screen._pane not in panes:
             panes.add(screen._pane)
-            await desk.press("tab", "G")
+            await operator.press("tab", "G")
         assert panes >= {ALERTS, QUEUES, AGES, KINDS, LOG, *shown}
         targets = [
             target
@@ -1038,14 +1048,14 @@ async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
 
 async def test_an_idle_wall_repaints_only_the_clock(empty: Path) -> None:
     """A second later the first line is another, and no other line is."""
-    async with overview(disk_place(empty), size=(200, 60)) as desk:
-        await desk.until(lambda: "no alerts" in desk.text and "FREE" in desk.text)
-        await desk.until(lambda: desk.cells("idle")[:1] == ["0"])
-        before = desk.text.splitlines()
-        clock_of(desk).now += 1
-        await desk.until(lambda: "09:42:09Z" in desk.text)
+    async with overview(disk_place(empty), size=(200, 60)) as operator:
+        await operator.until(lambda: "no alerts" in operator.text and "FREE" in operator.text)
+        await operator.until(lambda: operator.cells("idle")[:1] == ["0"])
+        before = operator.text.splitlines()
+        clock_of(operator).now += 1
+        await operator.until(lambda: "09:42:09Z" in operator.text)
 
-        after = desk.text.splitlines()
+        after = operator.text.splitlines()
         assert [y for y, line in enumerate(before) if line != after[y]] == [0]
 
 

@@ -20,7 +20,7 @@ from engine.operations import plans, undo
 from engine.operations.journal import Intent, Journal, Who
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.store import Unavailable
-from tests.console_operator import Desk, a_desk
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, some_tasks
 from tui.plan import pace_lines as pace_view
 from tui.plan.edit_form import EditScreen
@@ -163,46 +163,46 @@ def test_the_rest_of_an_interrupted_edit_is_done_or_refused(
 @asynccontextmanager
 async def edit_form(
     task: Task | None = TASK, edge: Edge = CONTRACT
-) -> AsyncIterator[tuple[Desk, list[Mapping[str, object] | None]]]:
+) -> AsyncIterator[tuple[ConsoleOperator, list[Mapping[str, object] | None]]]:
     """The form for a task above a list, and where its answer will be."""
     answers: list[Mapping[str, object] | None] = []
-    async with a_desk(a_place(a_memory([TASK, a_task(3, State.DEAD)]))) as desk:
-        desk.console.push_screen(EditScreen(task, edge, Clock()), answers.append)
-        await desk.opens(EditScreen)
-        yield desk, answers
+    async with an_operator(a_place(a_memory([TASK, a_task(3, State.DEAD)]))) as operator:
+        operator.console.push_screen(EditScreen(task, edge, Clock()), answers.append)
+        await operator.opens(EditScreen)
+        yield operator, answers
 
 
-def fields(desk: Desk) -> list[str | None]:
+def fields(operator: ConsoleOperator) -> list[str | None]:
     """The fields of the form."""
-    return [field.id for field in desk.console.screen.query(Words)]
+    return [field.id for field in operator.console.screen.query(Words)]
 
 
 async def test_both_fields_are_answered_by_enter() -> None:
     """Tab goes to the other field; Enter hands both on, and nothing while something is wrong."""
-    async with edit_form() as (desk, answers):
-        await desk.sees(f"Edit {TASK.id}", "no changes yet", "unchanged, 09:52:08Z (in 10m)")
-        await desk.press("enter", "!")
-        await desk.sees("stored as: Daily report_")
-        await desk.press("tab", *"14", "enter")
-        await desk.sees("expected a time to come")
+    async with edit_form() as (operator, answers):
+        await operator.sees(f"Edit {TASK.id}", "no changes yet", "unchanged, 09:52:08Z (in 10m)")
+        await operator.press("enter", "!")
+        await operator.sees("stored as: Daily report_")
+        await operator.press("tab", *"14", "enter")
+        await operator.sees("expected a time to come")
         assert answers == []
-        assert isinstance(desk.console.screen, EditScreen)
-        await desk.types(":00")
-        await desk.sees("14:00:00Z (in 4h17m)", "Enter plan")
-        await desk.press("enter")
-        await desk.until(lambda: answers)
+        assert isinstance(operator.console.screen, EditScreen)
+        await operator.types(":00")
+        await operator.sees("14:00:00Z (in 4h17m)", "Enter plan")
+        await operator.press("enter")
+        await operator.until(lambda: answers)
         assert answers == [{"description": "Daily report!", "due": MIDNIGHT + 14 * 3600}]
 
 
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 async def test_it_is_closed_without_an_answer(key: str) -> None:
     """Esc and Ctrl-c leave the form, and not the console."""
-    async with edit_form(None) as (desk, answers):
-        await desk.sees("Edit several tasks", "empty: unchanged")
-        await desk.press("x", key)
-        await desk.until(lambda: answers)
+    async with edit_form(None) as (operator, answers):
+        await operator.sees("Edit several tasks", "empty: unchanged")
+        await operator.press("x", key)
+        await operator.until(lambda: answers)
         assert answers == [None]
-        assert desk.console.is_running
+        assert operator.console.is_running
 
 
 @pytest.mark.parametrize(
@@ -217,12 +217,12 @@ async def test_the_form_has_the_fields_that_the_store_keeps(
     task: Task, edge: Edge, names: list[str], typed: str, answer: object
 ) -> None:
     """A mail can be given another recipient, a job another due time; there is no other field."""
-    async with edit_form(task, edge) as (desk, answers):
-        await desk.types(typed)
-        await desk.sees("Enter plan")
-        assert fields(desk) == names
-        await desk.press("enter")
-        await desk.until(lambda: answers)
+    async with edit_form(task, edge) as (operator, answers):
+        await operator.types(typed)
+        await operator.sees("Enter plan")
+        assert fields(operator) == names
+        await operator.press("enter")
+        await operator.until(lambda: answers)
         assert answers == [answer]
 
 
@@ -233,21 +233,21 @@ async def test_data_is_edited_as_lines() -> None:
     """The data is laid out, each change is shown with both sizes and the first difference, and a
     mistake with its line and column; Tab leaves the text. Pasted control characters are replaced.
     """
-    async with edit_form(JOB, OF_BULLMQ[STAYS]) as (desk, answers):
-        await desk.press("tab", "tab")
-        await desk.sees("unchanged, 22 B", '"to": [')
-        await desk.press("delete")
-        await desk.sees("no JSON: line 2, column 7")
-        await desk.press("tab", "enter")
+    async with edit_form(JOB, OF_BULLMQ[STAYS]) as (operator, answers):
+        await operator.press("tab", "tab")
+        await operator.sees("unchanged, 22 B", '"to": [')
+        await operator.press("delete")
+        await operator.sees("no JSON: line 2, column 7")
+        await operator.press("tab", "enter")
         assert answers == []
-        await desk.press("shift+tab", "{", *("down",) * 5, "end")
-        await desk.types("2")
-        await desk.sees("22 B -> 23 B, first difference at 22", "Tab, Enter plan")
-        desk.console.screen.query_one(LongWords).insert("\x1b")
-        await desk.sees("no JSON: line 6, column 10")
-        desk.assert_inert()
-        await desk.press("backspace", "tab", "enter")
-        await desk.until(lambda: answers)
+        await operator.press("shift+tab", "{", *("down",) * 5, "end")
+        await operator.types("2")
+        await operator.sees("22 B -> 23 B, first difference at 22", "Tab, Enter plan")
+        operator.console.screen.query_one(LongWords).insert("\x1b")
+        await operator.sees("no JSON: line 6, column 10")
+        operator.assert_inert()
+        await operator.press("backspace", "tab", "enter")
+        await operator.until(lambda: answers)
         assert answers == [{"data": '{"to":["a","b"],"n":12}'}]
 
 
@@ -266,16 +266,18 @@ async def test_the_plan_of_edited_data_is_for_what_was_read() -> None:
     """`E` reads the data; the plan has the revision of that, so that a later change is not
     overwritten."""
     memory = a_memory([TASK])
-    async with a_desk(a_place(memory, open=lambda: WithData(memory)), size=(100, 30)) as desk:
-        await desk.opens(EditScreen, "E")
-        await desk.press("tab", "tab", "down", "end", "2")
-        await desk.sees("7 B -> 8 B")
+    async with an_operator(
+        a_place(memory, open=lambda: WithData(memory)), size=(100, 30)
+    ) as operator:
+        await operator.opens(EditScreen, "E")
+        await operator.press("tab", "tab", "down", "end", "2")
+        await operator.sees("7 B -> 8 B")
         store = WithData(memory)
         (seen,) = (found for found in store.scan() if isinstance(found, Task))
         store.swap(seen, seen._replace(priority=4))
-        await desk.press("tab")
-        await desk.opens(PlanScreen, "enter")
-        await desk.sees('new data {"n":12}', "changed now: 1")
+        await operator.press("tab")
+        await operator.opens(PlanScreen, "enter")
+        await operator.sees('new data {"n":12}', "changed now: 1")
 
 
 async def test_data_that_no_undo_could_restore_is_not_in_the_form() -> None:
@@ -285,10 +287,12 @@ async def test_data_that_no_undo_could_restore_is_not_in_the_form() -> None:
         data = b'"' + b"x" * 131_072 + b'"'
 
     memory = a_memory([TASK])
-    async with a_desk(a_place(memory, open=lambda: WithLongData(memory)), size=(100, 30)) as desk:
-        await desk.opens(EditScreen, "E")
-        await desk.sees("data of 131,074 bytes, expected at most 131,072")
-        assert fields(desk) == ["due", "priority"]
+    async with an_operator(
+        a_place(memory, open=lambda: WithLongData(memory)), size=(100, 30)
+    ) as operator:
+        await operator.opens(EditScreen, "E")
+        await operator.sees("data of 131,074 bytes, expected at most 131,072")
+        assert fields(operator) == ["due", "priority"]
 
 
 async def test_the_plan_of_an_edit_warns_as_the_store_does() -> None:
@@ -299,12 +303,14 @@ async def test_the_plan_of_an_edit_warns_as_the_store_does() -> None:
         edges: Edges = {**MemoryStore.edges, STAYS: MAILS._replace(warning=warning)}
 
     memory = a_memory([MAIL])
-    async with a_desk(a_place(memory, open=lambda: Warned(memory)), size=(100, 30)) as desk:
-        await desk.opens(EditScreen, "E")
-        assert fields(desk) == ["destination", "due"]
-        await desk.types("x")
-        await desk.opens(PlanScreen, "enter")
-        await desk.sees(f"! {warning}", "b@y.orgx")
+    async with an_operator(
+        a_place(memory, open=lambda: Warned(memory)), size=(100, 30)
+    ) as operator:
+        await operator.opens(EditScreen, "E")
+        assert fields(operator) == ["destination", "due"]
+        await operator.types("x")
+        await operator.opens(PlanScreen, "enter")
+        await operator.sees(f"! {warning}", "b@y.orgx")
 
 
 # ---- the pace of a replay
@@ -380,13 +386,13 @@ def test_the_form_holds_after_any_keys(keys: list[str]) -> None:
     assert all(len(value) <= pace_view.MAX_NUMBER_LENGTH for value in form.values.values())
 
 
-async def pace_form(desk: Desk) -> list[ReplayPace | None]:
+async def pace_form(operator: ConsoleOperator) -> list[ReplayPace | None]:
     """Open the form; where its answer will be."""
     answers: list[ReplayPace | None] = []
-    desk.console.push_screen(
-        PaceScreen(ReplayPace(), 179, desk.console.navigator.session), answers.append
+    operator.console.push_screen(
+        PaceScreen(ReplayPace(), 179, operator.console.navigator.session), answers.append
     )
-    await desk.sees("Replay settings")
+    await operator.sees("Replay settings")
     return answers
 
 
@@ -394,19 +400,19 @@ async def test_the_pace_is_filled_in_by_keys() -> None:
     """Tab goes on, digits replace what was there, Space switches a rule; Enter takes no number that
     is wrong, and then all of it.
     """
-    async with a_desk(a_place(a_memory(some_tasks()))) as desk:
-        answers = await pace_form(desk)
-        await desk.press(*"9999x", "enter")
-        await desk.sees("9999: expected a whole number")
-        await desk.press(*["backspace"] * 4, "5", "tab", *"20", "tab", "tab", *"0.5")
-        await desk.press("tab", *"30", "tab", "space", "tab", "tab", *"25", "tab", *"40")
-        await desk.press("tab", "space", "tab", "7", "shift+tab", "down", "tab", "space")
-        await desk.sees(
+    async with an_operator(a_place(a_memory(some_tasks()))) as operator:
+        answers = await pace_form(operator)
+        await operator.press(*"9999x", "enter")
+        await operator.sees("9999: expected a whole number")
+        await operator.press(*["backspace"] * 4, "5", "tab", *"20", "tab", "tab", *"0.5")
+        await operator.press("tab", *"30", "tab", "space", "tab", "tab", *"25", "tab", *"40")
+        await operator.press("tab", "space", "tab", "7", "shift+tab", "down", "tab", "space")
+        await operator.sees(
             "no worker running: sent tasks wait for the next worker",
             "one every 2s: 179 in 5m",
         )
-        await desk.press("enter")
-        await desk.until(lambda: answers)
+        await operator.press("enter")
+        await operator.until(lambda: answers)
     assert answers == [
         ReplayPace(0.5, (5, 20), 30.0, StopRules(None, 0.25, 40, 7, RemainderPolicy.HOLD))
     ]
@@ -414,14 +420,14 @@ async def test_the_pace_is_filled_in_by_keys() -> None:
 
 async def test_a_rate_can_be_none() -> None:
     """Switched off, everything after the canaries is sent without a wait; Esc keeps the pace."""
-    async with a_desk(a_place(a_memory(some_tasks())), size=(60, 15)) as desk:
-        answers = await pace_form(desk)
-        await desk.press("escape")
-        await desk.until(lambda: answers == [None])
-        answers = await pace_form(desk)
-        await desk.press("tab", "tab", "space")
-        await desk.sees("all 179 immediately")
-        await desk.press("enter")
-        await desk.until(lambda: answers)
+    async with an_operator(a_place(a_memory(some_tasks())), size=(60, 15)) as operator:
+        answers = await pace_form(operator)
+        await operator.press("escape")
+        await operator.until(lambda: answers == [None])
+        answers = await pace_form(operator)
+        await operator.press("tab", "tab", "space")
+        await operator.sees("all 179 immediately")
+        await operator.press("enter")
+        await operator.until(lambda: answers)
     assert answers[0] is not None and answers[0].rate is None
     assert form_from_pace(answers[0]).values["paced"] == OFF

@@ -14,7 +14,7 @@ import pytest
 from engine.model import State
 from engine.operations.journal import Who
 from engine.operations.notes import Notes
-from tests.console_operator import Desk, a_desk
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_task, disk_place, loaded, make_spool, task_list
 from tui.format import keys
 from tui.plan.screen import PlanScreen
@@ -34,38 +34,38 @@ def notes(tmp_path: Path) -> Notes:
 
 
 @asynccontextmanager
-async def opened(notes: Notes, **fields: Any) -> AsyncIterator[Desk]:
+async def opened(notes: Notes, **fields: Any) -> AsyncIterator[ConsoleOperator]:
     """A console on the dead-letter queue."""
     place = disk_place(Path(notes.folder).parents[2], "here")._replace(notes=notes, who=Who("ana"))
-    async with a_desk(place, **fields) as desk:
-        desk.console.navigator.goto(Target(keys.LIST, state=State.DEAD))
-        await loaded(desk.pilot)
-        await desk.until(lambda: task_list(desk.console).rows.view.cursor.id == DEAD[0].id)
-        yield desk
+    async with an_operator(place, **fields) as operator:
+        operator.console.navigator.goto(Target(keys.LIST, state=State.DEAD))
+        await loaded(operator.pilot)
+        await operator.until(lambda: task_list(operator.console).rows.view.cursor.id == DEAD[0].id)
+        yield operator
 
 
-async def note(desk: Desk, text: str) -> None:
+async def note(operator: ConsoleOperator, text: str) -> None:
     """Answer the question that `#` asks."""
-    await desk.opens(AskScreen, "#")
-    await desk.types(text)
-    await desk.press("enter")
+    await operator.opens(AskScreen, "#")
+    await operator.types(text)
+    await operator.press("enter")
 
 
 async def test_a_note_is_written_shown_and_removed(notes: Notes) -> None:
     """`#` on the list; it is in the row and on the task's screen, until `-` removes it."""
-    async with opened(notes) as desk:
-        await note(desk, "ask bob@x.net")
-        await desk.sees("noted: ask ...@x.net")
+    async with opened(notes) as operator:
+        await note(operator, "ask bob@x.net")
+        await operator.sees("noted: ask ...@x.net")
         first = DEAD[0].id[-8:]
-        await desk.until(
-            lambda: any(row[2] == "#" for row in desk.text.splitlines() if first in row)
+        await operator.until(
+            lambda: any(row[2] == "#" for row in operator.text.splitlines() if first in row)
         )
         (written,) = (await off(notes.read_all))[DEAD[0].id]
-        await desk.opens(TaskScreen, "enter")
-        await desk.sees("note ask ...@x.net (ana, 09:42:08Z (0s ago))")
-        await note(desk, "-")
-        await desk.sees("notes deleted")
-        await desk.until(lambda: "note ask" not in desk.page)
+        await operator.opens(TaskScreen, "enter")
+        await operator.sees("note ask ...@x.net (ana, 09:42:08Z (0s ago))")
+        await note(operator, "-")
+        await operator.sees("notes deleted")
+        await operator.until(lambda: "note ask" not in operator.page)
     assert (written.who, written.text) == ("ana", "ask ...@x.net")
     assert await off(notes.noted_ids) == frozenset()
 
@@ -77,10 +77,10 @@ async def test_a_note_is_written_shown_and_removed(notes: Notes) -> None:
 )
 async def test_a_note_needs_armed(notes: Notes, how: dict[str, object], words: str) -> None:
     """In OBSERVE and read only it is refused with the reason, and nothing is made on the disk."""
-    async with opened(notes, **how) as desk:
-        await desk.press("#")
-        await desk.sees(words)
-        assert not isinstance(desk.console.screen, AskScreen)
+    async with opened(notes, **how) as operator:
+        await operator.press("#")
+        await operator.sees(words)
+        assert not isinstance(operator.console.screen, AskScreen)
     assert await off(notes.noted_ids) == frozenset()
 
 
@@ -88,22 +88,22 @@ async def test_notes_of_others_are_inert_and_exclude_from_a_purge(notes: Notes) 
     """A note that another process writes keeps its task out of a plan made here afterwards, and
     reaches the screen without a control character.
     """
-    async with opened(notes) as desk:
+    async with opened(notes) as operator:
         text, who = "\x1b]52;c;evil\x07[bold]\u202e", "b\x1b[2Job"
         await off(notes.add, DEAD[0].id, text, who)
-        await desk.until(lambda: desk.console.navigator.session.noted_ids == {DEAD[0].id})
-        await desk.opens(PlanScreen, "*", "X")
-        await desk.sees("1 excluded: has a note", "type 2 to purge 2")
-        await desk.press("escape")
-        await desk.opens(TaskScreen, "enter")
-        await desk.sees("]52;c;evil", "[bold]")
-        assert desk.page.isprintable()
+        await operator.until(lambda: operator.console.navigator.session.noted_ids == {DEAD[0].id})
+        await operator.opens(PlanScreen, "*", "X")
+        await operator.sees("1 excluded: has a note", "type 2 to purge 2")
+        await operator.press("escape")
+        await operator.opens(TaskScreen, "enter")
+        await operator.sees("]52;c;evil", "[bold]")
+        assert operator.page.isprintable()
 
 
 async def test_notes_that_cannot_be_read_are_said(notes: Notes) -> None:
     """A file of notes that may not be read is named on the task's screen."""
     await off(os.makedirs, notes.folder)
     await off(os.symlink, "/etc/passwd", f"{notes.folder}/notes.jsonl")
-    async with opened(notes) as desk:
-        await desk.opens(TaskScreen, "enter")
-        await desk.sees("note ? cannot read the notes")
+    async with opened(notes) as operator:
+        await operator.opens(TaskScreen, "enter")
+        await operator.sees("note ? cannot read the notes")

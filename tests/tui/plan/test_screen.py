@@ -15,7 +15,7 @@ from engine.formats.base.memory import MemoryTasks
 from engine.model import LockEvidence, State, Verdict
 from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row
-from tests.console_operator import Desk, a_desk
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import (
     NOW,
     Clock,
@@ -30,9 +30,9 @@ from tests.console_places import (
     some_tasks,
 )
 from tests.journaled_places import a_journaled_place, carried_out, interrupt, kept, seen
-from tests.mail_transports import Mailroom
+from tests.mail_transports import PlaceTransports
 from tests.tui.conftest import READING
-from tests.zgb_console_place import PAUSE, RETRY, Whole
+from tests.zgb_console_place import PAUSE, RETRY, ZgbConsolePlace
 from tui.app import show_result
 from tui.format import keys
 from tui.locks.screen import LockScreen
@@ -81,16 +81,16 @@ class AnyPlan:
         self.memory = a_memory([a_task(1)])
         return a_place(self.memory)
 
-    async def go(self, desk: Desk) -> None:
+    async def go(self, operator: ConsoleOperator) -> None:
         """Lead to the screen from which it is opened."""
 
-    async def change(self, desk: Desk) -> None:
+    async def change(self, operator: ConsoleOperator) -> None:
         """Let another process change its subject."""
         with self.memory.condition:
             (task,) = self.memory.tasks.values()
             self.memory.put(("", task.id), task._replace(description="another"))
 
-    async def done(self, desk: Desk) -> bool:
+    async def done(self, operator: ConsoleOperator) -> bool:
         """Return whether it was carried out."""
         return any(task.state is State.HELD for task in self.memory.tasks.values())
 
@@ -105,14 +105,14 @@ class _PlanForMany(AnyPlan):
         self.memory = a_memory([a_task(number) for number in range(42)])
         return a_place(self.memory)
 
-    async def go(self, desk: Desk) -> None:
-        await desk.press("*")
+    async def go(self, operator: ConsoleOperator) -> None:
+        await operator.press("*")
 
-    async def change(self, desk: Desk) -> None:
+    async def change(self, operator: ConsoleOperator) -> None:
         with self.memory.condition:
             self.memory.put(("", a_task(7).id), None)
 
-    async def done(self, desk: Desk) -> bool:
+    async def done(self, operator: ConsoleOperator) -> bool:
         return any(task.state is State.TRASH for task in self.memory.tasks.values())
 
 
@@ -132,15 +132,15 @@ class _Undo(AnyPlan):
     def _begin(self, place: Place) -> None:
         carried_out(place, "purge", seen(place, State.DEAD)[:3])
 
-    async def go(self, desk: Desk) -> None:
-        await desk.opens(OperationsScreen, "u")
-        await desk.sees(self.seen)
+    async def go(self, operator: ConsoleOperator) -> None:
+        await operator.opens(OperationsScreen, "u")
+        await operator.sees(self.seen)
 
-    async def change(self, desk: Desk) -> None:
+    async def change(self, operator: ConsoleOperator) -> None:
         trash = await off(lambda: sorted((self.root / "queue/.spooldeck/trash").iterdir()))
         await off(trash[0].unlink)
 
-    async def done(self, desk: Desk) -> bool:
+    async def done(self, operator: ConsoleOperator) -> bool:
         return len(await off(seen, self.place, State.DEAD)) > 9
 
 
@@ -154,7 +154,7 @@ class _Drop(_Undo):
     def _begin(self, place: Place) -> None:
         self.op = interrupt(place, 8, 3)
 
-    async def done(self, desk: Desk) -> bool:
+    async def done(self, operator: ConsoleOperator) -> bool:
         operation = await off(kept(self.place).operation, self.op)
         return operation is not None and operation.ended is not None
 
@@ -168,20 +168,20 @@ class _SetControl(AnyPlan):
     name = PAUSE
 
     def _make(self) -> Place:
-        self.whole = Whole(self.root, self.clock)
+        self.whole = ZgbConsolePlace(self.root, self.clock)
         self.whole.fail_all()
         return self.whole.place()
 
-    async def go(self, desk: Desk) -> None:
-        await desk.opens(ControlsScreen, "C")
-        await desk.until(lambda: desk.picker.rows)
-        desk.picker.select_key(self.name)
+    async def go(self, operator: ConsoleOperator) -> None:
+        await operator.opens(ControlsScreen, "C")
+        await operator.until(lambda: operator.picker.rows)
+        operator.picker.select_key(self.name)
 
-    async def change(self, desk: Desk) -> None:
+    async def change(self, operator: ConsoleOperator) -> None:
         await off(lambda: self.whole.settle(**{PAUSE: "0"}))
-        await desk.console.navigator.session.inspector.scan_now()
+        await operator.console.navigator.session.inspector.scan_now()
 
-    async def done(self, desk: Desk) -> bool:
+    async def done(self, operator: ConsoleOperator) -> bool:
         return bool(await off(self.whole.journal.operations))
 
 
@@ -201,19 +201,19 @@ class _Suspend(AnyPlan):
 
     def _make(self) -> Place:
         make_spool(self.root, [a_task(number, kind="mail_send") for number in range(3)])
-        self.room = Mailroom(self.root, self.clock)
-        return disk_place(self.root, "here", self.clock)._replace(mail=self.room.desk())
+        self.room = PlaceTransports(self.root, self.clock)
+        return disk_place(self.root, "here", self.clock)._replace(mail=self.room.place_mail())
 
-    async def go(self, desk: Desk) -> None:
-        desk.console.navigator.goto(Target(keys.TRANSPORTS))
-        await desk.opens(TransportsScreen)
-        await desk.until(lambda: "curl" in desk.rows)
-        desk.picker.select_key("postfix")
+    async def go(self, operator: ConsoleOperator) -> None:
+        operator.console.navigator.goto(Target(keys.TRANSPORTS))
+        await operator.opens(TransportsScreen)
+        await operator.until(lambda: "curl" in operator.rows)
+        operator.picker.select_key("postfix")
 
-    async def change(self, desk: Desk) -> None:
+    async def change(self, operator: ConsoleOperator) -> None:
         await off(self.room.suspensions.suspend, "curl", NOW, "ben", "")
 
-    async def done(self, desk: Desk) -> bool:
+    async def done(self, operator: ConsoleOperator) -> bool:
         return "postfix" in await off(self.room.suspensions.read)
 
 
@@ -224,8 +224,8 @@ class _SendTestMail(_Suspend):
     opens, question, reason, withdrawn = "M", "y to send to", False, ""
     hint = "test mail"
 
-    async def done(self, desk: Desk) -> bool:
-        return "asking --transport" in desk.page
+    async def done(self, operator: ConsoleOperator) -> bool:
+        return "asking --transport" in operator.page
 
 
 class _FreeLock(AnyPlan):
@@ -242,10 +242,10 @@ class _FreeLock(AnyPlan):
         memory = a_memory(some_tasks())
         return a_place(memory, lock=lambda: self.evidence, recovery_command=command)
 
-    async def change(self, desk: Desk) -> None:
+    async def change(self, operator: ConsoleOperator) -> None:
         self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
 
-    async def done(self, desk: Desk) -> bool:
+    async def done(self, operator: ConsoleOperator) -> bool:
         return await off(self.trace.exists) and await off(self.trace.read_text) != ""
 
 
@@ -260,7 +260,7 @@ class _StartWorker(AnyPlan):
         self.trace = self.root / "trace"
         return a_place(a_memory([a_task(1)]), worker_command=("/usr/bin/touch", str(self.trace)))
 
-    async def done(self, desk: Desk) -> bool:
+    async def done(self, operator: ConsoleOperator) -> bool:
         return await off(self.trace.exists)
 
 
@@ -289,34 +289,34 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
     """A plan does nothing without the reason that is required, in OBSERVE, by keys typed before it
     was read, by pasted keys and by Enter; armed, its keys carry it out.
     """
-    async with a_desk(plan.place, require_reason=True, start_armed=False) as desk:
-        await plan.go(desk)
-        screen = await desk.opens(plan.KIND, plan.opens)
+    async with an_operator(plan.place, require_reason=True, start_armed=False) as operator:
+        await plan.go(operator)
+        screen = await operator.opens(plan.KIND, plan.opens)
         missing = plan.reason and not isinstance(screen, PlanScreen)
-        await desk.sees("reason required" if missing else "! arms writes")
+        await operator.sees("reason required" if missing else "! arms writes")
         if plan.reason:
-            await desk.press(*plan.confirm)
-            await desk.sees("reason required: Tab")
-            await desk.press("tab", *"why", "enter")
-        await desk.press(*plan.confirm)
-        await desk.sees("OBSERVE: press ! first")
-        await desk.press("exclamation_mark")
-        await desk.sees(plan.question)
+            await operator.press(*plan.confirm)
+            await operator.sees("reason required: Tab")
+            await operator.press("tab", *"why", "enter")
+        await operator.press(*plan.confirm)
+        await operator.sees("OBSERVE: press ! first")
+        await operator.press("exclamation_mark")
+        await operator.sees(plan.question)
         with monkeypatch.context() as early:
             early.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
-            await desk.press(*plan.confirm)
-            await desk.sees(TOO_EARLY)
-        await desk.paste(*plan.confirm)
-        await desk.sees(PASTED)
-        await desk.paste("!")
-        await desk.press("enter")
-        assert desk.console.context.arming.is_armed
-        assert desk.console.screen is screen
-        assert not await plan.done(desk)
+            await operator.press(*plan.confirm)
+            await operator.sees(TOO_EARLY)
+        await operator.paste(*plan.confirm)
+        await operator.sees(PASTED)
+        await operator.paste("!")
+        await operator.press("enter")
+        assert operator.console.context.arming.is_armed
+        assert operator.console.screen is screen
+        assert not await plan.done(operator)
 
-        await desk.press(*plan.confirm)
-        while not await plan.done(desk):
-            await desk.pilot.pause(0.02)
+        await operator.press(*plan.confirm)
+        while not await plan.done(operator):
+            await operator.pilot.pause(0.02)
 
 
 @each(kind for kind in PLANS if kind.withdrawn)
@@ -324,44 +324,44 @@ async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) 
     """A change by another process after a plan was made is shown, and the keys that would have
     carried the plan out change nothing.
     """
-    async with a_desk(plan.place) as desk:
-        await plan.go(desk)
-        await desk.opens(plan.KIND, plan.opens)
-        await desk.sees(plan.question)
-        await plan.change(desk)
-        await desk.sees(plan.withdrawn)
-        await desk.press(*plan.confirm)
-        assert not await plan.done(desk)
+    async with an_operator(plan.place) as operator:
+        await plan.go(operator)
+        await operator.opens(plan.KIND, plan.opens)
+        await operator.sees(plan.question)
+        await plan.change(operator)
+        await operator.sees(plan.withdrawn)
+        await operator.press(*plan.confirm)
+        assert not await plan.done(operator)
 
 
 @each(PLANS)
 async def test_a_screen_that_hides_the_scope_carries_no_plan_out(plan: AnyPlan) -> None:
     """Below 60x15 the keys that confirm are refused; on a larger screen they are not."""
-    async with a_desk(plan.place) as desk:
-        await plan.go(desk)
-        await desk.opens(plan.KIND, plan.opens)
+    async with an_operator(plan.place) as operator:
+        await plan.go(operator)
+        await operator.opens(plan.KIND, plan.opens)
         for size in ((59, 24), (80, 14)):
-            await desk.pilot.resize_terminal(*size)
-            await desk.press(*plan.confirm)
-            await desk.sees("needs 60x15")
-            assert not await plan.done(desk)
-        await desk.pilot.resize_terminal(60, 15)
-        await desk.press(*plan.confirm)
-        while not await plan.done(desk):
-            await desk.pilot.pause(0.02)
+            await operator.pilot.resize_terminal(*size)
+            await operator.press(*plan.confirm)
+            await operator.sees("needs 60x15")
+            assert not await plan.done(operator)
+        await operator.pilot.resize_terminal(60, 15)
+        await operator.press(*plan.confirm)
+        while not await plan.done(operator):
+            await operator.pilot.pause(0.02)
 
 
 @each(PLANS)
 async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
     """With --read-only no plan opens: its key is no hint, and says why when it is pressed."""
-    async with a_desk(plan.place, read_only=True) as desk:
-        await plan.go(desk)
-        face = desk.console.screen
+    async with an_operator(plan.place, read_only=True) as operator:
+        await plan.go(operator)
+        face = operator.console.screen
         assert isinstance(face, BaseScreen)
         hints = {hint.text for hint in keys.hints_of(face.KIND, (), face.without())}
-        await desk.press(plan.opens)
-        await desk.sees("read only")
-        assert desk.console.screen is face
+        await operator.press(plan.opens)
+        await operator.sees("read only")
+        assert operator.console.screen is face
         assert not hints & {plan.hint, "arm"}
 
 
@@ -373,17 +373,17 @@ def locked(memory: MemoryTasks, lock: object = free, journal: Journal | None = N
     return a_place(memory, journal=journal, lock=lock)
 
 
-async def on_work(desk: Desk) -> None:
+async def on_work(operator: ConsoleOperator) -> None:
     """Go to the tab of what is in work, with its task there and its lock examined."""
-    await desk.press("l")
-    rows = queue_of(desk.console).list.rows
+    await operator.press("l")
+    rows = queue_of(operator.console).list.rows
 
     def there() -> bool:
         task = rows.view.task_here
         return rows.view.loaded and task is not None and task.state is State.ACTIVE
 
-    await desk.until(there)
-    await desk.until(lambda: desk.console.sessions[0].readings.lock is not None)
+    await operator.until(there)
+    await operator.until(lambda: operator.console.sessions[0].readings.lock is not None)
 
 
 def states(memory: MemoryTasks) -> list[State]:
@@ -400,21 +400,21 @@ async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
     monkeypatch.chdir(tmp_path)
     young = [a_task(number)._replace(created=NOW - 60) for number in (2, 3)]
     memory = a_memory([a_task(0), a_task(1), *young])
-    async with a_desk(locked(memory), size=(100, 30)) as desk:
-        screen = await desk.opens(PlanScreen, "*", "X")
-        await desk.sees("all of pending, no filter", "hold stops them")
-        await desk.sees("2 excluded: younger than 15 minutes", "type 2 to purge 2")
-        await desk.press("e")
-        await desk.sees("export to", ".csv", "Enter OK")
-        await desk.press(*["backspace"] * 3, *"jsonl", "enter")
-        await desk.sees("4 rows in spooldeck-plan-purge-")
-        assert desk.console.screen is screen
+    async with an_operator(locked(memory), size=(100, 30)) as operator:
+        screen = await operator.opens(PlanScreen, "*", "X")
+        await operator.sees("all of pending, no filter", "hold stops them")
+        await operator.sees("2 excluded: younger than 15 minutes", "type 2 to purge 2")
+        await operator.press("e")
+        await operator.sees("export to", ".csv", "Enter OK")
+        await operator.press(*["backspace"] * 3, *"jsonl", "enter")
+        await operator.sees("4 rows in spooldeck-plan-purge-")
+        assert operator.console.screen is screen
         assert set(states(memory)) == {State.PENDING}
 
-        await desk.press("space")
-        await desk.sees("1 excluded: younger than 15 minutes")
-        await desk.press("3")
-        await desk.sees("3 purged", "1 excluded", "3 purged + 1 excluded = 4")
+        await operator.press("space")
+        await operator.sees("1 excluded: younger than 15 minutes")
+        await operator.press("3")
+        await operator.sees("3 purged", "1 excluded", "3 purged + 1 excluded = 4")
     assert states(memory).count(State.TRASH) == 3
     (path,) = await off(lambda: list(Path().glob("spooldeck-plan-purge-*.jsonl")))
     written = [json.loads(line) for line in (await off(path.read_text)).splitlines()]
@@ -433,8 +433,8 @@ async def test_a_large_plan_is_counted_without_a_comparison_of_its_rows(
     monkeypatch.setattr("tui.plan.plan_facts.MAX_INLINE_COUNT_ROWS", 3)
     monkeypatch.setattr("tui.plan.plan_facts.DRIFT_CHECK_SECONDS", 3600.0)
     memory = a_memory([a_task(number) for number in range(7)])
-    async with a_desk(locked(memory), size=(100, 30)) as desk:
-        inspector = desk.console.sessions[0].inspector
+    async with an_operator(locked(memory), size=(100, 30)) as operator:
+        inspector = operator.console.sessions[0].inspector
         queries = inspector.queries
         compared, compare = [], queries.changed_rows
 
@@ -443,16 +443,16 @@ async def test_a_large_plan_is_counted_without_a_comparison_of_its_rows(
             return await compare(plan)
 
         monkeypatch.setattr(queries, "changed_rows", note_call)
-        screen = await desk.opens(PlanScreen, "*", "X")
-        await desk.sees("type 7 to purge 7")
-        await desk.press("space")
-        await desk.sees("type 6 to purge 6")
+        screen = await operator.opens(PlanScreen, "*", "X")
+        await operator.sees("type 7 to purge 7")
+        await operator.press("space")
+        await operator.sees("type 6 to purge 6")
         assert not compared
         with memory.condition:
             memory.put(("", a_task(5).id), None)
-        await desk.until(lambda: inspector.latest.counts[State.PENDING] == 6)
+        await operator.until(lambda: inspector.latest.counts[State.PENDING] == 6)
         screen.facts.recount()
-        await desk.sees("type 5 to purge 5")
+        await operator.sees("type 5 to purge 5")
 
 
 async def test_a_young_task_that_was_picked_is_purged() -> None:
@@ -460,13 +460,13 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
     command that does the same names it, too.
     """
     young = a_task(1)._replace(created=NOW - 60)
-    async with a_desk(locked(a_memory([young, a_task(2)])), size=(100, 30)) as desk:
-        screen = await desk.opens(PlanScreen, "X")
-        await desk.sees("though younger than 15 minutes", "y to purge this task")
+    async with an_operator(locked(a_memory([young, a_task(2)])), size=(100, 30)) as operator:
+        screen = await operator.opens(PlanScreen, "X")
+        await operator.sees("though younger than 15 minutes", "y to purge this task")
         assert screen.facts.counts is not None
         words = planning.equivalent_command(screen.facts.counts, screen._session, "why not")
-        await desk.press("y")
-        await desk.sees("1 purged")
+        await operator.press("y")
+        await operator.sees("1 purged")
     told = f"--state pending --id {young.id} --include {young.id} --reason 'why not' --apply 1"
     assert words == f"spooldeck purge {told}"
 
@@ -476,9 +476,9 @@ async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named
     """The filter of a list and a cluster together may be longer than one may be: then a few tasks
     are named by their ids, and for more there is no command.
     """
-    async with a_desk(locked(a_memory(some_tasks(tasks, 0, 0))), size=(100, 30)) as desk:
-        screen = await desk.opens(PlanScreen, "*", "H")
-        await desk.sees(f"type {tasks} to hold {tasks}")
+    async with an_operator(locked(a_memory(some_tasks(tasks, 0, 0))), size=(100, 30)) as operator:
+        screen = await operator.opens(PlanScreen, "*", "H")
+        await operator.sees(f"type {tasks} to hold {tasks}")
         counts = screen.facts.counts
         assert counts is not None
         for length, words in ((1_000, "--filter"), (1_001, named)):
@@ -495,19 +495,19 @@ async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path
     """
     memory = a_memory(some_tasks(3, 0, 0))
     place = locked(memory, journal=Journal(str(tmp_path / "journal")))
-    async with a_desk(place, size=(100, 30)) as desk:
-        await desk.opens(PlanScreen, "*", "H")
-        await desk.sees("type 3 to hold 3")
-        first = desk.picker.key
-        await desk.press("space")
-        await desk.sees("1 excluded: excluded by the operator", "type 2 to hold 2")
-        await desk.press("tab")
-        await desk.sees("reason (journal)")
-        await desk.press(*"why", "enter")
-        await desk.sees("reason why", "type 2 to hold 2")
-        await desk.press("2")
-        await desk.sees("2 held", "2 held + 1 excluded = 3", "recorded as")
-        (operation,) = await desk.console.navigator.session.inspector.history.operations()
+    async with an_operator(place, size=(100, 30)) as operator:
+        await operator.opens(PlanScreen, "*", "H")
+        await operator.sees("type 3 to hold 3")
+        first = operator.picker.key
+        await operator.press("space")
+        await operator.sees("1 excluded: excluded by the operator", "type 2 to hold 2")
+        await operator.press("tab")
+        await operator.sees("reason (journal)")
+        await operator.press(*"why", "enter")
+        await operator.sees("reason why", "type 2 to hold 2")
+        await operator.press("2")
+        await operator.sees("2 held", "2 held + 1 excluded = 3", "recorded as")
+        (operation,) = await operator.console.navigator.session.inspector.history.operations()
     assert [t.id for t in memory.tasks.values() if t.state is State.PENDING] == [first]
     assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
 
@@ -530,15 +530,17 @@ async def test_work_is_touched_only_when_no_worker_has_the_lock(
     lock refuses them.
     """
     memory = a_memory(some_tasks(0, 1, 0))
-    async with a_desk(locked(memory, lambda: LockEvidence(verdict, 4711, reason="-"))) as desk:
-        await on_work(desk)
+    async with an_operator(
+        locked(memory, lambda: LockEvidence(verdict, 4711, reason="-"))
+    ) as operator:
+        await on_work(operator)
         if end is State.ACTIVE:
-            await desk.press(*key)
-            assert isinstance(desk.console.screen, QueueScreen)
+            await operator.press(*key)
+            assert isinstance(operator.console.screen, QueueScreen)
         else:
-            await desk.opens(PlanScreen, key)
-            await desk.press("y")
-            await desk.sees("= 1")
+            await operator.opens(PlanScreen, key)
+            await operator.press("y")
+            await operator.sees("= 1")
     assert set(states(memory)) == {end}
 
 
@@ -548,28 +550,28 @@ async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: b
     the result withdraws its message: no later plan shows it.
     """
     lock = LockEvidence(verdict, since=NOW)
-    async with a_desk(locked(a_memory([a_task(1, State.DEAD)]), lambda: lock)) as desk:
-        await desk.opens(PlanScreen, "4", "R")
-        await desk.press("y")
-        await desk.sees("1 retried = 1")
-        assert (NO_WORKER_HINT in desk.page) is hint
-        news = desk.console.sessions[0].messages
-        await desk.until(lambda: news)
-        await desk.press("escape")
+    async with an_operator(locked(a_memory([a_task(1, State.DEAD)]), lambda: lock)) as operator:
+        await operator.opens(PlanScreen, "4", "R")
+        await operator.press("y")
+        await operator.sees("1 retried = 1")
+        assert (NO_WORKER_HINT in operator.page) is hint
+        news = operator.console.sessions[0].messages
+        await operator.until(lambda: news)
+        await operator.press("escape")
         assert not news
 
 
 async def test_a_plan_shows_no_result_of_another_operation() -> None:
     """The result of an earlier operation waits until the plan that is open is closed."""
     hands = Clock(0.0)
-    async with a_desk(locked(a_memory(some_tasks())), size=(100, 30)) as desk:
-        desk.console.bandwidth = BandwidthBudget(lambda: 0, hands)
-        await desk.opens(PlanScreen, "X")
-        desk.console.sessions[0].messages.append("1 purged, 0 gone, 0 failed; u shows it")
+    async with an_operator(locked(a_memory(some_tasks())), size=(100, 30)) as operator:
+        operator.console.bandwidth = BandwidthBudget(lambda: 0, hands)
+        await operator.opens(PlanScreen, "X")
+        operator.console.sessions[0].messages.append("1 purged, 0 gone, 0 failed; u shows it")
         hands.now += ANSWER_SECONDS
-        show_result(desk.console)
-        assert "1 purged" not in desk.page
-        await desk.press("escape")
+        show_result(operator.console)
+        assert "1 purged" not in operator.page
+        await operator.press("escape")
         hands.now += ANSWER_SECONDS
-        show_result(desk.console)
-        await desk.sees("1 purged, 0 gone, 0 failed; u shows it")
+        show_result(operator.console)
+        await operator.sees("1 purged, 0 gone, 0 failed; u shows it")

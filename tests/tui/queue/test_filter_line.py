@@ -15,7 +15,7 @@ from engine.config.saved_filters import save_filter
 from engine.index.filter_language import parse_filter
 from engine.index.schema import Query
 from engine.model import State
-from tests.console_operator import Desk, a_desk, clock_of
+from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import (
     NOW,
     a_memory,
@@ -35,7 +35,7 @@ from tui.queue.filter_line import FilterLine
 from tui.widgets.line_widgets import Lines
 
 
-class FilterDesk(Desk):
+class FilterOperator(ConsoleOperator):
     """An operator who filters the dead tasks of a queue."""
 
     @property
@@ -65,77 +65,80 @@ class FilterDesk(Desk):
 
 
 @asynccontextmanager
-async def filtering(root: Path) -> AsyncIterator[FilterDesk]:
+async def filtering(root: Path) -> AsyncIterator[FilterOperator]:
     """A console on a spool with twelve dead tasks, ready to be typed into."""
     make_spool(root, some_tasks())
-    async with a_desk(disk_place(root, "here")) as made:
-        desk = FilterDesk(made.console, made.pilot)
-        await desk.press("4")
-        await desk.left(12)
-        await desk.press("slash")
-        yield desk
+    async with an_operator(disk_place(root, "here")) as made:
+        operator = FilterOperator(made.console, made.pilot)
+        await operator.press("4")
+        await operator.left(12)
+        await operator.press("slash")
+        yield operator
 
 
 async def test_the_count_is_live(tmp_path: Path) -> None:
     """With each clause the tasks left are counted, and again when the spool changes; where none is
     left, the clause that did it is named beside the count.
     """
-    async with filtering(tmp_path) as desk:
-        await desk.types("code=550")
-        await desk.left(4)
-        assert desk.count == "4 of 12"
-        await desk.types(" !id:00000007")
-        await desk.left(3)
+    async with filtering(tmp_path) as operator:
+        await operator.types("code=550")
+        await operator.left(4)
+        assert operator.count == "4 of 12"
+        await operator.types(" !id:00000007")
+        await operator.left(3)
         put_file(tmp_path, a_task(301, State.DEAD))
-        await desk.left(4)
-        assert desk.count == "4 of 13"
+        await operator.left(4)
+        assert operator.count == "4 of 13"
 
-        await desk.types(" tries>9")
-        await desk.counts('0 of 13 ("tries>9" matches none; 4 without it)')
+        await operator.types(" tries>9")
+        await operator.counts('0 of 13 ("tries>9" matches none; 4 without it)')
 
 
 async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) -> None:
     """Half a clause is an error with its place, in warning; the last whole filter stays. An error
     that is deleted again is gone, though the filter is the one of before.
     """
-    async with filtering(tmp_path) as desk:
-        await desk.types("code=550")
-        await desk.left(4)
-        await desk.types(" fo=")
-        assert desk.count.startswith('no field "fo" at 10; known: id kind')
-        await desk.press(*["backspace"] * 4)
-        await desk.counts("4 of 12")
-        await desk.left(4)  # the rows come after the count
+    async with filtering(tmp_path) as operator:
+        await operator.types("code=550")
+        await operator.left(4)
+        await operator.types(" fo=")
+        assert operator.count.startswith('no field "fo" at 10; known: id kind')
+        await operator.press(*["backspace"] * 4)
+        await operator.counts("4 of 12")
+        await operator.left(4)  # the rows come after the count
 
-        await desk.types(" tries>")
-        assert desk.count.startswith("expected a value after tries> at 16")
-        assert desk.look == "warn"
-        assert (desk.filter.words, desk.filter.filter.text) == ("code=550 tries>", "code=550")
-        await desk.left(4)
-        await desk.types("3")
-        await desk.counts("4 of 12")
-        assert desk.look == "strong"
+        await operator.types(" tries>")
+        assert operator.count.startswith("expected a value after tries> at 16")
+        assert operator.look == "warn"
+        assert (operator.filter.words, operator.filter.filter.text) == (
+            "code=550 tries>",
+            "code=550",
+        )
+        await operator.left(4)
+        await operator.types("3")
+        await operator.counts("4 of 12")
+        assert operator.look == "strong"
 
 
 async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
     """Enter keeps what was typed, letter by letter, and Esc clears it; what becomes old enough
     comes into a list that is filtered by age.
     """
-    async with filtering(tmp_path) as desk:
-        await desk.types("  CODE=550   ")
-        await desk.press("enter")
-        await desk.left(4)
-        assert desk.filter.words == "  CODE=550   "
-        await desk.press("escape")
-        await desk.left(12)
-        assert not desk.filter.is_visible
+    async with filtering(tmp_path) as operator:
+        await operator.types("  CODE=550   ")
+        await operator.press("enter")
+        await operator.left(4)
+        assert operator.filter.words == "  CODE=550   "
+        await operator.press("escape")
+        await operator.left(12)
+        assert not operator.filter.is_visible
 
-        await desk.press("slash")
-        await desk.types("age>1d")
-        await desk.left(0)
-        await desk.press("enter")
-        clock_of(desk).now = NOW + 5 * 60 - NOW % 5 + 5
-        await desk.left(6)
+        await operator.press("slash")
+        await operator.types("age>1d")
+        await operator.left(0)
+        await operator.press("enter")
+        clock_of(operator).now = NOW + 5 * 60 - NOW % 5 + 5
+        await operator.left(6)
 
 
 async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
@@ -143,74 +146,76 @@ async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatc
     the filter line and in the palette of another screen. A name without a filter is an error.
     """
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    async with filtering(tmp_path / "spool") as desk:
-        await desk.types("@late")
-        await desk.until(lambda: desk.count.startswith("@late at 1: no such saved filter; :save"))
-        await desk.press("escape", "escape", "colon", *"save @late", "enter")
-        await desk.sees("no filter to save: / opens one")
-        await desk.press("slash")
-        await desk.types("code=550")
-        await desk.left(4)
-        await desk.press("enter", "colon", *"save @la.te", "enter")
-        await desk.sees("not saved: expected a name of letters, digits, - and _")
-        await desk.press("colon", *"save @late", "enter")
-        await desk.sees("@late saved: code=550")
+    async with filtering(tmp_path / "spool") as operator:
+        await operator.types("@late")
+        await operator.until(
+            lambda: operator.count.startswith("@late at 1: no such saved filter; :save")
+        )
+        await operator.press("escape", "escape", "colon", *"save @late", "enter")
+        await operator.sees("no filter to save: / opens one")
+        await operator.press("slash")
+        await operator.types("code=550")
+        await operator.left(4)
+        await operator.press("enter", "colon", *"save @la.te", "enter")
+        await operator.sees("not saved: expected a name of letters, digits, - and _")
+        await operator.press("colon", *"save @late", "enter")
+        await operator.sees("@late saved: code=550")
 
-        await desk.press("escape")
-        await desk.left(12)
-        await desk.press("slash")
-        await desk.types("@late !id:00000007")
-        await desk.left(3)
-        await desk.counts("3 of 12")
-        assert desk.filter.words == "@late !id:00000007"
-        assert desk.filter.filter.text == "code=550 !id:00000007"
-        copies = {copy.name: copy.text for copy in queue_of(desk.console).copies()}
+        await operator.press("escape")
+        await operator.left(12)
+        await operator.press("slash")
+        await operator.types("@late !id:00000007")
+        await operator.left(3)
+        await operator.counts("3 of 12")
+        assert operator.filter.words == "@late !id:00000007"
+        assert operator.filter.filter.text == "code=550 !id:00000007"
+        copies = {copy.name: copy.text for copy in queue_of(operator.console).copies()}
         assert any("--filter 'code=550 !id:00000007'" in text for text in copies.values())
 
-        await desk.press("enter", "5")
-        await desk.press("colon", *"save short", "enter")
-        await desk.sees("@short saved: code=550 !id:00000007")
+        await operator.press("enter", "5")
+        await operator.press("colon", *"save short", "enter")
+        await operator.sees("@short saved: code=550 !id:00000007")
         (tmp_path / "state" / "spooldeck" / "filters.yaml").write_text("late: code=421\n")
-        await desk.press("5", "colon", *"filter @late", "enter")
-        await desk.until(lambda: desk.filter.filter.text == "code=421")
+        await operator.press("5", "colon", *"filter @late", "enter")
+        await operator.until(lambda: operator.filter.filter.text == "code=421")
 
 
 async def test_text_of_filters_cannot_control_the_terminal(tmp_path: Path) -> None:
     """Beside the filter line, unprintable characters of a clause and of an error are replaced."""
-    async with filtering(tmp_path) as desk:
-        desk.filter.set_text("dest=\x9b31m")
-        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
-        await desk.counts('0 of 12 ("dest=\ufffd31m" matches none; 12 without it)')
-        desk.filter.set_text("@\x9b31m")
-        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
-        await desk.until(lambda: desk.count.startswith("@\ufffd31m at 1: "))
+    async with filtering(tmp_path) as operator:
+        operator.filter.set_text("dest=\x9b31m")
+        operator.filter.post_message(FilterLine.Changed(operator.filter.filter))
+        await operator.counts('0 of 12 ("dest=\ufffd31m" matches none; 12 without it)')
+        operator.filter.set_text("@\x9b31m")
+        operator.filter.post_message(FilterLine.Changed(operator.filter.filter))
+        await operator.until(lambda: operator.count.startswith("@\ufffd31m at 1: "))
 
 
 async def test_clusters_of_the_longest_filter(tmp_path: Path) -> None:
     """`c` on a list with the longest filter shows its clusters and their tasks, and a verb acts on
     them; Enter, whose list would have a longer filter, says so.
     """
-    async with filtering(tmp_path) as desk:
-        desk.filter.set_text(f"code=550 !{'x' * 990}")
-        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
-        await desk.left(4)
-        await desk.press("enter")
-        await desk.opens(ClustersScreen, "c")
-        await desk.sees("1, failed 4", "00000007")
-        await desk.press("enter")
-        await desk.sees("list not opened: expected at most 1,000 characters with the cluster")
-        await desk.opens(PlanScreen, "R")
-        await desk.sees("REPLAY 4 TASKS")
+    async with filtering(tmp_path) as operator:
+        operator.filter.set_text(f"code=550 !{'x' * 990}")
+        operator.filter.post_message(FilterLine.Changed(operator.filter.filter))
+        await operator.left(4)
+        await operator.press("enter")
+        await operator.opens(ClustersScreen, "c")
+        await operator.sees("1, failed 4", "00000007")
+        await operator.press("enter")
+        await operator.sees("list not opened: expected at most 1,000 characters with the cluster")
+        await operator.opens(PlanScreen, "R")
+        await operator.sees("REPLAY 4 TASKS")
 
 
 async def test_an_order_goes_with_a_filter() -> None:
     """What is filtered is ordered as the tab is."""
     memory = a_memory([task._replace(attempts=n) for n, task in enumerate(some_tasks(9, 0, 0))])
-    async with a_desk(a_place(memory)) as desk:
-        queue_of(desk.console)._orders[State.PENDING] = ("attempts", True)
-        await desk.press("slash", *"tries", "greater_than_sign", "3")
-        rows = task_list(desk.console).rows
-        await desk.until(lambda: rows.view.loaded and rows.view.total == 5)
+    async with an_operator(a_place(memory)) as operator:
+        queue_of(operator.console)._orders[State.PENDING] = ("attempts", True)
+        await operator.press("slash", *"tries", "greater_than_sign", "3")
+        rows = task_list(operator.console).rows
+        await operator.until(lambda: rows.view.loaded and rows.view.total == 5)
 
         ids = [rows.view.held_ids(0, 4)[at] for at in range(5)]
         assert [memory.tasks["", id].attempts for id in ids] == [8, 7, 6, 5, 4]
@@ -224,8 +229,8 @@ FILTERS = ("code=550", "feeds|geoban !state=dlq", "kind~^mail tries>=1 err:timeo
 async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -> None:
     """`queue list --filter` prints the tasks that the console shows."""
     shown = {}
-    async with filtering(tmp_path) as desk:
-        inspector = queue_of(desk.console).inspector
+    async with filtering(tmp_path) as operator:
+        inspector = queue_of(operator.console).inspector
         for text in FILTERS:
             query = Query(filter=parse_filter(text, inspector.states, NOW))
             shown[text] = [

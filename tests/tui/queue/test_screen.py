@@ -20,7 +20,7 @@ from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.logs.log_tail import format_log_line
 from engine.model import Edge, LockEvidence, State, Task, Verdict
 from engine.store import Store, Unavailable
-from tests.console_operator import Desk, a_desk, clock_of
+from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import (
     NOW,
     PATIENCE,
@@ -58,7 +58,7 @@ DEAD = "4"
 """The tab of the dead tasks in a memory store."""
 
 
-class ListDesk(Desk):
+class ListOperator(ConsoleOperator):
     """An operator on the list of a queue in memory, who lets each key come to its end."""
 
     memory: MemoryTasks
@@ -121,13 +121,13 @@ async def a_list(
     size: tuple[int, int] = (80, 24),
     armed: bool = False,
     **place: object,
-) -> AsyncIterator[ListDesk]:
+) -> AsyncIterator[ListOperator]:
     """A console on a queue in memory, in OBSERVE unless it is armed."""
     memory = a_memory(some_tasks()) if memory is None else memory
-    async with a_desk(a_place(memory, **place), size=size, start_armed=armed) as made:
-        desk = ListDesk(made.console, made.pilot)
-        desk.memory = memory
-        yield desk
+    async with an_operator(a_place(memory, **place), size=size, start_armed=armed) as made:
+        operator = ListOperator(made.console, made.pilot)
+        operator.memory = memory
+        yield operator
 
 
 # Looking
@@ -148,27 +148,27 @@ async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
     turn the tabs, one for each state with its count and one for problems; each tab keeps its
     cursor.
     """
-    async with a_list(size=(100, 24)) as desk:
-        assert desk.line("tabs") == (
+    async with a_list(size=(100, 24)) as operator:
+        assert operator.line("tabs") == (
             " pending 40    active 1    held 0    dead 12    done 0    trash 0    problems 0"
         )
         for pressed, state in TABS:
-            await desk.press(*pressed)
-            assert desk.queue.state is state, pressed
-            await desk.press("2")
+            await operator.press(*pressed)
+            assert operator.queue.state is state, pressed
+            await operator.press("2")
 
-        await desk.pilot.resize_terminal(80, 24)
+        await operator.pilot.resize_terminal(80, 24)
         for pressed, at in MOTIONS:
-            await desk.press("g", *pressed)
-            assert desk.list.rows.view.cursor.at == at, pressed
-            assert desk.scope == desk.list.rows.view.cursor.id[-8:]
+            await operator.press("g", *pressed)
+            assert operator.list.rows.view.cursor.at == at, pressed
+            assert operator.scope == operator.list.rows.view.cursor.id[-8:]
 
-        await desk.press("j", "j")
-        there = desk.list.rows.view.cursor.id
-        await desk.press(DEAD)
-        assert desk.list.rows.view.cursor.id != there
-        await desk.press("2")
-        assert desk.list.rows.view.cursor.id == there
+        await operator.press("j", "j")
+        there = operator.list.rows.view.cursor.id
+        await operator.press(DEAD)
+        assert operator.list.rows.view.cursor.id != there
+        await operator.press("2")
+        assert operator.list.rows.view.cursor.id == there
 
 
 DIGITS = {
@@ -183,56 +183,61 @@ async def test_each_digit_leads_to_one_screen(there: str) -> None:
     """From the overview, the list, a task, clusters, a log and other screens, a digit opens the
     same screen; Esc closes them all in a few steps.
     """
-    async with a_list() as desk:
+    async with a_list() as operator:
         for digit, kind in DIGITS.items():
-            await desk.press("2", there, digit)
-            await desk.until(lambda: getattr(desk.console.screen, "KIND", "") == kind)  # noqa: B023
-            assert len(desk.console.screen_stack) <= 5
-        await desk.press("2", "4")
-        assert desk.queue.state is State.DEAD
+            await operator.press("2", there, digit)
+            await operator.until(lambda: getattr(operator.console.screen, "KIND", "") == kind)  # noqa: B023
+            assert len(operator.console.screen_stack) <= 5
+        await operator.press("2", "4")
+        assert operator.queue.state is State.DEAD
 
 
 async def test_filter_while_typing() -> None:
     """`/` takes plain words and shows what matches while they are typed; Esc clears them. Where
     nothing is left, that is said in place of the rows.
     """
-    async with a_list() as desk:
-        await desk.press(DEAD, "/", *"UNKNOWN")
-        await desk.until(lambda: desk.list.rows.view.total == 4)
-        assert "4 of 12" in desk.line("filter-count")
-        await desk.press("enter")
-        assert desk.list.has_focus
-        assert desk.list.rows.view.total == 4
-        await desk.press("escape")
-        await desk.until(lambda: desk.list.rows.view.total == 12)
-        assert not desk.queue.query_one(FilterLine).is_visible
+    async with a_list() as operator:
+        await operator.press(DEAD, "/", *"UNKNOWN")
+        await operator.until(lambda: operator.list.rows.view.total == 4)
+        assert "4 of 12" in operator.line("filter-count")
+        await operator.press("enter")
+        assert operator.list.has_focus
+        assert operator.list.rows.view.total == 4
+        await operator.press("escape")
+        await operator.until(lambda: operator.list.rows.view.total == 12)
+        assert not operator.queue.query_one(FilterLine).is_visible
 
-        await desk.press("/", *"nowhere")
-        await desk.until(lambda: desk.list.rows.view.total == 0)
-        assert "0 of 12 tasks match in dead: Esc clears the filter" in desk.list.render_line(2).text
+        await operator.press("/", *"nowhere")
+        await operator.until(lambda: operator.list.rows.view.total == 0)
+        assert (
+            "0 of 12 tasks match in dead: Esc clears the filter"
+            in operator.list.render_line(2).text
+        )
 
 
 async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
     """Enter shows the task under the cursor, `?` the help, which is moved through; Esc goes back;
     `r` looks at everything again, and says when it has.
     """
-    async with a_list() as desk:
-        await desk.press("j")
-        (task,) = (t for t in desk.memory.tasks.values() if t.id == desk.list.rows.view.cursor.id)
-        await desk.opens(TaskScreen, "enter")
-        await desk.sees("waits", task.id, task.description)
-        await desk.until(lambda: "files 1" in desk.line("parts"))
-        await desk.press("h")
-        await desk.sees(f'"description": "{task.description}"')
-        await desk.opens(QueueScreen, "escape")
+    async with a_list() as operator:
+        await operator.press("j")
+        (task,) = (
+            t for t in operator.memory.tasks.values() if t.id == operator.list.rows.view.cursor.id
+        )
+        await operator.opens(TaskScreen, "enter")
+        await operator.sees("waits", task.id, task.description)
+        await operator.until(lambda: "files 1" in operator.line("parts"))
+        await operator.press("h")
+        await operator.sees(f'"description": "{task.description}"')
+        await operator.opens(QueueScreen, "escape")
 
-        await desk.opens(HelpScreen, "?")
-        await desk.press("pagedown")
-        assert desk.console.screen.query_one("#text", LongText).top > 0
-        await desk.opens(QueueScreen, "escape")
+        await operator.opens(HelpScreen, "?")
+        await operator.press("pagedown")
+        assert operator.console.screen.query_one("#text", LongText).top > 0
+        await operator.opens(QueueScreen, "escape")
 
-        await desk.press("r")
-        await desk.until(lambda: "scanned again" in desk.line("scope"))
+        await operator.press("r")
+        await operator.until(lambda: "scanned again" in operator.line("scope"))
 
 
 async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
@@ -240,20 +245,20 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
     is for it, and Enter shows all problems in full, which is grey where there is none.
     """
     make_spool(tmp_path, some_tasks())
-    async with a_desk(disk_place(tmp_path)) as desk:
-        await desk.press("h")
-        hints = desk.console.screen.query_one("#hints", Lines)
+    async with an_operator(disk_place(tmp_path)) as operator:
+        await operator.press("h")
+        hints = operator.console.screen.query_one("#hints", Lines)
         grey = [text for line in hints.lines for text, look in line if look == "muted"]
         assert "Enter details" in "".join(grey)
 
         (tmp_path / "queue" / "dlq" / "broken.task").write_bytes(b"")
-        await desk.until(lambda: "problems 1" in desk.line("tabs"))
-        await desk.until(lambda: "broken.task" in desk.rows)
-        assert "interrupted" in desk.rows
-        await desk.press("X")
-        assert "problems cannot be changed here" in desk.line("scope")
-        await desk.opens(ProblemsScreen, "enter")
-        await desk.sees("problem 1 of 1", "broken.task", "empty: a write was interrupted")
+        await operator.until(lambda: "problems 1" in operator.line("tabs"))
+        await operator.until(lambda: "broken.task" in operator.rows)
+        assert "interrupted" in operator.rows
+        await operator.press("X")
+        assert "problems cannot be changed here" in operator.line("scope")
+        await operator.opens(ProblemsScreen, "enter")
+        await operator.sees("problem 1 of 1", "broken.task", "empty: a write was interrupted")
 
 
 async def test_problems_that_are_not_listed_are_counted(
@@ -264,22 +269,22 @@ async def test_problems_that_are_not_listed_are_counted(
     make_spool(tmp_path, some_tasks())
     for number in range(3):
         (tmp_path / "queue" / "dlq" / f"broken{number}.task").write_bytes(b"")
-    async with a_desk(disk_place(tmp_path)) as desk:
-        await desk.press("h")
-        await desk.sees("Problems 2 of 3")
+    async with an_operator(disk_place(tmp_path)) as operator:
+        await operator.press("h")
+        await operator.sees("Problems 2 of 3")
 
 
 async def test_places_are_switched() -> None:
     """`]` and `[` go round the places; each keeps its tab."""
     places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="/srv/other"))
-    async with a_desk(*places) as desk:
-        await desk.press("l", "]")
-        await desk.until(lambda: "> other" in desk.line("top-line"))
-        assert "(2/2)" in desk.line("top-line")
+    async with an_operator(*places) as operator:
+        await operator.press("l", "]")
+        await operator.until(lambda: "> other" in operator.line("top-line"))
+        assert "(2/2)" in operator.line("top-line")
 
-        await desk.press("[")
-        await desk.until(lambda: "> other" not in desk.line("top-line"))
-        assert queue_of(desk.console).state is State.ACTIVE
+        await operator.press("[")
+        await operator.until(lambda: "> other" not in operator.line("top-line"))
+        assert queue_of(operator.console).state is State.ACTIVE
 
 
 # Marks and scope
@@ -287,110 +292,110 @@ async def test_places_are_switched() -> None:
 
 async def test_marks_and_the_scope() -> None:
     """Space marks, again it does not; `*` is all that match; `\\` takes all away."""
-    async with a_list() as desk:
-        await desk.press(DEAD, "space", "space")
-        assert desk.scope == "2 marked"
-        await desk.press("k", "space")
-        assert desk.scope == "1 marked"
-        await desk.press("*")
-        assert desk.scope == "all 12 matching"
-        await desk.press("\\")
-        assert desk.scope == desk.list.rows.view.cursor.id[-8:]
+    async with a_list() as operator:
+        await operator.press(DEAD, "space", "space")
+        assert operator.scope == "2 marked"
+        await operator.press("k", "space")
+        assert operator.scope == "1 marked"
+        await operator.press("*")
+        assert operator.scope == "all 12 matching"
+        await operator.press("\\")
+        assert operator.scope == operator.list.rows.view.cursor.id[-8:]
 
 
 async def test_hidden_marks_are_in_no_plan() -> None:
     """A mark that a filter hides is counted and said, and no verb acts on it, also not one that
     comes before the screen knows which marks are hidden.
     """
-    async with a_list() as desk:
-        await desk.press(DEAD, "space", "space", "space")
-        desk.queue.query_one(FilterLine).set_text("unknown")
-        assert desk.scope == "3 marked"
-        desk.queue.action_plan("purge")
-        await desk.opens(PlanScreen)
-        await desk.sees("1 marked, 2 excluded: hidden or gone")
-        assert len(desk.planned) == 1
+    async with a_list() as operator:
+        await operator.press(DEAD, "space", "space", "space")
+        operator.queue.query_one(FilterLine).set_text("unknown")
+        assert operator.scope == "3 marked"
+        operator.queue.action_plan("purge")
+        await operator.opens(PlanScreen)
+        await operator.sees("1 marked, 2 excluded: hidden or gone")
+        assert len(operator.planned) == 1
 
-        await desk.press("escape", "escape", "/", *"unknown", "enter")
-        assert desk.scope == "1 marked, 2 hidden marks not included"
-        await desk.opens(PlanScreen, "R")
-        assert len(desk.planned) == 1
+        await operator.press("escape", "escape", "/", *"unknown", "enter")
+        assert operator.scope == "1 marked, 2 hidden marks not included"
+        await operator.opens(PlanScreen, "R")
+        assert len(operator.planned) == 1
 
 
 async def test_a_filter_in_error_widens_no_scope() -> None:
     """While the filter is wrong, verbs, all and ranges are refused, and the scope line says why."""
-    async with a_list() as desk:
-        await desk.press(DEAD, "/", *"tris>5", "enter")
-        wrong = desk.scope.removeprefix("nothing: ")
+    async with a_list() as operator:
+        await operator.press(DEAD, "/", *"tris>5", "enter")
+        wrong = operator.scope.removeprefix("nothing: ")
         assert wrong.startswith('no field "tris"')
 
         for key in ("*", "v", "X"):
-            desk.queue.say("")
-            await desk.press(key)
-            assert wrong.removesuffix("…") in desk.line("scope")
-            assert desk.scope == f"nothing: {wrong}"
-        assert desk.list.rows.view.anchor is None
-        assert desk.console.screen is desk.queue
+            operator.queue.say("")
+            await operator.press(key)
+            assert wrong.removesuffix("…") in operator.line("scope")
+            assert operator.scope == f"nothing: {wrong}"
+        assert operator.list.rows.view.anchor is None
+        assert operator.console.screen is operator.queue
 
-        await desk.press("escape", "*")
-        assert desk.scope == "all 12 matching"
+        await operator.press("escape", "*")
+        assert operator.scope == "all 12 matching"
 
 
 @pytest.mark.parametrize("what", ["_explain_filter", "_check_marks"])
 async def test_what_is_asked_while_the_console_is_left_ends_nothing(what: str) -> None:
     """A question that comes after the index was closed is answered by a word, not by a crash."""
-    async with a_list() as desk:
-        await desk.press("space")
-        await desk.queue.inspector.close()
-        desk.queue._run_query(what, getattr(desk.queue, what))
-        await desk.until(lambda: "closed" in desk.line("scope"))
+    async with a_list() as operator:
+        await operator.press("space")
+        await operator.queue.inspector.close()
+        operator.queue._run_query(what, getattr(operator.queue, what))
+        await operator.until(lambda: "closed" in operator.line("scope"))
 
 
 async def test_a_range_marks_what_was_painted() -> None:
     """A row that left while the order is held draws no row from outside into the range."""
-    async with a_list() as desk:
-        await desk.press("j", "v", "j", "j", "j")
-        painted = [desk.list.rows.view.held_ids(1, 4)[at] for at in (1, 2, 3, 4)]
+    async with a_list() as operator:
+        await operator.press("j", "v", "j", "j", "j")
+        painted = [operator.list.rows.view.held_ids(1, 4)[at] for at in (1, 2, 3, 4)]
         victim = painted.pop(1)
-        desk.remove(victim)
-        await desk.until(lambda: victim in desk.list.rows.view.departed)
-        await desk.press("v")
-        await desk.opens(PlanScreen, "H")
+        operator.remove(victim)
+        await operator.until(lambda: victim in operator.list.rows.view.departed)
+        await operator.press("v")
+        await operator.opens(PlanScreen, "H")
 
-        assert desk.planned == set(painted)
+        assert operator.planned == set(painted)
 
 
 async def test_a_plan_comes_on_no_other_screen() -> None:
     """A plan that is made when the operator has gone elsewhere is dropped, and that is said."""
-    async with a_list() as desk:
-        await desk.press(DEAD)
-        desk.queue.action_plan("purge")
-        desk.queue.action_order()
-        await desk.until(lambda: not any(w.group == "plan" for w in desk.queue.workers))
-        await desk.pilot.pause()
-        assert not any(isinstance(s, PlanScreen) for s in desk.console.screen_stack)
-        await desk.press("escape")
-        assert "no plan: another screen" in desk.line("scope")
+    async with a_list() as operator:
+        await operator.press(DEAD)
+        operator.queue.action_plan("purge")
+        operator.queue.action_order()
+        await operator.until(lambda: not any(w.group == "plan" for w in operator.queue.workers))
+        await operator.pilot.pause()
+        assert not any(isinstance(s, PlanScreen) for s in operator.console.screen_stack)
+        await operator.press("escape")
+        assert "no plan: another screen" in operator.line("scope")
 
 
 async def test_what_leaves_is_neither_marked_nor_counted() -> None:
     """When a marked task leaves, its mark does, and the operator is told; a row that has left stays
     on screen for a moment, but is not among all that match.
     """
-    async with a_list() as desk:
-        await desk.press(DEAD)
-        marked = desk.list.rows.view.cursor.id
-        await desk.press("space")
-        desk.remove(marked)
-        await desk.until(lambda: "marked task gone" in desk.line("scope"))
-        assert " marked" not in desk.scope
+    async with a_list() as operator:
+        await operator.press(DEAD)
+        marked = operator.list.rows.view.cursor.id
+        await operator.press("space")
+        operator.remove(marked)
+        await operator.until(lambda: "marked task gone" in operator.line("scope"))
+        assert " marked" not in operator.scope
 
-        await desk.press("j", "*")
-        desk.remove(desk.list.rows.view.cursor.id)
-        await desk.until(lambda: desk.list.rows.view.is_gone)
-        await desk.until(lambda: desk.scope == "all 10 matching")
-        await desk.opens(PlanScreen, "R")
-        await desk.sees("all 10 that match")
+        await operator.press("j", "*")
+        operator.remove(operator.list.rows.view.cursor.id)
+        await operator.until(lambda: operator.list.rows.view.is_gone)
+        await operator.until(lambda: operator.scope == "all 10 matching")
+        await operator.opens(PlanScreen, "R")
+        await operator.sees("all 10 that match")
 
 
 # Plans
@@ -400,48 +405,48 @@ async def test_one_reversible_task_is_applied_by_y() -> None:
     """`!` in a plan arms and the plan stays; `y` applies it to the task under the cursor, and Enter
     does not; Esc closes a plan that did nothing.
     """
-    async with a_list() as desk:
-        before = desk.states
-        await desk.press(DEAD, "j")
-        id = desk.list.rows.view.cursor.id
-        await desk.opens(PlanScreen, "R")
-        await desk.opens(QueueScreen, "escape")
-        await desk.opens(PlanScreen, "R")
-        await desk.press("!", "enter")
-        assert desk.states == before
-        await desk.press("y")
-        await desk.sees("1 retried = 1")
+    async with a_list() as operator:
+        before = operator.states
+        await operator.press(DEAD, "j")
+        id = operator.list.rows.view.cursor.id
+        await operator.opens(PlanScreen, "R")
+        await operator.opens(QueueScreen, "escape")
+        await operator.opens(PlanScreen, "R")
+        await operator.press("!", "enter")
+        assert operator.states == before
+        await operator.press("y")
+        await operator.sees("1 retried = 1")
 
-        assert desk.states == before | {id: State.PENDING}
+        assert operator.states == before | {id: State.PENDING}
 
 
 async def test_many_are_applied_by_their_count() -> None:
     """A plan for many asks for their count: the last right digit applies, nothing else does."""
-    async with a_list(armed=True) as desk:
-        await desk.press(DEAD, "*")
-        await desk.opens(PlanScreen, "X")
-        before = desk.states
-        await desk.press("y", "enter", "2", "1", "3", "1", "backspace")
-        assert desk.states == before
-        await desk.press("1", "2")
-        await desk.sees("12 purged = 12")
+    async with a_list(armed=True) as operator:
+        await operator.press(DEAD, "*")
+        await operator.opens(PlanScreen, "X")
+        before = operator.states
+        await operator.press("y", "enter", "2", "1", "3", "1", "backspace")
+        assert operator.states == before
+        await operator.press("1", "2")
+        await operator.sees("12 purged = 12")
 
-        assert sum(state is State.TRASH for state in desk.states.values()) == 12
+        assert sum(state is State.TRASH for state in operator.states.values()) == 12
 
 
 async def test_a_task_that_changed_is_left_alone() -> None:
     """A task that another process changed after the plan was made is gone, and left as it is."""
-    async with a_list(armed=True) as desk:
-        await desk.press(DEAD, "space", "space")
-        await desk.opens(PlanScreen, "R")
-        rival = desk.picker.rows[0].key
-        with desk.memory.condition:
-            desk.memory.put(("", rival), desk.memory.tasks["", rival])
-        await desk.sees("1 skipped, changed since: changed")
-        await desk.press("y")
-        await desk.sees("1 retried + 1 skipped = 2")
+    async with a_list(armed=True) as operator:
+        await operator.press(DEAD, "space", "space")
+        await operator.opens(PlanScreen, "R")
+        rival = operator.picker.rows[0].key
+        with operator.memory.condition:
+            operator.memory.put(("", rival), operator.memory.tasks["", rival])
+        await operator.sees("1 skipped, changed since: changed")
+        await operator.press("y")
+        await operator.sees("1 retried + 1 skipped = 2")
 
-        assert desk.states[rival] is State.DEAD
+        assert operator.states[rival] is State.DEAD
 
 
 async def test_a_store_that_cannot_be_opened_to_act() -> None:
@@ -454,23 +459,23 @@ async def test_a_store_that_cannot_be_opened_to_act() -> None:
             raise Unavailable("the disk is gone")
         return a_place(memory).open()
 
-    async with a_list(memory, armed=True, open=open_store) as desk:
-        await desk.press(DEAD, "*")
-        await desk.opens(PlanScreen, "X")
+    async with a_list(memory, armed=True, open=open_store) as operator:
+        await operator.press(DEAD, "*")
+        await operator.opens(PlanScreen, "X")
         closed.append(True)
-        await desk.press("1", "2")
-        await desk.sees("12 failed = 12", "12: the disk is gone")
+        await operator.press("1", "2")
+        await operator.sees("12 failed = 12", "12: the disk is gone")
 
 
 async def test_a_grey_key_says_why() -> None:
     """A verb that is not to be had here is grey among the hints, and pressing it says why."""
-    async with a_list() as desk:
-        assert "retry" in desk.queue.verb_refusal_here("retry")
-        await desk.press("R")
+    async with a_list() as operator:
+        assert "retry" in operator.queue.verb_refusal_here("retry")
+        await operator.press("R")
 
         said = "retry: not from pending; next: X purge, H hold, O promote"
-        assert said in desk.line("scope")
-        assert desk.console.screen is desk.queue
+        assert said in operator.line("scope")
+        assert operator.console.screen is operator.queue
 
 
 async def test_a_barred_task_has_grey_keys_and_stays() -> None:
@@ -487,37 +492,37 @@ async def test_a_barred_task_has_grey_keys_and_stays() -> None:
         store.edges = {**store.edges, way: Edge(exact=False, bars=bar)}
         return store
 
-    async with a_list(memory, armed=True, open=open_store) as desk:
-        await desk.press(DEAD, "home")
-        assert "plan('hold')" in desk.queue._grey()
-        await desk.press("H")
-        assert "hold: its parent runs" in desk.line("scope")
-        await desk.opens(TaskScreen, "enter")
-        await desk.sees("dead since")
-        await desk.press("H")
-        await desk.sees("hold: its parent runs")
-        await desk.opens(QueueScreen, "escape")
-        await desk.press("down")
-        assert "plan('hold')" not in desk.queue._grey()
-        await desk.press("*")
-        await desk.opens(PlanScreen, "H")
-        await desk.sees("1 excluded: its parent runs", "sent as a request: the server decides")
-        await desk.press("1", "1")
-        await desk.sees("11 held", "1 excluded", "sent as a request: the server decides")
-        assert desk.states[barred] is State.DEAD
+    async with a_list(memory, armed=True, open=open_store) as operator:
+        await operator.press(DEAD, "home")
+        assert "plan('hold')" in operator.queue._grey()
+        await operator.press("H")
+        assert "hold: its parent runs" in operator.line("scope")
+        await operator.opens(TaskScreen, "enter")
+        await operator.sees("dead since")
+        await operator.press("H")
+        await operator.sees("hold: its parent runs")
+        await operator.opens(QueueScreen, "escape")
+        await operator.press("down")
+        assert "plan('hold')" not in operator.queue._grey()
+        await operator.press("*")
+        await operator.opens(PlanScreen, "H")
+        await operator.sees("1 excluded: its parent runs", "sent as a request: the server decides")
+        await operator.press("1", "1")
+        await operator.sees("11 held", "1 excluded", "sent as a request: the server decides")
+        assert operator.states[barred] is State.DEAD
 
 
 async def test_read_only_offers_no_verb() -> None:
     """With --read-only no verb is among the hints, and pressing one says so."""
-    async with a_desk(a_place(a_memory(some_tasks())), read_only=True) as desk:
-        await desk.press(DEAD)
-        await desk.until(lambda: "retry" not in desk.line("hints"))
+    async with an_operator(a_place(a_memory(some_tasks())), read_only=True) as operator:
+        await operator.press(DEAD)
+        await operator.until(lambda: "retry" not in operator.line("hints"))
         for key in ("R", "X", "!", "W"):
-            queue_of(desk.console).say("")
-            await desk.press(key)
-            assert "read only" in desk.line("scope")
+            queue_of(operator.console).say("")
+            await operator.press(key)
+            assert "read only" in operator.line("scope")
 
-        assert "READ ONLY" in desk.line("top-line")
+        assert "READ ONLY" in operator.line("top-line")
 
 
 # The mode
@@ -527,23 +532,23 @@ async def test_arming_ends() -> None:
     """Armed, writes are allowed for 15 minutes, counted down in the header, and after each write
     for as long again; when they are over, or `!` is pressed once more, it is OBSERVE.
     """
-    async with a_list() as desk:
-        clock = clock_of(desk)
-        await desk.press(DEAD, "!")
-        assert "ARMED 15:00" in desk.line("top-line")
+    async with a_list() as operator:
+        clock = clock_of(operator)
+        await operator.press(DEAD, "!")
+        assert "ARMED 15:00" in operator.line("top-line")
         clock.now += 28
-        await desk.until(lambda: "ARMED 14:32" in desk.line("top-line"))
-        await desk.opens(PlanScreen, "R")
-        await desk.press("y")
-        await desk.sees("1 retried")
-        await desk.opens(QueueScreen, "escape")
-        await desk.until(lambda: "ARMED 15:00" in desk.line("top-line"))
-        await desk.press("!")
-        assert "OBSERVE" in desk.line("top-line")
+        await operator.until(lambda: "ARMED 14:32" in operator.line("top-line"))
+        await operator.opens(PlanScreen, "R")
+        await operator.press("y")
+        await operator.sees("1 retried")
+        await operator.opens(QueueScreen, "escape")
+        await operator.until(lambda: "ARMED 15:00" in operator.line("top-line"))
+        await operator.press("!")
+        assert "OBSERVE" in operator.line("top-line")
 
-        await desk.press("!")
+        await operator.press("!")
         clock.now += ARMED_SECONDS
-        await desk.until(lambda: "OBSERVE" in desk.line("top-line"))
+        await operator.until(lambda: "OBSERVE" in operator.line("top-line"))
 
 
 def test_an_ended_arming_does_not_come_back() -> None:
@@ -561,12 +566,12 @@ def test_an_ended_arming_does_not_come_back() -> None:
 @pytest.mark.parametrize("key", ["c", "enter", "R"], ids=["clusters", "task", "plan"])
 async def test_the_hint_says_what_the_arming_key_does(key: str) -> None:
     """`!` is called what it does, arm or disarm, on every screen that has the key."""
-    async with a_list() as desk:
-        await desk.press(DEAD, key)
-        await desk.until(lambda: desk.console.screen is not desk.queue)
+    async with a_list() as operator:
+        await operator.press(DEAD, key)
+        await operator.until(lambda: operator.console.screen is not operator.queue)
         for hint in ("! arm", "! disarm"):
-            await desk.until(partial(desk.hints, hint))
-            await desk.press("!")
+            await operator.until(partial(operator.hints, hint))
+            await operator.press("!")
 
 
 # The worker
@@ -576,28 +581,28 @@ async def test_the_worker_is_started_and_stopped() -> None:
     """`W` plans to start a child in its own session, or to stop it, and `y` does it. With a worker
     running `q` asks first, on top of the screen, and Esc stays.
     """
-    async with a_list(armed=True, worker_command=SLEEPER) as desk:
-        pid = await desk.starts_worker()
-        await desk.until(lambda: "worker started" in desk.line("scope"))
+    async with a_list(armed=True, worker_command=SLEEPER) as operator:
+        pid = await operator.starts_worker()
+        await operator.until(lambda: "worker started" in operator.line("scope"))
         assert os.getsid(pid) == pid
 
-        await desk.opens(QuitScreen, "q")
-        await desk.sees("Quit with a running worker", str(pid))
-        assert desk.console.screen.styles.background.a == 0
-        await desk.opens(QueueScreen, "escape")
+        await operator.opens(QuitScreen, "q")
+        await operator.sees("Quit with a running worker", str(pid))
+        assert operator.console.screen.styles.background.a == 0
+        await operator.opens(QueueScreen, "escape")
 
-        await desk.opens(WorkerScreen, "W")
-        await desk.sees(f"SIGTERM to PID {pid}")
-        await desk.press("y")
-        await desk.until(lambda: "was ended by SIGTERM" in desk.line("scope"))
+        await operator.opens(WorkerScreen, "W")
+        await operator.sees(f"SIGTERM to PID {pid}")
+        await operator.press("y")
+        await operator.until(lambda: "was ended by SIGTERM" in operator.line("scope"))
 
 
 async def test_a_worker_that_cannot_start() -> None:
     """What went wrong is said, and the console goes on."""
-    async with a_list(armed=True, worker_command=("/nowhere/spooldeck",)) as desk:
-        await desk.opens(WorkerScreen, "W")
-        await desk.press("y")
-        await desk.until(lambda: "did not start" in desk.line("scope"))
+    async with a_list(armed=True, worker_command=("/nowhere/spooldeck",)) as operator:
+        await operator.opens(WorkerScreen, "W")
+        await operator.press("y")
+        await operator.until(lambda: "did not start" in operator.line("scope"))
 
 
 @pytest.mark.parametrize("key", ["s", "k"])
@@ -605,19 +610,19 @@ async def test_leaving_stops_or_keeps_the_worker(key: str) -> None:
     """Asked before it is left, however often `q` is pressed, the console stops the worker with `s`,
     and lets it run on with `k`.
     """
-    async with a_list(armed=True, worker_command=SLEEPER) as desk:
-        pid = await desk.starts_worker()
-        process = desk.queue.worker._process
+    async with a_list(armed=True, worker_command=SLEEPER) as operator:
+        pid = await operator.starts_worker()
+        process = operator.queue.worker._process
         assert process is not None
-        await desk.press("q", "q", "q")
-        await desk.opens(QuitScreen)
+        await operator.press("q", "q", "q")
+        await operator.opens(QuitScreen)
         assert process.returncode is None
-        desk.console.simulate_key(key)
+        operator.console.simulate_key(key)
         for _ in range(int(PATIENCE / 0.01)):  # its pilot cannot be asked any more
-            if desk.console.return_code is not None:
+            if operator.console.return_code is not None:
                 break
             await asyncio.sleep(0.01)
-        assert desk.console.return_code is not None
+        assert operator.console.return_code is not None
 
     if key == "s":
         assert process.returncode == -signal.SIGTERM
@@ -635,22 +640,22 @@ async def test_what_changes_on_disk_is_shown(tmp_path: Path) -> None:
     file has its age, and a warning where it differs from our count; new lines of the log appear.
     """
     make_spool(tmp_path, some_tasks())
-    async with a_desk(disk_place(tmp_path)) as desk:
-        rows = task_list(desk.console).rows
-        assert not desk.console.screen.query_one("#figures").display
+    async with an_operator(disk_place(tmp_path)) as operator:
+        rows = task_list(operator.console).rows
+        assert not operator.console.screen.query_one("#figures").display
 
         new = put_file(tmp_path, a_task(99))
-        await desk.until(lambda: rows.view.total == 41)
+        await operator.until(lambda: rows.view.total == 41)
         warning = "! WARN queue.prom differs: pending 40, counted 41"
-        await desk.until(lambda: warning in desk.line("figures"))
+        await operator.until(lambda: warning in operator.line("figures"))
         new.unlink()
-        await desk.until(lambda: rows.view.total == 40)
+        await operator.until(lambda: rows.view.total == 40)
 
         with (tmp_path / "log" / "queue.log").open("a") as log:
             log.write("[2026-11-20 09:42:00] [ERROR] disk on fire\n")
-        await desk.pilot.resize_terminal(120, 40)
-        await desk.until(lambda: "disk on fire" in desk.line("log"))
-        assert " E disk on fire" in desk.line("log").splitlines()[-1]
+        await operator.pilot.resize_terminal(120, 40)
+        await operator.until(lambda: "disk on fire" in operator.line("log"))
+        assert " E disk on fire" in operator.line("log").splitlines()[-1]
 
 
 async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -658,23 +663,23 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
     for module in ("index_sync", "folder_watch"):
         monkeypatch.setattr(f"engine.live.{module}.RETRY_SECONDS", 0.1)
     root = tmp_path / "spool"
-    async with a_desk(disk_place(root), early=True) as desk:
-        tasks = desk.console.navigator.queue_screen(1).list
+    async with an_operator(disk_place(root), early=True) as operator:
+        tasks = operator.console.navigator.queue_screen(1).list
 
         async def is_missed() -> None:
-            await desk.until(lambda: "Retried every second" in desk.text)
+            await operator.until(lambda: "Retried every second" in operator.text)
 
         await is_missed()
-        await desk.press("j", "enter", "R", "space", "*", "tab")
+        await operator.press("j", "enter", "R", "space", "*", "tab")
         make_spool(root, [a_task(1)])
-        await desk.until(lambda: tasks.rows.view.total == 1)
+        await operator.until(lambda: tasks.rows.view.total == 1)
         root.rename(tmp_path / "elsewhere")
         await is_missed()
-        assert "?" in desk.line("tabs")
+        assert "?" in operator.line("tabs")
         assert not tasks.row_words
         (tmp_path / "elsewhere").rename(root)
-        await desk.until(lambda: tasks.row_words == "row 1 of 1")
-        assert "Retried every second" not in desk.text
+        await operator.until(lambda: tasks.row_words == "row 1 of 1")
+        assert "Retried every second" not in operator.text
 
 
 async def test_the_lock_is_watched() -> None:
@@ -683,19 +688,19 @@ async def test_the_lock_is_watched() -> None:
     """
     stuck = LockEvidence(Verdict.STUCK, 42, NOW - 2820, 2820, "no sign of life")
     evidence = [stuck]
-    async with a_list(lock=lambda: evidence[-1]) as desk:
-        lock = desk.queue.query_one("#lock")
+    async with a_list(lock=lambda: evidence[-1]) as operator:
+        lock = operator.queue.query_one("#lock")
         for words in ("STUCK 47m", "PID 42", "no sign of life"):
-            assert words in desk.line("lock")
+            assert words in operator.line("lock")
         evidence.append(LockEvidence(Verdict.FREE))
-        await desk.until(lambda: "free" in desk.line("lock"))
+        await operator.until(lambda: "free" in operator.line("lock"))
 
-        await desk.pilot.resize_terminal(40, 10)
-        await desk.until(lambda: not lock.display)
+        await operator.pilot.resize_terminal(40, 10)
+        await operator.until(lambda: not lock.display)
         evidence.append(stuck)
-        await desk.until(lambda: "STUCK" in desk.line("lock") and lock.size.height == 1)
-        assert desk.line("top-line").startswith(" nftban ")
-        assert desk.list.render_line(0).text.split()[:3] == ["ID", "DUE", "ERROR"]
+        await operator.until(lambda: "STUCK" in operator.line("lock") and lock.size.height == 1)
+        assert operator.line("top-line").startswith(" nftban ")
+        assert operator.list.render_line(0).text.split()[:3] == ["ID", "DUE", "ERROR"]
 
 
 HOSTILE = "[/nope][@click=app.quit]x[/] \x1b[31m\x1b]0;owned\x07\x9b2J\u202e\x00" + "A" * 20_000
@@ -710,17 +715,19 @@ async def test_hostile_text_is_text(tmp_path: Path) -> None:
     lines = b"".join(format_log_line("ERROR", text, NOW - 9) for text in told)
     (tmp_path / "queue.log").write_bytes(lines + HOSTILE[:1000].encode() + b"\n")
     log = str(tmp_path / "queue.log")
-    async with a_list(a_memory([task]), (120, 40), logs=(log,)) as desk:
-        await desk.press(DEAD)
-        await desk.until(lambda: desk.list.rows.view.total == 1)
-        assert "[/nope]" in desk.list.render_line(1).text
-        await desk.until(lambda: "nope" in desk.line("log"))
-        desk.assert_inert()
-        await desk.opens(PlanScreen, "R")
-        desk.assert_inert()
-        await desk.press("escape")
-        await desk.opens(TaskScreen, "enter")
-        await desk.until(lambda: "attempts 1 log 2 files 1" in " ".join(desk.line("parts").split()))
+    async with a_list(a_memory([task]), (120, 40), logs=(log,)) as operator:
+        await operator.press(DEAD)
+        await operator.until(lambda: operator.list.rows.view.total == 1)
+        assert "[/nope]" in operator.list.render_line(1).text
+        await operator.until(lambda: "nope" in operator.line("log"))
+        operator.assert_inert()
+        await operator.opens(PlanScreen, "R")
+        operator.assert_inert()
+        await operator.press("escape")
+        await operator.opens(TaskScreen, "enter")
+        await operator.until(
+            lambda: "attempts 1 log 2 files 1" in " ".join(operator.line("parts").split())
+        )
         for part, words in (
             ("summary", "description"),
             ("payload", "60,519 bytes"),
@@ -728,18 +735,18 @@ async def test_hostile_text_is_text(tmp_path: Path) -> None:
             ("log", "Task failed"),
             ("files", "60,519 bytes"),
         ):
-            await desk.on_part(part, words)
-            desk.assert_inert()
-            await desk.press("l")
+            await operator.on_part(part, words)
+            operator.assert_inert()
+            await operator.press("l")
 
 
 async def test_any_size() -> None:
     """The list starts on one cell, and goes on through all sizes."""
-    async with a_list(size=(1, 1)) as desk:
-        await desk.press("j", DEAD, "G")
+    async with a_list(size=(1, 1)) as operator:
+        await operator.press("j", DEAD, "G")
         for size in ((20, 5), (59, 14), (80, 24), (120, 30), (200, 60), (1, 1)):
-            await desk.pilot.resize_terminal(*size)
-            desk.assert_inert()
+            await operator.pilot.resize_terminal(*size)
+            operator.assert_inert()
 
 
 @pytest.mark.deep
@@ -750,14 +757,14 @@ async def test_every_key_is_pressed_here() -> None:
         name for key in keys.keys_on(keys.LIST) for name in key.keys if key.action not in leaves
     ]
     for tab in few_of({DEAD}, ("2", DEAD, "h")):
-        async with a_list() as desk:
+        async with a_list() as operator:
             for key in pressed:
-                before = desk.memory.change_count
-                await desk.pilot.press(tab, key)
-                await desk.pilot.pause()
-                assert desk.console.is_running, key
-                await desk.pilot.press("escape")
-                assert desk.memory.change_count == before, key
+                before = operator.memory.change_count
+                await operator.pilot.press(tab, key)
+                await operator.pilot.pause()
+                assert operator.console.is_running, key
+                await operator.pilot.press("escape")
+                assert operator.memory.change_count == before, key
 
 
 def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
@@ -771,22 +778,22 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
     """Ctrl-c ends typing, closes a plan, and on the list leaves when it is pressed again; a tick of
     the console's clock that comes after that is no error.
     """
-    async with a_list() as desk:
-        await desk.press("/", "x", "ctrl+c")
-        assert desk.list.has_focus
-        assert not desk.queue.query_one(FilterLine).is_visible
+    async with a_list() as operator:
+        await operator.press("/", "x", "ctrl+c")
+        assert operator.list.has_focus
+        assert not operator.queue.query_one(FilterLine).is_visible
 
-        await desk.press(DEAD)
-        await desk.opens(PlanScreen, "R")
-        await desk.opens(QueueScreen, "ctrl+c")
+        await operator.press(DEAD)
+        await operator.opens(PlanScreen, "R")
+        await operator.opens(QueueScreen, "ctrl+c")
 
-        await desk.press("ctrl+c")
-        assert "Ctrl-c again: quit" in desk.line("scope")
-        assert desk.console.return_code is None
-        await desk.pilot.press("ctrl+c")
-        await desk.until(lambda: desk.console.return_code == 0)
+        await operator.press("ctrl+c")
+        assert "Ctrl-c again: quit" in operator.line("scope")
+        assert operator.console.return_code is None
+        await operator.pilot.press("ctrl+c")
+        await operator.until(lambda: operator.console.return_code == 0)
 
-    async with a_desk(a_place(a_memory([])), first=keys.OVERVIEW) as overview:
+    async with an_operator(a_place(a_memory([])), first=keys.OVERVIEW) as overview:
         await overview.opens(OverviewScreen)
         (live,) = overview.console.sessions
         await overview.until(lambda: live.inspector.latest.is_complete)
@@ -797,54 +804,56 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("tui.terminal.bandwidth.ANSWER_SECONDS", 0.0)
     monkeypatch.setattr("tui.terminal.bandwidth.IDLE_SAMPLES", 1000)  # keeps its hurried period
-    assert not desk.console.screen_stack
-    desk.console._sample()
+    assert not operator.console.screen_stack
+    operator.console._sample()
 
 
 async def test_a_failure_outside_the_places_is_shown_once() -> None:
     """The text is asked for each second; a new one is a message, without control characters."""
     said = [""]
     place = a_place(a_memory([]))
-    async with a_desk(place, trouble=lambda: said[0]) as desk:
+    async with an_operator(place, trouble=lambda: said[0]) as operator:
         said[0] = "traffic ended: \x1b[2Jboom"
-        await desk.sees("traffic ended: ")
-        assert "boom" in desk.line("scope")
-        assert desk.console.sessions[0].messages == deque()
-        desk.console._sample()
-        assert desk.console.sessions[0].messages == deque()
+        await operator.sees("traffic ended: ")
+        assert "boom" in operator.line("scope")
+        assert operator.console.sessions[0].messages == deque()
+        operator.console._sample()
+        assert operator.console.sessions[0].messages == deque()
 
 
 async def test_a_queue_is_opened_again() -> None:
     """A queue that was left for the overview is there again, as it was left, and shows its rows."""
-    async with a_desk(a_place(a_memory(some_tasks())), first=keys.OVERVIEW) as desk:
+    async with an_operator(a_place(a_memory(some_tasks())), first=keys.OVERVIEW) as operator:
         for _ in range(3):
-            await desk.opens(QueueScreen, "4")
-            await desk.until(lambda: "row " in desk.text)
-            assert queue_of(desk.console).state is State.DEAD
-            await desk.press("j")
-            await desk.until(lambda: task_list(desk.console).rows.view.cursor.id[-8:] in desk.text)
-            await desk.opens(OverviewScreen, "q")
+            await operator.opens(QueueScreen, "4")
+            await operator.until(lambda: "row " in operator.text)
+            assert queue_of(operator.console).state is State.DEAD
+            await operator.press("j")
+            await operator.until(
+                lambda: task_list(operator.console).rows.view.cursor.id[-8:] in operator.text
+            )
+            await operator.opens(OverviewScreen, "q")
 
 
 async def test_a_size_whose_timer_never_fires_reaches_the_screen() -> None:
     """Textual passes on a new size by a timer that a busy machine can lose."""
-    async with a_list(size=(120, 40)) as desk:
-        desk.console._resize_timer = desk.console.set_timer(3600, lambda: None)
-        await desk.pilot.resize_terminal(80, 24)
-        await desk.until(lambda: len(desk.text.splitlines()) == 24)
+    async with a_list(size=(120, 40)) as operator:
+        operator.console._resize_timer = operator.console.set_timer(3600, lambda: None)
+        await operator.pilot.resize_terminal(80, 24)
+        await operator.until(lambda: len(operator.text.splitlines()) == 24)
 
 
 async def test_a_former_size_of_the_terminal_changes_nothing() -> None:
     """A screen and a question above it that are told of a size late keep the terminal's own: else
     two sizes at once are laid out in turn without end.
     """
-    async with a_list() as desk:
+    async with a_list() as operator:
         for pressed in ((), (":",)):
-            await desk.press(*pressed)
+            await operator.press(*pressed)
             for size in (Size(100, 30), Size(120, 40)):
-                desk.console.screen.post_message(Resize(size, size))
-            await desk.pilot.pause()
-            screens = desk.console.screen_stack[1:]
+                operator.console.screen.post_message(Resize(size, size))
+            await operator.pilot.pause()
+            screens = operator.console.screen_stack[1:]
             assert [(screen.is_modal, screen.outer_size) for screen in screens] == [
                 (is_modal, (80, 24)) for is_modal in (False, True)[: 1 + len(pressed)]
             ]

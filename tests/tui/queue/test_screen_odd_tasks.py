@@ -14,7 +14,7 @@ from engine.index.schema import MAX_TEXT_CHARS
 from engine.index.writer import Writer
 from engine.live import index_sync
 from engine.model import State
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.console_places import (
     Clock,
     a_memory,
@@ -70,9 +70,11 @@ def test_commands_count_odd_tasks_right(root: str, odd: OddTasks, spooldeck: Run
 async def test_a_console_of_odd_tasks_filters_and_plans(root: str, odd: OddTasks) -> None:
     """The list opens, a filter finds one task by its host, and a plan of all has each task; rows
     have the beginning of a huge error and its length."""
-    async with a_desk(disk_place(Path(root), clock=Clock(LATER)), clock=Clock(LATER)) as desk:
-        list_ = task_list(desk.console)
-        inspector = queue_of(desk.console).session.inspector
+    async with an_operator(
+        disk_place(Path(root), clock=Clock(LATER)), clock=Clock(LATER)
+    ) as operator:
+        list_ = task_list(operator.console)
+        inspector = queue_of(operator.console).session.inspector
         latest = inspector.latest
         assert latest.counts[State.PENDING] == odd.tasks
         assert latest.problems == odd.broken + odd.misnamed
@@ -82,25 +84,25 @@ async def test_a_console_of_odd_tasks_filters_and_plans(root: str, odd: OddTasks
         plan = await inspector.queries.make_plan("hold", None, list_.rows.view.query)
         ids = await asyncio.to_thread(lambda: {row.id for row in plan.rows})
         assert len(ids) == len(plan.rows) == odd.tasks
-        screen = await desk.opens(PlanScreen, "*", "H")
-        await desk.sees(f"{odd.tasks:,}")
-        await desk.press("escape")
-        await desk.until(lambda: not screen.is_attached and is_done(desk.console))
+        screen = await operator.opens(PlanScreen, "*", "H")
+        await operator.sees(f"{odd.tasks:,}")
+        await operator.press("escape")
+        await operator.until(lambda: not screen.is_attached and is_done(operator.console))
         Context().run(screen._facts_changed)  # as the thread does that measures a large plan
-        await desk.press("slash")
-        await desk.until(lambda: is_done(desk.console))
-        await desk.types("mx77.example")
-        await desk.until(lambda: list_.rows.view.total == 1)
-        await desk.sees("report 77")
+        await operator.press("slash")
+        await operator.until(lambda: is_done(operator.console))
+        await operator.types("mx77.example")
+        await operator.until(lambda: list_.rows.view.total == 1)
+        await operator.sees("report 77")
 
 
 async def test_each_task_with_its_own_destination() -> None:
     """Of ten thousand destinations with a task each, the age table names some and sums up the
     others: none is lost."""
     tasks = [a_task(n, destination=f"user{n}@host{n}.example.net", due=0.0) for n in range(10_000)]
-    async with a_desk(a_place(a_memory(tasks))) as desk:
-        live = queue_of(desk.console).session
-        query = task_list(desk.console).rows.view.query
+    async with an_operator(a_place(a_memory(tasks))) as operator:
+        live = queue_of(operator.console).session
+        query = task_list(operator.console).rows.view.query
         ages = await live.inspector.tallies.ages(query, "destination", live.clock())
         assert ages.total.total == len(ages.rows) + ages.others == len(tasks)
         assert ages.rest.total == ages.others
@@ -123,12 +125,12 @@ async def test_a_full_disk_for_the_index_is_one_line(
     monkeypatch.setattr(index_sync, "Writer", SmallWriter)
     monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.2)
     place = disk_place(Path(root), clock=Clock(LATER))
-    async with a_desk(place, clock=Clock(LATER), early=True) as desk:
-        await desk.sees("database or disk is full")
-        assert desk.text.count("is full") == 1
-        await desk.opens(HelpScreen, "question_mark")
-        await desk.press("escape")
-        await desk.until(lambda: desk.console.screen is queue_of(desk.console))
+    async with an_operator(place, clock=Clock(LATER), early=True) as operator:
+        await operator.sees("database or disk is full")
+        assert operator.text.count("is full") == 1
+        await operator.opens(HelpScreen, "question_mark")
+        await operator.press("escape")
+        await operator.until(lambda: operator.console.screen is queue_of(operator.console))
         pages.clear()
-        await desk.until(lambda: task_list(desk.console).rows.view.total == 2940)
-        await desk.until(lambda: "is full" not in desk.text)
+        await operator.until(lambda: task_list(operator.console).rows.view.total == 2940)
+        await operator.until(lambda: "is full" not in operator.text)

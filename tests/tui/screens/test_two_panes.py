@@ -12,7 +12,7 @@ from textual.screen import Screen
 
 from engine.model import State
 from engine.replay.progress import Phase, ReplayProgress
-from tests.console_operator import a_desk, words
+from tests.console_operator import an_operator, words
 from tests.console_places import (
     a_memory,
     a_place,
@@ -42,34 +42,34 @@ async def test_tab_goes_to_the_details_and_back() -> None:
     places = [
         a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock) for name in ("one", "two")
     ]
-    async with a_desk(*places, first=keys.OVERVIEW, size=(80, 16)) as desk:
-        board = await desk.opens(TwoPanes, "5")
-        await desk.until(lambda: board.query_one(LongText).below)
-        await desk.press("g")
-        at = desk.picker.key
+    async with an_operator(*places, first=keys.OVERVIEW, size=(80, 16)) as operator:
+        board = await operator.opens(TwoPanes, "5")
+        await operator.until(lambda: board.query_one(LongText).below)
+        await operator.press("g")
+        at = operator.picker.key
 
-        await desk.press("tab", "j")
+        await operator.press("tab", "j")
         assert board.query_one(LongText).top == 1
         assert board.query_one(LongText).has_class("-focused")
-        assert desk.picker.key == at
+        assert operator.picker.key == at
 
-        await desk.press("tab", "j")
-        assert desk.picker.key != at
-        assert desk.picker.has_class("-focused")
+        await operator.press("tab", "j")
+        assert operator.picker.key != at
+        assert operator.picker.has_class("-focused")
 
 
 async def test_tab_goes_to_the_details_of_a_queue() -> None:
     """In a queue Tab leads to the details of the task, and back to the list."""
     task = a_task(1, State.DEAD)._replace(description="a long story " * 40)
     place = a_place(a_memory([task, a_task(2, State.DEAD)]))
-    async with a_desk(place, size=(80, 24)) as desk:
-        screen = await desk.opens(QueueScreen, "4")
-        await desk.until(lambda: screen._details.lines and screen.rows.view.task_here)
+    async with an_operator(place, size=(80, 24)) as operator:
+        screen = await operator.opens(QueueScreen, "4")
+        await operator.until(lambda: screen._details.lines and screen.rows.view.task_here)
         here = screen.rows.view.cursor.id
-        await desk.press("tab", "j")
+        await operator.press("tab", "j")
         assert screen._details.has_focus
         assert screen.rows.view.cursor.id == here
-        await desk.press("tab", "j")
+        await operator.press("tab", "j")
         assert screen.rows.view.cursor.id != here
 
 
@@ -78,18 +78,18 @@ async def test_the_next_task_is_opened_from_a_task() -> None:
     position; Esc leads back to the row that was shown last.
     """
     place = a_place(a_memory([a_task(number, State.DEAD) for number in range(3)]))
-    async with a_desk(place) as desk:
-        queue = await desk.opens(QueueScreen, "4")
-        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
-        await desk.opens(TaskScreen, "enter")
-        await desk.sees("00000000 row 1 of 3")
-        await desk.press("right_square_bracket")
-        await desk.sees("00000001 row 2 of 3")
-        await desk.press("right_square_bracket", "right_square_bracket")
-        await desk.sees("00000002 row 3 of 3", "no next row in the list")
-        await desk.press("left_square_bracket")
-        await desk.sees("00000001 row 2 of 3")
-        assert await desk.opens(QueueScreen, "escape") is queue
+    async with an_operator(place) as operator:
+        queue = await operator.opens(QueueScreen, "4")
+        await operator.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        await operator.opens(TaskScreen, "enter")
+        await operator.sees("00000000 row 1 of 3")
+        await operator.press("right_square_bracket")
+        await operator.sees("00000001 row 2 of 3")
+        await operator.press("right_square_bracket", "right_square_bracket")
+        await operator.sees("00000002 row 3 of 3", "no next row in the list")
+        await operator.press("left_square_bracket")
+        await operator.sees("00000001 row 2 of 3")
+        assert await operator.opens(QueueScreen, "escape") is queue
         assert queue.list.row_words == "row 2 of 3"
 
 
@@ -99,13 +99,13 @@ async def test_the_next_lock_is_opened_from_a_lock() -> None:
         a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock, recovery_command=("true",))
         for name in ("one", "two")
     ]
-    async with a_desk(*places, first=keys.OVERVIEW) as desk:
-        await desk.opens(LocksScreen, "5")
-        await desk.until(lambda: desk.picker.key == "1")
-        await desk.opens(LockScreen, "enter")
-        await desk.sees("one > lock STUCK row 1 of 2")
-        await desk.press("right_square_bracket")
-        await desk.sees("two > lock STUCK row 2 of 2")
+    async with an_operator(*places, first=keys.OVERVIEW) as operator:
+        await operator.opens(LocksScreen, "5")
+        await operator.until(lambda: operator.picker.key == "1")
+        await operator.opens(LockScreen, "enter")
+        await operator.sees("one > lock STUCK row 1 of 2")
+        await operator.press("right_square_bracket")
+        await operator.sees("two > lock STUCK row 2 of 2")
 
 
 async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
@@ -114,14 +114,14 @@ async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
     """
     dead = [a_task(number, State.DEAD) for number in range(12)]
     place = a_place(a_memory(dead), command=("spooldeck", "--root", "/a/rather/long/path" * 3))
-    async with a_desk(place) as desk:
-        queue = await desk.opens(QueueScreen, "4")
-        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
-        plan = await desk.opens(PlanScreen, "asterisk", "R")
-        await desk.sees(
+    async with an_operator(place) as operator:
+        queue = await operator.opens(QueueScreen, "4")
+        await operator.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        plan = await operator.opens(PlanScreen, "asterisk", "R")
+        await operator.sees(
             "then 2 per second: 6s; stop at 2 x one error (p)", "next type 12 applies it"
         )
-        lines = desk.text.splitlines()
+        lines = operator.text.splitlines()
         assert sum(" canary  " in line or " batch  " in line for line in lines) >= 8
         assert sum("--apply" in line or "/a/rather" in line for line in lines) == 1
         (copy,) = plan.copies()
@@ -131,35 +131,35 @@ async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
 async def test_full_ids_and_a_wide_error_column() -> None:
     """`i` shows whole ids, `w` gives the error the room of the other columns; again: as before."""
     task = a_task(1, State.DEAD)._replace(error="550 5.1.1 " + "no such user " * 3 + "END")
-    async with a_desk(a_place(a_memory([task]))) as desk:
-        queue = await desk.opens(QueueScreen, "4")
-        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+    async with an_operator(a_place(a_memory([task]))) as operator:
+        queue = await operator.opens(QueueScreen, "4")
+        await operator.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
 
         def listed() -> str:
-            lines = (line for line in desk.text.splitlines() if line.startswith(">"))
+            lines = (line for line in operator.text.splitlines() if line.startswith(">"))
             return next(lines, "")
 
-        await desk.until(listed)
+        await operator.until(listed)
         before = listed()
         assert task.id not in before
-        await desk.press("i")
-        await desk.until(lambda: task.id in listed())
-        await desk.press("i", "w")
-        await desk.until(lambda: listed().rstrip().endswith("END"))
-        await desk.press("w")
-        await desk.until(lambda: listed() == before)
+        await operator.press("i")
+        await operator.until(lambda: task.id in listed())
+        await operator.press("i", "w")
+        await operator.until(lambda: listed().rstrip().endswith("END"))
+        await operator.press("w")
+        await operator.until(lambda: listed() == before)
 
 
 async def test_t_on_a_transport_and_c_in_the_log(tmp_path: Path) -> None:
     """`t` on a transport opens the log lines with its name; `c` there the clusters of its place."""
     make_spool(tmp_path, some_tasks())
-    async with a_desk(disk_place(tmp_path), first=keys.TRANSPORTS) as desk:
-        await desk.until(lambda: desk.picker.key)
-        name = desk.picker.key
-        await desk.opens(LogScreen, "t")
-        await desk.sees(f'"{name}"')
-        await desk.opens(ClustersScreen, "c")
-        await desk.sees("failed 12")
+    async with an_operator(disk_place(tmp_path), first=keys.TRANSPORTS) as operator:
+        await operator.until(lambda: operator.picker.key)
+        name = operator.picker.key
+        await operator.opens(LogScreen, "t")
+        await operator.sees(f'"{name}"')
+        await operator.opens(ClustersScreen, "c")
+        await operator.sees("failed 12")
 
 
 @pytest.mark.parametrize(
@@ -173,24 +173,24 @@ async def test_the_palette_acts_on_tasks_from_the_overview(
     under its cursor.
     """
     place = a_place(a_memory([a_task(number, State.PENDING) for number in range(3)]))
-    async with a_desk(place, first=keys.OVERVIEW) as desk:
-        await desk.press(":")
-        await desk.types(typed)
-        await desk.opens(kind, "enter")
-        await desk.sees(seen)
+    async with an_operator(place, first=keys.OVERVIEW) as operator:
+        await operator.press(":")
+        await operator.types(typed)
+        await operator.opens(kind, "enter")
+        await operator.sees(seen)
 
 
 async def test_clusters_open_on_the_one_that_stopped_a_replay() -> None:
     """A target with the name of a cluster puts the cursor on it once the clusters are read."""
     place = a_place(a_memory(some_tasks()))
-    async with a_desk(place, first=keys.OVERVIEW) as desk:
-        await desk.opens(ClustersScreen, "c")
-        await desk.until(lambda: len(desk.picker.rows) == 3)
-        last = desk.picker.rows[-1].key
-        await desk.press("escape")
-        desk.console.navigator.goto(Target(keys.CLUSTERS, state=State.DEAD, id=last))
-        await desk.opens(ClustersScreen)
-        await desk.until(lambda: desk.picker.key == last)
+    async with an_operator(place, first=keys.OVERVIEW) as operator:
+        await operator.opens(ClustersScreen, "c")
+        await operator.until(lambda: len(operator.picker.rows) == 3)
+        last = operator.picker.rows[-1].key
+        await operator.press("escape")
+        operator.console.navigator.goto(Target(keys.CLUSTERS, state=State.DEAD, id=last))
+        await operator.opens(ClustersScreen)
+        await operator.until(lambda: operator.picker.key == last)
 
 
 def test_skipped_tasks_have_a_column_of_their_own() -> None:
@@ -205,15 +205,15 @@ async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path:
     """Also where there is nothing to act on, the line above the keys has a next step."""
     make_spool(tmp_path, some_tasks(dead=2))
     (tmp_path / "log" / "queue.log").write_text("")
-    async with a_desk(disk_place(tmp_path)) as desk:
-        queue = await desk.opens(QueueScreen, "4")
-        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
-        await desk.opens(TaskScreen, "enter")
+    async with an_operator(disk_place(tmp_path)) as operator:
+        queue = await operator.opens(QueueScreen, "4")
+        await operator.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        await operator.opens(TaskScreen, "enter")
         for path in (tmp_path / "queue" / "dlq").iterdir():
             path.unlink()
-        await desk.sees("task is gone", "next t shows its log lines")
-        await desk.opens(LogScreen, "7")
-        await desk.sees("nothing logged yet", "next Esc goes back; new lines appear here")
+        await operator.sees("task is gone", "next t shows its log lines")
+        await operator.opens(LogScreen, "7")
+        await operator.sees("nothing logged yet", "next Esc goes back; new lines appear here")
 
 
 # Sizes

@@ -49,8 +49,8 @@ def left_moving(place: Place) -> tuple[str, str]:
     op = interrupt(place, 4, 0)
     path = Path(place.root, "queue", "dlq", f"{first.id}.task")
     crc = zlib.crc32(path.read_bytes())
-    desk = Path(place.root, "queue", ".spooldeck")
-    path.rename(desk / f"D.{first.id}.dlq.pending.{crc:08x}.1-0-1")
+    staging = Path(place.root, "queue", ".spooldeck")
+    path.rename(staging / f"D.{first.id}.dlq.pending.{crc:08x}.1-0-1")
     return op, first.id
 
 
@@ -61,7 +61,7 @@ def recover(place: Place) -> None:
 
 
 async def test_what_was_moving_is_settled_once_it_lies_still(place: Place) -> None:
-    """A task on the desk leaves its row open; once it has been recovered, that is found out."""
+    """A task in staging leaves its row open; once it has been recovered, that is found out."""
     op, ident = await off(left_moving, place)
     clock = Clock()
     async with a_history(place, clock) as (history, inspector):

@@ -18,7 +18,7 @@ from engine.live.call_thread import DaemonExecutor
 from engine.model import LockEvidence
 from engine.monitor.alerts import AlertKind
 from engine.store import Unavailable
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.console_places import a_memory, a_place, free, make_spool, some_tasks
 from tests.engine.monitor.test_alerts import write_task
 from tests.tui.session.hanging_mount import can_mount, hanging_mount
@@ -53,19 +53,19 @@ async def test_a_hang_is_an_alert_with_its_age_and_ends(
 
     hung = a_place(a_memory(some_tasks()), name="hung", lock=lock)
     well = a_place(a_memory(some_tasks(dead=3)), name="well", lock=free)
-    async with a_desk(hung, well, first=keys.OVERVIEW, size=(120, 40)) as desk:
-        await desk.opens(OverviewScreen)
-        await desk.until(lambda: "dead 15 " in desk.line("top-line"))
-        live = desk.console.sessions[0]
+    async with an_operator(hung, well, first=keys.OVERVIEW, size=(120, 40)) as operator:
+        await operator.opens(OverviewScreen)
+        await operator.until(lambda: "dead 15 " in operator.line("top-line"))
+        live = operator.console.sessions[0]
 
         answers.clear()
-        await desk.sees("no answer for ")
-        await desk.until(lambda: AlertKind.UNREADABLE in [alert.kind for alert in live.alerts])
-        await desk.until(lambda: "dead 3+ " in desk.line("top-line"))
+        await operator.sees("no answer for ")
+        await operator.until(lambda: AlertKind.UNREADABLE in [alert.kind for alert in live.alerts])
+        await operator.until(lambda: "dead 3+ " in operator.line("top-line"))
         assert live.inspector.latest.unavailable
 
         answers.set()
-        await desk.until(lambda: "dead 15 " in desk.line("top-line"))
+        await operator.until(lambda: "dead 15 " in operator.line("top-line"))
         assert not live.inspector.latest.unavailable
 
 
@@ -87,21 +87,21 @@ async def test_a_file_system_that_hangs_is_seen_and_delays_nothing(
     the seconds, tasks of another place come and its screen opens; then the place is back."""
     monkeypatch.setattr(place_session, "HANG_SECONDS", 0.2)
     stack = ExitStack()
-    async with a_desk(*two_places, first=keys.OVERVIEW, size=(120, 40)) as desk:
-        await desk.opens(OverviewScreen)
-        await desk.until(lambda: all(each.has_readings for each in desk.console.sessions))
+    async with an_operator(*two_places, first=keys.OVERVIEW, size=(120, 40)) as operator:
+        await operator.opens(OverviewScreen)
+        await operator.until(lambda: all(each.has_readings for each in operator.console.sessions))
         await asyncio.to_thread(stack.enter_context, hanging_mount(tmp_path / "hung"))
         try:
-            await desk.sees("no answer for ")
+            await operator.sees("no answer for ")
             await asyncio.to_thread(write_task, tmp_path / "well", "dlq", 1)
-            await desk.until(lambda: "dead 1+ " in desk.line("top-line"))
-            await desk.press("2")
-            await desk.opens(QueueScreen)
-            await desk.press("escape")
-            await desk.opens(OverviewScreen)
+            await operator.until(lambda: "dead 1+ " in operator.line("top-line"))
+            await operator.press("2")
+            await operator.opens(QueueScreen)
+            await operator.press("escape")
+            await operator.opens(OverviewScreen)
         finally:
             await asyncio.to_thread(stack.close)
-        await desk.until(lambda: "dead 1 " in desk.line("top-line"))
+        await operator.until(lambda: "dead 1 " in operator.line("top-line"))
 
 
 def test_a_hung_place_delays_no_other_at_the_start(

@@ -23,7 +23,7 @@ from engine.formats.bullmq.moves import EDGES
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import format_log_line
 from engine.model import ATTEMPTS_ALLOWED_KEY, Edges, Relative, Relatives, State, Task
-from tests.console_operator import Desk, a_desk, clock_of
+from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import (
     NOW,
     Clock,
@@ -36,7 +36,7 @@ from tests.console_places import (
     queue_of,
     some_tasks,
 )
-from tests.mail_transports import Mailroom
+from tests.mail_transports import PlaceTransports
 from tests.nftban_queues import Run, store_at
 from tests.tui.drawn_screens import AT_WORK
 from tui.cli.setup.place_formats import setup_for
@@ -56,7 +56,7 @@ from tui.widgets.line_widgets import Lines, LongText
 ERROR = "550 5.1.1 user unknown"
 
 
-class TaskDesk(Desk):
+class TaskOperator(ConsoleOperator):
     """An operator who looks at tasks of a spool."""
 
     root: Path
@@ -95,7 +95,7 @@ class TaskDesk(Desk):
 @asynccontextmanager
 async def a_spool(
     root: Path, *tasks: Task, size: tuple[int, int] = (80, 24), **place: object
-) -> AsyncIterator[TaskDesk]:
+) -> AsyncIterator[TaskOperator]:
     """A console on a spool with these tasks."""
     make_spool(root, list(tasks))
     for task in tasks:
@@ -103,10 +103,10 @@ async def a_spool(
     clock = Clock()
     here = disk_place(root, "here", clock)._replace(command=("spooldeck", "--root", "/q"))
     here = here._replace(**place)  # type: ignore[arg-type]
-    async with a_desk(here, clock=clock, size=size, start_armed=False) as made:
-        desk = TaskDesk(made.console, made.pilot)
-        desk.root = root
-        yield desk
+    async with an_operator(here, clock=clock, size=size, start_armed=False) as made:
+        operator = TaskOperator(made.console, made.pilot)
+        operator.root = root
+        yield operator
 
 
 def a_dead_task(number: int = 902, **fields: object) -> Task:
@@ -145,11 +145,11 @@ async def test_the_summary_of_a_dead_task(tmp_path: Path) -> None:
     others = [a_task(number, State.DEAD, error=ERROR) for number in range(3)]
     async with a_spool(
         tmp_path, task, *others, max_attempts=lambda task: 4, has_handler=lambda kind: True
-    ) as desk:
+    ) as operator:
         with (tmp_path / "queue" / "dlq" / f"{task.id}.task").open("a") as file:
             file.write('TASK_NOTE="from the night shift"\n')
-        await desk.show(task)
-        await desk.sees(
+        await operator.show(task)
+        await operator.sees(
             "died 07:41:08Z (2h01m ago), after 4 attempts",
             "stays here until retried (attempts reset)",
             f"error {ERROR}",
@@ -160,9 +160,9 @@ async def test_the_summary_of_a_dead_task(tmp_path: Path) -> None:
             f"cli spooldeck --root /q queue dlq show {task.id}",
             "revision ",
         )
-        await desk.sees("TASK NOTE from the night shift", "revision", "dead since")
+        await operator.sees("TASK NOTE from the night shift", "revision", "dead since")
 
-        screen = desk.console.screen
+        screen = operator.console.screen
         assert isinstance(screen, TaskScreen)
         copies = {copy.name: copy.text for copy in screen.copies()}
         assert copies["id"] == task.id
@@ -176,19 +176,19 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
     that no log names has no attempts, until a line comes.
     """
     task, other = a_task(5, due=NOW + 600, attempts=1), a_task(8)
-    async with a_spool(tmp_path, task, other, max_attempts=lambda task: 4) as desk:
-        await desk.show(task)
-        await desk.sees("waits backoff until 09:52:08Z (in 10m)")
-        await desk.sees("attempts 1 of 4", f"--filter id={task.id}", "O runs it now")
-        clock_of(desk).now = NOW + 660
-        await desk.sees("waits due for 1m", "next t shows its log lines")
+    async with a_spool(tmp_path, task, other, max_attempts=lambda task: 4) as operator:
+        await operator.show(task)
+        await operator.sees("waits backoff until 09:52:08Z (in 10m)")
+        await operator.sees("attempts 1 of 4", f"--filter id={task.id}", "O runs it now")
+        clock_of(operator).now = NOW + 660
+        await operator.sees("waits due for 1m", "next t shows its log lines")
 
-        await desk.show(other)
-        await desk.until(lambda: "files" in desk.line("parts"))
-        assert "attempts" not in desk.line("parts")
-        assert "log" not in desk.line("parts")
-        desk.log("INFO", f"Processing task: {other.id} ({other.kind}: x)")
-        await desk.turns_to("log", "I Processing task")
+        await operator.show(other)
+        await operator.until(lambda: "files" in operator.line("parts"))
+        assert "attempts" not in operator.line("parts")
+        assert "log" not in operator.line("parts")
+        operator.log("INFO", f"Processing task: {other.id} ({other.kind}: x)")
+        await operator.turns_to("log", "I Processing task")
 
 
 async def test_the_timeline_has_the_attempt_of_the_summary(tmp_path: Path) -> None:
@@ -196,9 +196,9 @@ async def test_the_timeline_has_the_attempt_of_the_summary(tmp_path: Path) -> No
     dead = a_dead_task()
     task = dead._replace(attempts=3, extra={**dead.extra, "dead_reason": "max_retries_exceeded"})
     place = {"max_attempts": lambda task: 4}
-    async with a_spool(tmp_path, task, size=(120, 40), **place) as desk:
-        await desk.show(task)
-        await desk.sees("after 4 attempts", "attempts 4 of 4", "failed, given up, attempt 4")
+    async with a_spool(tmp_path, task, size=(120, 40), **place) as operator:
+        await operator.show(task)
+        await operator.sees("after 4 attempts", "attempts 4 of 4", "failed, given up, attempt 4")
 
 
 async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:
@@ -207,30 +207,32 @@ async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:
     """
     task, limit = a_task(5, due=NOW + 45, attempts=1), BucketState("mail_send", 0, 5, NOW, 720)
     place = {"tokens": lambda: (limit,), "lock": lambda: AT_WORK}
-    async with a_spool(tmp_path, task, size=(80, 24), **place) as desk:
-        await desk.show(task)
-        await desk.sees("backoff until 09:42:53Z (in 45s)", "rate limit 0 of 5 tokens, 720/h")
+    async with a_spool(tmp_path, task, size=(80, 24), **place) as operator:
+        await operator.show(task)
+        await operator.sees("backoff until 09:42:53Z (in 45s)", "rate limit 0 of 5 tokens, 720/h")
         with patch.object(reader, "REASONS_SECONDS", 3600.0):
-            clock_of(desk).now = NOW + 18
-            await desk.sees("backoff until 09:42:53Z (in 27s)", "at about 09:42:53Z (in 27s)")
-        assert "shows the rate limit" not in desk.line("word")
+            clock_of(operator).now = NOW + 18
+            await operator.sees("backoff until 09:42:53Z (in 27s)", "at about 09:42:53Z (in 27s)")
+        assert "shows the rate limit" not in operator.line("word")
 
 
 async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) -> None:
     """Who suspended what would send it is named, with the reason and how to resume it; a verb for
     other states is not offered.
     """
-    room = Mailroom(tmp_path, lambda: NOW, here=("curl",))
+    room = PlaceTransports(tmp_path, lambda: NOW, here=("curl",))
     task = a_task(5, due=NOW - 60, kind="mail_send")
     shut = "no mail transport: curl suspended by operator"
-    async with a_spool(tmp_path, task, claim_obstacle=lambda kind: shut, mail=room.desk()) as desk:
+    async with a_spool(
+        tmp_path, task, claim_obstacle=lambda kind: shut, mail=room.place_mail()
+    ) as operator:
         suspend = room.suspensions.suspend
         await asyncio.to_thread(suspend, "curl", NOW - 300, "ana", "the relay moves")
-        await desk.show(task)
+        await operator.show(task)
 
-        await desk.sees("waits no mail transport: curl suspended by", "runs ? start unknown: ")
-        await desk.sees("by ana since 09:37:08Z (5m ago): the relay moves (`mail resume curl`")
-        hints = desk.console.screen.query_one("#hints", Lines).lines
+        await operator.sees("waits no mail transport: curl suspended by", "runs ? start unknown: ")
+        await operator.sees("by ana since 09:37:08Z (5m ago): the relay moves (`mail resume curl`")
+        hints = operator.console.screen.query_one("#hints", Lines).lines
         offered = "".join(text for line in hints for text, _ in line)
         assert "retry" not in offered
         assert "hold" in offered
@@ -243,18 +245,20 @@ async def test_a_spooled_mail_is_decoded(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     task = a_dead_task(payload=a_mail(tmp_path))
     file, meta = tmp_path / "queue" / "dlq" / f"{task.id}.task", Path(task.payload)
-    async with a_spool(tmp_path, task) as desk:
-        await desk.show(task)
-        await desk.turns_to("payload", "From: Jürgen <a@b.example>", "Subject: Grüße", "Disk full")
-        assert "Subject $(touch ran)" in desk.page
-        assert "evil()" not in desk.page
-        await desk.turns_to(
+    async with a_spool(tmp_path, task) as operator:
+        await operator.show(task)
+        await operator.turns_to(
+            "payload", "From: Jürgen <a@b.example>", "Subject: Grüße", "Disk full"
+        )
+        assert "Subject $(touch ran)" in operator.page
+        assert "evil()" not in operator.page
+        await operator.turns_to(
             "files", "TASK_ID=", "=?utf-8?q?J=C3=BCrgen?=", "Content-Transfer-Encoding"
         )
 
         inodes = [f"inode {path.stat().st_ino}" for path in (file, meta)]
-        await desk.turns_to("files", *inodes, f"{file.stat().st_size} bytes", "mode -rw-r-----")
-        await desk.sees("mail/body.eml", "modified ")
+        await operator.turns_to("files", *inodes, f"{file.stat().st_size} bytes", "mode -rw-r-----")
+        await operator.sees("mail/body.eml", "modified ")
         assert not (tmp_path / "ran").exists()
 
 
@@ -304,19 +308,19 @@ async def test_a_spooled_mail_is_read_as_one_does(tmp_path: Path) -> None:
     for n, (meta, _) in enumerate(HOSTILE_META):
         mails.append(spooled(tmp_path, meta, 16 + n, body_txt="the body\n"))
     tasks = [a_dead_task(900 + n, payload=path) for n, path in enumerate(mails)]
-    async with a_spool(tmp_path, *tasks, size=(80, 50)) as desk:
+    async with a_spool(tmp_path, *tasks, size=(80, 50)) as operator:
         for task, (_, texts) in zip(tasks, MAILS, strict=False):
-            await desk.show(task)
-            await desk.turns_to("payload", "To admin@example.com", "Subject Grüße from mx1")
-            await desk.sees("created 09:46:04Z", *texts)
-            assert "evil()" not in desk.page
-            await desk.turns_to("files", 'MAIL_TO="admin@example.com"')
+            await operator.show(task)
+            await operator.turns_to("payload", "To admin@example.com", "Subject Grüße from mx1")
+            await operator.sees("created 09:46:04Z", *texts)
+            assert "evil()" not in operator.page
+            await operator.turns_to("files", 'MAIL_TO="admin@example.com"')
 
         unread = "not parsed: "
         for task, (_, why) in zip(tasks[len(MAILS) :], HOSTILE_META, strict=True):
-            await desk.show(task)
-            await desk.turns_to("payload", unread, "not executed", why, "the body")
-            assert "\x1b" not in desk.page
+            await operator.show(task)
+            await operator.turns_to("payload", unread, "not executed", why, "the body")
+            assert "\x1b" not in operator.page
     assert not (tmp_path / "ran").exists()
 
 
@@ -325,26 +329,28 @@ async def test_attempts_come_from_the_log(tmp_path: Path) -> None:
     and log are to the right of the summary.
     """
     task = a_dead_task()
-    async with a_spool(tmp_path, task) as desk:
+    async with a_spool(tmp_path, task) as operator:
         for number, ago in ((1, 7500.0), (2, 7400.0)):
-            desk.log("INFO", f"Processing task: {task.id} (mail_send: x)", ago)
+            operator.log("INFO", f"Processing task: {task.id} (mail_send: x)", ago)
             sending = (
                 f"MAIL_SEND_ATTEMPT task_id={task.id} attempt={number} transport=curl to=a@b.c"
             )
-            desk.log("INFO", sending, ago - 1)
-            desk.log("ERROR", f"Task failed: {task.id} (mail_send): {ERROR}", ago - 2)
-            desk.log("WARN", f"Task {task.id} failed (attempt {number}/3), retry in 60s", ago - 2)
-        await desk.show(task)
+            operator.log("INFO", sending, ago - 1)
+            operator.log("ERROR", f"Task failed: {task.id} (mail_send): {ERROR}", ago - 2)
+            operator.log(
+                "WARN", f"Task {task.id} failed (attempt {number}/3), retry in 60s", ago - 2
+            )
+        await operator.show(task)
         failed, missing = "failed after 2s, will retry", "2 of 3 attempts in the logs"
-        await desk.turns_to("attempts", "1 07:37:08Z", failed, "2 07:38:48Z")
-        await desk.sees(f"{missing}: the logs do not")
-        await desk.turns_to("log", "07:37:08 I Processing task", "07:38:50 W")
+        await operator.turns_to("attempts", "1 07:37:08Z", failed, "2 07:38:48Z")
+        await operator.sees(f"{missing}: the logs do not")
+        await operator.turns_to("log", "07:37:08 I Processing task", "07:38:50 W")
 
-        await desk.turns_to("summary")
-        await desk.pilot.resize_terminal(120, 40)
-        await desk.sees("- Attempts 2 -", "- t Log 8 -", "- Timeline -", "Processing task")
-        assert desk.page.count(" started") == 2
-        assert desk.line("waits").split()[0] == "died"
+        await operator.turns_to("summary")
+        await operator.pilot.resize_terminal(120, 40)
+        await operator.sees("- Attempts 2 -", "- t Log 8 -", "- Timeline -", "Processing task")
+        assert operator.page.count(" started") == 2
+        assert operator.line("waits").split()[0] == "died"
 
 
 async def test_arrows_turn_the_parts(tmp_path: Path) -> None:
@@ -353,23 +359,25 @@ async def test_arrows_turn_the_parts(tmp_path: Path) -> None:
     """
     task = a_dead_task(payload=a_mail(tmp_path))
     asked: list[Target] = []
-    async with a_spool(tmp_path, task, size=(80, 12)) as desk:
-        await desk.show(task)
-        await desk.until(lambda: desk.line("parts").split() == ["summary", "payload", "files", "3"])
+    async with a_spool(tmp_path, task, size=(80, 12)) as operator:
+        await operator.show(task)
+        await operator.until(
+            lambda: operator.line("parts").split() == ["summary", "payload", "files", "3"]
+        )
         for title in ("payload", "files", "summary"):
-            await desk.press("l")
-            await desk.on_part(title)
-        await desk.press("left")
-        await desk.sees("TASK_ID")
-        await desk.press("j", "j", "j")
-        assert desk.part.top == 3
-        await desk.turns_to("summary", "died")
-        assert desk.part.top == 0
-        await desk.turns_to("files", "TASK_ID")
-        await desk.until(lambda: desk.part.top == 3)
+            await operator.press("l")
+            await operator.on_part(title)
+        await operator.press("left")
+        await operator.sees("TASK_ID")
+        await operator.press("j", "j", "j")
+        assert operator.part.top == 3
+        await operator.turns_to("summary", "died")
+        assert operator.part.top == 0
+        await operator.turns_to("files", "TASK_ID")
+        await operator.until(lambda: operator.part.top == 3)
 
-        desk.console.navigator.goto = asked.append  # type: ignore[method-assign, assignment]
-        await desk.press("t")
+        operator.console.navigator.goto = asked.append  # type: ignore[method-assign, assignment]
+        await operator.press("t")
         assert asked == [Target(keys.LOG, id=task.id)]
 
 
@@ -412,10 +420,10 @@ def test_a_kind_with_its_own_schedule_has_its_own_maximum(tmp_path: Path) -> Non
 async def test_the_hints_of_a_task_in_the_trash_are_those_of_the_list() -> None:
     """In the trash R restores and X expunges, on the task screen as in the list."""
     task = a_task(1, State.TRASH)
-    async with a_desk(a_place(a_memory([task])), size=(120, 40)) as desk:
-        desk.console.navigator.goto(Target(keys.TASK, id=task.id))
-        await desk.opens(TaskScreen)
-        await desk.sees("R restore X expunge")
+    async with an_operator(a_place(a_memory([task])), size=(120, 40)) as operator:
+        operator.console.navigator.goto(Target(keys.TASK, id=task.id))
+        await operator.opens(TaskScreen)
+        await operator.sees("R restore X expunge")
 
 
 async def test_enter_goes_to_a_child_and_back_to_its_parent() -> None:
@@ -439,18 +447,20 @@ async def test_enter_goes_to_a_child_and_back_to_its_parent() -> None:
     opened = a_place(memory)._replace(open=lambda: FamilyStore(memory))
     for task in (parent, child, a_task(3)):
         FamilyStore(memory).swap(None, task)
-    async with a_desk(opened) as desk:
-        desk.console.navigator.goto(Target(keys.TASK, id=parent.id))
-        await desk.sees("Children 250, first 2", "x/9", "done", "[2J 42", "child")
-        assert "\x1b" not in desk.text
-        await desk.press("enter")
-        await desk.until(lambda: "x/9 is not in this place" in desk.line("word"))
-        await desk.press("j", "enter")
-        await desk.sees("Parent", "> parent 00000001 pending")
-        await desk.press("enter")
-        await desk.sees("Children 250, first 2")
-        desk.console.navigator.goto(Target(keys.TASK, id=a_task(3).id))
-        await desk.until(lambda: "Children" not in desk.text and "Enter relative" not in desk.text)
+    async with an_operator(opened) as operator:
+        operator.console.navigator.goto(Target(keys.TASK, id=parent.id))
+        await operator.sees("Children 250, first 2", "x/9", "done", "[2J 42", "child")
+        assert "\x1b" not in operator.text
+        await operator.press("enter")
+        await operator.until(lambda: "x/9 is not in this place" in operator.line("word"))
+        await operator.press("j", "enter")
+        await operator.sees("Parent", "> parent 00000001 pending")
+        await operator.press("enter")
+        await operator.sees("Children 250, first 2")
+        operator.console.navigator.goto(Target(keys.TASK, id=a_task(3).id))
+        await operator.until(
+            lambda: "Children" not in operator.text and "Enter relative" not in operator.text
+        )
 
 
 def test_a_task_offers_the_verbs_that_its_store_has_for_its_state() -> None:
@@ -476,13 +486,13 @@ async def test_a_verb_that_the_server_does_not_permit_is_grey_with_its_reason() 
 
     memory = a_memory([a_task(1, State.DEAD)])
     opened = a_place(memory)._replace(open=lambda: StrictStore(memory))
-    async with a_desk(opened, size=(80, 24)) as desk:
-        await desk.press("4")
-        await desk.sees("R retry X purge H hold")
-        await desk.press("X")
-        await desk.sees(f"purge: {why}")
-        await desk.press("question_mark")
-        await desk.sees("Refused now", f"X purge: {why}")
+    async with an_operator(opened, size=(80, 24)) as operator:
+        await operator.press("4")
+        await operator.sees("R retry X purge H hold")
+        await operator.press("X")
+        await operator.sees(f"purge: {why}")
+        await operator.press("question_mark")
+        await operator.sees("Refused now", f"X purge: {why}")
 
 
 async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
@@ -496,17 +506,17 @@ async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
             (seen,) = (t for t in store.scan({task.id}) if isinstance(t, Task))
             store.swap(seen, verbs.retry(seen, NOW))
 
-    async with a_spool(tmp_path, task, size=(80, 10)) as desk:
-        await desk.show(task)
-        await desk.turns_to("files", "TASK_ID")
-        await desk.press("j", "j")
+    async with a_spool(tmp_path, task, size=(80, 10)) as operator:
+        await operator.show(task)
+        await operator.turns_to("files", "TASK_ID")
+        await operator.press("j", "j")
         put_file(tmp_path, task._replace(error="421 4.7.0 try later")).chmod(0o640)
-        await desk.sees("09:42:08Z new error", '="421 4.7.0 try later"')
-        assert desk.part.top == 2
+        await operator.sees("09:42:08Z new error", '="421 4.7.0 try later"')
+        assert operator.part.top == 2
 
-        await desk.turns_to("summary")
+        await operator.turns_to("summary")
         await asyncio.to_thread(retry)
-        await desk.sees("moved DLQ -> pending", "state pending", "waits ")
+        await operator.sees("moved DLQ -> pending", "state pending", "waits ")
 
 
 async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
@@ -514,18 +524,18 @@ async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
     one that is nowhere says so.
     """
     task = a_task(4)
-    async with a_spool(tmp_path, task) as desk:
-        await desk.show(task)
-        await desk.sees("waits due")
-        desk.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
+    async with a_spool(tmp_path, task) as operator:
+        await operator.show(task)
+        await operator.sees("waits due")
+        operator.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
         (tmp_path / "queue" / "pending" / f"{task.id}.task").unlink()
-        await desk.sees("task is gone: log: succeeded at 09:42:08Z")
-        assert task.kind in desk.page
+        await operator.sees("task is gone: log: succeeded at 09:42:08Z")
+        assert task.kind in operator.page
 
-        await desk.opens(QueueScreen, "escape")
-        desk.console.navigator.goto(Target(keys.TASK, id="20261120T094115Z-job-ffffffff"))
-        screen = await desk.opens(TaskScreen)
-        await desk.sees("task not found")
+        await operator.opens(QueueScreen, "escape")
+        operator.console.navigator.goto(Target(keys.TASK, id="20261120T094115Z-job-ffffffff"))
+        screen = await operator.opens(TaskScreen)
+        await operator.sees("task not found")
         assert screen.copies() == ()
 
 
@@ -552,25 +562,25 @@ async def test_a_payload_is_inert(tmp_path: Path, kind: str) -> None:
     folder.mkdir(parents=True)
     make(folder / "meta.sh")
     task = a_dead_task(payload=str(folder / "meta.sh"))
-    async with a_spool(tmp_path, task) as desk:
-        await desk.show(task)
-        await desk.turns_to("payload", text)
-        desk.assert_inert()
+    async with a_spool(tmp_path, task) as operator:
+        await operator.show(task)
+        await operator.turns_to("payload", text)
+        operator.assert_inert()
         for title in ("summary", "payload", "files"):
-            await desk.turns_to(title)
-            desk.assert_inert()
+            await operator.turns_to(title)
+            operator.assert_inert()
 
 
 async def test_a_payload_outside_is_not_shown(tmp_path: Path) -> None:
     """A task that names any file of the system shows nothing of it."""
     (tmp_path / "secret").write_text("do not tell")
     task = a_dead_task(payload=str(tmp_path / "secret"))
-    async with a_spool(tmp_path, task) as desk:
-        await desk.show(task)
-        await desk.turns_to("payload", "not read: is not a plain path below")
+    async with a_spool(tmp_path, task) as operator:
+        await operator.show(task)
+        await operator.turns_to("payload", "not read: is not a plain path below")
         for title in ("summary", "payload", "files"):
-            await desk.turns_to(title)
-            assert "do not tell" not in desk.page
+            await operator.turns_to(title)
+            assert "do not tell" not in operator.page
 
 
 async def test_every_part_fits_every_width(tmp_path: Path) -> None:
@@ -578,59 +588,61 @@ async def test_every_part_fits_every_width(tmp_path: Path) -> None:
     task = a_dead_task(payload=a_mail(tmp_path), description="\u6f22" * 90, error="e" * 200)
 
     def fits(width: int) -> bool:
-        panes = [pane for pane in desk.console.screen.query(Lines) if pane.region]
+        panes = [pane for pane in operator.console.screen.query(Lines) if pane.region]
         fit = all(
             strip.cell_length == p.outer_size.width
             for p in panes
             for strip in p.render_lines(Region(0, 0, *p.outer_size))
         )
-        lengths = [len("".join(text for text, _ in line)) for line in desk.part.lines]
+        lengths = [len("".join(text for text, _ in line)) for line in operator.part.lines]
         return fit and max(lengths, default=0) <= width + 1
 
-    async with a_spool(tmp_path, task) as desk:
-        desk.log("ERROR", f"Task failed: {task.id} (mail_send): " + "x" * 500)
-        await desk.show(task)
+    async with a_spool(tmp_path, task) as operator:
+        operator.log("ERROR", f"Task failed: {task.id} (mail_send): " + "x" * 500)
+        await operator.show(task)
         for size in ((40, 10), (80, 24), (200, 60)):
-            await desk.pilot.resize_terminal(*size)
+            await operator.pilot.resize_terminal(*size)
             for _ in TABS:
-                await desk.press("l")
-                await desk.until(partial(fits, size[0]))
+                await operator.press("l")
+                await operator.until(partial(fits, size[0]))
 
 
 async def test_the_bytes_of_a_problem(tmp_path: Path) -> None:
     """A broken file is shown with how it begins, a link with why it is not read; nothing acts."""
-    async with a_spool(tmp_path, *some_tasks(2, 0, 2)) as desk:
+    async with a_spool(tmp_path, *some_tasks(2, 0, 2)) as operator:
         dlq = tmp_path / "queue" / "dlq"
         (dlq / "broken.task").write_bytes(b"TASK_ID=\0" + HOSTILE.encode())
         (dlq / "link.task").symlink_to("/etc/passwd")
-        await desk.until(lambda: queue_of(desk.console).inspector.latest.problems == 2)
-        await desk.opens(ProblemsScreen, "h", "enter")
+        await operator.until(lambda: queue_of(operator.console).inspector.latest.problems == 2)
+        await operator.opens(ProblemsScreen, "h", "enter")
 
-        await desk.sees("00000000 54 41 53 4b 5f 49 44 3d 00 1b", "TASK_ID=", "not read: link.task")
-        assert "root:" not in desk.page
-        desk.assert_inert()
+        await operator.sees(
+            "00000000 54 41 53 4b 5f 49 44 3d 00 1b", "TASK_ID=", "not read: link.task"
+        )
+        assert "root:" not in operator.page
+        operator.assert_inert()
 
 
 async def test_a_long_payload_is_moved_through(tmp_path: Path) -> None:
     """A megabyte without an end of line is folded, and its end is one key away."""
     task = a_dead_task(payload=spooled(tmp_path, "word " * 200_000))
-    async with a_spool(tmp_path, task) as desk:
-        await desk.show(task)
-        await desk.turns_to("payload", "word word")
-        await desk.press("G")
+    async with a_spool(tmp_path, task) as operator:
+        await operator.show(task)
+        await operator.turns_to("payload", "word word")
+        await operator.press("G")
 
-        assert desk.part.top > 10_000
+        assert operator.part.top > 10_000
 
 
 async def test_a_reading_that_is_cancelled_before_it_begins_leaves_no_warning() -> None:
     """When the console closes, or a second tick follows, the reading of a tick may never begin."""
-    async with a_desk(a_place(a_memory(some_tasks()))) as desk:
-        screen = await desk.opens(TaskScreen, "enter")
+    async with an_operator(a_place(a_memory(some_tasks()))) as operator:
+        screen = await operator.opens(TaskScreen, "enter")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             screen._tick()
             screen._tick()
-            await desk.press("r")
-            await desk.pilot.pause()
+            await operator.press("r")
+            await operator.pilot.pause()
             gc.collect()
         assert [str(warning.message) for warning in caught] == []

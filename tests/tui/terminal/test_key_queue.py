@@ -24,7 +24,7 @@ from textual.widgets import Input
 import tui
 from engine.index.schema import Window
 from engine.model import State
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.console_places import (
     PATIENCE,
     Clock,
@@ -364,17 +364,17 @@ def test_each_screen_that_confirms_is_guarded() -> None:
 
 async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that was typed before the question to leave was painted stops no worker."""
-    async with a_desk(a_place(a_memory([]))) as desk:
+    async with an_operator(a_place(a_memory([]))) as operator:
         answers: list[str | None] = []
-        desk.console.push_screen(QuitScreen((4711,)), answers.append)
-        await desk.opens(QuitScreen)
+        operator.console.push_screen(QuitScreen((4711,)), answers.append)
+        await operator.opens(QuitScreen)
         with monkeypatch.context() as before:
             before.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
-            await desk.press("k")
+            await operator.press("k")
         assert answers == []
-        await desk.sees(TOO_EARLY)
+        await operator.sees(TOO_EARLY)
 
-        await desk.press("k")
+        await operator.press("k")
         assert answers == ["keep"]
 
 
@@ -412,18 +412,18 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
     """A key is not for a task that changed under the cursor a moment before it was pressed."""
     monkeypatch.setattr(task_rows, "SEEN_SECONDS", 60.0)
     memory = a_memory(some_tasks())
-    async with a_desk(a_place(memory)) as desk:
-        screen = queue_of(desk.console)
-        await desk.until(lambda: screen.list.rows.view.task_here is not None)
+    async with an_operator(a_place(memory)) as operator:
+        screen = queue_of(operator.console)
+        await operator.until(lambda: screen.list.rows.view.task_here is not None)
         task = screen.list.rows.view.task_here
         assert task is not None and task.state is State.PENDING
         with memory.condition:
             memory.put(("", task.id), task._replace(description="another"))
-        await desk.until(lambda: screen.list.rows.is_altered)
-        await desk.press("X")
+        await operator.until(lambda: screen.list.rows.is_altered)
+        await operator.press("X")
 
-        assert desk.console.screen is screen
-        await desk.sees("changed just now")
+        assert operator.console.screen is screen
+        await operator.sees("changed just now")
 
 
 # ---- whose key it is where painted lines have the focus: the rules of the library hold

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 import tui
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.console_places import a_memory, a_place
 from tui.format.table import Choice
 from tui.terminal.paste_detector import Confirming
@@ -107,18 +107,18 @@ DEEP = [pytest.param(seed, 60, marks=pytest.mark.deep) for seed in range(2, 12)]
 async def test_random_states_at_random_sizes_equal_a_full_repaint(seed: int, states: int) -> None:
     """After each state, what was sent in parts is what a full repaint would show."""
     numbers = random.Random(seed)
-    async with a_desk(a_place(a_memory([])), size=numbers.choice(SIZES)) as desk:
-        shown = Shown(desk.console)
+    async with an_operator(a_place(a_memory([])), size=numbers.choice(SIZES)) as operator:
+        shown = Shown(operator.console)
         screen = Panes()
-        await desk.console.push_screen(screen)
+        await operator.console.push_screen(screen)
         for state in range(states):
             if not numbers.randrange(8):
                 shown.cells.clear()
-                await desk.pilot.resize_terminal(*numbers.choice(SIZES))
+                await operator.pilot.resize_terminal(*numbers.choice(SIZES))
             screen.show(numbers)
-            await desk.pilot.pause()
-            await desk.until(lambda: not screen._layout_required and not screen._dirty_widgets)
-            assert shown.lines() == whole(desk.console), (seed, state)
+            await operator.pilot.pause()
+            await operator.until(lambda: not screen._layout_required and not screen._dirty_widgets)
+            assert shown.lines() == whole(operator.console), (seed, state)
 
 
 def test_every_screen_is_painted_so() -> None:

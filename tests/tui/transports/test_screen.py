@@ -26,10 +26,10 @@ from engine.monitor.transport_health import (
     TransportUse,
     mark_explained,
 )
-from tests.console_operator import Desk, a_desk, clock_of, words
+from tests.console_operator import ConsoleOperator, an_operator, clock_of, words
 from tests.console_places import Clock, a_task, disk_place, make_spool
 from tests.engine.monitor.test_transport_health import attempt, given_up, missed, prom, sent
-from tests.mail_transports import SAYS, Mailroom
+from tests.mail_transports import SAYS, PlaceTransports
 from tests.nftban_queues import Run
 from tests.tui.workers_with_lock import wired
 from tui.format import keys
@@ -63,7 +63,7 @@ class Mail:
         self.root, self.routes, self.clock = root, routes, Clock(NOW)
         self.log, self.prom = root / "log" / "mail.log", root / "metrics" / "mail.prom"
         self.prom.unlink()
-        self.room = Mailroom(root, self.clock)
+        self.room = PlaceTransports(root, self.clock)
 
     def say(self, *lines: str) -> None:
         """Add lines to the log."""
@@ -87,22 +87,22 @@ class Mail:
     @asynccontextmanager
     async def screen(
         self, *keys_pressed: str, on: str = "", says: str = SAYS, **fields: Any
-    ) -> AsyncIterator[Desk]:
+    ) -> AsyncIterator[ConsoleOperator]:
         """The transports' screen, with the cursor `on` one of them; then keys are pressed."""
         place = disk_place(self.root, "here", self.clock)
         place = place._replace(logs=(*place.logs, str(self.log)), command=("spooldeck",))
         if self.routes:
-            place = place._replace(mail=self.room.desk(says))
-        async with a_desk(place, clock=self.clock, **fields) as desk:
-            await desk.until(lambda: desk.console.sessions[0].has_readings)
-            desk.console.navigator.goto(Target(keys.TRANSPORTS))
-            screen = await desk.opens(TransportsScreen)
-            await desk.until(lambda: screen.query(LongText) and below(desk).strip())
+            place = place._replace(mail=self.room.place_mail(says))
+        async with an_operator(place, clock=self.clock, **fields) as operator:
+            await operator.until(lambda: operator.console.sessions[0].has_readings)
+            operator.console.navigator.goto(Target(keys.TRANSPORTS))
+            screen = await operator.opens(TransportsScreen)
+            await operator.until(lambda: screen.query(LongText) and below(operator).strip())
             if on:
-                await desk.until(lambda: on in desk.rows)
-                desk.picker.select_key(on)
-            await desk.press(*keys_pressed)
-            yield desk
+                await operator.until(lambda: on in operator.rows)
+                operator.picker.select_key(on)
+            await operator.press(*keys_pressed)
+            yield operator
 
 
 @pytest.fixture
@@ -125,9 +125,9 @@ def failing(made: Mail) -> Mail:
     return made
 
 
-def below(desk: Desk) -> str:
+def below(operator: ConsoleOperator) -> str:
     """The detail of the one under the cursor, in one text or in panes."""
-    panes = desk.console.screen.query_one("#body").query(Lines)
+    panes = operator.console.screen.query_one("#body").query(Lines)
     return "\n".join(words(pane.lines) for pane in panes if pane.display)
 
 
@@ -139,48 +139,48 @@ async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
     and stays with it when rows come above or below. A long detail is reached by PgDn.
     """
     unrouted.count({"postfix": (120, 118, 2), "sendmail": (0, 0, 0)})
-    async with unrouted.screen() as desk:
-        assert [row.key for row in desk.picker.rows] == ["curl", "postfix", "sendmail"]
-        assert "state       failing, 100% failed in 10m" in below(desk)
-        assert "100%  connect_timeout <host> #" in below(desk)
-        assert "failing: curl" in desk.text
-        assert "next  Enter shows its errors; S" not in desk.line("word")  # no routes, no plan
+    async with unrouted.screen() as operator:
+        assert [row.key for row in operator.picker.rows] == ["curl", "postfix", "sendmail"]
+        assert "state       failing, 100% failed in 10m" in below(operator)
+        assert "100%  connect_timeout <host> #" in below(operator)
+        assert "failing: curl" in operator.text
+        assert "next  Enter shows its errors; S" not in operator.line("word")  # no routes, no plan
 
-        await desk.press("j")
-        await desk.until(lambda: "state       ok" in below(desk))
-        assert " 10m       2      2      0    0%     -     -   0.2  mail.log" in below(desk)
-        assert " all     120    118      ?" in below(desk)
-        assert "last sent   09:39:40Z (20s ago)" in below(desk)
+        await operator.press("j")
+        await operator.until(lambda: "state       ok" in below(operator))
+        assert " 10m       2      2      0    0%     -     -   0.2  mail.log" in below(operator)
+        assert " all     120    118      ?" in below(operator)
+        assert "last sent   09:39:40Z (20s ago)" in below(operator)
 
         unrouted.say(attempt(0, "alpha"), given_up(0, "550 no", "alpha"))
-        await desk.until(lambda: "alpha" in desk.rows)
-        assert [row.key for row in desk.picker.rows] == ["curl", "alpha", "postfix", "sendmail"]
-        assert desk.picker.key == "postfix"
+        await operator.until(lambda: "alpha" in operator.rows)
+        assert [row.key for row in operator.picker.rows] == ["curl", "alpha", "postfix", "sendmail"]
+        assert operator.picker.key == "postfix"
 
         unrouted.say(*(attempt(5) + given_up(5, f"{c * 9} is down") for c in "abcdefghij"))
-        await desk.until(lambda: "PgDn" in desk.text)
-        await desk.press("pagedown", "pagedown")
-        await desk.until(lambda: "PgDn" not in desk.text)
-        assert desk.console.screen.query_one(LongText).below == 0
-        assert desk.picker.key == "postfix"
+        await operator.until(lambda: "PgDn" in operator.text)
+        await operator.press("pagedown", "pagedown")
+        await operator.until(lambda: "PgDn" not in operator.text)
+        assert operator.console.screen.query_one(LongText).below == 0
+        assert operator.picker.key == "postfix"
 
 
 async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
     """A mail that is sent heals; counters that begin again and a log that rotates lose nothing."""
     mail = unrouted
-    async with mail.screen() as desk:
-        assert " ! curl           FAILING          5     0  100%" in desk.rows
+    async with mail.screen() as operator:
+        assert " ! curl           FAILING          5     0  100%" in operator.rows
         mail.log.rename(mail.log.with_suffix(".log.1"))
         mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)), attempt(0, "msmtp"))
         healed = "  curl           OK              11     6   45%"
-        await desk.until(lambda: healed in desk.rows and "msmtp" in desk.rows)
+        await operator.until(lambda: healed in operator.rows and "msmtp" in operator.rows)
 
         mail.count({"exim": (9, 9, 0)}, ago=1)
-        await desk.until(lambda: "exim" in desk.rows)
+        await operator.until(lambda: "exim" in operator.rows)
         mail.count({"exim": (1, 0, 1)})
-        await desk.until(lambda: "exim           idle             0" in desk.rows)
-        await desk.press("G")
-        await desk.until(lambda: " all       1      0      ?" in below(desk))
+        await operator.until(lambda: "exim           idle             0" in operator.rows)
+        await operator.press("G")
+        await operator.until(lambda: " all       1      0      ?" in below(operator))
 
 
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
@@ -189,26 +189,26 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
     """
     halted = ("postfix", NOW - 7200, "ben", f"relay {RED} moves")
     await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
-    async with mail.screen(size=(80, 40)) as desk:
-        await desk.until(lambda: "SUSPENDED" in desk.rows)
-        listed = {row.split()[0]: row for row in desk.rows.replace("!", " ").splitlines()}
+    async with mail.screen(size=(80, 40)) as operator:
+        await operator.until(lambda: "SUSPENDED" in operator.rows)
+        listed = {row.split()[0]: row for row in operator.rows.replace("!", " ").splitlines()}
         assert [*listed] == ["curl", "postfix", "sendmail", "exim", "msmtp", "mailx"]
         assert listed["curl"].split()[1:3] == ["FAILING", "now"]
         assert listed["postfix"].split()[1:5] == ["SUSPENDED", "2", "2", "0%"]
         assert listed["sendmail"].split()[1:3] == ["idle", "0"]
-        assert "transport: curl; failing: curl" in desk.text
-        assert "in use" in below(desk)
-        await desk.press("j")
+        assert "transport: curl; failing: curl" in operator.text
+        assert "in use" in below(operator)
+        await operator.press("j")
         said = "07:40:00Z (2h00m ago) by ben\n   reason      relay \ufffd[31mred moves"
-        await desk.until(lambda: said in below(desk))
-        await desk.press("j")
-        await desk.until(lambda: "not used: no sendmail is installed" in below(desk))
+        await operator.until(lambda: said in below(operator))
+        await operator.press("j")
+        await operator.until(lambda: "not used: no sendmail is installed" in below(operator))
 
-        await desk.until(lambda: "mail spool  empty" in below(desk))
+        await operator.until(lambda: "mail spool  empty" in below(operator))
         mail.room.heap = MailBacklog(3000, 7200)
-        await desk.until(lambda: "mail spool  3,000 mails, oldest 2h00m" in below(desk))
+        await operator.until(lambda: "mail spool  3,000 mails, oldest 2h00m" in below(operator))
         mail.room.fails = "spool: Permission denied"
-        await desk.until(lambda: "mail spool  ? spool: Permission denied" in below(desk))
+        await operator.until(lambda: "mail spool  ? spool: Permission denied" in below(operator))
 
 
 async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None:
@@ -218,15 +218,15 @@ async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None
     mail.say(attempt(60, "curl"), given_up(59, "421 later", "curl").replace("inline", "x-7687a66e"))
     halted = ("curl", NOW - 1200, "ben", "relay moves")
     await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
-    async with mail.screen(size=(120, 40), on="curl") as desk:
-        await desk.sees("suspended 09:20:00Z │")
-        assert desk.line("about").startswith("   since       09:20:00Z (20m ago) by ben")
-        assert "- [SUSPENDED] -++- curl over time" in desk.text
-        assert "421 later" in desk.line("latest")
-        assert "7687a66e" in desk.line("latest")
-        assert "last_error=421 later" in desk.line("mentions")
-        await desk.press("tab", "pagedown")
-        assert desk.picker.key != "curl"  # the page key moves the cursor: panes do not scroll
+    async with mail.screen(size=(120, 40), on="curl") as operator:
+        await operator.sees("suspended 09:20:00Z │")
+        assert operator.line("about").startswith("   since       09:20:00Z (20m ago) by ben")
+        assert "- [SUSPENDED] -++- curl over time" in operator.text
+        assert "421 later" in operator.line("latest")
+        assert "7687a66e" in operator.line("latest")
+        assert "last_error=421 later" in operator.line("mentions")
+        await operator.press("tab", "pagedown")
+        assert operator.picker.key != "curl"  # the page key moves the cursor: panes do not scroll
 
 
 @pytest.mark.parametrize(
@@ -251,22 +251,22 @@ def test_the_mark_of_a_suspension_is_at_its_time(ago: float, said: str) -> None:
 
 async def test_z_changes_the_range_of_the_graph(mail: Mail) -> None:
     """The graph of a transport shows the last hour, then ten minutes minute by minute."""
-    async with mail.screen(size=(120, 40)) as desk:
-        await desk.sees(", last 1h")
-        await desk.press("z")
-        await desk.sees(", last 10m", "per minute")
-        await desk.press("z")
-        await desk.sees(", last 1h")
+    async with mail.screen(size=(120, 40)) as operator:
+        await operator.sees(", last 1h")
+        await operator.press("z")
+        await operator.sees(", last 10m", "per minute")
+        await operator.press("z")
+        await operator.sees(", last 1h")
 
 
 async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
     """A list of suspensions that cannot be read suspends nothing by guess: it is `?`, and why."""
     mail.room.fails = "suspended: Permission denied"
-    async with mail.screen() as desk:
-        await desk.until(lambda: "unknown: suspended: Permission" in desk.page)
-        assert "FAILING" in desk.rows
-        await desk.press("S")
-        await desk.until(lambda: "transport unknown" in desk.line("word"))
+    async with mail.screen() as operator:
+        await operator.until(lambda: "unknown: suspended: Permission" in operator.page)
+        assert "FAILING" in operator.rows
+        await operator.press("S")
+        await operator.until(lambda: "transport unknown" in operator.line("word"))
 
 
 @pytest.mark.parametrize(
@@ -284,19 +284,19 @@ async def test_it_is_said_why_mail_goes_by_none(
 ) -> None:
     """No transport that could be used, or one that is forced: both are said, not guessed."""
     mail.room.forced, mail.room.here = forced, here
-    async with mail.screen(size=(120, 40)) as desk:
-        await desk.until(lambda: why in below(desk))
-        assert said.rstrip(";") in desk.text
+    async with mail.screen(size=(120, 40)) as operator:
+        await operator.until(lambda: why in below(operator))
+        assert said.rstrip(";") in operator.text
 
 
 async def test_bad_addresses_are_counted_apart_in_column_and_share(mail: Mail) -> None:
     """FAILED and FAIL% agree, 5 of 13 that ended; the details say how many addresses were bad."""
     mail.say(*[attempt(80, "curl") + given_up(79, "550 5.1.1 user unknown", "curl")] * 8)
-    async with mail.screen(size=(120, 40)) as desk:
-        await desk.press("j")
-        await desk.sees("bad addr. 8 in 10m, not counted as failed")
+    async with mail.screen(size=(120, 40)) as operator:
+        await operator.press("j")
+        await operator.sees("bad addr. 8 in 10m, not counted as failed")
         (row,) = [
-            line.split() for line in desk.text.splitlines() if " curl " in line and "%" in line
+            line.split() for line in operator.text.splitlines() if " curl " in line and "%" in line
         ]
         at = row.index("38%")
         assert row[at - 1 : at + 1] == ["5", "38%"]
@@ -321,30 +321,30 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
         here = log.query_one(LogLines).selected_entry
         return "" if here is None else here.line.text
 
-    async with mail.screen(size=(100, 50)) as desk:
-        await desk.until(lambda: "Latest errors" in below(desk))
-        assert "09:38:50Z  rejected_550" in below(desk)
-        failures = await desk.opens(FailuresScreen, "enter")
-        await desk.until(lambda: len(desk.picker.rows) == 4)
-        listed = [words([row.line]).split()[1] for row in desk.picker.rows]
+    async with mail.screen(size=(100, 50)) as operator:
+        await operator.until(lambda: "Latest errors" in below(operator))
+        assert "09:38:50Z  rejected_550" in below(operator)
+        failures = await operator.opens(FailuresScreen, "enter")
+        await operator.until(lambda: len(operator.picker.rows) == 4)
+        listed = [words([row.line]).split()[1] for row in operator.picker.rows]
         assert listed == ["rejected_550", "connect_refused", "connect_timeout", "421"]
-        told = " ".join(below(desk).split())
+        told = " ".join(below(operator).split())
         assert told.count("and more") == 15
         assert told.isprintable()
 
-        await desk.press("j", "j")
-        log = await desk.opens(LogScreen, "enter")
-        await desk.until(lambda: "last_error=connect_timeout mx7" in line_under_cursor(log))
-        await desk.press("escape")
-        await desk.until(lambda: desk.console.screen is failures)
+        await operator.press("j", "j")
+        log = await operator.opens(LogScreen, "enter")
+        await operator.until(lambda: "last_error=connect_timeout mx7" in line_under_cursor(log))
+        await operator.press("escape")
+        await operator.until(lambda: operator.console.screen is failures)
 
 
 async def test_without_mail_it_says_why(tmp_path: Path) -> None:
     """Where there is neither metrics nor log, that is what is shown, not zeros."""
-    async with Mail(tmp_path, routes=False).screen() as desk:
-        await desk.until(lambda: "mail.prom   ?" in below(desk))
-        assert "no transport in mail.prom" in below(desk)
-        assert "mail.log    ? No such file or directory" in below(desk)
+    async with Mail(tmp_path, routes=False).screen() as operator:
+        await operator.until(lambda: "mail.prom   ?" in below(operator))
+        assert "no transport in mail.prom" in below(operator)
+        assert "mail.log    ? No such file or directory" in below(operator)
 
 
 async def test_hostile_rows_and_detail_both_have_room(unrouted: Mail) -> None:
@@ -352,18 +352,20 @@ async def test_hostile_rows_and_detail_both_have_room(unrouted: Mail) -> None:
     for number in range(80):
         name = f"{RED}{number}"
         unrouted.say(attempt(5, name) + given_up(5, RED * 40, name))
-    async with unrouted.screen(size=(200, 60)) as desk:
-        await desk.until(lambda: len(desk.picker.rows) > 20)
+    async with unrouted.screen(size=(200, 60)) as operator:
+        await operator.until(lambda: len(operator.picker.rows) > 20)
         for size in ((200, 60), (120, 40), (80, 24), (60, 15), (40, 12)):
-            await desk.pilot.resize_terminal(*size)
-            await desk.until(lambda: desk.picker.outer_size.width == desk.console.size.width)
-            screen, is_board = desk.console.screen, size[0] >= 120
+            await operator.pilot.resize_terminal(*size)
+            await operator.until(
+                lambda: operator.picker.outer_size.width == operator.console.size.width
+            )
+            screen, is_board = operator.console.screen, size[0] >= 120
             text = screen.query_one(TransportBoard if is_board else LongText)
             lines = [line for pane in screen.query(Lines) for line in pane.lines]
-            lines += [row.line for row in desk.picker.rows]
+            lines += [row.line for row in operator.picker.rows]
             least = size[1] // 4  # the heights follow the width in a layout of their own
-            await desk.until(lambda: text.size.height >= least)  # noqa: B023
-            assert desk.picker.size.height >= 2
+            await operator.until(lambda: text.size.height >= least)  # noqa: B023
+            assert operator.picker.size.height >= 2
             assert words(lines).replace("\n", "").isprintable()
 
 
@@ -438,44 +440,44 @@ async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
     """The plan says who takes over; then the row says since when, by whom and why; S resumes. A
     transport that only metrics know cannot be suspended.
     """
-    async with mail.screen("S", on="postfix") as desk:
-        await desk.sees("mail uses curl, the next", "3 tasks that send mail are pending")
-        await desk.sees("spooldeck mail suspend postfix", "y to suspend postfix")
-        await desk.press("tab", *"relay", "space", *"moves", "enter")
-        await desk.sees("mail suspend postfix 'relay moves'")
-        await desk.opens(TransportsScreen, "y")
+    async with mail.screen("S", on="postfix") as operator:
+        await operator.sees("mail uses curl, the next", "3 tasks that send mail are pending")
+        await operator.sees("spooldeck mail suspend postfix", "y to suspend postfix")
+        await operator.press("tab", *"relay", "space", *"moves", "enter")
+        await operator.sees("mail suspend postfix 'relay moves'")
+        await operator.opens(TransportsScreen, "y")
         assert mail.room.noted == ["suspended postfix: relay moves"]
-        await desk.sees("postfix is suspended: mail uses curl", "S resume")
-        assert "postfix        SUSPENDED" in desk.rows
-        await desk.sees("09:40:00Z (0s ago) by ana", "relay moves")
+        await operator.sees("postfix is suspended: mail uses curl", "S resume")
+        assert "postfix        SUSPENDED" in operator.rows
+        await operator.sees("09:40:00Z (0s ago) by ana", "relay moves")
 
-        await desk.opens(SuspendScreen, "S")
-        await desk.sees("mail uses it again", "by ana since", "y to resume postfix")
-        await desk.press("y")
-        await desk.sees("postfix is resumed: mail uses postfix", "S suspend")
+        await operator.opens(SuspendScreen, "S")
+        await operator.sees("mail uses it again", "by ana since", "y to resume postfix")
+        await operator.press("y")
+        await operator.sees("postfix is resumed: mail uses postfix", "S suspend")
         assert await asyncio.to_thread(mail.room.suspensions.read) == {}
 
         mail.count({"pigeon": (1, 0, 0)})
-        await desk.until(lambda: "pigeon" in desk.rows)
-        desk.picker.select_key("pigeon")
-        await desk.until(lambda: "not configured" in desk.page)
-        await desk.press("S")
-        await desk.sees("pigeon: not configured")
+        await operator.until(lambda: "pigeon" in operator.rows)
+        operator.picker.select_key("pigeon")
+        await operator.until(lambda: "not configured" in operator.page)
+        await operator.press("S")
+        await operator.sees("pigeon: not configured")
 
 
 async def test_without_another_mail_waits(mail: Mail) -> None:
     """Where none takes over, the plan says what becomes of mail, and the overview that it waits."""
     mail.room.here = ("postfix",)
-    async with mail.screen("S", on="postfix") as desk:
-        await desk.sees("no other usable transport, so mail waits", "y to suspend")
-        await desk.press("y")
-        await desk.sees("postfix is suspended: mail waits")
-        clock_of(desk).now += 7200
-        desk.console.navigator.goto(Target(keys.OVERVIEW))
-        await desk.opens(OverviewScreen)
+    async with mail.screen("S", on="postfix") as operator:
+        await operator.sees("no other usable transport, so mail waits", "y to suspend")
+        await operator.press("y")
+        await operator.sees("postfix is suspended: mail waits")
+        clock_of(operator).now += 7200
+        operator.console.navigator.goto(Target(keys.OVERVIEW))
+        await operator.opens(OverviewScreen)
         said = "postfix suspended by ana for 2h00m, mail waits"
-        await desk.until(
-            lambda: said in [alert.text for alert in desk.console.navigator.session.alerts]
+        await operator.until(
+            lambda: said in [alert.text for alert in operator.console.navigator.session.alerts]
         )
 
 
@@ -490,10 +492,10 @@ async def test_of_two_that_suspend_it_the_first_wins(
         return suspend(name, why)
 
     monkeypatch.setattr(mail.room, "suspend", suspend_second)
-    async with mail.screen("S", on="postfix") as desk:
-        await desk.sees("y to suspend postfix")
-        await desk.press("y")
-        await desk.sees("not done: another operator suspended postfix first")
+    async with mail.screen("S", on="postfix") as operator:
+        await operator.sees("y to suspend postfix")
+        await operator.press("y")
+        await operator.sees("not done: another operator suspended postfix first")
         left = await asyncio.to_thread(mail.room.suspensions.read)
         assert left["postfix"].why == "mine"
 
@@ -540,18 +542,18 @@ async def test_a_test_mail_shows_what_its_command_says(mail: Mail) -> None:
     that transport suspended as well, and only once.
     """
     await asyncio.to_thread(mail.room.suspensions.suspend, "postfix", NOW, "ben", "")
-    async with mail.screen("M", on="postfix") as desk:
-        await desk.sees(
+    async with mail.screen("M", on="postfix") as operator:
+        await operator.sees(
             "Test mail via postfix only. Recipient: admin@example.com",
             "postfix is suspended: this mail uses it anyway",
             "mail test --transport postfix admin@example.com",
         )
-        await desk.press("y")
-        await desk.sees("asking --transport postfix admin@example.com")
-        await desk.sees("accepted by postfix; delivery not confirmed")
-        await desk.sees("next Esc back; M there sends another")
-        await desk.press("y")
-        await desk.sees("already sent: Esc, then M for another")
+        await operator.press("y")
+        await operator.sees("asking --transport postfix admin@example.com")
+        await operator.sees("accepted by postfix; delivery not confirmed")
+        await operator.sees("next Esc back; M there sends another")
+        await operator.press("y")
+        await operator.sees("already sent: Esc, then M for another")
 
 
 async def test_another_address_is_named(mail: Mail) -> None:
@@ -559,40 +561,40 @@ async def test_another_address_is_named(mail: Mail) -> None:
     address is not taken. An exit code decides how it ended, and what the command said is inert.
     """
     mail.room.recipient = ""
-    async with mail.screen("M", on="postfix", says=FAILS) as desk:
-        await desk.opens(AskScreen, *"eva", "enter")
-        await desk.opens(SendTestMailScreen, "@", *"x.example", "enter")
-        await desk.sees("Recipient: eva@x.example")
-        await desk.press("y")
+    async with mail.screen("M", on="postfix", says=FAILS) as operator:
+        await operator.opens(AskScreen, *"eva", "enter")
+        await operator.opens(SendTestMailScreen, "@", *"x.example", "enter")
+        await operator.sees("Recipient: eva@x.example")
+        await operator.press("y")
         said = "not sent by postfix: the command ended with exit code 1"
-        await desk.sees(said, "\ufffd[31mconnect_refused")
-        await desk.press("escape")
-        await desk.sees("test mail: not sent by postfix")
-        await desk.opens(SendTestMailScreen, "M")
-        await desk.sees("Recipient: eva@x.example")
+        await operator.sees(said, "\ufffd[31mconnect_refused")
+        await operator.press("escape")
+        await operator.sees("test mail: not sent by postfix")
+        await operator.opens(SendTestMailScreen, "M")
+        await operator.sees("Recipient: eva@x.example")
 
 
 async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
     """While it runs the screen can be left, and M shows how it goes; no second one is begun."""
-    async with mail.screen("M", on="postfix", says=HANGS) as desk:
-        await desk.opens(SendTestMailScreen)
-        await desk.press("y")
-        await desk.sees("connecting", "sending ...")
-        await desk.opens(TransportsScreen, "escape")
-        await desk.opens(SendTestMailScreen, "j", "M")
-        await desk.sees("TEST MAIL postfix", "sending, ", "connecting")
-        await desk.press("y")
-        await desk.sees("a test mail is running: wait")
+    async with mail.screen("M", on="postfix", says=HANGS) as operator:
+        await operator.opens(SendTestMailScreen)
+        await operator.press("y")
+        await operator.sees("connecting", "sending ...")
+        await operator.opens(TransportsScreen, "escape")
+        await operator.opens(SendTestMailScreen, "j", "M")
+        await operator.sees("TEST MAIL postfix", "sending, ", "connecting")
+        await operator.press("y")
+        await operator.sees("a test mail is running: wait")
 
 
 @pytest.mark.parametrize("here", [("postfix", "curl"), ("curl",)])
 async def test_a_transport_that_is_not_used_can_be_tried(mail: Mail, here: tuple[str, ...]) -> None:
     """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
     mail.room.forced, mail.room.here = "curl", here
-    async with mail.screen("M", on="postfix") as desk:
-        await desk.opens(SendTestMailScreen)
-        await desk.sees("postfix is disabled, curl is forced", "uses it anyway")
-        absent = "Likely to fail: no postfix is installed" in desk.page
+    async with mail.screen("M", on="postfix") as operator:
+        await operator.opens(SendTestMailScreen)
+        await operator.sees("postfix is disabled, curl is forced", "uses it anyway")
+        absent = "Likely to fail: no postfix is installed" in operator.page
         assert absent is ("postfix" not in here)
 
 

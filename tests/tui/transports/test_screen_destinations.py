@@ -24,7 +24,7 @@ from engine.model import State, Task
 from engine.operations.journal import Journal
 from engine.store import Unavailable
 from tests.bullmq_jobs import write_failed
-from tests.console_operator import Desk, a_desk
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_memory, a_place, a_task
 from tests.nftban_queues import Run
 from tests.redis_server import TestServer
@@ -84,9 +84,9 @@ class Deliveries:
         (spool / "queue" / "pending").mkdir(parents=True)
         setup = setup_for(Config(destinations=address), str(spool), {})
         self.journal = Journal(f"{setup.state_folder}/journal", setup.queue.root)
-        desk = place_destinations(setup, lambda: NOW)
-        assert desk is not None
-        self.desk = desk._replace(tasks_unknown="")
+        operator = place_destinations(setup, lambda: NOW)
+        assert operator is not None
+        self.destinations = operator._replace(tasks_unknown="")
 
     async def now(self, origin: str) -> Destination:
         """What the registry has of a destination."""
@@ -95,15 +95,15 @@ class Deliveries:
     @asynccontextmanager
     async def screen(
         self, on: str, read_only: bool = False, size: tuple[int, int] = (80, 24), **fields: Any
-    ) -> AsyncIterator[Desk]:
+    ) -> AsyncIterator[ConsoleOperator]:
         """The transports screen, with the cursor on a destination."""
-        place = a_place(self.memory, destinations=self.desk, journal=self.journal, **fields)
-        async with a_desk(place, size=size, read_only=read_only) as desk:
-            desk.console.navigator.goto(Target(keys.TRANSPORTS))
-            await desk.opens(TransportsScreen)
-            await desk.until(lambda: on.partition("://")[2] in desk.rows)
-            desk.picker.select_key(on)
-            yield desk
+        place = a_place(self.memory, destinations=self.destinations, journal=self.journal, **fields)
+        async with an_operator(place, size=size, read_only=read_only) as operator:
+            operator.console.navigator.goto(Target(keys.TRANSPORTS))
+            await operator.opens(TransportsScreen)
+            await operator.until(lambda: on.partition("://")[2] in operator.rows)
+            operator.picker.select_key(on)
+            yield operator
 
 
 @pytest.fixture
@@ -112,14 +112,14 @@ def deliveries(tmp_path: Path) -> Iterator[Deliveries]:
     found = Deliveries(tmp_path)
     yield found
     found.registry.close()
-    found.desk.close()
+    found.destinations.close()
 
 
 async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) -> None:
     """What needs an operator is first; each row has state, waiting and failed tasks, the age of the
     oldest, the next probe and the reason; details have the codes and the keys' fingerprints."""
-    async with deliveries.screen(DOWN, size=(120, 40)) as desk:
-        rows = [line.replace("!", " ").split() for line in desk.rows.splitlines()]
+    async with deliveries.screen(DOWN, size=(120, 40)) as operator:
+        rows = [line.replace("!", " ").split() for line in operator.rows.splitlines()]
         assert rows[0][:3] == ["down.example", "UNHEALTHY", "3"]
         assert rows[0][3] == "3"
         assert "8m" in rows[0]
@@ -129,80 +129,80 @@ async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) 
             ["shut.example", "BLOCKED"],
             ["new.example", "unused"],
         ]
-        await desk.sees("next probe", "after 2 probes", "3 need attention")
-        desk.picker.select_key(FINE)
-        await desk.sees(SHA, "3: TIMEOUT 2, HTTP_404 1", "R plans to send its 3 failed again")
-        desk.picker.select_key(SHUT)
-        await desk.sees("spam \ufffd[31m", "S unblocks it")
-        desk.assert_inert()
+        await operator.sees("next probe", "after 2 probes", "3 need attention")
+        operator.picker.select_key(FINE)
+        await operator.sees(SHA, "3: TIMEOUT 2, HTTP_404 1", "R plans to send its 3 failed again")
+        operator.picker.select_key(SHUT)
+        await operator.sees("spam \ufffd[31m", "S unblocks it")
+        operator.assert_inert()
 
 
 async def test_all_failed_tasks_of_a_destination_are_one_plan(deliveries: Deliveries) -> None:
     """R plans exactly the dead tasks of the destination, paced; Enter lists them."""
-    async with deliveries.screen(DOWN) as desk:
-        screen = await desk.opens(PlanScreen, "R")
-        await desk.sees("3", "dest=https://down.example")
-        await desk.press("escape")
-        assert screen is not desk.console.screen
-        await desk.opens(QueueScreen, "enter")
-        await desk.until(lambda: "of 6" in desk.text, told=lambda: desk.text)
-        assert "https://down.example" in desk.text, desk.text
+    async with deliveries.screen(DOWN) as operator:
+        screen = await operator.opens(PlanScreen, "R")
+        await operator.sees("3", "dest=https://down.example")
+        await operator.press("escape")
+        assert screen is not operator.console.screen
+        await operator.opens(QueueScreen, "enter")
+        await operator.until(lambda: "of 6" in operator.text, told=lambda: operator.text)
+        assert "https://down.example" in operator.text, operator.text
 
 
 async def test_a_block_is_journaled_and_undone(deliveries: Deliveries) -> None:
     """S blocks with a reason; u on the operation plans the unblock."""
-    async with deliveries.screen(FINE) as desk:
-        await desk.opens(SuspendScreen, "S")
-        await desk.sees("nothing is delivered to it until it is unblocked", "not blocked")
-        await desk.press("tab")
-        await desk.types("moved")
-        await desk.press("enter")
-        await desk.opens(TransportsScreen, "y")
-        await desk.until(lambda: "BLOCKED" in desk.rows.splitlines()[1])
+    async with deliveries.screen(FINE) as operator:
+        await operator.opens(SuspendScreen, "S")
+        await operator.sees("nothing is delivered to it until it is unblocked", "not blocked")
+        await operator.press("tab")
+        await operator.types("moved")
+        await operator.press("enter")
+        await operator.opens(TransportsScreen, "y")
+        await operator.until(lambda: "BLOCKED" in operator.rows.splitlines()[1])
         assert (await deliveries.now(FINE)).blocked == "moved"
-        await desk.opens(OperationsScreen, "u")
-        await desk.sees(f"block {FINE}")
-        await desk.opens(SuspendScreen, "u")
-        await desk.sees("deliveries go to it again", "blocked: moved")
-        await desk.opens(OperationsScreen, "y")
-        await desk.sees(f"unblock {FINE}", "u undo")
+        await operator.opens(OperationsScreen, "u")
+        await operator.sees(f"block {FINE}")
+        await operator.opens(SuspendScreen, "u")
+        await operator.sees("deliveries go to it again", "blocked: moved")
+        await operator.opens(OperationsScreen, "y")
+        await operator.sees(f"unblock {FINE}", "u undo")
         assert not (await deliveries.now(FINE)).blocked
 
 
 async def test_a_probe_is_due_now(deliveries: Deliveries) -> None:
     """O sets the next probe of an unhealthy destination to now; a healthy one has nothing to
     probe."""
-    async with deliveries.screen(FINE) as desk:
-        await desk.press("O")
-        await desk.sees("is healthy: nothing to probe")
-        desk.picker.select_key(DOWN)
-        await desk.opens(SuspendScreen, "O")
-        await desk.sees("unhealthy: REFUSED; probe at", "it cannot be undone")
-        await desk.opens(TransportsScreen, "y")
-        await desk.until(lambda: " now " in desk.rows)
+    async with deliveries.screen(FINE) as operator:
+        await operator.press("O")
+        await operator.sees("is healthy: nothing to probe")
+        operator.picker.select_key(DOWN)
+        await operator.opens(SuspendScreen, "O")
+        await operator.sees("unhealthy: REFUSED; probe at", "it cannot be undone")
+        await operator.opens(TransportsScreen, "y")
+        await operator.until(lambda: " now " in operator.rows)
         assert (await deliveries.now(DOWN)).next_probe == NOW
 
 
 async def test_the_overview_lists_destinations(deliveries: Deliveries) -> None:
     """Below the mail transports, what needs an operator first; Enter opens one. They stay while
     time is frozen."""
-    place = a_place(deliveries.memory, destinations=deliveries.desk)
-    async with a_desk(place, size=(120, 40)) as desk:
-        desk.console.navigator.goto(Target(keys.OVERVIEW))
-        await desk.opens(OverviewScreen)
-        await desk.sees("Transports and destinations", "!", "3 wait, 3 failed")
-        rows = [line for line in desk.text.splitlines() if " wait, " in line]
+    place = a_place(deliveries.memory, destinations=deliveries.destinations)
+    async with an_operator(place, size=(120, 40)) as operator:
+        operator.console.navigator.goto(Target(keys.OVERVIEW))
+        await operator.opens(OverviewScreen)
+        await operator.sees("Transports and destinations", "!", "3 wait, 3 failed")
+        rows = [line for line in operator.text.splitlines() if " wait, " in line]
         names = [row.partition(".example")[0].split()[-1] for row in rows]
         assert names == ["down", "fine", "shut", "new"]
-        await desk.press("p")
-        await desk.until(lambda: "3 wait, 3 failed" in desk.text)
-        await desk.press("p")
-        screen = desk.console.screen
+        await operator.press("p")
+        await operator.until(lambda: "3 wait, 3 failed" in operator.text)
+        await operator.press("p")
+        screen = operator.console.screen
         assert isinstance(screen, OverviewScreen)
         while screen._pane != "transports":
-            await desk.press("tab")
-        await desk.opens(TransportsScreen, "enter")
-        await desk.sees("acts on down.example")
+            await operator.press("tab")
+        await operator.opens(TransportsScreen, "enter")
+        await operator.sees("acts on down.example")
 
 
 def test_what_workers_record_meanwhile_is_kept(deliveries: Deliveries) -> None:
@@ -210,7 +210,7 @@ def test_what_workers_record_meanwhile_is_kept(deliveries: Deliveries) -> None:
     one = deliveries.registry.get(FINE)
     deliveries.registry.swap(one, one._replace(last_success=NOW))
 
-    assert deliveries.desk.change("block", one, "mine") == ""
+    assert deliveries.destinations.change("block", one, "mine") == ""
 
     now = deliveries.registry.get(FINE)
     assert (now.last_success, now.blocked) == (NOW, "mine")
@@ -218,13 +218,13 @@ def test_what_workers_record_meanwhile_is_kept(deliveries: Deliveries) -> None:
 
 async def test_what_others_changed_is_said_in_one_line(deliveries: Deliveries) -> None:
     """A destination that another operator blocked meanwhile is left as it is."""
-    async with deliveries.screen(DOWN) as desk:
-        await desk.opens(SuspendScreen, "S")
+    async with deliveries.screen(DOWN) as operator:
+        await operator.opens(SuspendScreen, "S")
         old = await deliveries.now(DOWN)
         new = old._replace(blocked="theirs")
         await asyncio.to_thread(deliveries.registry.swap, old, new)
-        await desk.press("y")
-        await desk.until(lambda: "theirs" in desk.text)
+        await operator.press("y")
+        await operator.until(lambda: "theirs" in operator.text)
         assert (await deliveries.now(DOWN)).blocked == "theirs"
 
 
@@ -235,22 +235,24 @@ async def test_without_a_registry_the_tasks_stay(deliveries: Deliveries) -> None
     def fail() -> Any:
         raise Unavailable("sqlite:///d.db: locked by another process for 1 s")
 
-    deliveries.desk = deliveries.desk._replace(read=fail)
-    async with deliveries.screen(DOWN) as desk:
-        assert "down.example" in desk.rows
-        assert " ? " in desk.rows
-        await desk.press("S")
-        await desk.sees("destinations unknown: sqlite:///d.db: locked by another process for 1 s")
-        await desk.opens(PlanScreen, "R")
+    deliveries.destinations = deliveries.destinations._replace(read=fail)
+    async with deliveries.screen(DOWN) as operator:
+        assert "down.example" in operator.rows
+        assert " ? " in operator.rows
+        await operator.press("S")
+        await operator.sees(
+            "destinations unknown: sqlite:///d.db: locked by another process for 1 s"
+        )
+        await operator.opens(PlanScreen, "R")
 
 
 async def test_a_read_only_console_hides_the_keys(deliveries: Deliveries) -> None:
     """With --read-only no key acts, and the line says so."""
-    async with deliveries.screen(DOWN, read_only=True) as desk:
-        await desk.sees("read only: this console was started")
+    async with deliveries.screen(DOWN, read_only=True) as operator:
+        await operator.sees("read only: this console was started")
         for key in ("S", "O", "R"):
-            await desk.press(key)
-            assert isinstance(desk.console.screen, TransportsScreen)
+            await operator.press(key)
+            assert isinstance(operator.console.screen, TransportsScreen)
 
 
 async def test_jobs_of_a_federation_name_their_destination(
@@ -265,12 +267,12 @@ async def test_jobs_of_a_federation_name_their_destination(
             write_failed(client, number, job.queue, data=job.data, failedReason=error)
     place = parse_place(parse_address(redis_url))
     fields: dict[str, Any] = {"open": lambda: BullmqStore(place), "lock": None, "has_leases": True}
-    async with deliveries.screen(DOWN, **fields) as desk:
-        await desk.sees("failed 2: REFUSED 2")
-        await desk.opens(QueueScreen, "enter")
-        await desk.until(lambda: "2 of 2" in desk.text)
-        await desk.opens(TaskScreen, "enter")
-        await desk.sees(f"url {DOWN}/in", "method POST", "body 26 bytes", f"destination {DOWN}")
+    async with deliveries.screen(DOWN, **fields) as operator:
+        await operator.sees("failed 2: REFUSED 2")
+        await operator.opens(QueueScreen, "enter")
+        await operator.until(lambda: "2 of 2" in operator.text)
+        await operator.opens(TaskScreen, "enter")
+        await operator.sees(f"url {DOWN}/in", "method POST", "body 26 bytes", f"destination {DOWN}")
 
 
 # ---- the command

@@ -16,7 +16,7 @@ from engine.formats.bullmq.store import BullmqStore
 from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
 from tests.bullmq_jobs import CREATED_MS, NOW, write_failed, write_hash, write_waiting
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.engine.formats.bullmq.test_place import Run, run
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer, running_server
@@ -81,20 +81,20 @@ async def test_counts_are_exact_while_the_first_scan_runs(
         return store
 
     place = place._replace(open=lambda opened=place.open: slowly(opened()))  # type: ignore[misc]
-    async with a_desk(place, size=(120, 40), first=keys.OVERVIEW, early=True) as desk:
-        (live,) = desk.console.sessions
-        await desk.sees("failed 700", "700 dead (limit")
+    async with an_operator(place, size=(120, 40), first=keys.OVERVIEW, early=True) as operator:
+        (live,) = operator.console.sessions
+        await operator.sees("failed 700", "700 dead (limit")
         latest = live.inspector.latest
         assert (latest.is_complete, latest.is_counted, latest.indexed < 700) == (False, True, True)
-        assert "700+" not in desk.text
+        assert "700+" not in operator.text
         write_failed(client, "more")
-        await desk.sees("failed 701", "701 dead (limit")
-        await desk.press("2")
-        await desk.sees("waiting 700", "failed 701")
+        await operator.sees("failed 701", "701 dead (limit")
+        await operator.press("2")
+        await operator.sees("waiting 700", "failed 701")
         assert not live.inspector.latest.is_complete
         going.release(10_000)
-        await desk.until(lambda: live.inspector.latest.is_complete)
-        await desk.sees("waiting 700", "failed 701")
+        await operator.until(lambda: live.inspector.latest.is_complete)
+        await operator.sees("waiting 700", "failed 701")
 
 
 def test_a_wrong_prefix_or_database_is_named(
@@ -148,18 +148,18 @@ async def test_new_queues_and_an_emptied_server_are_seen_soon(
     alert of it stays once all keys are deleted."""
     write_failed(client, "f1", "one")
     monkeypatch.setattr(scan, "FIND_SECONDS", scan.FIND_SECONDS / 5)
-    async with a_desk(open_place(), size=(120, 40), first=keys.OVERVIEW) as desk:
-        await desk.sees("failed 1")
+    async with an_operator(open_place(), size=(120, 40), first=keys.OVERVIEW) as operator:
+        await operator.sees("failed 1")
         for number in range(20):
             write_failed(client, f"f{number}", "two")
             write_waiting(client, f"w{number}", "two")
-        await desk.sees("failed 21", "21 dead", "jobs wait without a worker: two")
+        await operator.sees("failed 21", "21 dead", "jobs wait without a worker: two")
         client.flushdb()
-        await desk.sees("no queue with prefix bull")
-        await desk.until(lambda: "without a worker" not in desk.text)
-        await desk.until(lambda: "failed 21" not in desk.text)
+        await operator.sees("no queue with prefix bull")
+        await operator.until(lambda: "without a worker" not in operator.text)
+        await operator.until(lambda: "failed 21" not in operator.text)
         write_waiting(client, "w1", "three")
-        await desk.sees("jobs wait without a worker: three")
+        await operator.sees("jobs wait without a worker: three")
 
 
 def test_jobs_that_wait_in_vain_are_named(client: redis.Redis, redis_url: str, run: Run) -> None:
@@ -336,16 +336,16 @@ async def test_each_queue_has_a_line_in_the_overview(
         ended = now_ms - 590_000 if number == 0 else now_ms - 1000
         write_hash(client, f"bull:mails:d{number}", finishedOn=ended, processedOn=ended - 5)
         client.zadd("bull:mails:completed", {f"d{number}": ended})
-    async with a_desk(open_place(), size=(120, 40), first=keys.OVERVIEW) as desk:
-        await desk.until(lambda: desk.cells("mails")[:3] == ["3", "0", "0"])
-        assert desk.cells("sums")[:3] == ["0", "0", "3"]
-        await desk.until(lambda: desk.cells("mails")[3:6] == ["0", "3h08m", "0.1"])
-        assert desk.cells("sums")[3:6] == ["0", "-", "?"]  # no completed job is kept
-        await desk.press("tab")
-        await desk.until(lambda: desk.console.screen.focused is not None)
-        while "kind=sums" not in desk.text:
-            await desk.press("down", "enter")
-        await desk.sees("kind=sums", "failed 3")
+    async with an_operator(open_place(), size=(120, 40), first=keys.OVERVIEW) as operator:
+        await operator.until(lambda: operator.cells("mails")[:3] == ["3", "0", "0"])
+        assert operator.cells("sums")[:3] == ["0", "0", "3"]
+        await operator.until(lambda: operator.cells("mails")[3:6] == ["0", "3h08m", "0.1"])
+        assert operator.cells("sums")[3:6] == ["0", "-", "?"]  # no completed job is kept
+        await operator.press("tab")
+        await operator.until(lambda: operator.console.screen.focused is not None)
+        while "kind=sums" not in operator.text:
+            await operator.press("down", "enter")
+        await operator.sees("kind=sums", "failed 3")
 
 
 def test_the_queue_is_a_grouping_and_all_groups_can_be_listed(
@@ -446,10 +446,10 @@ async def test_a_flow_is_a_tree(client: redis.Redis, open_place: Callable[..., P
         ("mails/e", 1),
     ]
     assert family.total == 2
-    async with a_desk(place, size=(120, 40), first=keys.OVERVIEW) as desk:
-        await desk.press("4")
-        await desk.sees("mails/p")
-        await desk.press("enter")
-        await desk.sees("child mails/c", "child mails/d", "failed, given up, attempt 3")
-        lines = [line for line in desk.rows.splitlines() if "child" in line]
+    async with an_operator(place, size=(120, 40), first=keys.OVERVIEW) as operator:
+        await operator.press("4")
+        await operator.sees("mails/p")
+        await operator.press("enter")
+        await operator.sees("child mails/c", "child mails/d", "failed, given up, attempt 3")
+        lines = [line for line in operator.rows.splitlines() if "child" in line]
         assert [line.index("child") for line in lines] == [2, 4, 2]

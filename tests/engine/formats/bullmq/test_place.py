@@ -16,7 +16,7 @@ from engine.formats.bullmq import facts
 from engine.formats.bullmq.connection import Connection
 from engine.formats.bullmq.place import parse_place
 from tests.bullmq_jobs import everything, write_failed, write_hash, write_waiting
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.redis_server import TestServer
 from tui.cli import main
 from tui.cli.setup import place_formats
@@ -156,8 +156,8 @@ async def test_the_console_shows_it(run: Run, redis_url: str, tmp_path: Path) ->
     config.write_text(json.dumps({"places": [redis_url]}))
     loaded = queue_config.load_config(str(config), {})
     (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
-    async with a_desk(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
-        await desk.press("2")
-        await desk.sees("sums/4", "[waiting 1]", "failed 3", "noeviction")
-        await desk.press("H")
-        await desk.sees("hold")
+    async with an_operator(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as operator:
+        await operator.press("2")
+        await operator.sees("sums/4", "[waiting 1]", "failed 3", "noeviction")
+        await operator.press("H")
+        await operator.sees("hold")

@@ -27,7 +27,7 @@ from tests.engine.sample_mails import unwired
 from tests.open_store import open_store as open_place
 from tests.rival_processes import TAKER, asked, at_once, running
 from tests.store_contents import every_file, found, naming, problems_in
-from tests.unprivileged_user import NOBODY, by_nobody, nobodys_folder
+from tests.unprivileged_user import NOBODY, as_other_user, nobodys_folder
 
 NOW = 1_795_170_000.0
 Opener = Callable[..., KannaderStore]
@@ -801,10 +801,10 @@ def test_of_many_links_only_the_doubled_are_problems(open_kannader: Opener, kann
 
 @pytest.fixture
 def nobodys() -> Iterator[Path]:
-    """An empty spool of the user of `by_nobody`."""
+    """An empty spool of the user of `as_other_user`."""
     with nobodys_folder() as folder:
         root = folder / "kannader"
-        by_nobody(lambda: make_spool(str(root)))
+        as_other_user(lambda: make_spool(str(root)))
         yield root
 
 
@@ -835,7 +835,7 @@ def test_a_mail_that_may_not_be_read_is_a_problem(nobodys: Path) -> None:
             assert [task.id for task in store.take(NOW, "me", 99)] == [good.id]
             assert list(store.take(NOW, "me", 99)) == []
 
-    by_nobody(look)
+    as_other_user(look)
 
 
 def test_what_may_not_be_read_is_left_by_recovery(nobodys: Path) -> None:
@@ -876,7 +876,7 @@ def test_what_may_not_be_read_is_left_by_recovery(nobodys: Path) -> None:
             assert metadata.read_bytes()
             assert names(nobodys / ".spooldeck" / "notes")
 
-    by_nobody(recover_each)
+    as_other_user(recover_each)
 
 
 def test_a_spool_that_is_not_ours_to_write_is_only_shown(nobodys: Path) -> None:
@@ -901,7 +901,7 @@ def test_a_spool_that_is_not_ours_to_write_is_only_shown(nobodys: Path) -> None:
         queue.chmod(0o777)
         refused(f"{queue} is world-writable: run chmod o-w {queue}", ident)
 
-    by_nobody(change)
+    as_other_user(change)
     if os.geteuid() != 0:  # only root gives a folder away
         return
     (ident,) = names(nobodys / "queue")
@@ -911,7 +911,7 @@ def test_a_spool_that_is_not_ours_to_write_is_only_shown(nobodys: Path) -> None:
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o770)
     theirs = f"{nobodys}/queue belongs to UID {NOBODY + 1}, not to this user"
-    by_nobody(lambda: refused(theirs, ident))
+    as_other_user(lambda: refused(theirs, ident))
 
 
 @pytest.mark.parametrize("word", ["queue", "hold"])

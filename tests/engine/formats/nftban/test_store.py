@@ -38,7 +38,7 @@ from tests.nftban_spool import (
 )
 from tests.open_store import open_store
 from tests.store_contents import naming, problems_in
-from tests.unprivileged_user import by_nobody, nobodys_folder
+from tests.unprivileged_user import as_other_user, nobodys_folder
 
 Opener = Callable[..., NftbanStore]
 
@@ -522,10 +522,10 @@ def leave(
     spool: SpoolFolders, end: str, *, start: str = "pending", fits: bool = True, data: bytes = FILE
 ) -> Path:
     """A file of an unfinished move, as a process that died left it."""
-    desk = Path(spool.staging_dir)
-    desk.mkdir(exist_ok=True)
+    staging = Path(spool.staging_dir)
+    staging.mkdir(exist_ok=True)
     crc = zlib.crc32(data) if fits else zlib.crc32(data) ^ 1
-    path = desk / f"D.{IDENT}.{start}.{end}.{crc:08x}.{os.getpid()}-1-{len(names(str(desk)))}"
+    path = staging / f"D.{IDENT}.{start}.{end}.{crc:08x}.{os.getpid()}-1-{len(names(str(staging)))}"
     path.write_bytes(data)
     return path
 
@@ -759,10 +759,10 @@ def test_a_spool_that_may_not_be_written_is_shown() -> None:
         for locked in (place / "pending", place / "work", place / "dlq", place):
             mode = locked.stat().st_mode
             locked.chmod(0o555)
-            by_nobody(partial(look, place, str(locked)))
+            as_other_user(partial(look, place, str(locked)))
             locked.chmod(mode)
         place.chmod(0)
-        by_nobody(partial(open_it, place))
+        as_other_user(partial(open_it, place))
         place.chmod(0o755)
 
 

@@ -70,7 +70,7 @@ def stopped_with(path: Path) -> Iterator[None]:
 
 
 def test_a_stopped_process_stops_nobody(spool: SpoolFolders) -> None:
-    """Whoever waits for the desk's lock waits for so long as it was told, then says so; nothing
+    """Whoever waits for the staging lock waits for so long as it was told, then says so; nothing
     has moved, or recovery knows where it goes."""
     with closing(NftbanStore(spool, lambda: NOW, patience=0.05)) as store:
         task = put(store, State.ACTIVE)

@@ -18,7 +18,7 @@ from engine.model import State, Task
 from engine.store import StoreError, Unavailable
 from tests.sqlite_hot_journals import plant
 from tests.store_contents import found
-from tests.unprivileged_user import NOBODY, by_nobody, nobodys_folder
+from tests.unprivileged_user import NOBODY, as_other_user, nobodys_folder
 from tui.cli import main
 
 NOW = 1_795_170_000.0
@@ -30,7 +30,7 @@ def database() -> Iterator[Path]:
     """A mail queue of another user, with one job."""
     with nobodys_folder() as folder:
         path = folder / "zgb.db"
-        by_nobody(lambda: fill(path))
+        as_other_user(lambda: fill(path))
         yield path
 
 
@@ -210,4 +210,4 @@ def test_wal_mode_names_whose_rights_it_needs(database: Path) -> None:
         said = "WAL mode is read with files beside it, and this user may not write there; run: "
         assert f"{said}sudo -u root spooldeck status {database}" in str(refusal.value)
 
-    by_nobody(read)
+    as_other_user(read)

@@ -29,7 +29,7 @@ from engine.store import StoreError, Unavailable, Unsupported
 from tests.engine.formats.zgb.zgb_jobs import NOW, Sql, there
 from tests.examples import examples
 from tests.rival_processes import running
-from tests.unprivileged_user import by_nobody, nobodys_folder
+from tests.unprivileged_user import as_other_user, nobodys_folder
 
 Opener = Callable[..., ZgbStore]
 
@@ -355,8 +355,8 @@ def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
 
     with nobodys_folder() as place:
         real = place / "real"
-        by_nobody(real.mkdir)
-        by_nobody(lambda: create(f"{real}/zgb.db"))
+        as_other_user(real.mkdir)
+        as_other_user(lambda: create(f"{real}/zgb.db"))
         with closing(sqlite3.connect(f"{real}/zgb.db")) as db, db:
             db.execute("INSERT INTO registrations VALUES (7, 0)")
             db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (7, 'user')")
@@ -369,7 +369,7 @@ def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
             said = path
         else:
             real.chmod(0o555)
-        by_nobody(look)
+        as_other_user(look)
         real.chmod(0o755)
 
 
@@ -417,7 +417,7 @@ def test_the_log_of_a_killed_writer_where_we_may_not_write(
         for entry in closed.iterdir():
             entry.chmod(0o444)
         closed.chmod(0o555)
-        by_nobody(look)
+        as_other_user(look)
         closed.chmod(0o755)
 
 

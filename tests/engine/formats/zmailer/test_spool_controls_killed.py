@@ -20,7 +20,7 @@ import pytest
 from engine.model import Move, State, Task
 from engine.verbs import VERBS
 from tests.crash.sweep import ROOT
-from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, Office, watching
+from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, DaySpool, watching
 from tests.engine.formats.zmailer.test_spool_controls_process import open_store, until
 from tests.zmailer_spool import Spool
 
@@ -114,17 +114,17 @@ def test_a_killed_operator_leaves_each_recipient_one_end(tmp_path: Path) -> None
     recipient once, and each that failed or was given up is reported once."""
     if shutil.which("strace") is None:
         pytest.fail("strace is not installed, and CI has to run this test: see .ci/run")
-    office = Office.fill(tmp_path, Day(messages=60, recipients=5, hosts=20, kills=0))
+    day_spool = DaySpool.fill(tmp_path, Day(messages=60, recipients=5, hosts=20, kills=0))
     change_all(tmp_path, "hold", P)
     for number in range(9000, 9000 + WAITING):
         users = [f"never-{number}-{at}" for at in range(5)]
         lines = (f"r           local host{number % 20} {user} 65534\n" for user in users)
         Spool(tmp_path).put(number, *lines)
         os.utime(tmp_path / "queue" / str(number))
-        office = office._replace(users=office.users.union(users))
-    process = office.start()
+        day_spool = day_spool._replace(users=day_spool.users.union(users))
+    process = day_spool.start()
     try:
-        with watching(office) as watch:
+        with watching(day_spool) as watch:
             for verb, start in STEPS:
                 found = (task for task in tasks_in(tmp_path, start) if start != P or waits(task))
                 assert kill_everywhere(tmp_path, verb, found) > 2, verb
@@ -134,12 +134,12 @@ def test_a_killed_operator_leaves_each_recipient_one_end(tmp_path: Path) -> None
             change_all(tmp_path, "release", State.HELD)
             until(lambda: all(map(waits, tasks_in(tmp_path, P))))
             until(lambda: not change_all(tmp_path, "bounce", P))
-            until(office.is_empty)
+            until(day_spool.is_empty)
             watch.follow(process.pid, None)
     finally:
         process.kill()
         process.wait()
     decided = Counter(user for user, _ in watch.deliveries)
-    assert decided == Counter(user for user in office.users if not user.startswith("never"))
-    failed = (user for user in office.users if user.startswith(("bad", "never")))
-    assert office.reported() == Counter(failed)
+    assert decided == Counter(user for user in day_spool.users if not user.startswith("never"))
+    failed = (user for user in day_spool.users if user.startswith(("bad", "never")))
+    assert day_spool.reported() == Counter(failed)

@@ -18,7 +18,7 @@ from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.formats.zmailer.spool_controls import SpoolControls
 from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.store import Unavailable
-from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, Office, watching
+from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, DaySpool, watching
 
 PATIENCE = 60.0
 
@@ -61,11 +61,11 @@ def open_store(root: Path) -> ZmailerStore:
 def test_our_scheduler_obeys_an_operator(tmp_path: Path) -> None:
     """Frozen before its start, it starts no agent; thawed, it delivers. A changed configuration is
     shown as a difference and then used; a slow stop ends it."""
-    office = Office.fill(tmp_path, Day(messages=1, recipients=1, hosts=1, kills=0))
+    day_spool = DaySpool.fill(tmp_path, Day(messages=1, recipients=1, hosts=1, kills=0))
     conf = tmp_path / "scheduler.conf"
-    with closing(open_store(tmp_path)) as store, watching(office):
+    with closing(open_store(tmp_path)) as store, watching(day_spool):
         store.control("freeze", value="on")
-        process = office.start()
+        process = day_spool.start()
         try:
             until(lambda: pending(tmp_path) == {"Frozen"})
             with closing(open_store(tmp_path)) as now:
@@ -76,7 +76,7 @@ def test_our_scheduler_obeys_an_operator(tmp_path: Path) -> None:
                 assert now.control("reread").endswith(str(process.pid))
                 until(lambda: now.forecast("reread").words == "no change")
                 now.control("freeze", value="off")
-                until(office.is_empty)
+                until(day_spool.is_empty)
                 now.control("slow-stop")
             assert process.wait(PATIENCE) == 0
         finally:

@@ -23,7 +23,17 @@ from engine.mail.send.sender import (
 )
 from engine.policy import Rate
 from tests.engine.sample_mails import never
-from tests.mail_sender import NOW, TASK, Office, Recorder, busy, full_disk, marks, refusal, spooled
+from tests.mail_sender import (
+    NOW,
+    TASK,
+    Recorder,
+    SenderParts,
+    busy,
+    full_disk,
+    marks,
+    refusal,
+    spooled,
+)
 from tests.tables import each
 
 DEPTH = "nftban_mail_spool_depth"
@@ -34,50 +44,50 @@ LIST = "a@example.com,b@example.com,c@example.com"
 
 def test_one_send_is_one_attempt(tmp_path: Path) -> None:
     """`send` asks a transport once; log and metrics record it in the contract's words."""
-    office = Office(tmp_path, way := Recorder())
-    sent = office.post().send("the disk is full", subject="Disk")
+    sender_parts = SenderParts(tmp_path, way := Recorder())
+    sent = sender_parts.post().send("the disk is full", subject="Disk")
     (mail,) = way.accepted
     assert sent == SentMail("sendmail", mail.id, "admin@example.com")
     assert (mail.recipient, mail.subject) == ("admin@example.com", "Disk")
     assert "the disk is full" in mail.text
-    assert office.log() == [
+    assert sender_parts.log() == [
         "[INFO] MAIL_SEND_ATTEMPT task_id=inline attempt=1 transport=sendmail to=admin@...",
         "[INFO] MAIL_SEND_RESULT task_id=inline status=success transport=sendmail attempt=1",
     ]
-    assert office.counts() == (1, 1, 0)
-    assert office.metric("nftban_mail_last_success_timestamp") == int(NOW)
+    assert sender_parts.counts() == (1, 1, 0)
+    assert sender_parts.metric("nftban_mail_last_success_timestamp") == int(NOW)
 
 
 def test_one_send_fails_without_retry_and_without_spool(tmp_path: Path) -> None:
     """A single attempt that fails raises the reason, waits for nothing and keeps nothing."""
-    office = Office(tmp_path, way := Recorder(busy("connect_timeout")))
+    sender_parts = SenderParts(tmp_path, way := Recorder(busy("connect_timeout")))
     with pytest.raises(NotSent) as failure:
-        office.post().send("the disk is full")
-    assert (failure.value.word, len(way.asked), office.pauses) == ("connect_timeout", 1, [])
+        sender_parts.post().send("the disk is full")
+    assert (failure.value.word, len(way.asked), sender_parts.pauses) == ("connect_timeout", 1, [])
     assert not (tmp_path / "mailspool").exists()
-    assert office.log()[-1] == (
+    assert sender_parts.log()[-1] == (
         "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed transport=sendmail retries=1 "
         "last_error=connect_timeout"
     )
-    assert office.counts() == (1, 0, 1)
+    assert sender_parts.counts() == (1, 0, 1)
 
 
 def test_a_mail_without_a_recipient_waits_for_the_setting(tmp_path: Path) -> None:
     """One attempt fails; with retries the mail is kept, and goes to the recipient set later."""
-    office = Office(tmp_path, way := Recorder(), recipient="")
+    sender_parts = SenderParts(tmp_path, way := Recorder(), recipient="")
     with pytest.raises(BadMail, match="no recipient is named"):
-        office.post().send("the disk is full")
-    ended = office.send()
+        sender_parts.post().send("the disk is full")
+    ended = sender_parts.send()
     assert (ended.sent, ended.permanent, way.asked) == (False, True, [])
-    assert [line.partition(" no recipient")[0] for line in office.log()[:2]] == [
+    assert [line.partition(" no recipient")[0] for line in sender_parts.log()[:2]] == [
         "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed retries=0 "
         "last_error=rejected_bad_mail:"
     ] * 2
-    assert office.queued == [("Spooled mail to the configured recipient", ended.payload)]
+    assert sender_parts.queued == [("Spooled mail to the configured recipient", ended.payload)]
     assert 'MAIL_TO=""\n' in Path(ended.payload).read_text()
     with pytest.raises(NotSent, match="no recipient is named"):
-        office.deliver(ended.payload)  # to the dead-letter queue; an operator retries it
-    Office(tmp_path, way, recipient="new@example.com").deliver(ended.payload)
+        sender_parts.deliver(ended.payload)  # to the dead-letter queue; an operator retries it
+    SenderParts(tmp_path, way, recipient="new@example.com").deliver(ended.payload)
     assert [mail.recipient for mail in way.accepted] == ["new@example.com"]
 
 
@@ -87,61 +97,63 @@ def test_a_mail_without_a_recipient_waits_for_the_setting(tmp_path: Path) -> Non
 def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -> None:
     """One attempt refuses it; with retries the mail is kept with that text, which is never taken
     for another address, and its task dies at once; log, records and metrics say so."""
-    office = Office(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, way := Recorder())
     with pytest.raises(BadMail):
-        office.post().send("the disk is full", recipient)
-    ended = office.send(to=recipient)
-    assert (ended.permanent, ended.attempts, len(office.queued)) == (True, 0, 1)
-    assert office.spool.read(ended.payload).to == recipient.replace("\n", " ")
+        sender_parts.post().send("the disk is full", recipient)
+    ended = sender_parts.send(to=recipient)
+    assert (ended.permanent, ended.attempts, len(sender_parts.queued)) == (True, 0, 1)
+    assert sender_parts.spool.read(ended.payload).to == recipient.replace("\n", " ")
     for _ in range(2):
         with pytest.raises((NotSent, BadMail)):
-            office.deliver(ended.payload)
+            sender_parts.deliver(ended.payload)
     assert way.asked == []
     begins = "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed retries=0 last_error="
-    assert all(line.startswith(f"{begins}rejected_bad_mail: '") for line in office.log()[:2])
+    assert all(line.startswith(f"{begins}rejected_bad_mail: '") for line in sender_parts.log()[:2])
     records = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()
     results = [json.loads(line)["result"] for line in records]
     assert results == ["failed", "failed", "spooled", "failed"], "one for each refusal"
-    assert office.metric("nftban_mail_last_failure_timestamp") == int(NOW)
+    assert sender_parts.metric("nftban_mail_last_failure_timestamp") == int(NOW)
 
 
 @each("content", ["/etc/passwd", "", " \n"])
 def test_no_content_is_too_odd_to_keep(tmp_path: Path, content: str) -> None:
     """An empty content is sent; a file that is not allowed is kept by its path, and refused."""
-    office = Office(tmp_path, way := Recorder())
-    ended = office.send(content, subject="Disk")
+    sender_parts = SenderParts(tmp_path, way := Recorder())
+    ended = sender_parts.send(content, subject="Disk")
     assert ended.sent is (content != "/etc/passwd")
     if not ended.sent:
-        assert (way.asked, ended.permanent, len(office.queued)) == ([], True, 1)
-        assert "outside the folders allowed for mail" in office.spool.read(ended.payload).refused
+        assert (way.asked, ended.permanent, len(sender_parts.queued)) == ([], True, 1)
+        assert (
+            "outside the folders allowed for mail" in sender_parts.spool.read(ended.payload).refused
+        )
         assert Path(ended.payload).with_name("body.txt").read_text() == "/etc/passwd\n"
 
 
 def test_a_content_that_is_too_long_is_kept_with_its_beginning(tmp_path: Path) -> None:
     """Of a text above the limit the first bytes are stored, of a long one that fits all."""
-    office = Office(tmp_path, Recorder(), max_file_size=100_000, method="none")
-    long = office.send("\u00e4" * 50_001)
-    assert (long.permanent, len(office.queued)) == (True, 1)
+    sender_parts = SenderParts(tmp_path, Recorder(), max_file_size=100_000, method="none")
+    long = sender_parts.send("\u00e4" * 50_001)
+    assert (long.permanent, len(sender_parts.queued)) == (True, 1)
     assert Path(long.payload).with_name("body.txt").read_text() == "\u00e4" * 50_000 + "\n"
-    assert not office.send("a" * 100_000).permanent
+    assert not sender_parts.send("a" * 100_000).permanent
 
 
 def test_each_recipient_of_a_list_gets_a_mail_of_its_own(tmp_path: Path) -> None:
     """A refused or invalid address stops no other; after a failure the next ones get one attempt
     each, so there are pauses only once."""
-    office = Office(
+    sender_parts = SenderParts(
         tmp_path, way := Recorder(refusal(), None, busy(), busy(), busy(), None, busy())
     )
     listed = "no@example.com, a@example.com,bad,b@example.com,c@example.com,d@example.com"
-    ended = office.post().send_with_retry("x", listed, enqueue=office.enqueue)
+    ended = sender_parts.post().send_with_retry("x", listed, enqueue=sender_parts.enqueue)
     found = [(each.sent, each.permanent, each.attempts) for each in ended]
     refused, sent = (False, True), (True, False)
     assert found == [
         (*refused, 1), (*sent, 1), (*refused, 0), (False, False, 3), (*sent, 1), (False, False, 1),
     ]  # fmt: skip
     assert [mail.recipient for mail in way.accepted] == ["a@example.com", "c@example.com"]
-    assert (office.pauses, len(office.queued)) == ([5, 15], 4)
-    kept = [office.spool.read(payload).to for _, payload in office.queued]
+    assert (sender_parts.pauses, len(sender_parts.queued)) == ([5, 15], 4)
+    kept = [sender_parts.spool.read(payload).to for _, payload in sender_parts.queued]
     assert kept == ["no@example.com", "bad", "b@example.com", "d@example.com"]
 
 
@@ -151,22 +163,24 @@ def test_a_mail_that_cannot_be_stored_stops_no_other(
     """Each recipient has its own result, in their order; each loss is recorded with both
     reasons."""
     (tmp_path / "log").mkdir()
-    office = Office(tmp_path, way := Recorder(refusal(), None, refusal()))
+    sender_parts = SenderParts(tmp_path, way := Recorder(refusal(), None, refusal()))
     full_disk(monkeypatch, "mkdir")
-    ended = office.post().send_with_retry("x", LIST, enqueue=office.enqueue)
+    ended = sender_parts.post().send_with_retry("x", LIST, enqueue=sender_parts.enqueue)
     assert [(each.sent, each.lost is not None) for each in ended] == [
         (False, True), (True, False), (False, True),
     ]  # fmt: skip
     assert "No space left" in str(ended[0].lost)
     assert [mail.recipient for mail in way.accepted] == ["b@example.com"]
-    losses = [line for line in office.log() if "last_error=lost: rejected_550: 550 no" in line]
+    losses = [
+        line for line in sender_parts.log() if "last_error=lost: rejected_550: 550 no" in line
+    ]
     assert len(losses) == 2
 
 
 def test_a_spooled_mail_to_a_list_is_divided(tmp_path: Path) -> None:
     """A mail that the other program spooled to several recipients goes to the first; each other
     one gets a mail with the same content, marked for a task, also if a kill came in between."""
-    office = Office(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, way := Recorder())
     payload = Path(spooled(tmp_path, "one\ntwo", "a@example.com", "S"))
     text = payload.read_text().replace(
         "a@example.com", "a@example.com, b@example.com,c@example.org"
@@ -174,13 +188,13 @@ def test_a_spooled_mail_to_a_list_is_divided(tmp_path: Path) -> None:
     payload.write_text(text)
     first = payload.parent.name
     content = Content("one\ntwo", html=False)
-    office.spool.store_mail(f"{first}-2", "b@example.com", "S", content)  # before the kill
-    office.deliver(str(payload))
-    mails = {mail.id: mail for mail in office.spool.read_all()}
+    sender_parts.spool.store_mail(f"{first}-2", "b@example.com", "S", content)  # before the kill
+    sender_parts.deliver(str(payload))
+    mails = {mail.id: mail for mail in sender_parts.spool.read_all()}
     assert [mail.recipient for mail in way.accepted] == ["a@example.com"]
-    assert sorted(office.spool.find_unqueued(0)) == [f"{first}-2", f"{first}-3"]
+    assert sorted(sender_parts.spool.find_unqueued(0)) == [f"{first}-2", f"{first}-3"]
     assert [mails[f"{first}-{n}"].to for n in (2, 3)] == ["b@example.com", "c@example.org"]  # type: ignore[union-attr]
-    office.deliver(office.spool.meta_path(f"{first}-3"))
+    sender_parts.deliver(sender_parts.spool.meta_path(f"{first}-3"))
     assert way.accepted[1].text == way.accepted[0].text == "one\ntwo\n"
 
 
@@ -191,25 +205,25 @@ def test_a_divided_mail_reaches_each_recipient_once(
     """After a kill between the new mails and the end of the division, a worker does not send them
     before the list, named or configured, is divided again; that of an earlier list is unharmed.
     """
-    office = Office(tmp_path, way := Recorder(), recipient=LIST)
+    sender_parts = SenderParts(tmp_path, way := Recorder(), recipient=LIST)
     payload = spooled(tmp_path, "one", "a@example.com", "S")
-    mail = office.spool.read(payload)
-    office.spool.set_recipient(mail, listed)
+    mail = sender_parts.spool.read(payload)
+    sender_parts.spool.set_recipient(mail, listed)
     earlier, *parts = (f"{mail.id}-{n}" for n in (2, 3, 4))
-    office.spool.store_mail(earlier, "d@example.com", "S", Content("one", html=False))
+    sender_parts.spool.store_mail(earlier, "d@example.com", "S", Content("one", html=False))
 
     with monkeypatch.context() as patch:
         full_disk(patch, "replace_durably")
         with pytest.raises(MailError, match="No space left"):
-            office.deliver(payload)
+            sender_parts.deliver(payload)
     for part in parts:
         with pytest.raises(Waits, match="has this recipient too"):
-            office.deliver(office.spool.meta_path(part))
+            sender_parts.deliver(sender_parts.spool.meta_path(part))
     assert way.asked == []
 
     for ident in (mail.id, *parts, earlier):
-        office.deliver(office.spool.meta_path(ident))
-        office.spool.remove(office.spool.read(office.spool.meta_path(ident)))
+        sender_parts.deliver(sender_parts.spool.meta_path(ident))
+        sender_parts.spool.remove(sender_parts.spool.read(sender_parts.spool.meta_path(ident)))
     assert [mail.recipient[0] for mail in way.accepted] == ["a", "b", "c", "d"]
     assert list((tmp_path / "mailspool").iterdir()) == []
 
@@ -217,56 +231,61 @@ def test_a_divided_mail_reaches_each_recipient_once(
 def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
     """While its sender waits or tries again, the mail is in the spool, with the mark of a running
     or unclear attempt, and locked: no other process makes a task. Sent, it is gone."""
-    office = Office(tmp_path, way := Recorder(busy("timeout"), busy(), None))
+    sender_parts = SenderParts(tmp_path, way := Recorder(busy("timeout"), busy(), None))
     seen: list[tuple[set[str], float]] = []
 
     def look() -> None:
-        (mail,) = office.spool.read_all()
+        (mail,) = sender_parts.spool.read_all()
         assert isinstance(mail, Spooled)
-        with pytest.raises(TimeoutError), office.spool.lock_mail(mail.id, patience=0.0):
+        with pytest.raises(TimeoutError), sender_parts.spool.lock_mail(mail.id, patience=0.0):
             pass
         assert mail.trying is not None
         seen.append((marks(mail.meta), mail.trying.at - NOW))
 
-    office.watch = look
+    sender_parts.watch = look
     way.watch = lambda: look() if len(way.asked) > 1 else None
-    ended = office.send()
-    assert (ended.sent, ended.attempts, office.queued, office.complaints) == (True, 3, [], [])
+    ended = sender_parts.send()
+    assert (ended.sent, ended.attempts, sender_parts.queued, sender_parts.complaints) == (
+        True,
+        3,
+        [],
+        [],
+    )
     assert seen == [({"queuing", "trying"}, at) for at in (0, 5, 0, 20)]
     assert list((tmp_path / "mailspool").iterdir()) == []
 
 
 def test_a_mail_refused_at_a_later_attempt_has_its_marks(tmp_path: Path) -> None:
     """The copy made before a pause becomes the spooled mail, with the refusal."""
-    office = Office(tmp_path, Recorder(busy(), refusal()))
-    ended = office.send()
-    assert (ended.attempts, marks(ended.payload), len(office.queued)) == (2, {"refused"}, 1)
-    assert len(list(office.spool.read_all())) == 1
+    sender_parts = SenderParts(tmp_path, Recorder(busy(), refusal()))
+    ended = sender_parts.send()
+    assert (ended.attempts, marks(ended.payload), len(sender_parts.queued)) == (2, {"refused"}, 1)
+    assert len(list(sender_parts.spool.read_all())) == 1
 
 
 def test_a_copy_that_cannot_be_stored_stops_no_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a full disk the attempts go on, with one complaint for each pause."""
-    office = Office(tmp_path, way := Recorder(busy(), busy()))
+    sender_parts = SenderParts(tmp_path, way := Recorder(busy(), busy()))
     full_disk(monkeypatch, "mkdir")
-    assert office.send().sent
+    assert sender_parts.send().sent
     assert len(way.accepted) == 1
     why = "the mail is lost if its sender is killed before the next attempt"
-    assert sum(why in line for line in office.complaints) == 2
+    assert sum(why in line for line in sender_parts.complaints) == 2
 
 
 def test_a_wrong_sender_keeps_all_mail(tmp_path: Path) -> None:
     """With a sender that is no address mail is spooled, and its task waits for a correction."""
-    office = Office(tmp_path, way := Recorder(), sender="foo bar@example.com")
-    ended = office.send()
+    sender_parts = SenderParts(tmp_path, way := Recorder(), sender="foo bar@example.com")
+    ended = sender_parts.send()
     why = "no mail is sent: sender 'foo bar@...' contains a space"
     assert (ended.sent, ended.attempts, ended.task_id != "") == (False, 0, True)
-    assert office.post().blocking_reason()[0].startswith(why)
-    assert office.log()[0] == "[ERROR] No mail system available, spooling for later"
-    assert office.log()[1].startswith(f"[WARN] Nothing was attempted: {why}")
+    assert sender_parts.post().blocking_reason()[0].startswith(why)
+    assert sender_parts.log()[0] == "[ERROR] No mail system available, spooling for later"
+    assert sender_parts.log()[1].startswith(f"[WARN] Nothing was attempted: {why}")
     with pytest.raises(Waits, match=why):
-        office.deliver(office.queued[0][1])
+        sender_parts.deliver(sender_parts.queued[0][1])
     assert way.asked == []
 
 
@@ -275,12 +294,12 @@ def test_a_wrong_sender_keeps_all_mail(tmp_path: Path) -> None:
 
 def test_the_third_attempt_delivers(tmp_path: Path) -> None:
     """A mail refused twice is accepted the third time, the same mail, and nothing is spooled."""
-    office = Office(tmp_path, way := Recorder(busy(), busy()))
-    ended = office.send(subject="Disk")
+    sender_parts = SenderParts(tmp_path, way := Recorder(busy(), busy()))
+    ended = sender_parts.send(subject="Disk")
     assert ended == SendResult(True, "sendmail", 3, mail_id=way.accepted[0].id)
-    assert (office.pauses, len(set(way.asked)), office.queued) == ([5, 15], 1, [])
+    assert (sender_parts.pauses, len(set(way.asked)), sender_parts.queued) == ([5, 15], 1, [])
     assert list((tmp_path / "mailspool").iterdir()) == []
-    assert office.log() == [
+    assert sender_parts.log() == [
         "[INFO] MAIL_SEND_ATTEMPT task_id=inline attempt=1 transport=sendmail to=admin@...",
         "[WARN] MAIL_SEND_ATTEMPT failed attempt=1/3 error=unavailable_450",
         "[DEBUG] Retrying in 5s...",
@@ -292,37 +311,37 @@ def test_the_third_attempt_delivers(tmp_path: Path) -> None:
     ]
     (record,) = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()
     assert '"result":"success","reason":"after unavailable_450: 450 try again later"' in record
-    assert office.counts() == (3, 1, 0)
+    assert sender_parts.counts() == (3, 1, 0)
 
 
 def test_after_the_last_attempt_a_mail_is_spooled_and_queued(tmp_path: Path) -> None:
     """After failed attempts the mail is whole in the spool, a task names it, one failure counts."""
-    office = Office(tmp_path, Recorder(busy(), busy(), busy("connect_timeout")))
-    ended = office.send(subject="[ALERT] Service failed")
+    sender_parts = SenderParts(tmp_path, Recorder(busy(), busy(), busy("connect_timeout")))
+    ended = sender_parts.send(subject="[ALERT] Service failed")
     assert (ended.sent, ended.attempts, ended.word) == (False, 3, "connect_timeout")
-    assert office.pauses == [5, 15]
-    assert office.queued == [("Spooled mail to admin@...", ended.payload)]
-    letter = office.spool.read(ended.payload)
+    assert sender_parts.pauses == [5, 15]
+    assert sender_parts.queued == [("Spooled mail to admin@...", ended.payload)]
+    letter = sender_parts.spool.read(ended.payload)
     assert (letter.id, letter.to) == (ended.mail_id, "admin@example.com")
     assert letter.subject == "[ALERT] Service failed"
-    assert office.spool.body(letter, 100) == b"the disk is full\n"
+    assert sender_parts.spool.body(letter, 100) == b"the disk is full\n"
     assert marks(ended.payload) == set()
-    assert office.log()[-3:] == [
+    assert sender_parts.log()[-3:] == [
         "[WARN] MAIL_SEND_ATTEMPT failed attempt=3/3 error=connect_timeout",
         "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed transport=sendmail retries=3 "
         "last_error=connect_timeout",
         f"[INFO] Mail spooled to queue: {ended.task_id} (recipient: admin@...)",
     ]
-    assert (*office.counts(), office.metric(DEPTH)) == (3, 0, 1, 1)
+    assert (*sender_parts.counts(), sender_parts.metric(DEPTH)) == (3, 0, 1, 1)
 
 
 def test_recipient_and_subject_have_defaults(tmp_path: Path) -> None:
     """Without a subject it is `NFTBan Alert`; a named recipient replaces the configured one."""
-    Office(tmp_path / "a", way := Recorder()).send(to="ops@example.org")
-    ended = (office := Office(tmp_path / "b", method="none")).send()
+    SenderParts(tmp_path / "a", way := Recorder()).send(to="ops@example.org")
+    ended = (sender_parts := SenderParts(tmp_path / "b", method="none")).send()
     assert way.accepted[0].subject == "NFTBan Alert"
     assert way.accepted[0].recipient == "ops@example.org"
-    letter = office.spool.read(ended.payload)
+    letter = sender_parts.spool.read(ended.payload)
     assert (letter.subject, letter.to) == ("NFTBan Alert", "admin@example.com")
 
 
@@ -334,29 +353,29 @@ def test_the_last_wait_is_repeated(
 ) -> None:
     """After the end of the list the last wait repeats; there is one wait less than attempts."""
     way = Recorder(*[busy() for _ in range(9)])
-    office = Office(tmp_path, way, backoff=backoff, attempts=attempts)
-    office.send()
-    assert (office.pauses, len(way.asked)) == (waits, attempts)
+    sender_parts = SenderParts(tmp_path, way, backoff=backoff, attempts=attempts)
+    sender_parts.send()
+    assert (sender_parts.pauses, len(way.asked)) == (waits, attempts)
 
 
 def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
     """A permanent refusal ends the attempts; the task fails once without asking again, and a
     retry of the task by an operator attempts the mail, though no transport is looked for before.
     """
-    office = Office(tmp_path, way := Recorder(refusal()))
-    ended = office.send()
-    assert (ended.permanent, ended.attempts, office.pauses) == (True, 1, [])
+    sender_parts = SenderParts(tmp_path, way := Recorder(refusal()))
+    ended = sender_parts.send()
+    assert (ended.permanent, ended.attempts, sender_parts.pauses) == (True, 1, [])
     assert marks(ended.payload) == {"refused"}
     with pytest.raises(NotSent) as failure:
-        Office(tmp_path, method="none").deliver(ended.payload)
+        SenderParts(tmp_path, method="none").deliver(ended.payload)
     assert (failure.value.permanent, failure.value.word) == (True, "rejected_550")
     assert str(failure.value) == "550 no such user"
     assert len(way.asked) == 1
-    assert office.log()[-1] == (
+    assert sender_parts.log()[-1] == (
         f"[ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed retries=0 "
         "last_error=rejected_550: 550 no such user"
     )
-    office.deliver(ended.payload)
+    sender_parts.deliver(ended.payload)
     assert len(way.accepted) == 1
 
 
@@ -365,11 +384,11 @@ def test_a_foreign_refusal_mark_has_our_word_in_the_log(tmp_path: Path, why: str
     """The text of a mark that another program wrote does not become a word of the log."""
     payload = spooled(tmp_path)
     Path(payload).with_name("refused").write_text(f'WHY="{why}"\n')
-    office = Office(tmp_path, Recorder())
+    sender_parts = SenderParts(tmp_path, Recorder())
     with pytest.raises(NotSent) as failure:
-        office.deliver(payload)
+        sender_parts.deliver(payload)
     assert failure.value.word == "rejected_for_good"
-    assert " last_error=rejected_for_good: " in office.log()[-1]
+    assert " last_error=rejected_for_good: " in sender_parts.log()[-1]
 
 
 @each(("settings", "absent", "suspended", "why"), [
@@ -383,46 +402,50 @@ def test_without_a_transport_a_mail_is_spooled_without_an_attempt(
     tmp_path: Path, settings: dict[str, object], absent: str, suspended: tuple[str, ...], why: str
 ) -> None:
     """Without a transport a mail is spooled without a wait, and its delivery waits unlogged."""
-    office = Office(tmp_path, Recorder(absent=absent), **settings)
+    sender_parts = SenderParts(tmp_path, Recorder(absent=absent), **settings)
     for name in suspended:
-        office.suspend(name)
-    ended = office.send()
+        sender_parts.suspend(name)
+    ended = sender_parts.send()
     assert (ended.attempts, ended.transport, ended.text) == (0, "", why)
-    assert (office.pauses, len(office.queued)) == ([], 1)
+    assert (sender_parts.pauses, len(sender_parts.queued)) == ([], 1)
     reason = [] if "is set up" in why else [f"[WARN] Nothing was attempted: {why}"]
     log = [
         "[ERROR] No mail system available, spooling for later",
         *reason,
         f"[INFO] Mail spooled to queue: {ended.task_id} (recipient: admin@...)",
     ]
-    assert office.log() == log
-    assert office.post().blocking_reason()[0] == why
+    assert sender_parts.log() == log
+    assert sender_parts.post().blocking_reason()[0] == why
     with pytest.raises(Waits, match="no mail transport") as waits:
-        office.deliver(ended.payload)
+        sender_parts.deliver(ended.payload)
     assert (waits.value.retry_at, marks(ended.payload)) == (NOW + TRANSPORT_RETRY_SECONDS, set())
-    assert office.log() == log
+    assert sender_parts.log() == log
     with pytest.raises(NotSent, match=why):
-        office.post().send("the disk is full")
+        sender_parts.post().send("the disk is full")
 
 
 def test_an_unreadable_suspension_file_stops_all_mail(tmp_path: Path) -> None:
     """If the list of suspended transports cannot be read, no transport is used."""
-    office = Office(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, way := Recorder())
     payload = spooled(tmp_path)
     (tmp_path / "suspended").write_text("sendm")
-    assert "suspended transports cannot be read" in office.post().blocking_reason()[0]
+    assert "suspended transports cannot be read" in sender_parts.post().blocking_reason()[0]
     with pytest.raises(Waits, match="suspended"):
-        office.deliver(payload)
+        sender_parts.deliver(payload)
     assert way.asked == []
 
 
 def test_a_transport_suspended_in_a_wait_is_not_asked_again(tmp_path: Path) -> None:
     """A transport suspended between two attempts is not asked again; both reasons are reported."""
-    office = Office(tmp_path, way := Recorder(busy()))
-    office.watch = lambda: office.suspend("sendmail")
-    ended = office.send()
+    sender_parts = SenderParts(tmp_path, way := Recorder(busy()))
+    sender_parts.watch = lambda: sender_parts.suspend("sendmail")
+    ended = sender_parts.send()
     assert (ended.sent, ended.attempts, len(way.asked)) == (False, 1, 1)
-    assert (office.pauses, len(office.queued), ended.word) == ([5], 1, "unavailable_450")
+    assert (sender_parts.pauses, len(sender_parts.queued), ended.word) == (
+        [5],
+        1,
+        "unavailable_450",
+    )
     why = "450 try again later; then no mail transport: sendmail suspended by root@web1"
     assert ended.text == why
 
@@ -430,11 +453,11 @@ def test_a_transport_suspended_in_a_wait_is_not_asked_again(tmp_path: Path) -> N
 class SuspendedMeanwhile(Recorder):
     """A transport that is suspended while it is being chosen."""
 
-    office: Office
+    sender_parts: SenderParts
 
     def absence(self) -> None:
         """Suspend it."""
-        self.office.suspend(self.name)
+        self.sender_parts.suspend(self.name)
 
 
 def test_a_suspension_is_checked_right_before_each_attempt(tmp_path: Path) -> None:
@@ -442,47 +465,47 @@ def test_a_suspension_is_checked_right_before_each_attempt(tmp_path: Path) -> No
     payload = spooled(tmp_path)
     for deed in ("send", "retry", "deliver"):
         way = SuspendedMeanwhile()
-        way.office = office = Office(tmp_path, way)
-        office.suspensions.resume("sendmail")
+        way.sender_parts = sender_parts = SenderParts(tmp_path, way)
+        sender_parts.suspensions.resume("sendmail")
         if deed == "send":
             with pytest.raises(NotSent, match="sendmail suspended by root@web1") as failure:
-                office.post().send("the disk is full")
+                sender_parts.post().send("the disk is full")
             assert failure.value.word == "unavailable_no_transport"
         elif deed == "retry":
-            ended = office.send()
+            ended = sender_parts.send()
             assert (ended.attempts, ended.word) == (0, "unavailable_no_transport")
-            assert len(office.queued) == 1
+            assert len(sender_parts.queued) == 1
         else:
             with pytest.raises(Waits, match="sendmail suspended by root@web1"):
-                office.deliver(payload)
+                sender_parts.deliver(payload)
         assert (way.asked, marks(payload)) == ([], set())
 
 
 def test_a_limited_transport_spools_without_a_wait(tmp_path: Path) -> None:
     """Without a token the caller does not wait: the mail is spooled and no failure counts."""
-    office = Office(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
-    post = office.limited_post()
-    (first,) = post.send_with_retry("one", enqueue=office.enqueue)
-    (second,) = post.send_with_retry("two", enqueue=office.enqueue)
+    sender_parts = SenderParts(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
+    post = sender_parts.limited_post()
+    (first,) = post.send_with_retry("one", enqueue=sender_parts.enqueue)
+    (second,) = post.send_with_retry("two", enqueue=sender_parts.enqueue)
     assert first.sent
     assert (second.sent, second.attempts) == (False, 0)
     assert second.word == "unavailable_no_token"
-    assert len(office.queued) == len(way.asked) == 1
-    assert office.counts()[2] == 0
+    assert len(sender_parts.queued) == len(way.asked) == 1
+    assert sender_parts.counts()[2] == 0
 
 
 @each("when", ["in the attempt", "in the wait"])
 def test_a_caller_told_to_stop_spools_the_mail(tmp_path: Path, when: str) -> None:
     """Told to stop during an attempt or a wait, the sender makes no other attempt and spools."""
-    office = Office(tmp_path, way := Recorder(busy()))
+    sender_parts = SenderParts(tmp_path, way := Recorder(busy()))
     stopped: list[bool] = []
-    (office if when == "in the wait" else way).watch = lambda: stopped.append(True)
-    (ended,) = office.post().send_with_retry(
-        "the disk is full", enqueue=office.enqueue, cancelled=lambda: bool(stopped)
+    (sender_parts if when == "in the wait" else way).watch = lambda: stopped.append(True)
+    (ended,) = sender_parts.post().send_with_retry(
+        "the disk is full", enqueue=sender_parts.enqueue, cancelled=lambda: bool(stopped)
     )
     assert (ended.sent, ended.attempts) == (False, 1)
-    assert len(way.asked) == len(office.queued) == 1
-    assert office.pauses == ([5] if when == "in the wait" else [])
+    assert len(way.asked) == len(sender_parts.queued) == 1
+    assert sender_parts.pauses == ([5] if when == "in the wait" else [])
 
 
 @each("call", ["write", "fsync", "rename", "mkdir"])
@@ -491,10 +514,10 @@ def test_a_mail_that_cannot_be_spooled_leaves_nothing(
 ) -> None:
     """On a full disk the mail is lost, nothing of it is visible, no task names it."""
     (tmp_path / "mailspool").mkdir(0o750)
-    office = Office(tmp_path, method="none")
+    sender_parts = SenderParts(tmp_path, method="none")
     full_disk(monkeypatch, call)
-    assert "No space left" in str(office.send().lost)
-    assert office.queued == []
+    assert "No space left" in str(sender_parts.send().lost)
+    assert sender_parts.queued == []
     assert [path for path in (tmp_path / "mailspool").iterdir() if path.name[0] != "."] == []
 
 
@@ -504,21 +527,21 @@ def test_without_a_queue_a_mail_stays_in_the_spool(tmp_path: Path) -> None:
     def enqueue(description: str, payload: str) -> str:
         raise RuntimeError("Queue full")
 
-    office = Office(tmp_path, method="none")
-    (ended,) = office.post().send_with_retry("the disk is full", enqueue=enqueue)
+    sender_parts = SenderParts(tmp_path, method="none")
+    (ended,) = sender_parts.post().send_with_retry("the disk is full", enqueue=enqueue)
     assert (ended.task_id, ended.unqueued) == ("", "Queue full")
     folder = Path(ended.payload).parent
-    assert office.log()[-1] == f"[WARN] Queue not available, mail saved to spool: {folder}"
-    assert office.spool.read(ended.payload).to == "admin@example.com"
+    assert sender_parts.log()[-1] == f"[WARN] Queue not available, mail saved to spool: {folder}"
+    assert sender_parts.spool.read(ended.payload).to == "admin@example.com"
 
 
 def test_only_one_transport_is_tried(tmp_path: Path) -> None:
     """The first transport that is available gets all attempts; a suspended one is skipped."""
     first, second = Recorder(busy(), name="postfix"), Recorder(name="msmtp")
-    office = Office(tmp_path, first, second)
-    office.send()
-    office.suspend("postfix")
-    office.send()
+    sender_parts = SenderParts(tmp_path, first, second)
+    sender_parts.send()
+    sender_parts.suspend("postfix")
+    sender_parts.send()
     assert (len(first.asked), len(second.asked)) == (2, 1)
 
 
@@ -528,35 +551,35 @@ def test_only_one_transport_is_tried(tmp_path: Path) -> None:
 def test_a_spooled_mail_is_delivered_as_it_was_composed(tmp_path: Path) -> None:
     """A spooled mail keeps its subject, time and Message-ID; while it is asked it is marked."""
     payload = spooled(tmp_path, subject="[ALERT] Grüße")
-    office = Office(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, way := Recorder())
     seen: list[set[str]] = []
     way.watch = way.after = lambda: seen.append(marks(payload))
-    office.now += 3600
-    office.deliver(payload, 2)
+    sender_parts.now += 3600
+    sender_parts.deliver(payload, 2)
     (mail,) = way.accepted
     assert mail.id in payload
     assert f"Message-ID: <{mail.id}@web1.example.com>".encode() in mail.data
     assert b"Date: Fri, 20 Nov 2026 10:20:00 +0000\n" in mail.data
     assert "=?utf-8?" in mail.subject
     assert (seen, marks(payload)) == ([{"trying"}, {"trying"}], {"sent"})
-    assert office.log() == [
+    assert sender_parts.log() == [
         f"[INFO] MAIL_SEND_ATTEMPT task_id={TASK} attempt=2 transport=sendmail to=admin@...",
         f"[INFO] MAIL_SEND_RESULT task_id={TASK} status=success transport=sendmail attempt=2",
     ]
-    assert (*office.counts(), office.metric(DEPTH)) == (1, 1, 0, 0)
+    assert (*sender_parts.counts(), sender_parts.metric(DEPTH)) == (1, 1, 0, 0)
 
 
 def test_a_sent_mail_is_not_sent_again(tmp_path: Path) -> None:
     """A mail marked as sent is done, even without a transport, and the log says so."""
     payload = spooled(tmp_path)
-    office = Office(tmp_path, way := Recorder())
-    office.deliver(payload, 1)
-    office.deliver(payload, 2)
+    sender_parts = SenderParts(tmp_path, way := Recorder())
+    sender_parts.deliver(payload, 1)
+    sender_parts.deliver(payload, 2)
     assert len(way.asked) == 1
-    assert TASK in office.log()[-1]
-    assert office.counts()[0] == 1
-    Office(tmp_path, method="none").deliver(payload, 3)
-    assert "MAIL_SEND_ALREADY_SENT" in office.log()[-1]
+    assert TASK in sender_parts.log()[-1]
+    assert sender_parts.counts()[0] == 1
+    SenderParts(tmp_path, method="none").deliver(payload, 3)
+    assert "MAIL_SEND_ALREADY_SENT" in sender_parts.log()[-1]
 
 
 def test_a_mail_in_doubt_is_logged_and_sent_once_more(tmp_path: Path) -> None:
@@ -569,12 +592,12 @@ def test_a_mail_in_doubt_is_logged_and_sent_once_more(tmp_path: Path) -> None:
     first, second = Recorder(), Recorder()
     first.after = dies
     with pytest.raises(KeyboardInterrupt):
-        Office(tmp_path, first).deliver(payload)
-    office = Office(tmp_path, second)
-    office.now += 600
-    office.deliver(payload, 2)
+        SenderParts(tmp_path, first).deliver(payload)
+    sender_parts = SenderParts(tmp_path, second)
+    sender_parts.now += 600
+    sender_parts.deliver(payload, 2)
     assert first.accepted == second.accepted
-    (doubt,) = [line for line in office.log() if line.startswith("[WARN]")]
+    (doubt,) = [line for line in sender_parts.log() if line.startswith("[WARN]")]
     assert "may arrive twice" in doubt and TASK in doubt
     assert marks(payload) == {"sent"}
 
@@ -582,25 +605,25 @@ def test_a_mail_in_doubt_is_logged_and_sent_once_more(tmp_path: Path) -> None:
 def test_a_refused_attempt_leaves_no_doubt(tmp_path: Path) -> None:
     """After a refusal the next attempt has no warning; each failed attempt of a task counts."""
     payload = spooled(tmp_path)
-    office = Office(tmp_path, Recorder(busy(), busy("dns_not_found")))
+    sender_parts = SenderParts(tmp_path, Recorder(busy(), busy("dns_not_found")))
     for attempt in (1, 2):
         with pytest.raises(NotSent):
-            office.deliver(payload, attempt)
+            sender_parts.deliver(payload, attempt)
         assert marks(payload) == set()
-    assert [line for line in office.log() if "WARN" in line] == []
-    assert office.log()[-1] == (
+    assert [line for line in sender_parts.log() if "WARN" in line] == []
+    assert sender_parts.log()[-1] == (
         f"[ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed transport=sendmail retries=2 "
         "last_error=dns_not_found"
     )
-    assert office.counts() == (2, 0, 2)
+    assert sender_parts.counts() == (2, 0, 2)
 
 
 def test_a_spooled_mail_keeps_its_bytes(tmp_path: Path) -> None:
     """A mail that was tried, spooled and delivered an hour later has the same bytes each time."""
-    office = Office(tmp_path, way := Recorder(*[busy("timeout")] * 3))
-    ended = office.send("<p>the disk is <b>full</b>, Grüße</p>", subject="Grüße")
-    office.now += 3600
-    office.deliver(ended.payload)
+    sender_parts = SenderParts(tmp_path, way := Recorder(*[busy("timeout")] * 3))
+    ended = sender_parts.send("<p>the disk is <b>full</b>, Grüße</p>", subject="Grüße")
+    sender_parts.now += 3600
+    sender_parts.deliver(ended.payload)
     assert (len(way.asked), len(set(way.asked))) == (4, 1)
 
 
@@ -622,14 +645,14 @@ def test_only_an_attempt_without_an_answer_leaves_a_doubt() -> None:
 @each("then", ["unavailable_450", "connect_refused"])
 def test_a_mail_stays_in_doubt_until_it_is_accepted(tmp_path: Path, then: str) -> None:
     """A later answer does not end the doubt: each attempt warns, with the time of the first."""
-    office = Office(tmp_path, Recorder(busy("timeout"), *[busy(then)] * 3))
-    ended = office.send()
+    sender_parts = SenderParts(tmp_path, Recorder(busy("timeout"), *[busy(then)] * 3))
+    ended = sender_parts.send()
     assert (ended.doubtful_since, marks(ended.payload)) == (NOW, {"trying"})
     with pytest.raises(NotSent):
-        office.deliver(ended.payload, 1)
+        sender_parts.deliver(ended.payload, 1)
     assert marks(ended.payload) == {"trying"}
-    office.deliver(ended.payload, 2)
-    doubts = [line for line in office.log() if "may arrive twice" in line]
+    sender_parts.deliver(ended.payload, 2)
+    doubts = [line for line in sender_parts.log() if "may arrive twice" in line]
     tasks = ["inline", "inline", TASK, TASK]
     assert [line.split()[2] for line in doubts] == [f"task_id={task}" for task in tasks]
     assert all("transport=sendmail since=2026-11-20T10:20:00Z" in line for line in doubts)
@@ -642,19 +665,19 @@ def test_an_accepted_mail_is_a_success_though_the_disk_is_full(
 ) -> None:
     """If the acceptance cannot be written down, that is a complaint and never a failure."""
     payload = spooled(tmp_path)
-    office = Office(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, way := Recorder())
     way.watch = lambda: full_disk(monkeypatch, *calls)
-    office.deliver(payload)
+    sender_parts.deliver(payload)
     assert len(way.accepted) == 1
-    assert "was sent, but that is not recorded in the spool" in office.complaints[0]
-    assert "No space left" in office.complaints[0]
+    assert "was sent, but that is not recorded in the spool" in sender_parts.complaints[0]
+    assert "No space left" in sender_parts.complaints[0]
 
 
 @each("replaced", [False, True])
 def test_a_spool_folder_removed_while_sending_is_no_failure(tmp_path: Path, replaced: bool) -> None:
     """If the folder of a mail is removed or replaced while it is sent, the mail counts as sent."""
     payload = spooled(tmp_path)
-    office = Office(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, way := Recorder())
 
     def vanish() -> None:
         Path(payload).parent.rename(tmp_path / "elsewhere")
@@ -662,8 +685,8 @@ def test_a_spool_folder_removed_while_sending_is_no_failure(tmp_path: Path, repl
             Path(payload).parent.symlink_to(tmp_path / "elsewhere")
 
     way.after = vanish
-    office.deliver(payload)
-    assert len(office.complaints) == 1
+    sender_parts.deliver(payload)
+    assert len(sender_parts.complaints) == 1
 
 
 def test_a_spooled_mail_to_a_bad_address_is_never_tried(tmp_path: Path) -> None:
@@ -671,7 +694,7 @@ def test_a_spooled_mail_to_a_bad_address_is_never_tried(tmp_path: Path) -> None:
     meta = Path(spooled(tmp_path))
     meta.write_text(meta.read_text().replace("admin@", "-Cevil,x@"))
     with pytest.raises(BadMail, match="address"):
-        Office(tmp_path, way := Recorder()).deliver(str(meta))
+        SenderParts(tmp_path, way := Recorder()).deliver(str(meta))
     assert way.asked == []
 
 
@@ -682,8 +705,8 @@ def test_each_domain_has_its_own_tokens(tmp_path: Path) -> None:
     """A mail waits, unmarked, for a token of its recipient's domain; mails to others go on."""
     here, there = spooled(tmp_path), spooled(tmp_path, to="ops@example.org")
     again = spooled(tmp_path, to="root@EXAMPLE.com")
-    office = Office(tmp_path, way := Recorder(), domains={"example.com": Rate(60, 1)})
-    post = office.limited_post()
+    sender_parts = SenderParts(tmp_path, way := Recorder(), domains={"example.com": Rate(60, 1)})
+    post = sender_parts.limited_post()
     post.deliver(here, TASK, 1, never)
     with pytest.raises(Waits, match=r"no token for domain example\.com") as waits:
         post.deliver(again, TASK, 1, never)
@@ -696,7 +719,7 @@ def test_each_domain_has_its_own_tokens(tmp_path: Path) -> None:
 def test_mails_that_wait_for_one_domain_return_one_by_one(tmp_path: Path) -> None:
     """Mails without a token return one token apart, at most a day later."""
     payloads = [spooled(tmp_path, str(n)) for n in range(27)]
-    post = Office(tmp_path, Recorder(), domains={"example.com": Rate(1, 1)}).limited_post()
+    post = SenderParts(tmp_path, Recorder(), domains={"example.com": Rate(1, 1)}).limited_post()
     post.deliver(payloads[0], TASK, 1, never)
     moments = []
     for payload in payloads[1:]:
@@ -708,27 +731,27 @@ def test_mails_that_wait_for_one_domain_return_one_by_one(tmp_path: Path) -> Non
 
 def test_an_empty_bucket_of_the_transport_shuts_the_gate(tmp_path: Path) -> None:
     """Without a token `shut` gives the reason and its end; a suspension has no known end."""
-    office = Office(tmp_path, Recorder(), rates={"sendmail": Rate(60, 1)})
-    post = office.limited_post()
+    sender_parts = SenderParts(tmp_path, Recorder(), rates={"sendmail": Rate(60, 1)})
+    post = sender_parts.limited_post()
     assert post.blocking_reason()[0] == ""
     post.send("the disk is full")
     assert post.blocking_reason() == ("no token for transport sendmail", NOW + 60)
-    office.now += 60
+    sender_parts.now += 60
     assert post.blocking_reason() == ("", None)
-    office.suspend("sendmail")
+    sender_parts.suspend("sendmail")
     assert post.blocking_reason() == ("no mail transport: sendmail suspended by root@web1", None)
 
 
 def test_a_sender_that_cannot_count_tokens_does_not_send(tmp_path: Path) -> None:
     """If a token cannot be spent the mail waits or is spooled: the limit holds."""
     payload = spooled(tmp_path)
-    office = Office(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
+    sender_parts = SenderParts(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
     (tmp_path / "buckets").mkdir()
     with pytest.raises(Waits, match="rate limit tokens cannot be counted"):
-        office.limited_post().deliver(payload, TASK, 1, never)
-    ended = office.limited_post().send_with_retry("x", enqueue=office.enqueue)
+        sender_parts.limited_post().deliver(payload, TASK, 1, never)
+    ended = sender_parts.limited_post().send_with_retry("x", enqueue=sender_parts.enqueue)
     assert way.asked == []
-    assert ended is not None and len(office.queued) == 1
+    assert ended is not None and len(sender_parts.queued) == 1
 
 
 # One attempt of a mail that another program queues and retries
@@ -756,20 +779,20 @@ def parsed(mail: Mail) -> EmailMessage[str, str]:
 
 def test_send_once_uses_the_callers_id_and_headers(tmp_path: Path) -> None:
     """Message-ID and further headers are the caller's, and no value begins another header."""
-    office = Office(tmp_path, transport := Recorder())
-    once(office.post())
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
+    once(sender_parts.post())
     mail = parsed(transport.accepted[0])
     assert mail["Message-ID"] == "<7-user-1795170000@web1.example.com>"
     assert mail["X-Original-To"] == "hans@example.org"
     assert mail.get_content_type() == "text/plain"
-    once(office.post(), ERRAND._replace(headers={"X-Original-To": "a@b.org\r\nBcc: c@d.org"}))
+    once(sender_parts.post(), ERRAND._replace(headers={"X-Original-To": "a@b.org\r\nBcc: c@d.org"}))
     assert parsed(transport.accepted[1])["Bcc"] is None
 
 
 def test_send_once_adds_a_text_part_to_markup(tmp_path: Path) -> None:
     """A page has a text part whatever the settings are, and its braces stay as they are."""
     page = Content("<html><body><p>Hallo {HOSTNAME}</p></body></html>", html=True)
-    once(Office(tmp_path, transport := Recorder(), html=False).post(), said=page)
+    once(SenderParts(tmp_path, transport := Recorder(), html=False).post(), said=page)
     kinds = [part.get_content_type() for part in parsed(transport.accepted[0]).walk()]
     assert kinds == ["multipart/alternative", "text/plain", "text/html"]
     assert transport.accepted[0].text == "Hallo {HOSTNAME}\n"
@@ -777,11 +800,11 @@ def test_send_once_adds_a_text_part_to_markup(tmp_path: Path) -> None:
 
 def test_send_once_sends_the_same_bytes_each_time(tmp_path: Path) -> None:
     """A later attempt sends the same bytes, and nothing is spooled."""
-    office = Office(tmp_path, transport := Recorder(busy()))
+    sender_parts = SenderParts(tmp_path, transport := Recorder(busy()))
     with pytest.raises(NotSent):
-        once(office.post())
-    office.now += 3600
-    once(office.post(), ERRAND._replace(attempt=2))
+        once(sender_parts.post())
+    sender_parts.now += 3600
+    once(sender_parts.post(), ERRAND._replace(attempt=2))
     first, second = transport.asked
     assert first == second
     assert not (tmp_path / "mailspool").exists()
@@ -789,18 +812,19 @@ def test_send_once_sends_the_same_bytes_each_time(tmp_path: Path) -> None:
 
 def test_send_once_reports_an_acceptance_before_it_writes(tmp_path: Path) -> None:
     """The caller hears of the acceptance before the log has the result."""
-    office = Office(tmp_path, Recorder())
+    sender_parts = SenderParts(tmp_path, Recorder())
     seen: list[tuple[str, bool]] = []
     once(
-        office.post(), accepted=lambda name: seen.append((name, "RESULT" in "".join(office.log())))
+        sender_parts.post(),
+        accepted=lambda name: seen.append((name, "RESULT" in "".join(sender_parts.log()))),
     )
     assert seen == [("sendmail", False)]
-    assert "MAIL_SEND_RESULT" in office.log()[-1]
+    assert "MAIL_SEND_RESULT" in sender_parts.log()[-1]
 
 
 def test_send_once_asks_no_transport_if_it_must_not(tmp_path: Path) -> None:
     """A caller that is not ready, a missing or suspended transport and a bad address stop it."""
-    office = Office(tmp_path, transport := Recorder())
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
     seen: list[str] = []
 
     def ready(name: str) -> None:
@@ -808,11 +832,11 @@ def test_send_once_asks_no_transport_if_it_must_not(tmp_path: Path) -> None:
         raise RuntimeError("the lease is gone")
 
     with pytest.raises(RuntimeError):
-        once(office.post(), ready=ready)
+        once(sender_parts.post(), ready=ready)
     with pytest.raises(BadMail):
-        once(office.post(), to="nobody")
-    office.suspend("sendmail")
-    for post in (Office(tmp_path / "none").post(), office.post()):
+        once(sender_parts.post(), to="nobody")
+    sender_parts.suspend("sendmail")
+    for post in (SenderParts(tmp_path / "none").post(), sender_parts.post()):
         with pytest.raises(Waits) as waits:
             once(post)
         assert waits.value.retry_at == NOW + 60

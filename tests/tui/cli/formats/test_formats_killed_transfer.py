@@ -21,10 +21,10 @@ from tests import command
 from tests.mail_queue_commands import PATIENCE, TO, Site, Spool
 from tests.programs import a_script, needs
 from tests.smtp_server import HOST, STALL, Server
-from tests.tui.cli.formats.nftban.mail.test_mail import Office, office
+from tests.tui.cli.formats.nftban.mail.test_mail import MailPlace, mail_place
 from tui.cli.formats.kannader.commands import make_handler
 
-__all__ = ["office"]
+__all__ = ["mail_place"]
 
 
 def children(pid: int) -> Iterator[int]:
@@ -46,11 +46,11 @@ def killed(worker: subprocess.Popen[str] | subprocess.Popen[bytes]) -> bool:
     return len(gone) > 1 and all(gone)
 
 
-def started(office: Office) -> subprocess.Popen[bytes]:
+def started(mail_place: MailPlace) -> subprocess.Popen[bytes]:
     """A worker for one task, in a process of its own."""
-    pipe, words = subprocess.PIPE, office.words("queue", "process-next")
+    pipe, words = subprocess.PIPE, mail_place.words("queue", "process-next")
     return command.Popen(
-        words, env=office.environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        words, env=mail_place.environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
     )
 
 
@@ -63,51 +63,51 @@ def has_come(fifo: Path) -> bool:
         os.close(fd)
 
 
-def sent_again(office: Office) -> int:
+def sent_again(mail_place: MailPlace) -> int:
     """Deliver what a killed worker left; how often the log says that it may arrive twice."""
-    office.run("queue", "process-next")  # counts the failed attempt
-    office.change("promote")
-    assert office.run("queue", "process-next").returncode == 0
-    assert office.tasks() == []
-    return sum("MAIL_SEND_IN_DOUBT" in line for line in office.lines())
+    mail_place.run("queue", "process-next")  # counts the failed attempt
+    mail_place.change("promote")
+    assert mail_place.run("queue", "process-next").returncode == 0
+    assert mail_place.tasks() == []
+    return sum("MAIL_SEND_IN_DOUBT" in line for line in mail_place.lines())
 
 
 @pytest.mark.parametrize("name", ["curl", "msmtp"])
-def test_a_client_of_a_server_ends_with_its_worker(office: Office, name: str) -> None:
+def test_a_client_of_a_server_ends_with_its_worker(mail_place: MailPlace, name: str) -> None:
     """The server never accepts the mail of the killed transfer; the next run logs the doubt and
     sends it once.
     """
-    ident = office.spool()
+    ident = mail_place.spool()
     with Server(body=[STALL]) as server:
-        office.goes_by(name, server.port)
-        worker = started(office)
+        mail_place.goes_by(name, server.port)
+        worker = started(mail_place)
         assert server.stalled.wait(PATIENCE)
         assert killed(worker)
-        spooled = MailSpool(f"{office.root}/mailspool").read(office.meta(ident))
+        spooled = MailSpool(f"{mail_place.root}/mailspool").read(mail_place.meta(ident))
         assert (spooled.sent, spooled.trying is not None) == (None, True)
-        assert sent_again(office) == len(server.mails) == 1
+        assert sent_again(mail_place) == len(server.mails) == 1
 
 
 @pytest.mark.parametrize("name", ["sendmail", "exim", "a handler"])
-def test_a_program_ends_with_its_worker(office: Office, name: str) -> None:
+def test_a_program_ends_with_its_worker(mail_place: MailPlace, name: str) -> None:
     """Neither a mail program that had the whole mail, nor the processes of a handler go on; the
     next run logs the doubt about the mail and sends it once.
     """
-    folder = office.folder
+    folder = mail_place.folder
     ready, program, accepted = folder / "ready", folder / name, folder / "accepted"
     os.mkfifo(ready)
     accepts = f"cat > /dev/null; echo yes >> {accepted}"
     is_mail = name != "a handler"
     if is_mail:
-        office.spool()
+        mail_place.spool()
         a_script(program, f"cat > /dev/null; echo > {ready}; sleep 600; {accepts}")
-        office.config.write_text(f"mail: {{method: {name}, programs: {{{name}: {program}}}}}\n")
-        del office.environ["NFTBAN_MAIL_METHOD"]
+        mail_place.config.write_text(f"mail: {{method: {name}, programs: {{{name}: {program}}}}}\n")
+        del mail_place.environ["NFTBAN_MAIL_METHOD"]
     else:
         a_script(program, f"sleep 600 & echo > {ready}; sleep 600")
-        office.config.write_text(f"handlers: {{job: {{command: ['{program}']}}}}\n")
-        assert office.run("queue", "add", "job").returncode == 0
-    worker = started(office)
+        mail_place.config.write_text(f"handlers: {{job: {{command: ['{program}']}}}}\n")
+        assert mail_place.run("queue", "add", "job").returncode == 0
+    worker = started(mail_place)
     assert has_come(ready)
 
     assert killed(worker)
@@ -115,7 +115,7 @@ def test_a_program_ends_with_its_worker(office: Office, name: str) -> None:
     assert not accepted.exists()
     if is_mail:
         a_script(program, accepts)
-        assert sent_again(office) == 1
+        assert sent_again(mail_place) == 1
         assert accepted.read_text() == "yes\n"
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.nftban_queues import Run
-from tests.zgb_console_place import ORPHANS, PAUSE, RATE, REDIRECT, RETRY, Whole
+from tests.zgb_console_place import ORPHANS, PAUSE, RATE, REDIRECT, RETRY, ZgbConsolePlace
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Whole:
+def whole(tmp_path: Path) -> ZgbConsolePlace:
     """A ZGB database with two jobs."""
-    return Whole(tmp_path)
+    return ZgbConsolePlace(tmp_path)
 
 
-def test_the_controls_are_listed(whole: Whole, root: str, spooldeck: Run) -> None:
+def test_the_controls_are_listed(whole: ZgbConsolePlace, root: str, spooldeck: Run) -> None:
     """Each control has its value, its effect and a reason if it is refused; without one, code 0."""
     told = json.loads(spooldeck("control", "--root", whole.path, "--json").stdout)
     whole.in_earnest()
@@ -47,7 +47,7 @@ def test_the_controls_are_listed(whole: Whole, root: str, spooldeck: Run) -> Non
     assert "this queue has no controls" in without.stdout
 
 
-def test_a_control_is_shown_then_applied(whole: Whole, spooldeck: Run) -> None:
+def test_a_control_is_shown_then_applied(whole: ZgbConsolePlace, spooldeck: Run) -> None:
     """A dry run changes nothing and names the command that applies it; the journal records it."""
     words = ("control", PAUSE, whole.path, "--value", "0", "--reason", "mx7 is down")
 
@@ -69,7 +69,7 @@ def test_a_control_is_shown_then_applied(whole: Whole, spooldeck: Run) -> None:
     assert "paused: jobs wait" in spooldeck("journal", line.split(" | ")[1], whole.path).stdout
 
 
-def test_the_json_of_a_control(whole: Whole, spooldeck: Run) -> None:
+def test_the_json_of_a_control(whole: ZgbConsolePlace, spooldeck: Run) -> None:
     """The dry run has the number of changes; the answer has its lines and the operation's id."""
     whole.fail_all()
     shown = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")

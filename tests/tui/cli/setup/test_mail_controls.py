@@ -47,12 +47,12 @@ def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
 def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_desk: MakeDesk) -> None:
     """In the file that each sender reads, in the mail log and in the journal: who, what and why."""
     needs("curl")
-    desk = make_desk()
-    before = desk.routes(desk.suspended())
+    operator = make_desk()
+    before = operator.routes(operator.suspended())
 
-    assert desk.suspend("curl", "relay \x1b[31m moves") == ""
+    assert operator.suspend("curl", "relay \x1b[31m moves") == ""
 
-    after = desk.routes(desk.suspended())
+    after = operator.routes(operator.suspended())
     assert (before.selected, after.selected, after.is_waiting) == ("curl", "", True)
     assert (after.use("curl"), after.use("mailx")) == (TransportUse.SUSPENDED, TransportUse.BARRED)
     assert after.recipient == "admin@example.com"
@@ -64,11 +64,11 @@ def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_desk: MakeDes
     assert dict(told.intent.values) == {**values, "before": "not suspended"}
     assert (told.intent.reason, told.is_interrupted) == ("relay \ufffd[31m moves", False)
     with pytest.raises(Unavailable, match="another operator suspended curl first"):
-        desk.suspend("curl", "again")
-    assert desk.resume("curl") == ""
-    assert desk.routes(desk.suspended()).selected == "curl"
+        operator.suspend("curl", "again")
+    assert operator.resume("curl") == ""
+    assert operator.routes(operator.suspended()).selected == "curl"
     with pytest.raises(Unavailable, match="another operator resumed curl first"):
-        desk.resume("curl")
+        operator.resume("curl")
 
 
 def test_a_file_that_cannot_be_read_or_written_is_named(
@@ -77,14 +77,14 @@ def test_a_file_that_cannot_be_read_or_written_is_named(
     """A transport is suspended though the log cannot be written, and the result is a warning. A
     broken list of suspensions and a wrong setting are errors with the reason.
     """
-    desk = make_desk()
+    operator = make_desk()
     (tmp_path / "log" / "mail.log").mkdir()
-    assert "not logged in " in desk.suspend("curl", "")
-    assert [*desk.suspended()] == ["curl"]
+    assert "not logged in " in operator.suspend("curl", "")
+    assert [*operator.suspended()] == ["curl"]
 
     (tmp_path / "queue" / ".spooldeck" / "suspended").write_text("{")
     with pytest.raises(Unavailable, match="suspended: "):
-        desk.suspended()
+        operator.suspended()
     with pytest.raises(Unavailable, match="pigeon"):
         make_desk(NFTBAN_MAIL_METHOD="pigeon").routes({})
 
@@ -93,12 +93,15 @@ def test_the_settings_of_the_commands_count(tmp_path: Path, make_desk: MakeDesk)
     """Where the records are, how a test mail is sent, and why another transport than the forced
     one could not send.
     """
-    desk = make_desk(NFTBAN_MSMTP_BIN=str(tmp_path / "nowhere"))
+    operator = make_desk(NFTBAN_MSMTP_BIN=str(tmp_path / "nowhere"))
 
-    routes = desk.routes({})
+    routes = operator.routes({})
 
-    assert desk.records() == (f"{tmp_path}/mail/delivery.jsonl", 500)
-    assert (desk.test_command, desk.uses_transports) == (("spooldeck", "mail", "test"), True)
+    assert operator.records() == (f"{tmp_path}/mail/delivery.jsonl", 500)
+    assert (operator.test_command, operator.uses_transports) == (
+        ("spooldeck", "mail", "test"),
+        True,
+    )
     assert routes.use("msmtp") is TransportUse.BARRED
     assert "nowhere" in routes.why_not["msmtp"]
 
@@ -109,18 +112,18 @@ def test_spooled_mails_are_counted(
     """The count is read again once a mail comes; None where there is no spool. `status` has number
     and age, what has no task, and what is suspended, as text and as JSON.
     """
-    desk = make_desk()
-    assert desk.backlog() is None
+    operator = make_desk()
+    assert operator.backlog() is None
     spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path), lambda: time.time() - 7200)
     found = []
     for _ in range(2):
         ident = spool_entry.new_id(time.time() - 7200)
         spool.store_mail(ident, "ana@example.com", "hello", Content("text", html=False))
-        found.append(desk.backlog())
+        found.append(operator.backlog())
     assert [heap and heap.mails for heap in found] == [1, 2]
     assert all(heap and 7199 <= heap.oldest <= 7300 for heap in found)
 
-    desk.suspend("curl", "the relay moves")
+    operator.suspend("curl", "the relay moves")
     capsys.readouterr()
     code = main(["--root", str(tmp_path), "status"])
     said = capsys.readouterr().out

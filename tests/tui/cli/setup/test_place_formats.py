@@ -29,7 +29,7 @@ from engine.live.inspector import Inspector
 from engine.model import Lease, State, Task
 from engine.store import Unavailable
 from engine.verbs import VERBS
-from tests.console_operator import a_desk, words
+from tests.console_operator import an_operator, words
 from tests.console_places import PATIENCE, disk_place, some_tasks
 from tests.console_places import make_spool as make_queue
 from tests.tui.cli.run_clock_records import agree_with_clock
@@ -118,9 +118,11 @@ async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) ->
     that is moved away is a line with the reason, leaves the others alone, and comes back by itself.
     """
     opened = await asyncio.to_thread(places_at, *places)
-    async with a_desk(*opened, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
-        await desk.sees(*(Path(place).name for place in places))
-        lives, away = desk.console.sessions, tmp_path / "away.db"
+    async with an_operator(
+        *opened, size=(120, 40), first=keys.OVERVIEW, clock=time.time
+    ) as operator:
+        await operator.sees(*(Path(place).name for place in places))
+        lives, away = operator.console.sessions, tmp_path / "away.db"
         names = [set(live.inspector.states.values()) for live in lives]
         assert {"queue", "inflight", "cleanup"} <= names[0]
         assert {"pending", "sending", "parked"} <= names[1]
@@ -128,11 +130,11 @@ async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) ->
         assert [live.place.lock is None for live in lives] == [True, True, False]
 
         await asyncio.to_thread(Path(places[1]).rename, away)
-        await desk.until(lambda: lives[1].inspector.latest.unavailable)
-        await desk.until(lambda: isinstance(lives[1].readings.tokens, str))
+        await operator.until(lambda: lives[1].inspector.latest.unavailable)
+        await operator.until(lambda: isinstance(lives[1].readings.tokens, str))
         await asyncio.to_thread(away.rename, places[1])
-        await desk.until(lambda: not lives[1].inspector.latest.unavailable)
-        await desk.until(lambda: not isinstance(lives[1].readings.tokens, str))
+        await operator.until(lambda: not lives[1].inspector.latest.unavailable)
+        await operator.until(lambda: not isinstance(lives[1].readings.tokens, str))
 
         assert not lives[0].inspector.latest.unavailable
         assert lives[1].inspector.latest.counts[State.PENDING] == PEOPLE
@@ -477,19 +479,21 @@ async def test_a_tab_hints_at_what_it_allows(
     that leads nowhere in this store is not among them.
     """
     place = await handled({"spool": spool, "database": database}[which])
-    async with a_desk(place, clock=time.time, start_armed=False) as desk:
-        await desk.sees("[")
-        place_tabs = (*desk.console.sessions[0].inspector.states, "problems")
+    async with an_operator(place, clock=time.time, start_armed=False) as operator:
+        await operator.sees("[")
+        place_tabs = (*operator.console.sessions[0].inspector.states, "problems")
         for width in (80, 120):
-            await desk.pilot.resize_terminal(width, 24)
+            await operator.pilot.resize_terminal(width, 24)
             for tab, offered, never in TABS[which]:
                 for _ in place_tabs:
-                    if f"[{tab} " not in desk.text:
-                        await desk.press("l")
-                await desk.sees(f"[{tab} ")
-                await desk.until(lambda: all(hint in desk.line("hints") for hint in offered))  # noqa: B023
-                assert not [hint for hint in never if hint in desk.line("hints")]
-                assert "? help  q back" in desk.line("hints")
+                    if f"[{tab} " not in operator.text:
+                        await operator.press("l")
+                await operator.sees(f"[{tab} ")
+                await operator.until(
+                    lambda: all(hint in operator.line("hints") for hint in offered)  # noqa: B023
+                )
+                assert not [hint for hint in never if hint in operator.line("hints")]
+                assert "? help  q back" in operator.line("hints")
 
 
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
@@ -500,12 +504,12 @@ SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
 async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
     """No hint mentions it, and the key that is pressed all the same says why."""
     place = await handled(database)
-    async with a_desk(place, size=(160, 40), clock=time.time, first=pane) as desk:
-        await desk.sees("help")
-        assert "unlock" not in desk.text
+    async with an_operator(place, size=(160, 40), clock=time.time, first=pane) as operator:
+        await operator.sees("help")
+        assert "unlock" not in operator.text
 
-        await desk.press("U")
-        await desk.sees(NO_LOCK_FILE)
+        await operator.press("U")
+        await operator.sees(NO_LOCK_FILE)
 
 
 def test_what_each_format_has_instead_of_a_lock(places: list[str]) -> None:
@@ -522,36 +526,36 @@ async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_pa
     make_queue(tmp_path / "mail.out", [])
     contract = disk_place(tmp_path / "mail.out", clock=time.time)
     settings: dict[str, Any] = {"clock": time.time, "first": keys.LOCKS}
-    async with a_desk(place, contract, size=(240, 40), **settings) as desk:
-        await desk.sees("FREE", "unlock")
-        (row,) = [line for line in desk.rows.splitlines() if NO_LOCK_FILE in line]
+    async with an_operator(place, contract, size=(240, 40), **settings) as operator:
+        await operator.sees("FREE", "unlock")
+        (row,) = [line for line in operator.rows.splitlines() if NO_LOCK_FILE in line]
         assert row.split() == ["a.db", *"-----", *NO_LOCK_FILE.split()]
-        assert desk.line("text").strip() == f"lock: {NO_LOCK_FILE}"
+        assert operator.line("text").strip() == f"lock: {NO_LOCK_FILE}"
 
-        worker = desk.console.sessions[0].worker
+        worker = operator.console.sessions[0].worker
         await asyncio.to_thread(worker.start)
         pid = worker.pid
-        await desk.sees(f"worker: PID {pid}, started by this console: W stops it")
-        (row,) = [line for line in desk.rows.splitlines() if NO_LOCK_FILE in line]
+        await operator.sees(f"worker: PID {pid}, started by this console: W stops it")
+        (row,) = [line for line in operator.rows.splitlines() if NO_LOCK_FILE in line]
         assert row.split()[:4] == ["a.db", "-", "PID", str(pid)]
         assert row.endswith("worker started here")
         await asyncio.to_thread(worker.stop_and_wait)
-        await desk.until(lambda: "PID" not in desk.text and NO_LOCK_FILE in desk.text)
+        await operator.until(lambda: "PID" not in operator.text and NO_LOCK_FILE in operator.text)
 
 
 @pytest.mark.parametrize("pane", [keys.LIST, keys.LOCKS])
 async def test_a_worker_is_planned_from_each_screen(database: str, pane: str) -> None:
     """W opens a plan that `y` confirms; when the worker ends, the screen shows how."""
     place = (await handled(database))._replace(worker_command=SLEEPER)
-    async with a_desk(place, clock=time.time, first=pane) as desk:
-        worker = desk.console.sessions[0].worker
-        await desk.opens(WorkerScreen, "W")
+    async with an_operator(place, clock=time.time, first=pane) as operator:
+        worker = operator.console.sessions[0].worker
+        await operator.opens(WorkerScreen, "W")
         assert worker.pid is None
-        await desk.sees("y to start a worker")
-        await desk.press("y")
-        await desk.sees("worker started, PID")
+        await operator.sees("y to start a worker")
+        await operator.press("y")
+        await operator.sees("worker started, PID")
         await asyncio.to_thread(os.kill, worker.pid or 0, signal.SIGTERM)
-        await desk.sees("was ended by SIGTERM")
+        await operator.sees("was ended by SIGTERM")
         assert worker.pid is None
 
 
@@ -559,29 +563,31 @@ async def test_our_own_worker_is_shown_wherever_a_lock_would_be(database: str) -
     """In the line of the list, and beside the overview's queues."""
     place = (await handled(database))._replace(worker_command=SLEEPER)
     settings: dict[str, Any] = {"clock": time.time, "first": keys.OVERVIEW}
-    async with a_desk(place, size=(120, 40), **settings) as desk:
-        worker = desk.console.sessions[0].worker
-        await desk.sees("Alerts")
-        await desk.press("2")
-        await desk.sees("help", NO_LOCK_FILE)
-        await desk.press("W")
-        await desk.sees("y to start a worker")
-        await desk.press("y")
-        await desk.until(
-            lambda: f"{NO_LOCK_FILE}  worker PID {worker.pid}, W stops it" in desk.text
+    async with an_operator(place, size=(120, 40), **settings) as operator:
+        worker = operator.console.sessions[0].worker
+        await operator.sees("Alerts")
+        await operator.press("2")
+        await operator.sees("help", NO_LOCK_FILE)
+        await operator.press("W")
+        await operator.sees("y to start a worker")
+        await operator.press("y")
+        await operator.until(
+            lambda: f"{NO_LOCK_FILE}  worker PID {worker.pid}, W stops it" in operator.text
         )
         pid = worker.pid
-        await desk.press("q")
-        await desk.press("tab")
-        await desk.sees(f"{pid}", "no task claimed", "C shows the controls")  # the alert's key
+        await operator.press("q")
+        await operator.press("tab")
+        await operator.sees(f"{pid}", "no task claimed", "C shows the controls")  # the alert's key
 
-        await desk.press("2")
-        await desk.sees(NO_LOCK_FILE)
-        await desk.press("W")
-        await desk.sees("y to stop worker PID")
-        await desk.press("y")
-        await desk.until(lambda: worker.pid is None)
-        await desk.until(lambda: NO_LOCK_FILE in desk.text and "worker PID" not in desk.text)
+        await operator.press("2")
+        await operator.sees(NO_LOCK_FILE)
+        await operator.press("W")
+        await operator.sees("y to stop worker PID")
+        await operator.press("y")
+        await operator.until(lambda: worker.pid is None)
+        await operator.until(
+            lambda: NO_LOCK_FILE in operator.text and "worker PID" not in operator.text
+        )
 
 
 def test_the_command_that_tells_of_locks_says_so(

@@ -469,11 +469,11 @@ def test_clocks_that_are_wrong(root: Path) -> None:
 
 def test_litter(root: Path) -> None:
     """An unfinished draft is named after a minute, and never while its writer holds its flock."""
-    desk = "queue/.spooldeck"
-    drafts = ("run/queue.lock.0a1b2c", "metrics/queue.prom.00ff.tmp", f"{desk}/T.x.1-2-3")
+    staging = "queue/.spooldeck"
+    drafts = ("run/queue.lock.0a1b2c", "metrics/queue.prom.00ff.tmp", f"{staging}/T.x.1-2-3")
     for name in (*drafts, "run/queue.lock.alerted"):
         (root / name).write_text("")
-    with (root / desk / "T.y.1-2-3").open("w") as file:
+    with (root / staging / "T.y.1-2-3").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         young, old = findings(root, "partial"), findings(root, "partial", later=120)
     assert [finding.grade for finding in young] == [Grade.OK]

@@ -44,7 +44,7 @@ BODY = b"the body\n.dot\nno end"
 LOOPBACK = f"[{HOST}]"
 
 
-class Post:
+class AgentSpool:
     """A spool, and an agent that works in it."""
 
     def __init__(self, root: Path) -> None:
@@ -67,11 +67,11 @@ class Post:
 
 
 @pytest.fixture
-def post(tmp_path: Path) -> Iterator[Post]:
+def agent_spool(tmp_path: Path) -> Iterator[AgentSpool]:
     """A spool."""
-    post = Post(tmp_path / "post")
-    yield post
-    post.folders.close()
+    agent_spool = AgentSpool(tmp_path / "post")
+    yield agent_spool
+    agent_spool.folders.close()
 
 
 def smtp(port: int, log: Callable[[str], None] = lambda text: None) -> Deliver:
@@ -94,16 +94,16 @@ def answers(lines: list[AgentLine]) -> list[tuple[str, bytes]]:
     return [(one.status.decode(), one.text) for one in lines if isinstance(one, AgentAnswer)]
 
 
-def test_each_recipient_has_its_outcome(post: Post) -> None:
+def test_each_recipient_has_its_outcome(agent_spool: AgentSpool) -> None:
     """In one transaction: accepted, deferred, refused; tags and diagnostics are in the file, with
     the server's own words, as the sender gets them in the report."""
     users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "later", "no")]
     users.append("N NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;no@d.example\n")
     users.append(recipient(host="other.example"))
-    path = post.put(*users)
+    path = agent_spool.put(*users)
     log: list[str] = []
     with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 no@d.example (unknown)"]) as server:
-        lines = post.serve(smtp(server.port, log.append), LOOPBACK)
+        lines = agent_spool.serve(smtp(server.port, log.append), LOOPBACK)
 
     assert answers(lines) == [
         ("ok3", b"250 2.0.0 accepted"),
@@ -124,47 +124,51 @@ def test_each_recipient_has_its_outcome(post: Post) -> None:
     assert mail.data == (
         b"From: a@b.example\r\nSubject: a report\r\n\r\nthe body\r\n.dot\r\nno end\r\n"
     )
-    assert [line[:12] for line in post.spool.lines(path)] == [
+    assert [line[:12] for line in agent_spool.spool.lines(path)] == [
         *("r+          ", "r           ", "r-          ", "r           ")
     ]
-    (diagnostic,) = post.spool.lines(path, "d")
+    (diagnostic,) = agent_spool.spool.lines(path, "d")
     at = path.read_bytes().index(b"r-")
     assert diagnostic.startswith(f"d {at}:")
     assert "\x01failed\x015.1.1\x01smtp; 550 5.1.1 no@d.example (unknown)\x01" in diagnostic
     assert len(log) == 3
 
 
-def test_a_success_that_is_asked_for_is_recorded(post: Post) -> None:
+def test_a_success_that_is_asked_for_is_recorded(agent_spool: AgentSpool) -> None:
     """A server without DSN takes over no notification: the delivery is recorded as relayed."""
-    path = post.put(recipient(host=LOOPBACK), "N NOTIFY=SUCCESS\n")
+    path = agent_spool.put(recipient(host=LOOPBACK), "N NOTIFY=SUCCESS\n")
     with Server() as server:
-        assert answers(post.serve(smtp(server.port), LOOPBACK)) == [("ok2", b"250 2.0.0 accepted")]
+        assert answers(agent_spool.serve(smtp(server.port), LOOPBACK)) == [
+            ("ok2", b"250 2.0.0 accepted")
+        ]
 
-    assert "\x01relayed\x012.0.0\x01smtp; 250 2.0.0 accepted" in post.spool.lines(path, "d")[0]
+    assert (
+        "\x01relayed\x012.0.0\x01smtp; 250 2.0.0 accepted" in agent_spool.spool.lines(path, "d")[0]
+    )
 
 
-def test_a_host_that_is_not_reached_ends_the_work_on_it(post: Post) -> None:
+def test_a_host_that_is_not_reached_ends_the_work_on_it(agent_spool: AgentSpool) -> None:
     """All recipients are deferred, the last one with deferall; nothing is written but blanks."""
-    path = post.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="e@d.example"))
+    path = agent_spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="e@d.example"))
     before = path.read_bytes()
     with refusing() as port:
-        lines = answers(post.serve(smtp(port), LOOPBACK))
+        lines = answers(agent_spool.serve(smtp(port), LOOPBACK))
 
     assert [status for status, _ in lines] == ["deferred", "deferall"]
     assert lines[0][1].startswith(b"Connection refused - connecting to 127.0.0.1:")
     assert path.read_bytes() == before
 
 
-def test_a_doubt_and_a_bad_address_have_their_outcomes(post: Post) -> None:
+def test_a_doubt_and_a_bad_address_have_their_outcomes(agent_spool: AgentSpool) -> None:
     """A mail that may have been accepted is sent again; an address that is none is an error."""
-    post.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="no address"))
+    agent_spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="no address"))
     with Server(body=DROP) as server:
-        lines = answers(post.serve(smtp(server.port), LOOPBACK))
+        lines = answers(agent_spool.serve(smtp(server.port), LOOPBACK))
 
     assert [status for status, _ in lines] == ["deferred", "deferred"]
     assert lines[0][1].startswith(b"in doubt: ")
     with Server() as server:
-        lines = answers(post.serve(smtp(server.port), LOOPBACK))
+        lines = answers(agent_spool.serve(smtp(server.port), LOOPBACK))
     assert [status for status, _ in lines] == ["ok3", "error2"]
 
 
@@ -177,24 +181,26 @@ def test_the_hosts_of_a_list_are_tried_in_order() -> None:
     assert host_list("mx.example") == ["mx.example"]
 
 
-def test_the_next_host_is_tried_if_the_first_is_not_reached(post: Post) -> None:
+def test_the_next_host_is_tried_if_the_first_is_not_reached(agent_spool: AgentSpool) -> None:
     """A refused connection leads to the next host; a refusal of the mail does not."""
     hosts = "(([127.0.0.2])([127.0.0.1]))"
-    post.put(recipient(host=hosts))
+    agent_spool.put(recipient(host=hosts))
     with Server() as server:
-        assert answers(post.serve(smtp(server.port), hosts)) == [("ok3", b"250 2.0.0 accepted")]
+        assert answers(agent_spool.serve(smtp(server.port), hosts)) == [
+            ("ok3", b"250 2.0.0 accepted")
+        ]
 
 
 def test_many_recipients_are_sent_in_several_transactions(
-    post: Post, monkeypatch: pytest.MonkeyPatch
+    agent_spool: AgentSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most so many at a time; recipients with other headers are another mail."""
     monkeypatch.setattr(jobs, "MAX_RECIPIENTS", 2)
     users = [recipient(host=LOOPBACK, user=f"u{n}@d.example") for n in range(3)]
     other = "s local x@b.example x@b.example 1\n" + recipient(host=LOOPBACK)
-    post.put(*users, more=other + "m\nSubject: other\n\n")
+    agent_spool.put(*users, more=other + "m\nSubject: other\n\n")
     with Server() as server:
-        lines = answers(post.serve(smtp(server.port), LOOPBACK))
+        lines = answers(agent_spool.serve(smtp(server.port), LOOPBACK))
 
     assert len(lines) == 4
     assert [(mail.sender, len(mail.recipients)) for mail in server.mails] == [
@@ -213,26 +219,26 @@ def test_many_recipients_are_sent_in_several_transactions(
     ],
 )
 def test_a_job_without_a_recipient_to_do_is_a_resync(
-    post: Post, host: str, channel: str, path: str
+    agent_spool: AgentSpool, host: str, channel: str, path: str
 ) -> None:
     """Another host, another channel, a torn file, a file that is gone."""
-    post.put(recipient(host=LOOPBACK))
-    torn = post.put(recipient(host=LOOPBACK), number=1002)
+    agent_spool.put(recipient(host=LOOPBACK))
+    torn = agent_spool.put(recipient(host=LOOPBACK), number=1002)
     torn.write_bytes(torn.read_bytes()[:-1])
     before = torn.read_bytes()
 
     def deliver(*job: object) -> Iterator[object]:
         raise AssertionError
 
-    lines = post.serve(deliver, host, channel, path)  # type: ignore[arg-type]
+    lines = agent_spool.serve(deliver, host, channel, path)  # type: ignore[arg-type]
     assert [type(line).__name__ for line in lines] == ["Resync"]
     assert torn.read_bytes() == before
 
 
-def test_what_is_locked_or_finished_is_not_taken(post: Post) -> None:
+def test_what_is_locked_or_finished_is_not_taken(agent_spool: AgentSpool) -> None:
     """A lock of any other process, also of a dead one, and all other tags are left as they are."""
-    head = len(post.put(recipient(host=LOOPBACK)).read_bytes().split(b"r  ")[0])
-    path = post.put(*[recipient(host=LOOPBACK)] * 3)
+    head = len(agent_spool.put(recipient(host=LOOPBACK)).read_bytes().split(b"r  ")[0])
+    path = agent_spool.put(*[recipient(host=LOOPBACK)] * 3)
     step = len(recipient(host=LOOPBACK))
     write_lock(path, head, os.getpid() + 1)
     with path.open("r+b") as file:
@@ -240,17 +246,17 @@ def test_what_is_locked_or_finished_is_not_taken(post: Post) -> None:
         file.write(b"+held  ")
     before = path.read_bytes()
     with Server() as server:
-        lines = post.serve(smtp(server.port), LOOPBACK)
+        lines = agent_spool.serve(smtp(server.port), LOOPBACK)
 
     assert [line.offset for line in lines if isinstance(line, AgentAnswer)] == [head + 2 * step]
     assert path.read_bytes() == before.replace(b"r           ", b"r+          ")
 
 
-def test_what_another_agent_locks_first_is_not_taken(post: Post) -> None:
+def test_what_another_agent_locks_first_is_not_taken(agent_spool: AgentSpool) -> None:
     """A line that is not as it was read is not locked, nor one of a message that was killed."""
-    path = post.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK))
-    with post.folders.open_control("1001", os.O_RDWR) as opened:
-        message = AgentMessage(post.folders, "1001", opened.fd, lambda: NOW)
+    path = agent_spool.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK))
+    with agent_spool.folders.open_control("1001", os.O_RDWR) as opened:
+        message = AgentMessage(agent_spool.folders, "1001", opened.fd, lambda: NOW)
         first, second = message.waiting(b"smtp", LOOPBACK.encode())
         write_lock(path, first.offset, 7)
         assert message.lock([first, second]) == [second]
@@ -259,48 +265,48 @@ def test_what_another_agent_locks_first_is_not_taken(post: Post) -> None:
         assert message.lock([second]) == []
 
 
-def test_a_recipient_is_locked_while_it_is_delivered(post: Post) -> None:
+def test_a_recipient_is_locked_while_it_is_delivered(agent_spool: AgentSpool) -> None:
     """The lock is `~` and the PID in six columns; a deferral removes it."""
-    path = post.put(recipient("hold", "ns:x.example"))
+    path = agent_spool.put(recipient("hold", "ns:x.example"))
     seen: list[str] = []
 
     def resolve(name: str) -> bool:
-        seen.append(post.spool.lines(path)[0])
+        seen.append(agent_spool.spool.lines(path)[0])
         return False
 
-    agent = HoldAgent(Router(post.folders.fd), "here.example", resolve)
-    (answer,) = post.serve(agent.deliver, "ns:x.example", "hold")
+    agent = HoldAgent(Router(agent_spool.folders.fd), "here.example", resolve)
+    (answer,) = agent_spool.serve(agent.deliver, "ns:x.example", "hold")
 
     lock = f"r~{os.getpid():6}".ljust(12)  # a PID of 7 digits reaches into the blanks behind it
     assert seen[0].startswith(f"{lock}hold ns:x.example ")
-    assert post.spool.lines(path) == [recipient("hold", "ns:x.example")[:-1]]
+    assert agent_spool.spool.lines(path) == [recipient("hold", "ns:x.example")[:-1]]
     assert isinstance(answer, AgentAnswer)
     assert answer.status == b"deferred"
 
 
-def test_a_lock_that_was_taken_away_is_not_overwritten(post: Post) -> None:
+def test_a_lock_that_was_taken_away_is_not_overwritten(agent_spool: AgentSpool) -> None:
     """The agent says so in the log, and a mail for the router is not sent."""
-    path = post.put(recipient("hold", "ns:x.example"))
+    path = agent_spool.put(recipient("hold", "ns:x.example"))
     at = path.read_bytes().index(b"r  ")
 
     def resolve(name: str) -> bool:
         write_lock(path, at, 7_654_321)
         return True
 
-    agent = HoldAgent(Router(post.folders.fd), "here.example", resolve)
-    lines = post.serve(agent.deliver, "ns:x.example", "hold")
+    agent = HoldAgent(Router(agent_spool.folders.fd), "here.example", resolve)
+    lines = agent_spool.serve(agent.deliver, "ns:x.example", "hold")
 
-    assert post.spool.lines(path)[0].startswith("r~7654321   ")
-    assert not list((post.spool.root / "router").iterdir())
+    assert agent_spool.spool.lines(path)[0].startswith("r~7654321   ")
+    assert not list((agent_spool.spool.root / "router").iterdir())
     assert any(b"is not ours any more" in getattr(line, "text", b"") for line in lines)
 
 
 # ---- hold
 
 
-def hold(post: Post) -> Deliver:
+def hold(agent_spool: AgentSpool) -> Deliver:
     """The agent, for which every name is known."""
-    return HoldAgent(Router(post.folders.fd), "here.example", lambda name: True).deliver
+    return HoldAgent(Router(agent_spool.folders.fd), "here.example", lambda name: True).deliver
 
 
 @pytest.mark.parametrize(
@@ -323,96 +329,98 @@ def test_a_condition_is_met_or_not(host: str, due: bool) -> None:
 
 
 @pytest.mark.parametrize("host", ["bogus:1", "script:x", "timeout:soon", "age:x", "x"])
-def test_what_is_no_condition_keeps_the_message(post: Post, host: str) -> None:
+def test_what_is_no_condition_keeps_the_message(agent_spool: AgentSpool, host: str) -> None:
     """It stays in the queue with the reason; no script is run for a mail."""
     with pytest.raises(WrongHold, match="hold: "):
         is_due(host, NOW, NOW, lambda name: True)
-    path = post.put(recipient("hold", host))
-    ((status, text),) = answers(post.serve(hold(post), host, "hold"))
+    path = agent_spool.put(recipient("hold", host))
+    ((status, text),) = answers(agent_spool.serve(hold(agent_spool), host, "hold"))
     assert (status, text.startswith(b"hold: ")) == ("deferred", True)
-    assert post.spool.lines(path)[0].startswith("r           ")
+    assert agent_spool.spool.lines(path)[0].startswith("r           ")
 
 
-def test_a_held_message_that_is_due_goes_to_the_router_again(post: Post) -> None:
+def test_a_held_message_that_is_due_goes_to_the_router_again(agent_spool: AgentSpool) -> None:
     """With the envelope of a suspended message, its headers and its body; once."""
-    path = post.put(recipient("hold", "timeout:1", "x@y.example"))
-    assert answers(post.serve(hold(post), "timeout:1", "hold")) == [("ok3", b"resubmitted")]
+    path = agent_spool.put(recipient("hold", "timeout:1", "x@y.example"))
+    assert answers(agent_spool.serve(hold(agent_spool), "timeout:1", "hold")) == [
+        ("ok3", b"resubmitted")
+    ]
 
-    (mail,) = (post.spool.root / "router").iterdir()
+    (mail,) = (agent_spool.spool.root / "router").iterdir()
     envelope, _, rest = mail.read_bytes().partition(b"env-end\n")
     assert b"via suspension\nfrom <a@b.example>\nto <x@y.example>\n" in envelope
     assert rest == b"From: a@b.example\nSubject: a report\n\n" + BODY
-    assert post.spool.lines(path)[0].startswith("r+          hold")
-    assert [type(line).__name__ for line in post.serve(hold(post), "timeout:1", "hold")] == [
-        "Resync"
-    ]
+    assert agent_spool.spool.lines(path)[0].startswith("r+          hold")
+    assert [
+        type(line).__name__ for line in agent_spool.serve(hold(agent_spool), "timeout:1", "hold")
+    ] == ["Resync"]
 
 
 @pytest.mark.parametrize(
     ("call", "mails"), [("rename", 1), ("fsync", 0)], ids=["after the tag", "before the tag"]
 )
 def test_a_mail_for_the_router_is_sent_once_if_the_agent_is_killed(
-    post: Post, monkeypatch: pytest.MonkeyPatch, call: str, mails: int
+    agent_spool: AgentSpool, monkeypatch: pytest.MonkeyPatch, call: str, mails: int
 ) -> None:
     """The tag decides: recovery sends the staged mail, or removes it and the recipient waits."""
-    path = post.put(recipient("hold", "timeout:1"))
+    path = agent_spool.put(recipient("hold", "timeout:1"))
     pid = os.fork()
     if pid == 0:
         monkeypatch.setattr(files, call, lambda *args, **how: os._exit(9))
-        post.serve(hold(post), "timeout:1", "hold")
+        agent_spool.serve(hold(agent_spool), "timeout:1", "hold")
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
-    router = post.spool.root / "router"
+    router = agent_spool.spool.root / "router"
     assert list(router.iterdir()) == []
 
-    store = SpoolMail(post.folders, lambda: NOW, ReportSettings("here.example"))
-    LineChanges(post.folders, MessageReader(post.folders), store).recover(None)
+    store = SpoolMail(agent_spool.folders, lambda: NOW, ReportSettings("here.example"))
+    LineChanges(agent_spool.folders, MessageReader(agent_spool.folders), store).recover(None)
     assert len(list(router.iterdir())) == mails
-    assert post.spool.lines(path)[0].startswith("r+  " if mails else f"r~{pid:6}")
+    assert agent_spool.spool.lines(path)[0].startswith("r+  " if mails else f"r~{pid:6}")
 
 
 # ---- errormail
 
 
-def errormail(post: Post) -> Deliver:
+def errormail(agent_spool: AgentSpool) -> Deliver:
     """The agent, without forms."""
-    router, settings = Router(post.folders.fd), ReportSettings("here.example")
+    router, settings = Router(agent_spool.folders.fd), ReportSettings("here.example")
     return ErrormailAgent(router, settings, lambda name: ReportForm(), "errormail[9]").deliver
 
 
-def test_a_message_that_cannot_be_routed_returns_to_its_sender(post: Post) -> None:
+def test_a_message_that_cannot_be_routed_returns_to_its_sender(agent_spool: AgentSpool) -> None:
     """A report with the message is in router/, and the recipient is done."""
-    path = post.put(recipient("error", "nosuchhost", "x@nowhere.example"))
-    assert answers(post.serve(errormail(post), "nosuchhost", "error")) == [
+    path = agent_spool.put(recipient("error", "nosuchhost", "x@nowhere.example"))
+    assert answers(agent_spool.serve(errormail(agent_spool), "nosuchhost", "error")) == [
         ("ok3", b"returned to its sender")
     ]
 
-    (mail,) = (post.spool.root / "router").iterdir()
+    (mail,) = (agent_spool.spool.root / "router").iterdir()
     envelope, _, rest = mail.read_bytes().partition(b"env-end\n")
     assert b"to <a@b.example>" in envelope
     status = message_from_bytes(rest).get_payload()[1].as_string()  # type: ignore[union-attr,index]
     assert "Final-Recipient: rfc822; x@nowhere.example" in status
     assert "Action: failed\nStatus: 5.1.0\nDiagnostic-Code: x-local; 550 (nosuchhost)" in status
     assert BODY in rest
-    assert post.spool.lines(path)[0].startswith("r+          error")
+    assert agent_spool.spool.lines(path)[0].startswith("r+          error")
 
 
-def test_an_error_of_a_report_is_dropped(post: Post) -> None:
+def test_an_error_of_a_report_is_dropped(agent_spool: AgentSpool) -> None:
     """A sample of the real router: a message from channel error has no sender to return to."""
-    path = post.spool.root / "transport" / "3268949"
+    path = agent_spool.spool.root / "transport" / "3268949"
     with tarfile.open(SAMPLES) as packed:
         file = packed.extractfile("snap2/S/V/3268949")
         assert file is not None
         path.write_bytes(file.read())
-    (post.spool.root / "queue" / "3268949").write_bytes(b"x" * 108)
+    (agent_spool.spool.root / "queue" / "3268949").write_bytes(b"x" * 108)
 
-    assert answers(post.serve(errormail(post), "-", "error", "S/V/3268949")) == [
+    assert answers(agent_spool.serve(errormail(agent_spool), "-", "error", "S/V/3268949")) == [
         ("ok3", b"error bounce dropped")
     ]
-    assert not list((post.spool.root / "router").iterdir())
+    assert not list((agent_spool.spool.root / "router").iterdir())
 
 
-def test_the_samples_are_delivered(post: Post) -> None:
+def test_the_samples_are_delivered(agent_spool: AgentSpool) -> None:
     """Each smtp recipient of the real router's files is sent with its own headers, and done."""
     count = 0
     with tarfile.open(SAMPLES) as packed, Server() as server:
@@ -420,13 +428,13 @@ def test_the_samples_are_delivered(post: Post) -> None:
             if (file := packed.extractfile(member)) is None or "snap2" not in member.name:
                 continue
             name, data = Path(member.name).name, file.read()
-            (post.spool.root / "transport" / name).write_bytes(data)
-            (post.spool.root / "queue" / name).write_bytes(b"\n" * 1000 + b"body\n")
+            (agent_spool.spool.root / "transport" / name).write_bytes(data)
+            (agent_spool.spool.root / "queue" / name).write_bytes(b"\n" * 1000 + b"body\n")
             hosts = {line.split()[-3] for line in data.split(b"\n") if b"r           smtp " in line}
             agent = smtp(server.port)
             for host in sorted(hosts):
                 job = JobLine(name, host.lower())
-                there = AgentJobs(post.folders, "smtp", "", _at_loopback(agent), lambda: NOW)
+                there = AgentJobs(agent_spool.folders, "smtp", "", _at_loopback(agent), lambda: NOW)
                 lines = [parse_agent_line(one[:-1]) for one in there.serve(job)]
                 assert {status for status, _ in answers(lines)} <= {"ok2", "ok3"}
                 count += len(lines)
@@ -441,10 +449,10 @@ def _at_loopback(deliver: Deliver) -> Deliver:
 # ---- the command
 
 
-def test_the_command_serves_a_scheduler(post: Post, tmp_path: Path) -> None:
+def test_the_command_serves_a_scheduler(agent_spool: AgentSpool, tmp_path: Path) -> None:
     """Started in transport/ on a socket pair, it answers its jobs and ends at the empty line; each
     outcome is in its log."""
-    path = post.put(recipient(host=LOOPBACK), recipient("hold", "timeout:1"))
+    path = agent_spool.put(recipient(host=LOOPBACK), recipient("hold", "timeout:1"))
     with Server() as server, (tmp_path / "log").open("ab") as log:
         words = f"{sys.executable} -P -m tui.cli zmailer agent smtp -srl {tmp_path}/smtp"
         program = agent_program(f"{words} -p {server.port}", "smtp", "", {}, None)
@@ -465,7 +473,7 @@ def test_the_command_serves_a_scheduler(post: Post, tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == ""
     assert [type(event) for event in events] == [Ready, Answered, Ready]
     assert (agent.status, len(server.mails)) == (0, 1)
-    assert post.spool.lines(path)[0].startswith("r+          smtp")
+    assert agent_spool.spool.lines(path)[0].startswith("r+          smtp")
     assert (tmp_path / "smtp").read_text().endswith(" c@d.example ok3 250 2.0.0 accepted\n")
 
 
@@ -478,12 +486,12 @@ def _events(agent: Agent[str]) -> Iterator[object]:
 
 
 @pytest.mark.deep
-def test_the_scheduler_works_with_our_agents(post: Post) -> None:
+def test_the_scheduler_works_with_our_agents(agent_spool: AgentSpool) -> None:
     """A message with a recipient for each agent: one is delivered, one fails, one is given to the
     router again, one returns to its sender; then nothing is left but the mail for the router."""
     users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "no")]
     users += [recipient("hold", "timeout:1"), recipient("error", "nosuchhost")]
-    path, root = post.put(*users), post.spool.root
+    path, root = agent_spool.put(*users), agent_spool.spool.root
     for name in ("freezer", "postman"):
         (root / name).mkdir()
     os.utime(root / "queue" / path.name)
@@ -527,12 +535,12 @@ def test_the_scheduler_works_with_our_agents(post: Post) -> None:
         (["hold"], "expected the folder transport/ of a spool"),
     ],
 )
-def test_a_wrong_start_is_one_line(post: Post, words: list[str], why: str) -> None:
+def test_a_wrong_start_is_one_line(agent_spool: AgentSpool, words: list[str], why: str) -> None:
     """A wrong option, or another working directory."""
     where = "queue" if words == ["hold"] else "transport"
     run = command.run(
         ["zmailer", "agent", *words],
-        cwd=post.spool.root / where,
+        cwd=agent_spool.spool.root / where,
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,

@@ -42,7 +42,7 @@ NOW = 2_000_000_000.0
 CLAUSE = ClauseSettings("smtp/*", "smtp -s")
 
 
-class Office:
+class SchedulerSpool:
     """A spool with what its scheduler has for files."""
 
     def __init__(self, root: Path, hash_levels: int = 0) -> None:
@@ -87,9 +87,9 @@ class Office:
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
+def spool_files(tmp_path: Path) -> Iterator[SchedulerSpool]:
     """An empty spool."""
-    made = Office(tmp_path)
+    made = SchedulerSpool(tmp_path)
     yield made
     made.folders.close()
 
@@ -100,28 +100,28 @@ def jobs_of(found: Loaded) -> list[Job]:
 
 
 def answer(
-    office: Office, found: Loaded, offset: int, words: str, *notary: bytes
+    spool_files: SchedulerSpool, found: Loaded, offset: int, words: str, *notary: bytes
 ) -> tuple[JobGroup, ...]:
     """Record the answer for a recipient."""
     status, _, text = words.partition(" ")
     known = Notary(*notary) if notary else None
     one = AgentAnswer(found.message.number, offset, known, status.encode(), text.encode())
     found.message.open_jobs = 9
-    return office.outcomes.record(jobs_of(found)[0], one, NOW)
+    return spool_files.outcomes.record(jobs_of(found)[0], one, NOW)
 
 
-def flow_of(office: Office) -> MessageFlow:
-    """The flow of a scheduler, three days after the messages; its log is `office.logged`."""
+def flow_of(spool_files: SchedulerSpool) -> MessageFlow:
+    """The flow of a scheduler, three days after the messages; its log is `spool_files.logged`."""
     table = ThreadTable(AgentSlots(9), Random(1))
     nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - three parts ignore texts
     parts = SchedulerParts(
         table,
         WorkTable(table, AgentSlots(9), Random(1)),
-        office.places,
-        office.reader,
-        office.outcomes,
-        Arrivals(office.folders, table.messages, lambda: 0.0),
-        *(nothing, office.logged.append, nothing, nothing),
+        spool_files.places,
+        spool_files.reader,
+        spool_files.outcomes,
+        Arrivals(spool_files.folders, table.messages, lambda: 0.0),
+        *(nothing, spool_files.logged.append, nothing, nothing),
         clock=lambda: FIRST + 3 * 86400,
         monotonic=lambda: 0.0,
         age=lambda moment, now: now - moment,
@@ -132,13 +132,13 @@ def flow_of(office: Office) -> MessageFlow:
 # ---- reading
 
 
-def test_recipients_are_grouped_by_channel_and_host(office: Office) -> None:
+def test_recipients_are_grouped_by_channel_and_host(spool_files: SchedulerSpool) -> None:
     """A file becomes one job for each channel and host, with the offsets of what is to do, and the
     times of both files."""
-    path = office.spool.put(
+    path = spool_files.spool.put(
         70, recipient(), recipient("local", "x"), recipient().replace("r ", "r+", 1), recipient()
     )
-    found = office.load(70)
+    found = spool_files.load(70)
     data = path.read_bytes()
     assert [(one.channel, one.host, len(one.offsets)) for one in found.groups] == [
         ("smtp", "mx.example", 2),
@@ -157,39 +157,39 @@ def test_recipients_are_grouped_by_channel_and_host(office: Office) -> None:
 def test_a_new_file_moves_to_its_hash_folder(tmp_path: Path, levels: int) -> None:
     """Both files move to the folder of their number; a message file that a killed process left
     there is completed by its control file."""
-    office = Office(tmp_path, levels)
+    spool_files = SchedulerSpool(tmp_path, levels)
     folder = [*names.hash_folders(3276785)][levels]
-    path = office.spool.put(3276785, recipient())
+    path = spool_files.spool.put(3276785, recipient())
     if levels == 2:
         target = tmp_path / "queue" / folder / "3276785"
         target.parent.mkdir(parents=True)
         (tmp_path / "queue" / "3276785").rename(target)
-    assert office.load(3276785).message.path == f"{folder}3276785"
+    assert spool_files.load(3276785).message.path == f"{folder}3276785"
     assert not path.exists()
-    assert office.tree() == {f"transport/{folder}3276785", f"queue/{folder}3276785"}
+    assert spool_files.tree() == {f"transport/{folder}3276785", f"queue/{folder}3276785"}
     assert (tmp_path / "transport" / folder).stat().st_mode & 0o7777 == 0o2755
-    office.folders.close()
+    spool_files.folders.close()
 
 
-def test_locks_of_ended_agents_are_cleared(office: Office) -> None:
+def test_locks_of_ended_agents_are_cleared(spool_files: SchedulerSpool) -> None:
     """The lock of a process that has ended is blanked, and its recipient is to do."""
-    path = office.spool.put(70, recipient())
+    path = spool_files.spool.put(70, recipient())
     before = path.read_bytes()
-    (offset,) = office.load(70).groups[0].offsets
+    (offset,) = spool_files.load(70).groups[0].offsets
     write_lock(path, offset, dead_pid())
-    assert office.load(70).groups[0].offsets == (offset,)
+    assert spool_files.load(70).groups[0].offsets == (offset,)
     assert path.read_bytes() == before
 
 
-def test_a_lock_of_a_running_agent_postpones_the_file(office: Office) -> None:
+def test_a_lock_of_a_running_agent_postpones_the_file(spool_files: SchedulerSpool) -> None:
     """The file is read again after 32 seconds; nothing in it is changed."""
-    path = office.spool.put(70, recipient(), recipient())
-    (group,) = office.load(70).groups
-    agent = subprocess.Popen(["sleep", "60"], cwd=office.spool.root / "transport")
+    path = spool_files.spool.put(70, recipient(), recipient())
+    (group,) = spool_files.load(70).groups
+    agent = subprocess.Popen(["sleep", "60"], cwd=spool_files.spool.root / "transport")
     try:
         write_lock(path, group.offsets[0], agent.pid)
         before = path.read_bytes()
-        assert office.read(70) == MessagePostponed(32.0, f"locked by PID {agent.pid}")
+        assert spool_files.read(70) == MessagePostponed(32.0, f"locked by PID {agent.pid}")
         assert path.read_bytes() == before
     finally:
         agent.kill()
@@ -208,73 +208,75 @@ def test_a_lock_of_a_running_agent_postpones_the_file(office: Office) -> None:
         ("@ 7\ni 70\nr           odd a b 1\n", "no clause matches odd/a"),
     ],
 )
-def test_a_broken_file_is_parked_not_deleted(office: Office, text: str, why: str) -> None:
+def test_a_broken_file_is_parked_not_deleted(
+    spool_files: SchedulerSpool, text: str, why: str
+) -> None:
     """A file that cannot be used moves to the freezer with its bytes, under a free name, once it is
     unchanged for a minute; its message file stays."""
-    path = office.spool.put(70)
-    (office.spool.root / "freezer").mkdir()
-    (office.spool.root / "freezer/70").write_text("an old one")
+    path = spool_files.spool.put(70)
+    (spool_files.spool.root / "freezer").mkdir()
+    (spool_files.spool.root / "freezer/70").write_text("an old one")
     path.write_text(text)
     if "clause" not in why:
         now = time.time()
-        found = office.reader.read("70", now + 30)
+        found = spool_files.reader.read("70", now + 30)
         assert isinstance(found, MessagePostponed)
         assert why in found.why
         assert path.exists()
-    found = office.read(70)
+    found = spool_files.read(70)
     assert isinstance(found, Parked)
     assert why in found.why
     assert found.where == "freezer/70.1"
-    assert (office.spool.root / found.where).read_text() == text
-    assert office.tree() == {"freezer/70", "freezer/70.1", "queue/70"}
+    assert (spool_files.spool.root / found.where).read_text() == text
+    assert spool_files.tree() == {"freezer/70", "freezer/70.1", "queue/70"}
 
 
-def test_a_huge_file_is_parked_unread(office: Office) -> None:
+def test_a_huge_file_is_parked_unread(spool_files: SchedulerSpool) -> None:
     """Above the limit a file is not read; below, all recipients of a thread are one job."""
-    path = office.spool.put(70, *[recipient()] * 20_000)
-    found = office.read(70)
+    path = spool_files.spool.put(70, *[recipient()] * 20_000)
+    found = spool_files.read(70)
     assert isinstance(found, Loaded)
     assert [len(group.offsets) for group in found.groups] == [20_000]
     os.truncate(path, MAX_CONTROL_BYTES + 1)
-    (office.spool.root / "freezer").mkdir()
-    parked = office.read(70)
+    (spool_files.spool.root / "freezer").mkdir()
+    parked = spool_files.read(70)
     assert isinstance(parked, Parked)
     assert "268,435,457 bytes, expected at most 268,435,456" in parked.why
-    assert (office.spool.root / parked.where).stat().st_size == MAX_CONTROL_BYTES + 1
+    assert (spool_files.spool.root / parked.where).stat().st_size == MAX_CONTROL_BYTES + 1
 
 
-def test_a_file_without_its_message_is_parked(office: Office) -> None:
+def test_a_file_without_its_message_is_parked(spool_files: SchedulerSpool) -> None:
     """The original program deletes it."""
-    office.spool.put(70, recipient())
-    (office.spool.root / "queue/70").unlink()
-    assert office.read(70) == Parked("freezer/70", "no message file: queue/70 is missing")
+    spool_files.spool.put(70, recipient())
+    (spool_files.spool.root / "queue/70").unlink()
+    assert spool_files.read(70) == Parked("freezer/70", "no message file: queue/70 is missing")
 
 
-def test_no_plain_file_is_opened(office: Office) -> None:
+def test_no_plain_file_is_opened(spool_files: SchedulerSpool) -> None:
     """A folder, a FIFO, a link and a file with a second name are looked at later, not followed."""
-    transport = office.spool.root / "transport"
+    transport = spool_files.spool.root / "transport"
     (transport / "1").mkdir()
     os.mkfifo(transport / "2")
     (transport / "3").symlink_to("/etc/passwd")
-    os.link(office.spool.put(4, recipient()), office.spool.root / "other")
+    os.link(spool_files.spool.put(4, recipient()), spool_files.spool.root / "other")
     transport.chmod(0o777)
     for name in "124":
-        assert isinstance(office.read(name), MessagePostponed), name
-    assert office.read("9") is None
+        assert isinstance(spool_files.read(name), MessagePostponed), name
+    assert spool_files.read("9") is None
 
 
-def test_a_trigger_starts_a_host(office: Office) -> None:
+def test_a_trigger_starts_a_host(spool_files: SchedulerSpool) -> None:
     """A T file is removed, and names a host in lower case."""
-    path = office.spool.root / "transport/70-etrn"
+    path = spool_files.spool.root / "transport/70-etrn"
     path.write_text("T MX.Example [10.0.0.1]\n")
-    assert office.read("70-etrn") == DeliveryTrigger("mx.example")
-    assert office.tree() == set()
+    assert spool_files.read("70-etrn") == DeliveryTrigger("mx.example")
+    assert spool_files.tree() == set()
 
 
-def test_a_diagnostic_without_its_end_is_ended(office: Office) -> None:
+def test_a_diagnostic_without_its_end_is_ended(spool_files: SchedulerSpool) -> None:
     """A d line of a writer that was killed in the middle does not make the file torn."""
-    path = office.spool.put(70, recipient(), more="d 1")
-    assert isinstance(office.read(70), Loaded)
+    path = spool_files.spool.put(70, recipient(), more="d 1")
+    assert isinstance(spool_files.read(70), Loaded)
     assert path.read_text().endswith("\nd 1\n")
 
 
@@ -292,12 +294,12 @@ def test_the_format_is_found_behind_other_fields(tmp_path: Path) -> None:
     assert (found.head, found.quad.channel) == (b"~ 26225    ", b"smtp")
 
 
-def test_a_failure_without_its_diagnostic_gets_one(office: Office) -> None:
+def test_a_failure_without_its_diagnostic_gets_one(spool_files: SchedulerSpool) -> None:
     """If the scheduler was killed after an agent had marked a failure, the sender is informed."""
-    path = office.spool.put(70, recipient().replace("r ", "r-", 1), recipient())
-    office.load(70)
-    office.load(70)
-    (line,) = office.lines(path, "d")
+    path = spool_files.spool.put(70, recipient().replace("r ", "r-", 1), recipient())
+    spool_files.load(70)
+    spool_files.load(70)
+    (line,) = spool_files.lines(path, "d")
     assert "\1failed\0015.0.0\1" in line
 
 
@@ -318,18 +320,18 @@ def test_a_failure_without_its_diagnostic_gets_one(office: Office) -> None:
     ],
 )
 def test_which_answers_are_recorded(
-    office: Office, words: str, notify: str, action: bytes | None
+    spool_files: SchedulerSpool, words: str, notify: str, action: bytes | None
 ) -> None:
     """ok is recorded if the recipient wants to know of successes, error if of failures, which is
     the default; with ok2, ok3 and error2 that is not the scheduler's duty. Each sets the tag."""
     other = recipient(user="other@d.example") + "N NOTIFY=NEVER\n"
-    path = office.spool.put(70, recipient() + (f"N NOTIFY={notify}\n" * bool(notify)), other)
-    found = office.load(70)
+    path = spool_files.spool.put(70, recipient() + (f"N NOTIFY={notify}\n" * bool(notify)), other)
+    found = spool_files.load(70)
     (first, _) = found.groups[0].offsets
-    assert answer(office, found, first, words, b"c@d", b"failed", b"4.7.1", b"smtp; 250") == ()
+    assert answer(spool_files, found, first, words, b"c@d", b"failed", b"4.7.1", b"smtp; 250") == ()
     data = path.read_bytes()
     assert data[first + 1 : first + 2] == (b"-" if words.startswith("error") else b"+")
-    lines = office.lines(path, "d")
+    lines = spool_files.lines(path, "d")
     if action is None:
         assert lines == []
         return
@@ -343,107 +345,109 @@ def test_which_answers_are_recorded(
 
 
 @pytest.mark.parametrize("text", ["", "connection refused"])
-def test_expired_recipients_fail(office: Office, text: str) -> None:
+def test_expired_recipients_fail(spool_files: SchedulerSpool, text: str) -> None:
     """Each recipient to do gets the tag of a failure and a diagnostic with status 5.4.7 and the
     last problem; finished and held ones are not touched."""
     held = recipient().replace("r       ", "r+held  ", 1)
-    path = office.spool.put(70, recipient(), recipient(), held)
-    found = office.load(70)
+    path = spool_files.spool.put(70, recipient(), recipient(), held)
+    found = spool_files.load(70)
     (job,) = jobs_of(found)
     job.text = text.encode()
-    office.outcomes.fail([job], FIRST + 3 * 86400)
-    assert [line[:8] for line in office.lines(path)] == ["r-      "] * 2 + ["r+held  "]
-    lines = office.lines(path, "d")
+    spool_files.outcomes.fail([job], FIRST + 3 * 86400)
+    assert [line[:8] for line in spool_files.lines(path)] == ["r-      "] * 2 + ["r+held  "]
+    lines = spool_files.lines(path, "d")
     assert len(lines) == 2
     for line in lines:
         assert "\1failed\0015.4.7\1smtp; 500 (Expired after 3 days)" in line
         assert line.endswith(
             f"expired after 3 days{', problem was:' * bool(text)}" + (f"\r{text}" if text else "")
         )
-    assert isinstance(office.read(70), AllDone)
+    assert isinstance(spool_files.read(70), AllDone)
 
 
-def test_a_finished_message_is_reported_and_removed(office: Office) -> None:
+def test_a_finished_message_is_reported_and_removed(spool_files: SchedulerSpool) -> None:
     """Its diagnostics are given to the reporter, then both files are removed; other files stay."""
-    office.spool.put(70, recipient())
-    office.spool.put(71, recipient())
-    found = office.load(70)
-    answer(office, found, found.groups[0].offsets[0], "error no user")
-    assert office.outcomes.complete(found.message, NOW) == (1, 1)
-    assert office.reported == [{found.groups[0].offsets[0]: b"failed"}]
-    assert office.tree() == {"transport/71", "queue/71"}
+    spool_files.spool.put(70, recipient())
+    spool_files.spool.put(71, recipient())
+    found = spool_files.load(70)
+    answer(spool_files, found, found.groups[0].offsets[0], "error no user")
+    assert spool_files.outcomes.complete(found.message, NOW) == (1, 1)
+    assert spool_files.reported == [{found.groups[0].offsets[0]: b"failed"}]
+    assert spool_files.tree() == {"transport/71", "queue/71"}
 
 
-def test_an_expired_recipient_is_reported_while_others_wait(office: Office) -> None:
+def test_an_expired_recipient_is_reported_while_others_wait(spool_files: SchedulerSpool) -> None:
     """Its sender need not wait for the end of the message, which may take days."""
-    path = office.spool.put(70, recipient(), recipient("local", "x"))
-    office.find = lambda channel, host: CLAUSE._replace(expiry=86400 if channel == "smtp" else None)  # type: ignore[method-assign]
-    office.reader.find_settings = office.find
-    flow = flow_of(office)
+    path = spool_files.spool.put(70, recipient(), recipient("local", "x"))
+    spool_files.find = lambda channel, host: CLAUSE._replace(  # type: ignore[method-assign]
+        expiry=86400 if channel == "smtp" else None
+    )
+    spool_files.reader.find_settings = spool_files.find
+    flow = flow_of(spool_files)
     flow.take("70")
     for job in flow.parts.table.messages[70].jobs:
         job.attempts = 1
     flow.step()
     flow.report_failures()
-    assert [[*one.values()] for one in office.reported] == [[b"failed"]]
+    assert [[*one.values()] for one in spool_files.reported] == [[b"failed"]]
     assert path.exists()
 
 
-def test_a_delay_is_reported_once_to_those_who_want_it(office: Office) -> None:
+def test_a_delay_is_reported_once_to_those_who_want_it(spool_files: SchedulerSpool) -> None:
     """NOTIFY=DELAY gets a diagnostic with the action delayed and status 4.4.7, once, also after a
     restart; without it there is none, and both expire later as all others."""
     wants = recipient() + "N NOTIFY=DELAY,FAILURE\n"
-    path = office.spool.put(70, wants, recipient())
+    path = spool_files.spool.put(70, wants, recipient())
     for _ in range(2):
-        (job,) = jobs_of(office.load(70))
-        office.outcomes.delay(job, FIRST + 7200)
-    (line,) = office.lines(path, "d")
+        (job,) = jobs_of(spool_files.load(70))
+        spool_files.outcomes.delay(job, FIRST + 7200)
+    (line,) = spool_files.lines(path, "d")
     assert "\1delayed\0014.4.7\1" in line
-    assert office.reported == [{job.offsets[0]: b"delayed"}]
-    office.outcomes.fail([job], NOW)
-    assert sum("\1failed\0015.4.7\1" in line for line in office.lines(path, "d")) == 2
+    assert spool_files.reported == [{job.offsets[0]: b"delayed"}]
+    spool_files.outcomes.fail([job], NOW)
+    assert sum("\1failed\0015.4.7\1" in line for line in spool_files.lines(path, "d")) == 2
 
 
-def test_a_message_that_cannot_be_reported_stays(office: Office) -> None:
+def test_a_message_that_cannot_be_reported_stays(spool_files: SchedulerSpool) -> None:
     """If a report cannot be written, nothing is removed, and it is tried again."""
-    office.spool.put(70, recipient())
-    found = office.load(70)
-    answer(office, found, found.groups[0].offsets[0], "error no user")
-    office.refusal = OSError("full")
+    spool_files.spool.put(70, recipient())
+    found = spool_files.load(70)
+    answer(spool_files, found, found.groups[0].offsets[0], "error no user")
+    spool_files.refusal = OSError("full")
     with pytest.raises(OSError, match="full"):
-        office.outcomes.complete(found.message, NOW)
-    assert office.tree() == {"transport/70", "queue/70"}
-    office.refusal = None
-    assert office.outcomes.complete(found.message, NOW)
+        spool_files.outcomes.complete(found.message, NOW)
+    assert spool_files.tree() == {"transport/70", "queue/70"}
+    spool_files.refusal = None
+    assert spool_files.outcomes.complete(found.message, NOW)
 
 
-def test_a_message_with_recipients_to_do_is_not_removed(office: Office) -> None:
+def test_a_message_with_recipients_to_do_is_not_removed(spool_files: SchedulerSpool) -> None:
     """A recipient that an operator released meanwhile, or that has a lock, keeps its message."""
-    path = office.spool.put(70, recipient(), recipient())
-    found = office.load(70)
-    assert office.outcomes.complete(found.message, NOW) is None
+    path = spool_files.spool.put(70, recipient(), recipient())
+    found = spool_files.load(70)
+    assert spool_files.outcomes.complete(found.message, NOW) is None
     write_lock(path, found.groups[0].offsets[0], 1)
-    assert office.outcomes.complete(found.message, NOW) is None
-    assert office.tree() == {"transport/70", "queue/70"}
+    assert spool_files.outcomes.complete(found.message, NOW) is None
+    assert spool_files.tree() == {"transport/70", "queue/70"}
 
 
-def test_a_swapped_file_is_not_removed(office: Office) -> None:
+def test_a_swapped_file_is_not_removed(spool_files: SchedulerSpool) -> None:
     """A file that came in the place of another one while it was open stays."""
-    path = office.spool.put(70, recipient())
-    with office.places.open("70") as opened:
+    path = spool_files.spool.put(70, recipient())
+    with spool_files.places.open("70") as opened:
         path.unlink()
         path.write_text("another")
         with pytest.raises(FileNotFoundError):
-            office.places.remove(opened)
-    assert office.tree() == {"transport/70", "queue/70"}
+            spool_files.places.remove(opened)
+    assert spool_files.tree() == {"transport/70", "queue/70"}
 
 
 @pytest.mark.parametrize("step", range(8))
-def test_a_kill_at_any_step_of_a_failure(office: Office, step: int) -> None:
+def test_a_kill_at_any_step_of_a_failure(spool_files: SchedulerSpool, step: int) -> None:
     """If the process ends at any write of an expiry, the next one finds each recipient either to do
     without a diagnostic, or failed with one."""
-    path = office.spool.put(70, recipient(), recipient())
-    (job,) = jobs_of(office.load(70))
+    path = spool_files.spool.put(70, recipient(), recipient())
+    (job,) = jobs_of(spool_files.load(70))
     count = 0
 
     def write(fd: int, data: bytes) -> None:
@@ -456,61 +460,61 @@ def test_a_kill_at_any_step_of_a_failure(office: Office, step: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "write_all", write)
         try:
-            office.outcomes.fail([job], NOW)
+            spool_files.outcomes.fail([job], NOW)
         except OSError:
             assert step < 3
-    found = office.read(70)
+    found = spool_files.read(70)
     todo = sum(len(group.offsets) for group in found.groups) if isinstance(found, Loaded) else 0
-    failed = [line for line in office.lines(path) if line[1] == "-"]
-    assert len(office.lines(path, "d")) == len(failed) == 2 - todo
+    failed = [line for line in spool_files.lines(path) if line[1] == "-"]
+    assert len(spool_files.lines(path, "d")) == len(failed) == 2 - todo
 
 
 # ---- mutually exclusive recipients
 
 
-def test_the_next_alternative_is_tried_after_a_failure(office: Office) -> None:
+def test_the_next_alternative_is_tried_after_a_failure(spool_files: SchedulerSpool) -> None:
     """Of X recipients of one class one is tried at a time; a success finishes the others, and only
     the failure of the last one is reported."""
     one = "X 7 smtp a.example u@a 1\n"
-    path = office.spool.put(70, one, one.replace("a", "b"), recipient(), one.replace("7", "8"))
-    found = office.load(70)
+    path = spool_files.spool.put(70, one, one.replace("a", "b"), recipient(), one.replace("7", "8"))
+    found = spool_files.load(70)
     first, other, _ = (at for group in found.groups for at in group.offsets)
-    (group,) = answer(office, found, first, "error no host")
+    (group,) = answer(spool_files, found, first, "error no host")
     assert group.host == "b.exbmple"
-    assert answer(office, found, group.offsets[0], "error no host") == ()
-    assert len(office.lines(path, "d")) == 1
-    assert answer(office, found, other, "ok3 sent") == ()
-    assert [line[:9] for line in office.lines(path, "X")] == [
+    assert answer(spool_files, found, group.offsets[0], "error no host") == ()
+    assert len(spool_files.lines(path, "d")) == 1
+    assert answer(spool_files, found, other, "ok3 sent") == ()
+    assert [line[:9] for line in spool_files.lines(path, "X")] == [
         "X-7 smtp ",
         "X-7 smtp ",
         "X+8 smtp ",
     ]
 
 
-def test_a_success_finishes_all_alternatives(office: Office) -> None:
+def test_a_success_finishes_all_alternatives(spool_files: SchedulerSpool) -> None:
     """After a success no other recipient of the class is to do, also if tags were not written."""
     one = "X 7 smtp a.example u@a 1\n"
-    path = office.spool.put(70, one, one, one)
-    found = office.load(70)
+    path = spool_files.spool.put(70, one, one, one)
+    found = spool_files.load(70)
     ((first,),) = (group.offsets for group in found.groups)
-    answer(office, found, first, "ok3 sent")
-    assert [line[:2] for line in office.lines(path, "X")] == ["X+"] * 3
+    answer(spool_files, found, first, "ok3 sent")
+    assert [line[:2] for line in spool_files.lines(path, "X")] == ["X+"] * 3
     path.write_bytes(path.read_bytes().replace(b"X+", b"X ", 2))
-    assert isinstance(office.read(70), AllDone)
+    assert isinstance(spool_files.read(70), AllDone)
 
 
-def test_an_obsolete_message_is_found_by_both_ids(office: Office) -> None:
+def test_an_obsolete_message_is_found_by_both_ids(spool_files: SchedulerSpool) -> None:
     """x names a spool id or a message-id; the sender must be the same."""
-    office.spool.put(70, recipient(), log_id="old")
-    path = office.spool.put(71, recipient(), log_id="same")
+    spool_files.spool.put(70, recipient(), log_id="old")
+    path = spool_files.spool.put(71, recipient(), log_id="same")
     path.write_text(path.read_text().replace("e a@b.example", "e c@b.example"))
-    office.spool.put(72, recipient(), log_id="new")
-    old, foreign, new = (office.load(number).message for number in (70, 71, 72))
+    spool_files.spool.put(72, recipient(), log_id="new")
+    old, foreign, new = (spool_files.load(number).message for number in (70, 71, 72))
     known = [old, foreign, new]
     spool_id = names.spool_id(70, old.modified_ns).encode()
 
     def find(text: bytes) -> list[QueuedMessage]:
-        return office.outcomes.find_obsolete([text], new, known)
+        return spool_files.outcomes.find_obsolete([text], new, known)
 
     assert find(spool_id) == find(b"<old@b.example>") == [old]
     assert find(b"<same@b.example>") == find(b"<new@b.example>") == find(b"<x>") == []
@@ -519,18 +523,18 @@ def test_an_obsolete_message_is_found_by_both_ids(office: Office) -> None:
 # ---- arrivals
 
 
-def test_scans_find_each_file_once_and_the_oldest_first(office: Office) -> None:
+def test_scans_find_each_file_once_and_the_oldest_first(spool_files: SchedulerSpool) -> None:
     """A scan takes plain files with a number that are not known; limits end it early, and the next
     one goes on; postponed files come at their time."""
     for number in (5, 3, 9):
-        office.spool.put(number, recipient())
-    office.spool.put(4, recipient(), folder="A/B/")
-    (office.spool.root / "transport/70-etrn").write_text("T x\n")
+        spool_files.spool.put(number, recipient())
+    spool_files.spool.put(4, recipient(), folder="A/B/")
+    (spool_files.spool.root / "transport/70-etrn").write_text("T x\n")
     for name in (".8", "x", "A1"):
-        (office.spool.root / "transport" / name).write_text("")
-    (office.spool.root / "transport/6").mkdir()
+        (spool_files.spool.root / "transport" / name).write_text("")
+    (spool_files.spool.root / "transport/6").mkdir()
     known = {9, 70}
-    arrivals = Arrivals(office.folders, known, lambda: 0.0)
+    arrivals = Arrivals(spool_files.folders, known, lambda: 0.0)
     arrivals.scan(0)
     assert list(arrivals.batch()) == ["5", "3", "4", "70-etrn"]
     arrivals.scan(9)
@@ -546,12 +550,12 @@ def test_scans_find_each_file_once_and_the_oldest_first(office: Office) -> None:
     assert list(arrivals.batch())[:1] == ["5"]
 
 
-def test_a_scan_ends_at_its_limits(office: Office) -> None:
+def test_a_scan_ends_at_its_limits(spool_files: SchedulerSpool) -> None:
     """With -E n,t a scan takes n files at most, or t seconds; the rest comes with later scans."""
     for number in range(1, 8):
-        office.spool.put(number, recipient())
+        spool_files.spool.put(number, recipient())
     known = set[int]()
-    arrivals = Arrivals(office.folders, known, lambda: 0.0, ScanLimits(3, 5))
+    arrivals = Arrivals(spool_files.folders, known, lambda: 0.0, ScanLimits(3, 5))
     seen = []
     for now in (0, 100, 200):
         arrivals.scan(now)
@@ -560,7 +564,7 @@ def test_a_scan_ends_at_its_limits(office: Office) -> None:
         seen.append(len(batch))
     assert seen == [3, 3, 1]
     ticks = iter(range(100))
-    slow = Arrivals(office.folders, set(), lambda: next(ticks), ScanLimits(100, 2))
+    slow = Arrivals(spool_files.folders, set(), lambda: next(ticks), ScanLimits(100, 2))
     slow.scan(0)
     assert (len(slow), slow.is_cut) == (3, True)
 
@@ -568,11 +572,11 @@ def test_a_scan_ends_at_its_limits(office: Office) -> None:
 # ---- verbose logs
 
 
-def put_verbose(office: Office, log: str) -> MessageFlow:
+def put_verbose(spool_files: SchedulerSpool, log: str) -> MessageFlow:
     """A message with a verbose log and two recipients, taken."""
-    (office.spool.root / "public").mkdir()
-    office.spool.put(70, recipient(), recipient("local", "x", "y"), more=f"v {log}\n")
-    flow = flow_of(office)
+    (spool_files.spool.root / "public").mkdir()
+    spool_files.spool.put(70, recipient(), recipient("local", "x", "y"), more=f"v {log}\n")
+    flow = flow_of(spool_files)
     flow.take("70")
     return flow
 
@@ -584,11 +588,11 @@ def say(flow: MessageFlow, channel: str, status: bytes, text: bytes) -> None:
     flow.answered(job, AgentAnswer(70, job.offsets[0], None, status, text))
 
 
-def test_outcomes_are_appended_to_the_verbose_log(office: Office) -> None:
+def test_outcomes_are_appended_to_the_verbose_log(spool_files: SchedulerSpool) -> None:
     """One line for each answer or removal of a recipient, after what is there; control characters
     are made visible."""
-    flow = put_verbose(office, "../public/v_a")
-    log = office.spool.root / "public" / "v_a"
+    flow = put_verbose(spool_files, "../public/v_a")
+    log = spool_files.spool.root / "public" / "v_a"
     log.write_text("router\n")
 
     say(flow, "smtp", b"deferred", b"450 later \x1b")
@@ -603,7 +607,7 @@ def test_outcomes_are_appended_to_the_verbose_log(office: Office) -> None:
     assert said == ["deferred", "ok3 250 "]
     assert lines[2].endswith(f"{ident} local/x y: is removed, without a report")
     assert "\x1b" not in log.read_text() and len(lines) == 3
-    assert office.logged == ["70: removed without a report, 1 recipients"]
+    assert spool_files.logged == ["70: removed without a report, 1 recipients"]
 
 
 @pytest.mark.parametrize(
@@ -620,11 +624,11 @@ def test_outcomes_are_appended_to_the_verbose_log(office: Office) -> None:
         pytest.param("../public/foreign", "owner", marks=pytest.mark.skipif("os.geteuid() != 0")),
     ],
 )
-def test_no_other_file_is_a_verbose_log(office: Office, log: str, said: str) -> None:
+def test_no_other_file_is_a_verbose_log(spool_files: SchedulerSpool, log: str, said: str) -> None:
     """No link, no other folder, no file of another user, none that is missing: the scheduler logs
     why, once, and the mail goes on."""
-    flow = put_verbose(office, log)
-    public, other = office.spool.root / "public", office.spool.root / "other"
+    flow = put_verbose(spool_files, log)
+    public, other = spool_files.spool.root / "public", spool_files.spool.root / "other"
     for path in (other, public / "twice", public / "foreign"):
         path.write_text("as it was")
     (public / "link").symlink_to(other)
@@ -638,7 +642,7 @@ def test_no_other_file_is_a_verbose_log(office: Office, log: str, said: str) -> 
     say(flow, "smtp", b"deferred", b"later")
     say(flow, "smtp", b"ok3", b"sent")
 
-    assert [said in line for line in office.logged] == ([True] if said else [])
+    assert [said in line for line in spool_files.logged] == ([True] if said else [])
     assert set(public.iterdir()) == before
     assert {p.read_text() for p in (other, public / "twice", public / "foreign")} == {"as it was"}
-    assert len(office.spool.lines(office.spool.root / "transport" / "70", "r+")) == 1
+    assert len(spool_files.spool.lines(spool_files.spool.root / "transport" / "70", "r+")) == 1

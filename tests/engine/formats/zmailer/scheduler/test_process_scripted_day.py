@@ -51,14 +51,14 @@ class Day(NamedTuple):
     kills: int
 
 
-class Office(NamedTuple):
+class DaySpool(NamedTuple):
     """A spool with mail for the fast agent."""
 
     root: Path
     users: frozenset[str]
 
     @classmethod
-    def fill(cls, root: Path, day: Day) -> Office:
+    def fill(cls, root: Path, day: Day) -> DaySpool:
         """Make the spool: two channels, a third of the users fail, some by age."""
         spool = Spool(root).make()
         for name in ("tries", "freezer", "postman"):
@@ -135,12 +135,12 @@ def check_limits(pid: int) -> None:
 class Watch:
     """Reads the deliveries that the agents report."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, day_spool: DaySpool) -> None:
         self.deliveries: list[tuple[str, int]] = []
         """User, and PID of the agent."""
         self.killed: set[int] = set()
-        self._office, self._random, self._rest = office, Random(8), b""
-        self._fd = os.open(office.root / "events", os.O_RDWR | os.O_NONBLOCK)
+        self._office, self._random, self._rest = day_spool, Random(8), b""
+        self._fd = os.open(day_spool.root / "events", os.O_RDWR | os.O_NONBLOCK)
 
     def close(self) -> None:
         """Close the FIFO."""
@@ -180,9 +180,9 @@ class Watch:
 
 
 @contextmanager
-def watching(office: Office) -> Iterator[Watch]:
+def watching(day_spool: DaySpool) -> Iterator[Watch]:
     """A watch that is closed in the end."""
-    watch = Watch(office)
+    watch = Watch(day_spool)
     try:
         yield watch
     finally:
@@ -199,11 +199,11 @@ def watching(office: Office) -> Iterator[Watch]:
 def test_each_recipient_ends_once(tmp_path: Path, day: Day) -> None:
     """With agents and schedulers killed at any moment, each recipient is delivered once or reported
     as failed once, no limit is exceeded, and nothing is left in the spool."""
-    office = Office.fill(tmp_path, day)
-    final = sum(not user.startswith("never") for user in office.users)
-    with watching(office) as watch:
+    day_spool = DaySpool.fill(tmp_path, day)
+    final = sum(not user.startswith("never") for user in day_spool.users)
+    with watching(day_spool) as watch:
         for turn in range(day.kills + 1):
-            scheduler = office.start()
+            scheduler = day_spool.start()
             try:
                 is_last = turn == day.kills
                 watch.follow(
@@ -213,10 +213,10 @@ def test_each_recipient_ends_once(tmp_path: Path, day: Day) -> None:
                 scheduler.kill()
                 scheduler.wait()
     delivered = [user for user, _ in watch.deliveries]
-    assert set(delivered) == {user for user in office.users if not user.startswith("never")}
+    assert set(delivered) == {user for user in day_spool.users if not user.startswith("never")}
     assert not any((tmp_path / "queue").rglob("1*"))
     for user, count in Counter(delivered).items():
         pids = [pid for one, pid in watch.deliveries if one == user]
         assert count == 1 or watch.killed.issuperset(pids[:-1]), user
-    failing = {user for user in office.users if user.startswith(("bad", "never"))}
-    assert office.reported() == Counter(failing)
+    failing = {user for user in day_spool.users if user.startswith(("bad", "never"))}
+    assert day_spool.reported() == Counter(failing)

@@ -39,7 +39,7 @@ from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
 from tests.smtp_server import DROP, HOST, STALL, Server, refusing, silent
-from tests.unprivileged_user import by_nobody, nobodys_folder
+from tests.unprivileged_user import as_other_user, nobodys_folder
 from tui.cli.formats.kannader.commands import (
     bounce_handler,
     destination,
@@ -337,7 +337,7 @@ def test_contents_of_another_user_are_no_failure_of_the_mail() -> None:
                 contents.chmod(0o600)
                 message_opener(store)(task).contents.close()
 
-        by_nobody(open_letter)
+        as_other_user(open_letter)
 
 
 def test_a_killed_worker_leaves_its_mail_in_flight(place: Spool) -> None:

@@ -162,9 +162,9 @@ def test_what_is_in_place_of_a_folder_is_one_problem(
     place: Path, closed: Path, capsys: pytest.CaptureFixture[str], plant: Plant
 ) -> None:
     """Anything else where a folder of the staging directory should be is shown, beside the rest."""
-    desk = place / "queue" / ".spooldeck"
+    staging = place / "queue" / ".spooldeck"
     for name in ("corrupt", "held", "trash", "twice", ""):
-        spot = desk / name
+        spot = staging / name
         aside = place / "aside"
         if spot.exists():
             spot.rename(aside)

@@ -24,7 +24,7 @@ from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
 from tests.mail_queue_commands import PATIENCE, Site, soon
 from tests.programs import a_script
-from tests.unprivileged_user import by_nobody, nobodys_folder
+from tests.unprivileged_user import as_other_user, nobodys_folder
 from tui.cli import main
 from tui.cli.formats.zgb.commands import (
     queue_facts,
@@ -496,7 +496,7 @@ def test_a_hidden_database_is_not_called_missing(closed: str) -> None:
                 zgb_place(setup)
             shut.chmod(0o700)
 
-        by_nobody(look)
+        as_other_user(look)
 
 
 def test_doctor_names_everything_that_is_wrong(site: Site) -> None:

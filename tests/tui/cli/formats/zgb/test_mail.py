@@ -63,7 +63,7 @@ def test_no_more_mails_in_an_hour_than_the_limit(queue: Queue) -> None:
             store.enqueue(number, ["user"])
     queue.transport.script.append(busy())
     for seconds, done in ((0, 2), (3599, 0), (1, 3)):
-        queue.office.now += seconds
+        queue.sender_parts.now += seconds
         run = queue.work(hourly=3)
         assert run.done == done
         assert seconds or run.token_at == NOW + 3600
@@ -77,8 +77,8 @@ def test_a_failed_mail_has_a_reason_and_the_same_bytes(queue: Queue) -> None:
         queue.work()
         line, job = queue.logged("failed")[-1], queue.job()
         assert why in job.error and why in str(line.fields["error"])
-        assert line.fields["next_attempt_at"] == job.due == queue.office.now + wait
-        queue.office.now = job.due
+        assert line.fields["next_attempt_at"] == job.due == queue.sender_parts.now + wait
+        queue.sender_parts.now = job.due
     first, second = queue.transport.asked
     assert first.data == second.data
 
@@ -89,10 +89,10 @@ def test_an_attempt_without_a_known_end_is_logged(queue: Queue, word: str, doubt
     queue.enqueue()
     queue.transport.script.append(busy(word))
     queue.work()
-    queue.office.now += 60
+    queue.sender_parts.now += 60
     queue.work()
     assert (queue.jobs(), len(queue.logged("in_doubt"))) == ([], doubts)
-    assert "\n".join(queue.office.log()).count("MAIL_SEND_IN_DOUBT") == doubts
+    assert "\n".join(queue.sender_parts.log()).count("MAIL_SEND_IN_DOUBT") == doubts
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_job_is_postponed_without_an_attempt(
     """If its lease may lapse while it is sent, or its recipient is now unknown, it waits."""
 
     def wait() -> None:
-        queue.office.now += queue.own.lease - queue.office.settings.max_time + 1
+        queue.sender_parts.now += queue.own.lease - queue.sender_parts.settings.max_time + 1
 
     after_claim(wait if why != UNDECIDABLE_ERROR else lambda: queue.redirect("", ""))
     assert queue.job().attempts == 0
@@ -203,7 +203,7 @@ def test_no_mail_is_redirected_within_the_period(queue: Queue, end: str, days: i
     """A mail that was enqueued or is sent within the period goes to its recipient."""
     queue.redirect("2026-11-01", end)
     queue.enqueue()
-    queue.office.now += days * 86_400
+    queue.sender_parts.now += days * 86_400
     queue.work()
     (mail,) = queue.mails()
     assert (mail["To"], mail["X-Original-To"]) == ("hans@example.org", None)
@@ -222,11 +222,11 @@ def die_after_sending(queue: Queue) -> None:
     assert queue.jobs() == []
     queue.sql(f"INSERT INTO mail_queue VALUES ({', '.join('?' * len(rows[0]))})", *rows[0])
     queue.sql("UPDATE mail_queue SET status = 'sending', attempts = 1, locked_until = ?", int(NOW))
-    queue.office.now += 1
+    queue.sender_parts.now += 1
     with closing(queue.open()) as store:
-        list(store.take(queue.office.now, "me", 1, lambda kind, group: False))
+        list(store.take(queue.sender_parts.now, "me", 1, lambda kind, group: False))
     assert queue.job().error == "lease expired"
-    queue.office.now += 60
+    queue.sender_parts.now += 60
 
 
 @pytest.mark.parametrize(
@@ -284,14 +284,14 @@ def test_a_kind_that_cannot_be_sent_has_a_reason(
 ) -> None:
     """The reason is known before a claim, so that no job costs a token."""
     letter = queue.own.letters["user"]._replace(**changes)
-    why = why_unready(letter, queue.own, queue.office.settings, ("number", "email", "name"))
+    why = why_unready(letter, queue.own, queue.sender_parts.settings, ("number", "email", "name"))
     assert words in why and bool(why) is bool(words)
 
 
 def test_no_recipient_or_a_short_lease_is_a_reason(queue: Queue) -> None:
     """A kind needs an address, a column or a recipient of all mail, and a long enough lease."""
     letter = queue.own.letters["organizer"]._replace(to="")
-    settings = queue.office.settings._replace(recipient="")
+    settings = queue.sender_parts.settings._replace(recipient="")
     short = queue.own._replace(lease=30)
     assert why_unready(letter, queue.own, settings, ()).startswith("no recipient")
     assert "the lease of 30 s" in why_unready(short.letters["user"], short, settings, ())

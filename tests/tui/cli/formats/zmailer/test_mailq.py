@@ -22,7 +22,7 @@ from engine.formats.zmailer.mailq_store.store import MailqStore
 from engine.operations.notes import Notes
 from engine.system.run_clock import RunClock
 from engine.work.housekeeping import Housekeeping
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.engine.formats.zmailer.spool.test_control_file import SAMPLES
 from tests.mailq_samples import FOLDER, NOW, client_report, read_dump
 from tests.mailq_server import RunningServer, SampleQueue, serving, waiting_job
@@ -232,11 +232,11 @@ async def test_the_console_shows_and_deletes(running: RunningServer) -> None:
     (place,) = await asyncio.to_thread(
         lambda: open_places(setup_for(config, address.text, {}), [address.text])
     )
-    async with a_desk(place, size=(100, 30), clock=time.time) as desk:
-        await desk.sees("3276785", "3268638", "waiting 3", "backoff until")
-        await desk.press("down", "X")
-        await desk.sees("EXPUNGE 2 TASKS", "1 more affected: added to this plan")
-        await desk.sees("none: the server does it for good")
-        await desk.press("2")
-        await desk.sees("2 expunged")
+    async with an_operator(place, size=(100, 30), clock=time.time) as operator:
+        await operator.sees("3276785", "3268638", "waiting 3", "backoff until")
+        await operator.press("down", "X")
+        await operator.sees("EXPUNGE 2 TASKS", "1 more affected: added to this plan")
+        await operator.sees("none: the server does it for good")
+        await operator.press("2")
+        await operator.sees("2 expunged")
         assert [job.path for job in running.queue.all_jobs] == ["G/W/3268638"]

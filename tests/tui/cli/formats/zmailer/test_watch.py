@@ -17,7 +17,7 @@ from engine.formats.zmailer.environment import ZmailerSettings, read_files
 from engine.formats.zmailer.mailq.queue_view import AgentView, SchedulerView, ThreadView
 from engine.formats.zmailer.scheduler.queue_facts import find_server
 from engine.store import Unavailable
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.engine.formats.zmailer.test_spool_controls import scheduler
 from tests.mailq_server import SampleQueue, serving
 from tests.zmailer_spool import Spool, recipient
@@ -259,15 +259,17 @@ async def test_groups_are_shown_by_thread_and_ring(running: Setup) -> None:
     """In the words of the format: messages, agents, why a thread cannot start; a ring has the
     tasks of its threads, and verbs act on them."""
     (place,) = await asyncio.to_thread(open_places, running, [running.place])
-    async with a_desk(place, size=(120, 40), clock=time.time) as desk:
-        await desk.sees("1001/91")
-        await desk.press("b")
-        await desk.sees("THREAD", "channel", "smtp/a.test", ">MaxRing")
-        await desk.sees("X purge", "H hold")
-        assert "R retry" not in desk.text
-        await desk.press("question_mark")
-        await desk.types("waiting")
-        await desk.sees("plan to bounce waiting tasks", "plan to give up waiting mail as too old")
-        assert "without a worker as dead" not in desk.text
-        await desk.press("escape", "h")
-        await desk.sees("RING", "smtp/*", "(no clause)")
+    async with an_operator(place, size=(120, 40), clock=time.time) as operator:
+        await operator.sees("1001/91")
+        await operator.press("b")
+        await operator.sees("THREAD", "channel", "smtp/a.test", ">MaxRing")
+        await operator.sees("X purge", "H hold")
+        assert "R retry" not in operator.text
+        await operator.press("question_mark")
+        await operator.types("waiting")
+        await operator.sees(
+            "plan to bounce waiting tasks", "plan to give up waiting mail as too old"
+        )
+        assert "without a worker as dead" not in operator.text
+        await operator.press("escape", "h")
+        await operator.sees("RING", "smtp/*", "(no clause)")

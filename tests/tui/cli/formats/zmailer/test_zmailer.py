@@ -14,7 +14,7 @@ import pytest
 from engine.config import queue_config
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.mail.host import this_host
-from tests.console_operator import a_desk
+from tests.console_operator import an_operator
 from tests.nftban_queues import Run
 from tests.store_contents import every_file
 from tests.zmailer_spool import Spool, dead_pid, recipient, write_lock
@@ -74,12 +74,12 @@ async def test_the_console_follows_a_spool(spool: Spool) -> None:
     (place,) = await asyncio.to_thread(
         lambda: open_places(setup_for(queue_config.Config(), "", {}), [str(spool.root)])
     )
-    async with a_desk(place, size=(120, 40), clock=time.time) as desk:
-        await desk.sees("1001/91", "1001/137", "waiting")
+    async with an_operator(place, size=(120, 40), clock=time.time) as operator:
+        await operator.sees("1001/91", "1001/137", "waiting")
         path = await asyncio.to_thread(spool.put, 1004, recipient())
-        await desk.sees("1004/91")
+        await operator.sees("1004/91")
         await asyncio.to_thread(spool.finish, path)
-        await desk.until(lambda: "1004/91" not in desk.text)
+        await operator.until(lambda: "1004/91" not in operator.text)
 
 
 def test_a_stopped_spool_is_unchanged_by_status(spool: Spool, spooldeck: Run) -> None:

@@ -51,7 +51,7 @@ US = pwd.getpwuid(os.geteuid()).pw_name
 TO = "a@example.com"
 
 
-class Office:
+class MailPlace:
     """A queue, and a command line beside it that sends mail to one server or to none."""
 
     def __init__(self, folder: Path) -> None:
@@ -188,9 +188,9 @@ class Office:
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Office:
+def mail_place(tmp_path: Path) -> MailPlace:
     """A queue with a mail spool, and no transport."""
-    return Office(tmp_path)
+    return MailPlace(tmp_path)
 
 
 def masked(lines: list[str]) -> list[str]:
@@ -221,15 +221,15 @@ def read(data: bytes) -> tuple[EmailMessage, str]:
 
 
 @pytest.mark.parametrize("name", ["curl", "msmtp"])
-def test_send_with_retry_delivers_or_spools(office: Office, name: str) -> None:
+def test_send_with_retry_delivers_or_spools(mail_place: MailPlace, name: str) -> None:
     """Refused twice the mail is delivered at the third attempt; with the server down it is spooled
     and queued with exit 1, and a worker delivers it once. The log is the contract's.
     """
     words = ("mail", "send-with-retry")
     later = ["450 4.2.1 try again later"] * 2
     with Server(rcpt=later) as server:
-        office.goes_by(name, server.port)
-        run = office.run_apart(*words, "it is back", "admin@example.com", "Caf\xe9: [ALERT]")
+        mail_place.goes_by(name, server.port)
+        run = mail_place.run_apart(*words, "it is back", "admin@example.com", "Caf\xe9: [ALERT]")
 
     assert (run.returncode, run.stderr) == (0, "")
     submitted = "Email submitted to transport for: admin@example.com (delivery not confirmed)\n"
@@ -241,46 +241,46 @@ def test_send_with_retry_delivers_or_spools(office: Office, name: str) -> None:
     assert "it is back" in text
     busy = {"sendmail": name, "send_failed_rc_1": "unavailable_450"}
     delivered = golden(14, 20, busy) + golden(2, 2, busy | {"attempt=1": "attempt=3"})
-    assert office.lines() == delivered
-    assert office.tasks() == [] and office.spooled == []
+    assert mail_place.lines() == delivered
+    assert mail_place.tasks() == [] and mail_place.spooled == []
 
     with refusing() as port:
-        office.goes_by(name, port)
-        run = office.run(*words, "it broke\n", "admin@example.com")
-    task, (spooled,) = office.task(), office.spooled
+        mail_place.goes_by(name, port)
+        run = mail_place.run(*words, "it broke\n", "admin@example.com")
+    task, (spooled,) = mail_place.task(), mail_place.spooled
     with Server(port=port) as server:
-        works = [office.run_apart("queue", "work", "--until-idle").stderr for _ in range(2)]
+        works = [mail_place.run_apart("queue", "work", "--until-idle").stderr for _ in range(2)]
 
     assert (run.returncode, run.stdout) == (1, f"Mail spooled for later delivery: {task.id}\n")
-    assert task.payload == office.meta(spooled.name)
+    assert task.payload == mail_place.meta(spooled.name)
     assert task.description == "Spooled mail to admin_..."
     assert "1 done, 0 failed" in works[0] and "0 done, 0 failed" in works[1]
     (mail,) = server.mails
     message, _ = read(mail.data)
     assert message["Subject"] == "NFTBan Alert" and spooled.name in message["Message-ID"]
-    assert office.tasks() == [] and office.spooled == []
+    assert mail_place.tasks() == [] and mail_place.spooled == []
     down = {"sendmail": name, "send_failed_rc_1": "connect_refused"}
     ended = golden(14, 21, down) + golden(23, 24, down)
     by_task = golden(1, 2, {"inline": "TASK", "sendmail": name})
-    assert office.lines() == [*delivered, *ended, *by_task]
-    prom = (office.root / "metrics" / "mail.prom").read_text()
+    assert mail_place.lines() == [*delivered, *ended, *by_task]
+    prom = (mail_place.root / "metrics" / "mail.prom").read_text()
     assert f'nftban_mail_send_success_total{{transport="{name}"}} 2' in prom
     assert "nftban_mail_spool_depth 0" in prom
-    records = (office.root / "mail" / "delivery.jsonl").read_text().splitlines()
+    records = (mail_place.root / "mail" / "delivery.jsonl").read_text().splitlines()
     told = [json.loads(record) for record in records]
     assert [one["result"] for one in told] == ["success", "failed", "spooled", "success"]
     assert {(one["transport"], one["recipient"]) for one in told} == {(name, "admin@…")}
 
 
-def test_without_a_transport_mail_is_spooled_and_waits(office: Office) -> None:
+def test_without_a_transport_mail_is_spooled_and_waits(mail_place: MailPlace) -> None:
     """No attempt is made; the task waits for a transport, unclaimed, and a worker says why."""
-    run = office.mail("send-with-retry", "hello", "carol@example.com")
-    worked = office.run_apart("queue", "process-next")
+    run = mail_place.mail("send-with-retry", "hello", "carol@example.com")
+    worked = mail_place.run_apart("queue", "process-next")
 
-    task = office.task()
+    task = mail_place.task()
     assert (run.returncode, run.stdout) == (1, f"Mail spooled for later delivery: {task.id}\n")
-    assert office.lines() == golden(25, 26)
-    queued = masked((office.root / "log" / "queue.log").read_text().splitlines())[0]
+    assert mail_place.lines() == golden(25, 26)
+    queued = masked((mail_place.root / "log" / "queue.log").read_text().splitlines())[0]
     assert queued == "[STAMP] [INFO] Task queued: TASK (mail_send: Spooled mail to carol_...)"
     assert (worked.returncode, "no mail transport" in worked.stderr) == (1, True)
     assert (task.state, task.attempts) == (State.PENDING, 0)
@@ -299,21 +299,21 @@ def test_without_a_transport_mail_is_spooled_and_waits(office: Office) -> None:
         ("NFTBAN_MAIL_ALLOWED_PATHS", "reports"),
     ],
 )
-def test_a_wrong_setting_loses_no_mail(office: Office, name: str, value: str) -> None:
+def test_a_wrong_setting_loses_no_mail(mail_place: MailPlace, name: str, value: str) -> None:
     """The mail is spooled and queued, the caller and the log get the reason; once the setting is
     corrected the mail is delivered.
     """
-    run = office.mail("send-with-retry", "the disk is full", TO, **{name: value})
-    waiting = office.run("queue", "process-next", **{name: value})
-    task = office.task()
+    run = mail_place.mail("send-with-retry", "the disk is full", TO, **{name: value})
+    waiting = mail_place.run("queue", "process-next", **{name: value})
+    task = mail_place.task()
     with Server() as server:
-        office.goes_by("curl", server.port)
-        office.run("queue", "process-next")
+        mail_place.goes_by("curl", server.port)
+        mail_place.run("queue", "process-next")
 
     assert (run.returncode, run.stdout) == (1, f"Mail spooled for later delivery: {task.id}\n")
     assert run.stderr.startswith("spooldeck: not sent: ") and run.stderr.count("\n") == 1
     assert "expected" in run.stderr
-    log = office.lines()
+    log = mail_place.lines()
     assert log[0].endswith("[ERROR] No mail system available, spooling for later")
     assert "[WARN] Nothing was attempted: " in log[1] and value in log[1]
     assert (waiting.returncode, task.state) == (1, State.PENDING)
@@ -342,16 +342,16 @@ def test_a_wrong_setting_loses_no_mail(office: Office, name: str, value: str) ->
     ],
 )
 def test_mail_that_may_not_be_sent_is_one_line(
-    office: Office, words: str, settings: dict[str, str], code: int, said: str
+    mail_place: MailPlace, words: str, settings: dict[str, str], code: int, said: str
 ) -> None:
     """One attempt refuses a wrong address or a foreign file, and both commands a wrong command
     line: nothing is attempted or spooled.
     """
-    run = office.mail(*shlex.split(words), **settings)
+    run = mail_place.mail(*shlex.split(words), **settings)
 
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (code, "", 1)
     assert re.search(said, run.stderr)
-    assert (office.spooled, office.tasks()) == ([], [])
+    assert (mail_place.spooled, mail_place.tasks()) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -372,112 +372,114 @@ def test_mail_that_may_not_be_sent_is_one_line(
     ],
 )
 def test_send_with_retry_keeps_what_it_cannot_send(
-    office: Office, words: str, settings: dict[str, str], to: str, state: State
+    mail_place: MailPlace, words: str, settings: dict[str, str], to: str, state: State
 ) -> None:
     """Exit 1 means kept: a wrong recipient, none, a foreign file and no content, and a fault
     elsewhere in the configuration. What no attempt can send becomes dead at its first run.
     """
-    run = office.mail("send-with-retry", *shlex.split(words), **settings)
+    run = mail_place.mail("send-with-retry", *shlex.split(words), **settings)
     with refusing() as port:
-        office.goes_by("curl", port)
-        office.run("queue", "process-next")
+        mail_place.goes_by("curl", port)
+        mail_place.run("queue", "process-next")
 
-    (task,) = office.tasks()
+    (task,) = mail_place.tasks()
     assert (run.returncode, run.stderr.count("\n"), task.state) == (1, 1, state)
     (row,) = [
-        json.loads(line) for line in office.mail("spool", "list", "--json").stdout.splitlines()
+        json.loads(line) for line in mail_place.mail("spool", "list", "--json").stdout.splitlines()
     ]
     assert (row["to"], row["task"]) == (to, task.id)
 
 
-def test_a_broken_configuration_file_loses_no_mail(office: Office) -> None:
+def test_a_broken_configuration_file_loses_no_mail(mail_place: MailPlace) -> None:
     """With an unknown key, bad YAML or a file that others can change, the mail is kept by what is
     valid of the file, and sent once it is corrected; another command is refused.
     """
-    office.config.write_text(f"queue: {{mail_spool: {office.root}/mailspool, max_retries: x}}\n")
-    first = office.mail("send-with-retry", "one", TO)
-    office.config.write_text("queue: [\n")
-    second = office.mail("send-with-retry", "two", TO)
-    other = office.mail("send", "three", TO)
-    office.config.write_text("nonsense: 1\n")
-    office.config.chmod(0o666)
-    third = office.mail("send-with-retry", "four", TO)
-    office.config.chmod(0o600)
-    office.config.write_text(YAML)
+    mail_place.config.write_text(
+        f"queue: {{mail_spool: {mail_place.root}/mailspool, max_retries: x}}\n"
+    )
+    first = mail_place.mail("send-with-retry", "one", TO)
+    mail_place.config.write_text("queue: [\n")
+    second = mail_place.mail("send-with-retry", "two", TO)
+    other = mail_place.mail("send", "three", TO)
+    mail_place.config.write_text("nonsense: 1\n")
+    mail_place.config.chmod(0o666)
+    third = mail_place.mail("send-with-retry", "four", TO)
+    mail_place.config.chmod(0o600)
+    mail_place.config.write_text(YAML)
     with Server() as server:
-        office.goes_by("curl", server.port)
+        mail_place.goes_by("curl", server.port)
         for _ in range(3):
-            office.run("queue", "process-next")
+            mail_place.run("queue", "process-next")
 
     assert [run.returncode for run in (first, second, other, third)] == [1, 1, 78, 1]
     assert "queue.max_retries: expected " in first.stderr
-    kept = f"spooldeck: mail is kept in {office.root}/mailspool and not sent: "
+    kept = f"spooldeck: mail is kept in {mail_place.root}/mailspool and not sent: "
     assert [run.stderr.startswith(kept) for run in (first, second, third)] == [True] * 3
-    assert "Nothing was attempted: " in "\n".join(office.lines())
+    assert "Nothing was attempted: " in "\n".join(mail_place.lines())
     assert sorted(read(mail.data)[1].strip() for mail in server.mails) == ["four", "one", "two"]
 
 
-def test_words_from_standard_input_have_no_limit(office: Office) -> None:
+def test_words_from_standard_input_have_no_limit(mail_place: MailPlace) -> None:
     """With --null, content above the limit of an argument, a recipient list and the subject come by
     standard input; exit 3 is a mail that was kept.
     """
     words = f"{TO},b@example.com\0Disk\0{'x' * 200_000}"
     with Server(rcpt=["", "550 5.1.1 no"]) as server:
-        office.goes_by("curl", server.port)
-        run = office.mail("send-with-retry", "--null", stdin=words)
+        mail_place.goes_by("curl", server.port)
+        run = mail_place.mail("send-with-retry", "--null", stdin=words)
 
     assert run.returncode == 3
     (mail,) = server.mails
     headers, text = read(mail.data)
     assert (headers["To"], headers["Subject"]) == (TO, "Disk")
     assert text.count("x") >= 200_000
-    assert len(office.tasks()) == 1
+    assert len(mail_place.tasks()) == 1
 
 
-def test_a_closed_standard_input_is_an_empty_mail(office: Office) -> None:
+def test_a_closed_standard_input_is_an_empty_mail(mail_place: MailPlace) -> None:
     """`mail send -` with its input closed by the shell sends a mail with a subject and no text."""
     words = ("mail", "send", "-", TO, "--subject", "alert")
-    argv = ["bash", "-c", 'exec "$@" <&-', "bash", *office.argv(*words)]
+    argv = ["bash", "-c", 'exec "$@" <&-', "bash", *mail_place.argv(*words)]
     with Server() as server:
-        office.goes_by("curl", server.port)
-        env = office.environ
+        mail_place.goes_by("curl", server.port)
+        env = mail_place.environ
         closed = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
 
     assert (closed.returncode, closed.stderr) == (0, "")
     assert [read(mail.data)[0]["Subject"] for mail in server.mails] == ["alert"]
 
 
-def test_a_lost_mail_is_reported_to_syslog(office: Office) -> None:
+def test_a_lost_mail_is_reported_to_syslog(mail_place: MailPlace) -> None:
     """What is neither sent nor kept becomes an alert with its subject, also without a place."""
-    (office.root / "mailspool").rmdir()
-    (office.root / "mailspool").write_text("in the way")
+    (mail_place.root / "mailspool").rmdir()
+    (mail_place.root / "mailspool").write_text("in the way")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
-        syslog.bind(path := str(office.folder / "log"))
-        office.config.write_text(f"queue: {{root: {office.root}, syslog: {path}}}\n")
-        run = office.mail("send-with-retry", "hello", TO, "disk full")
+        syslog.bind(path := str(mail_place.folder / "log"))
+        mail_place.config.write_text(f"queue: {{root: {mail_place.root}, syslog: {path}}}\n")
+        run = mail_place.mail("send-with-retry", "hello", TO, "disk full")
         line = syslog.recv(4096).decode()
-        office.config.write_text(f"queue: {{root: {office.root}, syslog: {path}, x: 1}}\n")
-        office.mail("send-with-retry", "hello", TO, "disk full")
+        mail_place.config.write_text(f"queue: {{root: {mail_place.root}, syslog: {path}, x: 1}}\n")
+        mail_place.mail("send-with-retry", "hello", TO, "disk full")
         fault, lost = (syslog.recv(4096).decode() for _ in range(2))
 
     assert run.returncode == 74
     assert line.startswith("<9>") and "nftban-queue" in line
     text = "mail lost, neither sent nor kept: disk full (to a@...): no_transport_available: "
     assert text in line
-    assert f"mail is kept in {office.root}/mailspool and not sent: " in fault
+    assert f"mail is kept in {mail_place.root}/mailspool and not sent: " in fault
     assert "queue.x: unknown key" in fault
     assert "mail lost, neither sent nor kept: disk full (to a@...): " in lost
 
 
-def test_unknown_refusals_are_not_shown_as_none(office: Office) -> None:
+def test_unknown_refusals_are_not_shown_as_none(mail_place: MailPlace) -> None:
     """If the delivery records cannot be read, `status` shows `?` with the reason, in JSON null."""
-    office.mail("send-with-retry", "x", "root@localhost", NFTBAN_MAIL_METHOD="curl")
-    (records,) = office.folder.rglob("delivery.jsonl")
-    known = json.loads(office.run("status", "--json").stdout)["mail"]["refused_or_lost"]
+    mail_place.mail("send-with-retry", "x", "root@localhost", NFTBAN_MAIL_METHOD="curl")
+    (records,) = mail_place.folder.rglob("delivery.jsonl")
+    known = json.loads(mail_place.run("status", "--json").stdout)["mail"]["refused_or_lost"]
     records.unlink()
     records.symlink_to(records)
-    unknown = office.run("status", "--json")
-    text = office.run("status").stdout
+    unknown = mail_place.run("status", "--json")
+    text = mail_place.run("status").stdout
 
     assert (known, json.loads(unknown.stdout)["mail"]["refused_or_lost"]) == (1, None)
     why = "delivery records cannot be read: Too many levels of symbolic links"
@@ -485,17 +487,17 @@ def test_unknown_refusals_are_not_shown_as_none(office: Office) -> None:
 
 
 @pytest.mark.parametrize("runs", [0, 1])
-def test_a_mended_mail_is_no_refused_one(office: Office, runs: int) -> None:
+def test_a_mended_mail_is_no_refused_one(mail_place: MailPlace, runs: int) -> None:
     """After `mail spool retry --to` the alert of a refused mail goes, also if its task became dead
     before; that of another mail stays."""
     for _ in range(2):
-        office.mail("send-with-retry", "x", "root@localhost", NFTBAN_MAIL_METHOD="curl")
+        mail_place.mail("send-with-retry", "x", "root@localhost", NFTBAN_MAIL_METHOD="curl")
     for _ in range(2 * runs):
-        office.run("queue", "process-next")
-    first, _ = sorted(path.name for path in (office.root / "mailspool").iterdir())
+        mail_place.run("queue", "process-next")
+    first, _ = sorted(path.name for path in (mail_place.root / "mailspool").iterdir())
 
-    mended = office.mail("spool", "retry", first, "--to", "ops@example.com")
-    left = json.loads(office.run("status", "--json").stdout)["mail"]["refused_or_lost"]
+    mended = mail_place.mail("spool", "retry", first, "--to", "ops@example.com")
+    left = json.loads(mail_place.run("status", "--json").stdout)["mail"]["refused_or_lost"]
 
     assert (mended.returncode, left) == (0, 1), mended.stderr
 
@@ -519,33 +521,33 @@ SECRET = "redis://user:secret@host/0"
     ],
 )
 def test_only_texts_of_a_mail_may_have_a_password(
-    office: Office, words: tuple[str, ...], is_refused: bool
+    mail_place: MailPlace, words: tuple[str, ...], is_refused: bool
 ) -> None:
     """In content, recipient and subject a URL with a password is text; elsewhere it names a place:
     it is refused and not repeated.
     """
-    run = office.mail(*words)
+    run = mail_place.mail(*words)
 
     assert (run.returncode == 64) is is_refused, run.stderr
     assert ("password on the command line" in run.stderr) is is_refused
     assert not is_refused or "secret" not in run.stderr + run.stdout
 
 
-def test_a_lost_mail_of_a_list_hides_no_other_result(office: Office) -> None:
+def test_a_lost_mail_of_a_list_hides_no_other_result(mail_place: MailPlace) -> None:
     """Of three recipients one is sent to, and the loss of the others is printed and in syslog, once
     for each: the caller knows which mails it must repeat.
     """
-    (office.root / "mailspool").rmdir()
-    (office.root / "mailspool").write_text("in the way")
+    (mail_place.root / "mailspool").rmdir()
+    (mail_place.root / "mailspool").write_text("in the way")
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog,
         Server(rcpt=["550 5.1.1 no", "", "550 5.1.1 no"]) as server,
     ):
-        syslog.bind(path := str(office.folder / "log"))
-        office.config.write_text(f"queue: {{root: {office.root}, syslog: {path}}}\n{YAML}")
-        office.goes_by("curl", server.port)
-        run = office.mail("send-with-retry", "x", f"{TO},b@example.com,c@example.com", "full")
-        json_run = office.mail("send-with-retry", "x", "d@example.com", "full", "--json")
+        syslog.bind(path := str(mail_place.folder / "log"))
+        mail_place.config.write_text(f"queue: {{root: {mail_place.root}, syslog: {path}}}\n{YAML}")
+        mail_place.goes_by("curl", server.port)
+        run = mail_place.mail("send-with-retry", "x", f"{TO},b@example.com,c@example.com", "full")
+        json_run = mail_place.mail("send-with-retry", "x", "d@example.com", "full", "--json")
         lines = [syslog.recv(4096).decode() for _ in range(2)]
 
     assert (run.returncode, json_run.returncode) == (74, 0)
@@ -556,28 +558,30 @@ def test_a_lost_mail_of_a_list_hides_no_other_result(office: Office) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_wait_and_the_mail_is_spooled(
-    office: Office, number: signal.Signals
+    mail_place: MailPlace, number: signal.Signals
 ) -> None:
     """Interrupted between two attempts, `send-with-retry` spools and queues the mail."""
-    office.environ["NFTBAN_MAIL_RETRY_BACKOFF"] = "3600"
+    mail_place.environ["NFTBAN_MAIL_RETRY_BACKOFF"] = "3600"
     with refusing() as port:
-        office.goes_by("curl", port)
+        mail_place.goes_by("curl", port)
         # A test process started in the background ignores SIGINT.
         argv = ["env", f"--default-signal={number.name[3:]}"]
-        argv += office.argv("mail", "send-with-retry", "hello", TO)
+        argv += mail_place.argv("mail", "send-with-retry", "hello", TO)
         pipe = subprocess.PIPE
-        with subprocess.Popen(argv, env=office.environ, stdout=pipe, stderr=pipe, text=True) as run:
-            with closing(FolderEventSource([str(office.log.parent)])) as events:
+        with subprocess.Popen(
+            argv, env=mail_place.environ, stdout=pipe, stderr=pipe, text=True
+        ) as run:
+            with closing(FolderEventSource([str(mail_place.log.parent)])) as events:
                 while run.poll() is None and not (
-                    office.log.exists() and "Retrying in" in office.log.read_text()
+                    mail_place.log.exists() and "Retrying in" in mail_place.log.read_text()
                 ):
                     events.wait(0.1)
             run.send_signal(number)
             out, _ = run.communicate(timeout=30)
 
     assert run.returncode == 1
-    assert out == f"Mail spooled for later delivery: {office.task().id}\n"
-    assert len(office.spooled) == 1
+    assert out == f"Mail spooled for later delivery: {mail_place.task().id}\n"
+    assert len(mail_place.spooled) == 1
 
 
 def test_a_signal_ends_a_pause_before_its_handler_runs() -> None:
@@ -600,50 +604,52 @@ def test_a_signal_ends_a_pause_before_its_handler_runs() -> None:
             signal.signal(signal.SIGALRM, before)
 
 
-def test_with_a_full_queue_the_mail_is_kept_in_the_spool(office: Office) -> None:
+def test_with_a_full_queue_the_mail_is_kept_in_the_spool(mail_place: MailPlace) -> None:
     """The path of the mail is printed, and a command that queues it from any folder."""
-    office.run("queue", "add", "report")
+    mail_place.run("queue", "add", "report")
 
-    run = office.mail("send-with-retry", "hello", TO, NFTBAN_QUEUE_MAX_PENDING="1")
+    run = mail_place.mail("send-with-retry", "hello", TO, NFTBAN_QUEUE_MAX_PENDING="1")
 
-    (folder,) = office.spooled
+    (folder,) = mail_place.spooled
     assert (run.returncode, run.stdout) == (1, "")
     assert f"Queue not available, mail saved to spool: {folder}" in run.stderr
     found = re.search(r"`spooldeck (.*)` queues it", run.stderr)
     assert found and found[1].endswith(f"mail spool retry {folder.name}")
-    queued = command.run(shlex.split(found[1]), env=office.environ, capture_output=True, text=True)
+    queued = command.run(
+        shlex.split(found[1]), env=mail_place.environ, capture_output=True, text=True
+    )
     assert (queued.returncode, queued.stderr) == (0, "")
-    assert office.meta(folder.name) in [task.payload for task in office.tasks()]
+    assert mail_place.meta(folder.name) in [task.payload for task in mail_place.tasks()]
     assert not (folder / "unqueued").exists()
 
 
 @pytest.mark.parametrize("words", ["queue process-next", "queue recover"])
-def test_a_mail_whose_sender_was_killed_gets_its_task(office: Office, words: str) -> None:
+def test_a_mail_whose_sender_was_killed_gets_its_task(mail_place: MailPlace, words: str) -> None:
     """A mail spooled an hour ago by a sender that never made the task is queued by the next run,
     which logs it.
     """
-    ident = office.spool(task=False)
-    mark = Path(office.meta(ident)).with_name("queuing")
+    ident = mail_place.spool(task=False)
+    mark = Path(mail_place.meta(ident)).with_name("queuing")
     mark.write_text("SINCE='1'\n")
     os.utime(mark, (1, 1))
 
-    office.run(*words.split())
+    mail_place.run(*words.split())
 
-    task = office.task()
-    assert (task.payload, mark.exists()) == (office.meta(ident), False)
-    log = (office.root / "log/queue.log").read_text()
+    task = mail_place.task()
+    assert (task.payload, mark.exists()) == (mail_place.meta(ident), False)
+    log = (mail_place.root / "log/queue.log").read_text()
     assert f"[INFO] Task queued: {task.id} (mail_send: " in log
     assert f"[WARN] Mail spool: {ident} had no task, queued as {task.id}\n" in log
 
 
-def test_on_a_terminal_each_failed_attempt_is_shown(office: Office) -> None:
+def test_on_a_terminal_each_failed_attempt_is_shown(mail_place: MailPlace) -> None:
     """A line for each attempt that another one follows; without a terminal only the last."""
     words = ("mail", "send-with-retry", "hello", TO)
     ours, terminal = os.openpty()
     with refusing() as port:
-        office.goes_by("curl", port)
-        quiet = office.run(*words)
-        office.run_apart(*words, capture_output=False, stderr=terminal)
+        mail_place.goes_by("curl", port)
+        quiet = mail_place.run(*words)
+        mail_place.run_apart(*words, capture_output=False, stderr=terminal)
     os.close(terminal)
     seen = os.read(ours, 65536).decode().splitlines()
     os.close(ours)
@@ -654,33 +660,35 @@ def test_on_a_terminal_each_failed_attempt_is_shown(office: Office) -> None:
     ]
 
 
-def test_a_mail_that_cannot_be_spooled_is_reported_as_lost(office: Office) -> None:
+def test_a_mail_that_cannot_be_spooled_is_reported_as_lost(mail_place: MailPlace) -> None:
     """A file in the place of the spool is exit 74 (with --null 79) with the reason, and no task is
     made.
     """
-    (office.root / "mailspool").rmdir()
-    (office.root / "mailspool").write_text("in the way")
+    (mail_place.root / "mailspool").rmdir()
+    (mail_place.root / "mailspool").write_text("in the way")
 
-    run = office.mail("send-with-retry", "hello", TO)
-    null = office.mail("send-with-retry", "--null", stdin=f"{TO}\0full\0hello")
+    run = mail_place.mail("send-with-retry", "hello", TO)
+    null = mail_place.mail("send-with-retry", "--null", stdin=f"{TO}\0full\0hello")
 
-    assert (run.returncode, run.stdout, office.tasks()) == (74, "", [])
+    assert (run.returncode, run.stdout, mail_place.tasks()) == (74, "", [])
     assert (null.returncode, null.stderr) == (79, run.stderr)
     assert run.stderr.startswith("✗ Failed to send email: no_transport_available: ")
     assert f"; mail to {TO} lost, cannot spool it: " in run.stderr
-    assert f"{office.root}/mailspool: mailspool is a symbolic link or not a folder" in run.stderr
+    assert (
+        f"{mail_place.root}/mailspool: mailspool is a symbolic link or not a folder" in run.stderr
+    )
     assert "if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR" in run.stderr
 
 
-def test_a_permanent_refusal_is_tried_once_and_ends_in_the_dlq(office: Office) -> None:
+def test_a_permanent_refusal_is_tried_once_and_ends_in_the_dlq(mail_place: MailPlace) -> None:
     """A 5xx is not repeated: one attempt, and the first run of its task ends in the DLQ."""
     with Server(rcpt="550 5.1.1 no such user") as server:
-        office.goes_by("curl", server.port)
-        run = office.mail("send-with-retry", "hello", "gone@example.com")
+        mail_place.goes_by("curl", server.port)
+        run = mail_place.mail("send-with-retry", "hello", "gone@example.com")
         connections = server.connections
-        office.run("queue", "process-next")
+        mail_place.run("queue", "process-next")
 
-    task = office.task()
+    task = mail_place.task()
     assert (run.returncode, connections, server.connections) == (1, 1, 1)
     assert "refused permanently: " in run.stderr and "no such user" in run.stderr
     assert run.stdout == f"Mail kept in the spool, its task goes to the DLQ: {task.id}\n"
@@ -688,28 +696,30 @@ def test_a_permanent_refusal_is_tried_once_and_ends_in_the_dlq(office: Office) -
 
 
 @pytest.mark.parametrize("word", ["send", "send-with-retry"])
-def test_a_mail_that_may_have_arrived_is_not_called_unsent(office: Office, word: str) -> None:
+def test_a_mail_that_may_have_arrived_is_not_called_unsent(
+    mail_place: MailPlace, word: str
+) -> None:
     """If the connection breaks after the mail was handed over, a second copy is warned of."""
     with Server(body=DROP) as server:
-        office.goes_by("curl", server.port)
-        run = office.mail(word, "hello", TO, NFTBAN_MAIL_RETRY_ATTEMPTS="1")
+        mail_place.goes_by("curl", server.port)
+        run = mail_place.mail(word, "hello", TO, NFTBAN_MAIL_RETRY_ATTEMPTS="1")
 
     assert run.returncode == 1
     assert "may have been accepted; another attempt may deliver it twice" in run.stderr
     assert "not sent:" not in run.stderr
 
 
-def test_an_accepted_mail_is_exit_0_though_output_fails(office: Office) -> None:
+def test_an_accepted_mail_is_exit_0_though_output_fails(mail_place: MailPlace) -> None:
     """With a full disk behind standard output, or a locale without ✓, a script that trusts the exit
     code does not send the mail again.
     """
-    argv = office.argv("mail", "send", "hello", TO)
+    argv = mail_place.argv("mail", "send", "hello", TO)
     with Server() as server, Path("/dev/full").open("w") as full:
-        office.goes_by("curl", server.port)
-        lost = office.run_apart(
+        mail_place.goes_by("curl", server.port)
+        lost = mail_place.run_apart(
             "mail", "send", "hello", TO, capture_output=False, stdout=full, stderr=subprocess.PIPE
         )
-        environ = office.environ | {"PYTHONIOENCODING": "ascii"}
+        environ = mail_place.environ | {"PYTHONIOENCODING": "ascii"}
         plain = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False)
 
     assert (lost.returncode, plain.returncode, len(server.mails)) == (0, 0, 2)
@@ -717,16 +727,16 @@ def test_an_accepted_mail_is_exit_0_though_output_fails(office: Office) -> None:
     assert (plain.stderr, plain.stdout[:16]) == ("", "Email submitted ")
 
 
-def test_send_makes_one_attempt(office: Office) -> None:
+def test_send_makes_one_attempt(mail_place: MailPlace) -> None:
     """Failure is one line with the reason and exit 1, nothing is spooled; `-` reads text from
     standard input, never a path, up to the largest size of a file.
     """
     with Server(rcpt=["450 4.2.1 later"]) as server:
-        office.goes_by("curl", server.port)
-        failed = office.mail("send", "hello", "admin@example.com")
-        sent = office.mail("send", "hello", "--subject", "mine", NFTBAN_MAIL_RECIPIENT=TO)
-        typed = office.mail("send", "-", TO, stdin="/etc/hostname\n")
-        much = office.mail("send", "-", TO, stdin="x" * 1025, NFTBAN_MAIL_MAX_FILE_SIZE="1")
+        mail_place.goes_by("curl", server.port)
+        failed = mail_place.mail("send", "hello", "admin@example.com")
+        sent = mail_place.mail("send", "hello", "--subject", "mine", NFTBAN_MAIL_RECIPIENT=TO)
+        typed = mail_place.mail("send", "-", TO, stdin="/etc/hostname\n")
+        much = mail_place.mail("send", "-", TO, stdin="x" * 1025, NFTBAN_MAIL_MAX_FILE_SIZE="1")
 
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr.startswith("✗ Failed to send email: unavailable_450: ")
@@ -735,7 +745,7 @@ def test_send_makes_one_attempt(office: Office) -> None:
     first, second = server.mails
     assert (read(first.data)[0]["Subject"], first.recipients) == ("mine", (TO,))
     assert "/etc/hostname" in read(second.data)[1]
-    assert office.tasks() == [] and office.spooled == []
+    assert mail_place.tasks() == [] and mail_place.spooled == []
 
 
 def test_root_sends_as_the_owner_of_the_queue() -> None:
@@ -744,14 +754,14 @@ def test_root_sends_as_the_owner_of_the_queue() -> None:
     with tempfile.TemporaryDirectory() as name:  # other users cannot enter a test's own folder
         folder = Path(name)
         folder.chmod(0o755)
-        office = Office(folder)
+        mail_place = MailPlace(folder)
         program = a_script(folder / "sendmail", f"cat >/dev/null; id -u >>{folder}/who")
         (folder / "who").touch()
         (folder / "who").chmod(0o666)
-        office.config.write_text(f"mail: {{programs: {{sendmail: {program}}}}}\n")
-        os.chown(office.root / "queue" / "pending", 65534, 65534)
+        mail_place.config.write_text(f"mail: {{programs: {{sendmail: {program}}}}}\n")
+        os.chown(mail_place.root / "queue" / "pending", 65534, 65534)
 
-        run = office.mail("send", "hello", TO, NFTBAN_MAIL_METHOD="sendmail")
+        run = mail_place.mail("send", "hello", TO, NFTBAN_MAIL_METHOD="sendmail")
         who = (folder / "who").read_text()
 
     assert (run.returncode, who) == (0, "65534\n"), run.stderr
@@ -760,11 +770,11 @@ def test_root_sends_as_the_owner_of_the_queue() -> None:
 # ---- test, status
 
 
-def test_a_test_mail_prints_each_step(office: Office) -> None:
+def test_a_test_mail_prints_each_step(mail_place: MailPlace) -> None:
     """Recipient, transport, subject and result; a dry run sends nothing."""
     with Server(rcpt=["", "450 4.2.1 later"]) as server:
-        office.goes_by("curl", server.port)
-        runs = [office.mail("test", TO, *words) for words in (["--dry-run"], [], [])]
+        mail_place.goes_by("curl", server.port)
+        runs = [mail_place.mail("test", TO, *words) for words in (["--dry-run"], [], [])]
 
     steps = [[line.split()[0] for line in run.stdout.splitlines()] for run in runs]
     same = ["recipient", "transport", "subject"]
@@ -775,19 +785,19 @@ def test_a_test_mail_prints_each_step(office: Office) -> None:
     assert read(mail.data)[0]["Subject"].startswith("spooldeck test from ")
 
 
-def test_mail_status(office: Office) -> None:
+def test_mail_status(mail_place: MailPlace) -> None:
     """Exit 0 with a transport, 1 without any, 2 if the transport is suspended; counts and reasons
     as text and as JSON. `mail test --transport` tries a suspended one.
     """
-    nothing = office.mail("status")
+    nothing = mail_place.mail("status")
     with Server() as server:
-        office.goes_by("curl", server.port)
-        office.mail("send", "hello", TO)
-        office.spool()
-        well = office.mail("status")
-        office.mail("suspend", "curl", "full")
-        shut = office.mail("status", "--json")
-        tried = office.mail("test", TO, "--transport", "curl", NFTBAN_MAIL_METHOD="")
+        mail_place.goes_by("curl", server.port)
+        mail_place.mail("send", "hello", TO)
+        mail_place.spool()
+        well = mail_place.mail("status")
+        mail_place.mail("suspend", "curl", "full")
+        shut = mail_place.mail("status", "--json")
+        tried = mail_place.mail("test", TO, "--transport", "curl", NFTBAN_MAIL_METHOD="")
 
     assert (nothing.returncode, well.returncode, shut.returncode) == (1, 0, 2)
     assert f"transport  curl to {HOST}:{server.port}" in well.stdout
@@ -813,48 +823,48 @@ def test_mail_status(office: Office) -> None:
     ],
 )
 def test_mail_status_names_a_wrong_address(
-    office: Office, settings: dict[str, str], line: str
+    mail_place: MailPlace, settings: dict[str, str], line: str
 ) -> None:
     """With a wrong address it is exit 2, whatever transport is installed."""
     with Server() as server:
-        office.goes_by("curl", server.port)
-        run = office.mail("status", **settings)
-        told = json.loads(office.mail("status", "--json", **settings).stdout)
+        mail_place.goes_by("curl", server.port)
+        run = mail_place.mail("status", **settings)
+        told = json.loads(mail_place.mail("status", "--json", **settings).stdout)
 
     assert run.returncode == 2
     assert line in run.stdout and "transport  curl" in run.stdout
     assert list(told["problems"]) == [line.split()[0]]
 
 
-def test_mail_status_with_files_missing_or_replaced(office: Office) -> None:
+def test_mail_status_with_files_missing_or_replaced(mail_place: MailPlace) -> None:
     """A link in the place of the spool or of a counter is not followed and a FIFO not waited for;
     everything else is still printed, with the path and the way out. A missing queue comes first.
     """
-    counters = office.root / "metrics" / "counters"
-    (office.folder / "secret").write_text("hunter2\n")
+    counters = mail_place.root / "metrics" / "counters"
+    (mail_place.folder / "secret").write_text("hunter2\n")
     (counters / "mail_last_failure_ts").write_text("1795170000\n")
     reason = counters / "mail_last_failure_reason"
-    reason.symlink_to(office.folder / "secret")
-    link = office.mail("status")
+    reason.symlink_to(mail_place.folder / "secret")
+    link = mail_place.mail("status")
     reason.unlink()
     os.mkfifo(reason)
-    fifo = office.mail("status")
+    fifo = mail_place.mail("status")
     reason.unlink()
     reason.write_text("timeout\n")
-    plain = office.mail("status")
+    plain = mail_place.mail("status")
 
     assert "hunter2" not in link.stdout + link.stderr
     assert "mail_last_failure_reason: " in link.stderr and "not a regular file" in fifo.stderr
     assert ": timeout" in plain.stdout and plain.stderr == ""
 
-    spool, elsewhere = office.root / "mailspool", office.folder / "elsewhere"
+    spool, elsewhere = mail_place.root / "mailspool", mail_place.folder / "elsewhere"
     spool.rename(elsewhere)
     spool.symlink_to(elsewhere)
     with Server() as server:
-        office.goes_by("curl", server.port)
-        run = office.mail("status")
-        told = json.loads(office.mail("status", "--json").stdout)
-        named = office.mail("status", NFTBAN_MAIL_SPOOL_DIR=str(elsewhere))
+        mail_place.goes_by("curl", server.port)
+        run = mail_place.mail("status")
+        told = json.loads(mail_place.mail("status", "--json").stdout)
+        named = mail_place.mail("status", NFTBAN_MAIL_SPOOL_DIR=str(elsewhere))
 
     assert run.returncode == 2
     assert "transport  curl" in run.stdout and "attempts" in run.stdout
@@ -863,13 +873,13 @@ def test_mail_status_with_files_missing_or_replaced(office: Office) -> None:
     assert told["spool"] is None and list(told["problems"]) == ["spool"]
     assert (named.returncode, "spool      empty" in named.stdout) == (0, True)
 
-    shutil.rmtree(office.root / "queue")
-    gone = office.mail("status").stdout
-    assert gone.startswith(f"queue      {office.root}: no queue, expected the folders")
-    assert json.loads(office.mail("status", "--json").stdout)["queue_problem"]
+    shutil.rmtree(mail_place.root / "queue")
+    gone = mail_place.mail("status").stdout
+    assert gone.startswith(f"queue      {mail_place.root}: no queue, expected the folders")
+    assert json.loads(mail_place.mail("status", "--json").stdout)["queue_problem"]
 
 
-def test_a_transport_that_does_not_run_is_exit_2(office: Office) -> None:
+def test_a_transport_that_does_not_run_is_exit_2(mail_place: MailPlace) -> None:
     """An installed transport that is stopped is named, in words and in the exit code of status."""
     why = {"curl": Unused(Cause.ABSENT, "no relay is configured")}
     both = why | {"postfix": Unused(Cause.STOPPED, "Postfix is not running")}
@@ -879,10 +889,14 @@ def test_a_transport_that_does_not_run_is_exit_2(office: Office) -> None:
     )
     assert describe_no_transport(MailSettings(), why, {}) == "no mail transport is set up"
 
-    program = a_script(office.folder / "sendmail", "")
-    office.config.write_text(f"mail: {{programs: {{postfix: {program}, sendmail: {program}}}}}\n")
-    run = office.mail("status", NFTBAN_MAIL_METHOD="")
-    chosen = json.loads(office.mail("status", "--json", NFTBAN_MAIL_METHOD="").stdout)["transport"]
+    program = a_script(mail_place.folder / "sendmail", "")
+    mail_place.config.write_text(
+        f"mail: {{programs: {{postfix: {program}, sendmail: {program}}}}}\n"
+    )
+    run = mail_place.mail("status", NFTBAN_MAIL_METHOD="")
+    chosen = json.loads(mail_place.mail("status", "--json", NFTBAN_MAIL_METHOD="").stdout)[
+        "transport"
+    ]
 
     assert run.returncode == (0 if chosen else 2)
 
@@ -890,97 +904,98 @@ def test_a_transport_that_does_not_run_is_exit_2(office: Office) -> None:
 # ---- suspend, resume
 
 
-def journal_of(office: Office) -> list[dict[str, Any]]:
+def journal_of(mail_place: MailPlace) -> list[dict[str, Any]]:
     """Its operations, the latest first."""
-    return [json.loads(line) for line in office.run("journal", "--json").stdout.splitlines()]
+    return [json.loads(line) for line in mail_place.run("journal", "--json").stdout.splitlines()]
 
 
-def test_a_suspended_transport_sends_nothing_until_it_is_resumed(office: Office) -> None:
+def test_a_suspended_transport_sends_nothing_until_it_is_resumed(mail_place: MailPlace) -> None:
     """New mail is spooled, and tasks wait unclaimed and name the reason; resumed, all goes out.
 
     Without an attempt too, the metrics show the waiting mail and which transport is selected.
     """
-    prom = office.root / "metrics" / "mail.prom"
+    prom = mail_place.root / "metrics" / "mail.prom"
     selected = []
 
     def note_selected() -> None:
         found = re.findall(r'_transport_selected{transport="(\w+)"} 1', prom.read_text())
         selected.append(set(found) - {"none"})
-        assert f"nftban_mail_spool_depth {len(office.spooled)}\n" in prom.read_text()
+        assert f"nftban_mail_spool_depth {len(mail_place.spooled)}\n" in prom.read_text()
 
     with Server() as server:
-        office.goes_by("curl", server.port)
-        office.spool()
-        suspended = office.mail("suspend", "curl", "relay moves")
-        again = office.mail("suspend", "curl")
+        mail_place.goes_by("curl", server.port)
+        mail_place.spool()
+        suspended = mail_place.mail("suspend", "curl", "relay moves")
+        again = mail_place.mail("suspend", "curl")
         note_selected()
-        kept = office.mail("send-with-retry", "hello", TO)
+        kept = mail_place.mail("send-with-retry", "hello", TO)
         prom.unlink()
-        waits = office.run_apart("queue", "process-next")
+        waits = mail_place.run_apart("queue", "process-next")
         note_selected()
-        attempts, before = {task.attempts for task in office.tasks()}, list(server.mails)
-        resumed = office.mail("resume", "curl")
+        attempts, before = {task.attempts for task in mail_place.tasks()}, list(server.mails)
+        resumed = mail_place.mail("resume", "curl")
         note_selected()
-        office.run_apart("queue", "work", "--until-idle")
+        mail_place.run_apart("queue", "work", "--until-idle")
 
     assert suspended.stdout.startswith("curl suspended: nothing is sent, spooled mail waits")
     assert re.match(rf"curl was already suspended by {US} since .*: relay moves: ", again.stdout)
     assert (kept.returncode, waits.returncode, attempts, before) == (1, 1, {0}, [])
     assert f"no mail transport: curl suspended by {US}" in waits.stderr
     assert resumed.stdout == "curl resumed: mail goes by curl\n"
-    assert len(server.mails) == 2 and office.tasks() == []
-    assert office.lines()[0] == f"[STAMP] [INFO] Transport curl suspended by {US}: relay moves"
+    assert len(server.mails) == 2 and mail_place.tasks() == []
+    assert mail_place.lines()[0] == f"[STAMP] [INFO] Transport curl suspended by {US}: relay moves"
     assert selected == [set(), set(), {"curl"}]
 
 
-def test_suspend_and_resume_are_in_the_journal(office: Office) -> None:
+def test_suspend_and_resume_are_in_the_journal(mail_place: MailPlace) -> None:
     """With user, time, reason and the state before; a command that changed nothing is not there."""
     for words in ("suspend curl 'ask bob@example.com'", "suspend curl again", *["resume curl"] * 2):
-        office.mail(*shlex.split(words))
+        mail_place.mail(*shlex.split(words))
 
-    resumed, suspended = journal_of(office)
+    resumed, suspended = journal_of(mail_place)
     for one, value in ((suspended, "suspended"), (resumed, "resumed")):
         assert (one["verb"], one["who"]["user"], one["standing"]) == ("control", US, "done")
         assert one["values"].items() >= {"target": "curl", "value": value}.items()
         assert (one["planned"], one["when"] <= one["ended"]) == (0, True)
     assert (suspended["reason"], resumed["reason"]) == ("ask ...@example.com", "")
-    undone = [office.run("undo", one["op"], "--dry-run").stderr for one in (suspended, resumed)]
+    undone = [mail_place.run("undo", one["op"], "--dry-run").stderr for one in (suspended, resumed)]
     assert "run the control to set it back: transport curl was not suspended before" in undone[0]
     said = rf"transport curl was suspended by {US} since .* \(ask ...@example.com\) before"
     assert re.search(said, undone[1])
-    lines = office.run("journal").stdout.splitlines()
+    lines = mail_place.run("journal").stdout.splitlines()
     assert "| control | resume curl | done" in lines[0]
     assert "| control | suspend curl | done | reason ask ...@example.com" in lines[1]
-    assert f"Transport curl resumed by {US}" in office.run("journal", resumed["op"]).stdout
+    assert f"Transport curl resumed by {US}" in mail_place.run("journal", resumed["op"]).stdout
 
 
-def test_suspend_that_is_refused(office: Office) -> None:
+def test_suspend_that_is_refused(mail_place: MailPlace) -> None:
     """Without the reason that the configuration requires it is 64; where a file cannot be written
     its path is printed, and the journal records that nothing was done; without a journal nothing is
     suspended.
     """
-    office.config.write_text("require_reason: true\n")
-    without = office.mail("suspend", "curl")
+    mail_place.config.write_text("require_reason: true\n")
+    without = mail_place.mail("suspend", "curl")
     given = [
-        office.mail(*words).returncode for words in (["suspend", "curl", "x"], ["resume", "curl"])
+        mail_place.mail(*words).returncode
+        for words in (["suspend", "curl", "x"], ["resume", "curl"])
     ]
-    office.config.write_text(YAML)
-    (office.staging / "suspended.lock").unlink(missing_ok=True)
-    (office.staging / "suspended.lock").mkdir()
-    unwritable = office.mail("suspend", "curl")
-    last = journal_of(office)[0]
-    shutil.rmtree(office.staging / "journal")
-    (office.staging / "journal").write_text("in the way")
-    unrecorded = office.mail("suspend", "curl")
+    mail_place.config.write_text(YAML)
+    (mail_place.staging / "suspended.lock").unlink(missing_ok=True)
+    (mail_place.staging / "suspended.lock").mkdir()
+    unwritable = mail_place.mail("suspend", "curl")
+    last = journal_of(mail_place)[0]
+    shutil.rmtree(mail_place.staging / "journal")
+    (mail_place.staging / "journal").write_text("in the way")
+    unrecorded = mail_place.mail("suspend", "curl")
 
     assert (without.returncode, given) == (64, [0, 0])
     assert "expected a REASON" in without.stderr
     assert unwritable.returncode in (74, 77)
-    assert unwritable.stderr.startswith(f"spooldeck: {office.staging}/suspended: ")
+    assert unwritable.stderr.startswith(f"spooldeck: {mail_place.staging}/suspended: ")
     (note,) = last["notes"]
     assert (note["what"], last["values"]["target"]) == ("not done", "curl")
     assert (unrecorded.returncode, "the journal in " in unrecorded.stderr) == (69, True)
-    assert Suspensions(f"{office.staging}/suspended").read() == {}
+    assert Suspensions(f"{mail_place.staging}/suspended").read() == {}
 
 
 @pytest.mark.parametrize(
@@ -989,22 +1004,22 @@ def test_suspend_that_is_refused(office: Office) -> None:
     ids=["junk", "huge", "NaN", "far"],
 )
 def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(
-    office: Office, text: str
+    mail_place: MailPlace, text: str
 ) -> None:
     """Nothing is sent, mail is spooled, and each command names the file."""
-    path = office.staging / "suspended"
+    path = mail_place.staging / "suspended"
     path.write_text(text)
     with Server() as server:
-        office.goes_by("curl", server.port)
-        send = office.mail("send", "hello", TO)
-        mail_status = office.mail("status")
-        spooled = office.mail("send-with-retry", "hello", TO)
-    doctor, status = office.run("doctor"), office.run("status")
+        mail_place.goes_by("curl", server.port)
+        send = mail_place.mail("send", "hello", TO)
+        mail_status = mail_place.mail("status")
+        spooled = mail_place.mail("send-with-retry", "hello", TO)
+    doctor, status = mail_place.run("doctor"), mail_place.run("status")
 
     assert (send.returncode, mail_status.returncode, server.mails) == (1, 78, [])
     assert "suspended" in send.stderr
     assert "Mail spooled for later delivery" in spooled.stderr + spooled.stdout
-    assert len(office.spooled) == 1
+    assert len(mail_place.spooled) == 1
     assert f"{path}: " in doctor.stdout and f"fix: rm {path}" in doctor.stdout
     assert "no mail is sent: suspensions unreadable" in status.stdout
     for run in (send, mail_status, spooled, doctor, status):
@@ -1017,15 +1032,15 @@ BOTH = 'NFTBAN_MAIL_ENABLED="YES"\nNFTBAN_MAIL_RECIPIENT="new@example.com"\n'
 
 
 @pytest.fixture
-def local(office: Office) -> Path:
+def local(mail_place: MailPlace) -> Path:
     """The file that `mail setup` writes, in an empty folder."""
-    (office.etc / "conf.d").mkdir(parents=True)
-    return office.etc / "conf.d" / "mail.conf.local"
+    (mail_place.etc / "conf.d").mkdir(parents=True)
+    return mail_place.etc / "conf.d" / "mail.conf.local"
 
 
-def test_mail_setup_writes_the_contracts_lines(office: Office, local: Path) -> None:
+def test_mail_setup_writes_the_contracts_lines(mail_place: MailPlace, local: Path) -> None:
     """Enabled, the recipient, with --all the four triggers; mode 640, and no other file."""
-    run = office.setup(TO, "--all")
+    run = mail_place.setup(TO, "--all")
 
     lines = [line for line in local.read_text().splitlines() if not line.startswith("#")]
     assert (run.returncode, run.stderr, run.stdout) == (0, "", f"wrote {local}\n")
@@ -1041,7 +1056,7 @@ def test_mail_setup_writes_the_contracts_lines(office: Office, local: Path) -> N
     assert list(local.parent.iterdir()) == [local]
 
 
-def test_mail_setup_keeps_other_lines_modes_and_a_copy(office: Office, local: Path) -> None:
+def test_mail_setup_keeps_other_lines_modes_and_a_copy(mail_place: MailPlace, local: Path) -> None:
     """Only its two values change, and the old file is kept, readable by its owner only. The same
     command again changes nothing. A password is not printed, however it is quoted.
     """
@@ -1049,9 +1064,9 @@ def test_mail_setup_keeps_other_lines_modes_and_a_copy(office: Office, local: Pa
     before = f"{secret}export NFTBAN_MAIL_RECIPIENT=old@example.com # who\n"
     local.write_text(before)
     local.chmod(0o600)
-    dry = office.setup("new@example.com", "--dry-run")
+    dry = mail_place.setup("new@example.com", "--dry-run")
     untouched = local.read_text()
-    run, again = office.setup("new@example.com"), office.setup("new@example.com")
+    run, again = mail_place.setup("new@example.com"), mail_place.setup("new@example.com")
 
     (copy,) = local.parent.glob("mail.conf.local.bak-*")
     assert (dry.returncode, run.returncode) == (0, 0)
@@ -1063,9 +1078,9 @@ def test_mail_setup_keeps_other_lines_modes_and_a_copy(office: Office, local: Pa
     modes = {path.stat().st_mode & 0o777 for path in (local, copy)}
     local.write_text("OTHER_PASS=$'a\\'b\nhunter2'\n")
     local.chmod(0o644)
-    quoted = office.setup("other@example.com", "--dry-run")
+    quoted = mail_place.setup("other@example.com", "--dry-run")
     assert (quoted.returncode, "hunter2" in quoted.stdout + quoted.stderr) == (0, False)
-    office.setup("other@example.com")
+    mail_place.setup("other@example.com")
     copies = list(local.parent.glob("mail.conf.local.bak-*"))
     assert (modes, local.stat().st_mode & 0o777, len(copies)) == ({0o600}, 0o644, 2)
     assert {path.stat().st_mode & 0o777 for path in copies} == {0o600}
@@ -1086,13 +1101,13 @@ def test_mail_setup_keeps_other_lines_modes_and_a_copy(office: Office, local: Pa
     ],
 )
 def test_mail_setup_appends_to_a_file_of_shell_code(
-    office: Office, local: Path, before: str
+    mail_place: MailPlace, local: Path, before: str
 ) -> None:
     """Each line stays, the new lines are last and count for bash; the same again adds nothing."""
     local.write_bytes(before.encode())
     codes, files = [], []
     for _ in range(2):
-        codes.append(office.setup("new@example.com").returncode)
+        codes.append(mail_place.setup("new@example.com").returncode)
         files.append(local.read_bytes().decode())
 
     after = files[0]
@@ -1100,12 +1115,12 @@ def test_mail_setup_appends_to_a_file_of_shell_code(
         'eval "$(</dev/stdin)" >/dev/null 2>&1; echo $NFTBAN_MAIL_ENABLED,$NFTBAN_MAIL_RECIPIENT'
     )
     argv = ["bash", "--norc", "-c", shell]
-    means = subprocess.run(argv, input=after, capture_output=True, text=True, cwd=office.folder)
+    means = subprocess.run(argv, input=after, capture_output=True, text=True, cwd=mail_place.folder)
     assert codes == [0, 0]
     assert after.startswith(before) and after.endswith(BOTH)
     assert means.stdout == "YES,new@example.com\n"
     assert after == files[1] or before.startswith("#")
-    assert not (office.folder / "x").exists()
+    assert not (mail_place.folder / "x").exists()
 
 
 @pytest.mark.parametrize(
@@ -1119,35 +1134,35 @@ def test_mail_setup_appends_to_a_file_of_shell_code(
     ],
 )
 def test_mail_setup_refuses_a_file_in_which_its_lines_would_not_count(
-    office: Office, local: Path, before: str, said: str
+    mail_place: MailPlace, local: Path, before: str, said: str
 ) -> None:
     """The file is not changed, and the one line on standard error quotes nothing of it."""
     local.write_text(before)
 
-    run = office.setup("new@example.com")
+    run = mail_place.setup("new@example.com")
 
     assert (run.returncode, run.stdout, local.read_text()) == (78, "", before)
     assert said in run.stderr and "repair it by hand first" in run.stderr
     assert run.stderr.count("\n") == 1
 
 
-def test_mail_setup_refuses_or_warns(office: Office) -> None:
+def test_mail_setup_refuses_or_warns(mail_place: MailPlace) -> None:
     """A bad address or a missing folder is one line; a recipient in the environment goes before the
     file, which is a warning. A dry run gives the same answers, and writes nothing.
     """
     for words in ("new@example.com", "new@example.com --dry-run"):
-        run = office.setup(*words.split())
+        run = mail_place.setup(*words.split())
         assert (run.returncode, run.stdout, run.stderr.count("\n")) == (69, "", 1)
         assert "no such folder, expected the configuration of NFTBan" in run.stderr
-    office.etc.mkdir()
-    wrong = office.setup("a$(id)@example.com")
+    mail_place.etc.mkdir()
+    wrong = mail_place.setup("a$(id)@example.com")
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (64, "", 1)
     assert "expected one address" in wrong.stderr
-    well = office.setup("new@example.com", "--dry-run")
+    well = mail_place.setup("new@example.com", "--dry-run")
     assert (well.returncode, well.stderr) == (0, "")
     for words in ("new@example.com --dry-run", "new@example.com"):
-        assert list(office.etc.iterdir()) == []
-        run = office.setup(*words.split(), NFTBAN_MAIL_RECIPIENT="old@example.com")
+        assert list(mail_place.etc.iterdir()) == []
+        run = mail_place.setup(*words.split(), NFTBAN_MAIL_RECIPIENT="old@example.com")
         assert run.returncode == 0
         assert "still goes to old@example.com" in run.stderr
 
@@ -1166,24 +1181,24 @@ def test_mail_setup_refuses_or_warns(office: Office) -> None:
     ],
     ids=["of the handler", "of the transport"],
 )
-def test_a_rate_limits_mail(office: Office, settings: str, said: str) -> None:
+def test_a_rate_limits_mail(mail_place: MailPlace, settings: str, said: str) -> None:
     """One token sends one of two mails; the worker knows when a transport gets its next token."""
-    office.config.write_text(settings)
+    mail_place.config.write_text(settings)
     for _ in range(2):
-        office.spool()
+        mail_place.spool()
     with Server() as server:
-        office.goes_by("curl", server.port)
-        run = office.run_apart("queue", "work", "--until-idle")
+        mail_place.goes_by("curl", server.port)
+        run = mail_place.run_apart("queue", "work", "--until-idle")
 
     assert run.returncode == 0
     assert said in run.stderr
-    assert len(server.mails) == len(office.tasks()) == len(office.spooled) == 1
+    assert len(server.mails) == len(mail_place.tasks()) == len(mail_place.spooled) == 1
 
 
-def test_a_worker_checks_each_minute_how_mail_is_sent(office: Office) -> None:
+def test_a_worker_checks_each_minute_how_mail_is_sent(mail_place: MailPlace) -> None:
     """It sees a transport that was removed, one that was installed, and a changed setting."""
-    program = office.folder / "sendmail"
-    setup = setup_for(queue_config.Config(), str(office.root), {})
+    program = mail_place.folder / "sendmail"
+    setup = setup_for(queue_config.Config(), str(mail_place.root), {})
     settings = [MailSettings(method="sendmail", programs={"sendmail": str(program)})]
     now, said = [0.0], list[str]()
     mailing = MailHandler(
@@ -1215,29 +1230,29 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(office: Office) -> None:
     assert said[-1].endswith("the method is none")
 
 
-def test_a_handler_for_mail(office: Office) -> None:
+def test_a_handler_for_mail(mail_place: MailPlace) -> None:
     """With a command of its own no transport is needed; only mail_send may have no command."""
-    office.config.write_text("handlers: {mail_send: {command: ['true']}}\n")
-    office.spool()
-    run = office.run_apart("queue", "process-next")
-    assert (run.returncode, office.tasks()) == (0, [])
+    mail_place.config.write_text("handlers: {mail_send: {command: ['true']}}\n")
+    mail_place.spool()
+    run = mail_place.run_apart("queue", "process-next")
+    assert (run.returncode, mail_place.tasks()) == (0, [])
 
     for text, said in (
         ("handlers: {mail_send: {run_as: root}}", "run_as: needs command too"),
         ("handlers: {report: {timeout: 3}}", "handlers.report.command: expected a list"),
     ):
-        office.config.write_text(text)
-        run = office.run("queue", "count")
+        mail_place.config.write_text(text)
+        run = mail_place.run("queue", "count")
         assert (run.returncode, said in run.stderr) == (78, True)
 
 
-def test_without_due_mail_no_module_of_mail_is_imported(office: Office) -> None:
+def test_without_due_mail_no_module_of_mail_is_imported(mail_place: MailPlace) -> None:
     """A timer's run on other tasks costs no start of the mail transports."""
     code = "import sys; from tui.cli import main; main(sys.argv[1:]); print(*sys.modules)"
-    office.run("queue", "add", "feeds_sync")
+    mail_place.run("queue", "add", "feeds_sync")
 
-    argv = [sys.executable, "-P", "-c", code, *office.words("queue", "process-next")]
-    run = subprocess.run(argv, capture_output=True, text=True, check=True, env=office.environ)
+    argv = [sys.executable, "-P", "-c", code, *mail_place.words("queue", "process-next")]
+    run = subprocess.run(argv, capture_output=True, text=True, check=True, env=mail_place.environ)
 
     loaded = set(run.stdout.split())
     assert "engine.work.worker" in loaded
@@ -1262,27 +1277,27 @@ def test_the_password_is_in_no_printed_command(monkeypatch: pytest.MonkeyPatch) 
 # ---- the doctor
 
 
-def test_the_doctor_checks_mail(office: Office) -> None:
+def test_the_doctor_checks_mail(mail_place: MailPlace) -> None:
     """It finds waiting mail without a transport, mail without a task, a broken mail and a password
     that others may read; a mail with its task and a transport is no problem.
     """
-    office.spool()
+    mail_place.spool()
     with Server() as server:
-        environ = dict(office.environ)
-        office.goes_by("curl", server.port)
-        well = office.run("doctor").stdout
-        office.environ = environ
+        environ = dict(mail_place.environ)
+        mail_place.goes_by("curl", server.port)
+        well = mail_place.run("doctor").stdout
+        mail_place.environ = environ
     states = {line.split()[1]: line.split()[0] for line in well.splitlines() if line[0] != " "}
     assert (states["mail"], states["spool"], states["kinds"]) == ("ok", "ok", "ok")
 
-    lost = office.spool(task=False)
-    (office.root / "mailspool" / "mail-20260107T120102Z-broken").mkdir()
-    secret = office.folder / "secret"
+    lost = mail_place.spool(task=False)
+    (mail_place.root / "mailspool" / "mail-20260107T120102Z-broken").mkdir()
+    secret = mail_place.folder / "secret"
     secret.write_text("x\n")
     secret.chmod(0o644)
     relay = f"{{host: mx.example.com, password_file: {secret}}}"
-    office.config.write_text(f"mail: {{relay: {relay}}}\n")
-    run = office.run("doctor")
+    mail_place.config.write_text(f"mail: {{relay: {relay}}}\n")
+    run = mail_place.run("doctor")
 
     assert run.returncode == 1
     assert "warn  mail      1 mail waits, none can be sent: no mail transport" in run.stdout
@@ -1293,7 +1308,7 @@ def test_the_doctor_checks_mail(office: Office) -> None:
 
 
 def test_setup_without_nftban_writes_our_own_configuration(
-    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mail_place: MailPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where NFTBan is not installed one command sets the recipient of every queue, for every user;
     a dry run writes nothing."""
@@ -1303,27 +1318,27 @@ def test_setup_without_nftban_writes_our_own_configuration(
     monkeypatch.setattr(nftban_variables, "OWN_CONFIG_DIR", str(own))
     file = own / "conf.d" / "mail.conf.local"
 
-    dry = office.mail("setup", "ops@example.com", "--dry-run")
+    dry = mail_place.mail("setup", "ops@example.com", "--dry-run")
     assert (dry.returncode, f"would write {file}" in dry.stdout) == (0, True)
     assert not own.exists()
-    done = office.mail("setup", "ops@example.com")
+    done = mail_place.mail("setup", "ops@example.com")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"wrote {file}\n", "")
     assert [path.stat().st_mode & 0o777 for path in (own, file.parent, file)] == [0o755] * 2 + [
         0o644
     ]
-    assert "recipient  ops@example.com\n" in office.mail("status").stdout
+    assert "recipient  ops@example.com\n" in mail_place.mail("status").stdout
 
 
-def test_the_doctor_names_where_a_wrong_address_is_set(office: Office, local: Path) -> None:
+def test_the_doctor_names_where_a_wrong_address_is_set(mail_place: MailPlace, local: Path) -> None:
     """The file with its line, the variable of the environment, or the key of the configuration."""
     conf = local.with_name("mail.conf")
     conf.write_text('# mail\nNFTBAN_MAIL_RECIPIENT="foo,bar@x.de"\n')
-    etc = {"NFTBAN_CONFIG_DIR": str(office.etc)}
-    file = office.run("doctor", **etc).stdout
-    environment = office.run("doctor", NFTBAN_MAIL_RECIPIENT="a b", **etc).stdout
-    office.config.write_text("mail: {recipient: 'foo,bar@x.de'}\n")
-    key = office.run("doctor").stdout
+    etc = {"NFTBAN_CONFIG_DIR": str(mail_place.etc)}
+    file = mail_place.run("doctor", **etc).stdout
+    environment = mail_place.run("doctor", NFTBAN_MAIL_RECIPIENT="a b", **etc).stdout
+    mail_place.config.write_text("mail: {recipient: 'foo,bar@x.de'}\n")
+    key = mail_place.run("doctor").stdout
 
     assert f"{conf}: line 2: NFTBAN_MAIL_RECIPIENT: 'foo' has no domain" in file
     assert "environment: NFTBAN_MAIL_RECIPIENT: 'a b' contains" in environment
