@@ -18,7 +18,7 @@ codecs.lookup("ascii")  # loads it: nobody may be unable to read the library of 
 
 
 def as_other_user(act: Callable[[], object]) -> None:
-    """Carry out as a user without rights, in a process of its own; in this one if we are not root."""
+    """Carry out as a user without rights, in a process of its own; in this one without root."""
     if os.geteuid() != 0:
         act()
         return

@@ -39,7 +39,7 @@ class UnsafeToSignal(Exception):
 
 
 def planned_steps(evidence: LockEvidence) -> tuple[str, ...]:
-    """Describe the steps that `free` would take, in order; () if none."""
+    """Describe the steps that `free_lock` would take, in order; () if none."""
     if evidence.verdict is Verdict.STALE:
         return (f"{TAKE_OVER_STEP}: {evidence.reason}",)
     if evidence.verdict is not Verdict.STUCK or evidence.signal_refusal:
@@ -56,7 +56,7 @@ def planned_steps(evidence: LockEvidence) -> tuple[str, ...]:
 
 
 def manual_advice(evidence: LockEvidence) -> str:
-    """Advise the operator what to do by hand about a lock that `free` does not touch."""
+    """Advise the operator what to do by hand about a lock that `free_lock` does not touch."""
     if evidence.pid is None:
         return "Check the lock file itself; the problem is described above."
     return (
@@ -79,8 +79,8 @@ def free_lock(
 ) -> PidLock:
     """Take the lock and return it; if it is stuck, end its holder first.
 
-    `seen` is the identity of the lock that may be broken (`LockEvidence.seen`); "" for any. `say`
-    is called with a description before each step. `begun` returns when the newest active task was
+    `seen` is the identity of the lock that may be broken (`LockEvidence.identity`); "" for any.
+    `say` is called with a description before each step. `begun` returns when the newest active task was
     claimed (see `check_claims`).
 
     Raises:

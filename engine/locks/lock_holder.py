@@ -1,7 +1,7 @@
 """Examine the process that a lock file names: read /proc and decide whether it may be signalled.
 
-Reading (`here`, `look`, `processes_with_flock`, `remote`) and deciding are separate: the decisions
-use only values of one `LockScene`, so they can be repeated and never mix two moments.
+Reading (`describe_observer`, `read_process`, `processes_with_flock`) and deciding are separate:
+the decisions use only values of one `LockScene`, so they can be repeated and never mix two moments.
 
 Sources: proc(5), proc_pid_fdinfo(5), pidfd_open(2); NFTBan Queue and Mail Contract, "Lock file".
 """

@@ -130,7 +130,7 @@ def _folder_of(path: str) -> int:
 
 
 NO_LOCK = "free"
-"""`LockEvidence.seen` if there is no lock file."""
+"""`LockEvidence.identity` if there is no lock file."""
 
 
 def _judge(
@@ -426,7 +426,7 @@ def acquire_lock(
 ) -> PidLock:
     """Take the lock if it is free or stale.
 
-    `seen`: take over only the lock with this identity (`LockEvidence.seen`); "" for any.
+    `seen`: take over only the lock with this identity (`LockEvidence.identity`); "" for any.
 
     Raises:
         LockBusy: another process holds it, active or stuck, or it is not the lock `seen`.

@@ -39,7 +39,7 @@ class LineRates:
 
     @property
     def done(self) -> bool:
-        """True if all lines of the period were counted, as of the last `refresh` of the logs."""
+        """True if all lines of the period were counted, as of the last reading of the logs."""
         return all(self._settled.get(file.number) == file.size for file in self._book.files)
 
     @property

@@ -83,7 +83,7 @@ def find_differences(samples: Samples, own_counts: OwnCounts) -> list[str]:
 
 
 def find_contradictions(samples: Samples, own_counts: OwnCounts) -> list[str]:
-    """Like `differences`, but only if we counted at the time the file was written.
+    """Like `find_differences`, but only if we counted at the time the file was written.
 
     Present counts may differ because tasks came and left since.
     """

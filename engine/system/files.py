@@ -62,7 +62,7 @@ class Untrusted(Refused):
 def open_folder(path: str, dir_fd: int | None = None) -> int:
     """Open a folder for reading; a symbolic link as last component is refused.
 
-    The path is followed as in `walk`.
+    The path is followed as in `open_path`.
 
     Raises:
         OSError: it is missing, is not a folder, or cannot be opened.
@@ -105,7 +105,7 @@ def open_path(path: str, *, follow: bool = True) -> int:
 def open_file(path: str, flags: int = os.O_RDONLY) -> int:
     """Open a file by its path, in a folder that another user may own; never blocks.
 
-    As root, links are followed as in `walk`, and a second hard link to a file of a user other than
+    As root, links are followed as in `open_path`, and a second hard link to a file of a user other than
     the folder's owner is refused.
 
     Raises:
@@ -173,7 +173,7 @@ def _require_there(path: str) -> None:
 
 
 def list_names(path: str) -> list[str]:
-    """Return the sorted names in a folder; its path is followed as in `walk`.
+    """Return the sorted names in a folder; its path is followed as in `open_path`.
 
     Raises:
         OSError: it is missing or cannot be read.
@@ -737,7 +737,7 @@ def open_dir_path(
 ) -> int:
     """Open a folder (O_PATH) to open files in it, without following symbolic links below `root`.
 
-    Outside `root` the path is followed as in `walk`, but a link as last component is refused. With
+    Outside `root` the path is followed as in `open_path`, but a link as last component is refused. With
     `make`, missing folders are created, for `owner` or the owner of each parent.
 
     Raises:
@@ -801,10 +801,10 @@ def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | No
 
 
 def open_dir(path: str, root: str = "", *, make: bool = False) -> int:
-    """Like `reach`, but open it for reading, so that it can be listed and fsynced.
+    """Like `open_dir_path`, but open it for reading, so that it can be listed and fsynced.
 
     Raises:
-        OSError: as `reach`, or the folder cannot be read.
+        OSError: as `open_dir_path`, or the folder cannot be read.
     """
     fd = open_dir_path(path, root, make=make)
     try:
@@ -885,7 +885,7 @@ _NOT_PLAIN = "not a regular file"
 def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> None:
     """Replace a file atomically by rename(2): a reader sees the old content or the new.
 
-    Not durable: for data that can be regenerated, such as metrics. Its folder is opened by `reach`.
+    Not durable: for data that can be regenerated, such as metrics. Its folder is opened by `open_dir_path`.
 
     Raises:
         OSError: it could not be written; the old file is unchanged.
@@ -943,7 +943,7 @@ def replace_durably(
 def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
     """Append to a file with one write(2), so that lines of several writers do not mix.
 
-    Its folder is opened by `reach`.
+    Its folder is opened by `open_dir_path`.
 
     Raises:
         OSError: not a regular file, or it could not be written.
@@ -1025,8 +1025,8 @@ def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
 def open_parent_below(root: str, path: str, under: str = "") -> tuple[int, str]:
     """Open the parent folder of `path`, which must be below `root`; return it and the last name.
 
-    No symbolic link and no `..` is accepted below `root`; `root` itself is opened by `enter` with
-    `under` as its root.
+    No symbolic link and no `..` is accepted below `root`; `root` itself is opened by `open_folder`
+    with `under` as its root.
 
     Raises:
         Refused: the path is elsewhere, or contains `.`, `..`, `//` or control characters.

@@ -108,7 +108,7 @@ def fold_error(error: str) -> str:
 
 
 def reply_code(error: str) -> str:
-    """The three-digit code of a server's reply that `fold` keeps; "" if none."""
+    """The three-digit code of a server's reply that `fold_error` keeps; "" if none."""
     reply = _find_reply(error)
     return reply[1] if reply else ""
 

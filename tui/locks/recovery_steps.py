@@ -93,7 +93,7 @@ def task_steps(states: Mapping[State, str], held: int) -> tuple[RecoveryStep, ..
 def lock_steps(
     evidence: LockEvidence, returned: Sequence[RecoveryStep] = ()
 ) -> tuple[RecoveryStep, ...]:
-    """The signals for a lock, then the steps for the active tasks (`returns`)."""
+    """The signals for a lock, then the steps for the active tasks (`returned`)."""
     words = lock_breaker.planned_steps(evidence)
     if not words:
         return ()

@@ -144,7 +144,7 @@ class LogReader:
         take()
 
     async def read_more(self, forward: bool, get_selected: Callable[[], FileEntry | None]) -> None:
-        """Add lines at one end; `here` is the entry under the cursor."""
+        """Add lines at one end; `get_selected` returns the entry under the cursor."""
         window = self.window
         scan = self.scan(window.end if forward else window.start, forward)
         await self.run(scan)

@@ -66,9 +66,9 @@ class MailClaims:
                     continue
                 task = self._mover.claim(*due_mail, now, owner)
             except (FileNotFoundError, Refused):
-                continue  # moved, or a problem that look() reports
+                continue  # moved, or a problem that scan() reports
             except PermissionError:
-                continue  # not readable by this user; look() reports it
+                continue  # not readable by this user; scan() reports it
             except OSError as error:
                 # One unreadable block must not stop the queue; running out of descriptors must.
                 failures += 1

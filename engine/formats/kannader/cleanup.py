@@ -43,7 +43,7 @@ def erase_target(spool: KannaderSpool, target: LinkTarget) -> None:
     """Delete one recipient of a mail, and the mail with its last recipient.
 
     Raises:
-        Refused, OSError: as `erase`.
+        Refused, OSError: as `erase_target`.
     """
     try:
         mail = files.open_folder(target.mail, spool.data.fd)

@@ -119,7 +119,8 @@ def enqueue(
 ) -> None:
     """Write one mail to several recipients into the spool; durable on return.
 
-    `contents` is the mail in wire form (see `wired`), in pieces of any size; every byte is kept.
+    `contents` is the mail in wire form (see `wire_chunks`), in pieces of any size; every byte is
+    kept.
     `created` (epoch seconds UTC) sets an earlier arrival time.
 
     Raises:

@@ -168,7 +168,7 @@ class MailMover:
         return rev
 
     def apply_move(self, change: MailMove, now: float) -> tuple[str, list[MailFolder]]:
-        """Make one change, under `locked`; return the new revision and the changed folders.
+        """Make one change, under `SpoolLock.held`; return the new revision and the changed folders.
 
         Raises:
             Gone: the mail has changed or moved; nothing changed.
@@ -194,7 +194,7 @@ class MailMover:
 
     def settle_note(self, link: SpoolLink) -> None:
         """Rename a staged note to its final name if it is in effect, else delete it; under
-        `locked`.
+        `SpoolLock.held`.
         """
         notes = self._spool.notes
         name = sidecar.note_name(link.target)

@@ -209,7 +209,7 @@ class SpoolRecovery:
             try:
                 task = self._spool.build_task(self._spool.read_mail(link))
             except (FileNotFoundError, Refused):
-                continue  # moved, or a problem that look() reports
+                continue  # moved, or a problem that scan() reports
             except OSError as error:
                 yield _describe_failure(link.where, error)
                 continue

@@ -211,7 +211,7 @@ class KannaderSpool:
                 try:
                     yield self.find_link(name, state)
                 except (FileNotFoundError, Refused):
-                    continue  # moved, or a problem that look() reports
+                    continue  # moved, or a problem that scan() reports
 
     # ---- behind a link
 

@@ -424,7 +424,7 @@ class KannaderStore:
     ) -> Iterator[Task]:
         """Claim due mails in the order of their ids, each by a rename when the caller asks for it.
 
-        Afterwards `doorbell.due` is the time when the next waiting mail is due.
+        Afterwards `changes.next_due` is the time when the next waiting mail is due.
         """
         if why := permissions.write_refusal(self._spool):
             raise Unavailable(why)

@@ -641,7 +641,7 @@ class NftbanStore:
     ) -> Iterator[Task]:
         """Yield due tasks by file name; each is claimed by a rename when the caller asks for it.
 
-        Afterwards `doorbell.due` is the time at which the next waiting task is due.
+        Afterwards `changes.next_due` is the time at which the next waiting task is due.
         """
         yield from self._claims.take(now, owner, limit, wants)
         self.changes = self.changes._replace(next_due=self._claims.due)

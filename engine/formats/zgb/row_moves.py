@@ -42,10 +42,10 @@ def touched_databases(move: Move) -> TouchedDatabases:
     """Return which databases a move changes; the moves of a batch agree in that, so that one commit
     decides for all.
     """
-    touches_sidecar = {t.state in SIDECAR_STATES for t in (move.old, move.new) if t is not None}
-    if touches_sidecar == {True}:
+    sides = {t.state in SIDECAR_STATES for t in (move.old, move.new) if t is not None}
+    if sides == {True}:
         return TouchedDatabases.SIDECAR
-    return TouchedDatabases.BOTH if True in touches_sidecar else TouchedDatabases.QUEUE
+    return TouchedDatabases.BOTH if True in sides else TouchedDatabases.QUEUE
 
 
 class MoveBatch(NamedTuple):

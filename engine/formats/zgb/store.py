@@ -297,7 +297,7 @@ class ZgbStore:
     ) -> Iterator[Task]:
         """Claim due jobs by due time, then by arrival, as many as there are tokens.
 
-        The first claim does the maintenance; `kept` has its results. Afterwards `doorbell.due` is
+        The first claim does the maintenance. Afterwards `changes.next_due` is
         the time when the next job can be claimed. `wants` is called under the write lock.
 
         Raises:

@@ -279,7 +279,7 @@ def _read_claims(name: str, folder: int) -> Iterator[tuple[str, int]]:
 
 
 def _worker_files(folder: int) -> list[str]:
-    # `reach` opens the folder with O_PATH; open it again to list it.
+    # `open_dir_path` opens the folder with O_PATH; open it again to list it.
     fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         names = [name for name in os.listdir(fd) if name.startswith(_FILE_PREFIX)]

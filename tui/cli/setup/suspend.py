@@ -86,7 +86,7 @@ def resume_transport(setup: Setup, name: str) -> tuple[bool, str]:
     """Resume a transport. Return whether it was suspended before, and the errors of logging.
 
     Raises:
-        CommandError, OSError, Unavailable, ValueError: as `stop`.
+        CommandError, OSError, Unavailable, ValueError: as `suspend_transport`.
     """
     return _change(
         setup,

@@ -47,7 +47,7 @@ def list_names(folder: str) -> list[str]:
     try:
         return files.list_names(folder)
     except OSError:
-        return []  # missing, reported by another check, or unreadable: see `unread`
+        return []  # missing, reported by another check, or unreadable: see `report_unread`
 
 
 def count_unlisted(patient: PlaceFacts, number: int, words: str) -> Iterator[Finding]:

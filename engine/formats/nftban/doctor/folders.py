@@ -180,7 +180,7 @@ def _strange_files(patient: PlaceFacts, owner: int) -> Iterator[str]:
         try:
             file_stat = os.lstat(path)
         except OSError:
-            continue  # missing, or in an unreadable folder: see `unread`
+            continue  # missing, or in an unreadable folder: see `report_unread`
         if stat.S_ISREG(file_stat.st_mode) and file_stat.st_uid != owner:
             yield path
 

@@ -83,7 +83,7 @@ def show(setup: Setup, arguments: Namespace) -> int:
                     print("\n".join(lines))
                 return 0
     except Gone:
-        pass  # moved between look() and read(): reported as not found
+        pass  # moved between scan and read: reported as not found
     finally:
         store.close()
     print_error(f"Task not found in DLQ: {safe_line(arguments.id)}")
