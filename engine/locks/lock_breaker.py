@@ -80,8 +80,8 @@ def free_lock(
     """Take the lock and return it; if it is stuck, end its holder first.
 
     `seen` is the identity of the lock that may be broken (`LockEvidence.identity`); "" for any.
-    `say` is called with a description before each step. `begun` returns when the newest active task was
-    claimed (see `check_claims`).
+    `say` is called with a description before each step. `begun` returns when the newest active
+    task was claimed (see `check_claims`).
 
     Raises:
         LockBusy: a live holder has the lock; it is not signalled.

@@ -105,8 +105,8 @@ def open_path(path: str, *, follow: bool = True) -> int:
 def open_file(path: str, flags: int = os.O_RDONLY) -> int:
     """Open a file by its path, in a folder that another user may own; never blocks.
 
-    As root, links are followed as in `open_path`, and a second hard link to a file of a user other than
-    the folder's owner is refused.
+    As root, links are followed as in `open_path`, and a second hard link to a file of a user other
+    than the folder's owner is refused.
 
     Raises:
         PermissionError: another user's link leads to it.
@@ -737,8 +737,8 @@ def open_dir_path(
 ) -> int:
     """Open a folder (O_PATH) to open files in it, without following symbolic links below `root`.
 
-    Outside `root` the path is followed as in `open_path`, but a link as last component is refused. With
-    `make`, missing folders are created, for `owner` or the owner of each parent.
+    Outside `root` the path is followed as in `open_path`, but a link as last component is refused.
+    With `make`, missing folders are created, for `owner` or the owner of each parent.
 
     Raises:
         OSError: a component is missing, cannot be created, is not a folder, or is a symbolic link.
@@ -885,7 +885,8 @@ _NOT_PLAIN = "not a regular file"
 def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> None:
     """Replace a file atomically by rename(2): a reader sees the old content or the new.
 
-    Not durable: for data that can be regenerated, such as metrics. Its folder is opened by `open_dir_path`.
+    Not durable: for data that can be regenerated, such as metrics. Its folder is opened by
+    `open_dir_path`.
 
     Raises:
         OSError: it could not be written; the old file is unchanged.
@@ -943,7 +944,8 @@ def replace_durably(
 def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
     """Append to a file with one write(2), so that lines of several writers do not mix.
 
-    Its folder is opened by `open_dir_path`.
+    Its folder is opened by
+    `open_dir_path`.
 
     Raises:
         OSError: not a regular file, or it could not be written.

@@ -93,7 +93,7 @@ def contract_text(text: str) -> str:
 
 
 def contract_error(text: str) -> str:
-    """An error as the contract stores it: cut to 200 characters, then made safe by `safe_line`."""
+    """An error as the contract stores it: cut to 200 characters, then as `contract_text`."""
     return contract_text(text.rstrip("\n")[:ERROR_LIMIT])
 
 

@@ -159,8 +159,8 @@ class Place(NamedTuple):
     worker_command: tuple[str, ...] = ()
     """Command that starts a worker; empty if none."""
     recovery_command: tuple[str, ...] = ()
-    """Command that frees the lock of a stuck or dead holder; append `LockEvidence.identity`. Empty if
-    there is none.
+    """Command that frees the lock of a stuck or dead holder; append `LockEvidence.identity`. Empty
+    if there is none.
     """
     has_handler: Callable[[str], bool] | None = None
     """Tells whether a kind of task has a handler; None if the configuration is unknown."""

@@ -236,8 +236,8 @@ def _tasks(
     filter: Filter,
     now: float,
 ) -> Iterator[Task]:
-    missing_ids = dict.fromkeys(arguments.id, "not found")
-    scan_names = list(missing_ids) or list(
+    refusals = dict.fromkeys(arguments.id, "not found")
+    scan_names = list(refusals) or list(
         dict.fromkeys(store.states[state] for state in words.values())
     )
     scan = show_progress(store.scan(scan_names), "tasks read")
@@ -247,14 +247,14 @@ def _tasks(
         elif isinstance(scanned, Task):
             word = own_word(scanned, store.states, store.words)
             if words.get(word) is scanned.state:
-                missing_ids.pop(scanned.id, None)
+                refusals.pop(scanned.id, None)
                 yield scanned
-            elif scanned.id in missing_ids:
-                missing_ids[scanned.id] = f"{word}, expected {' or '.join(words)}"
+            elif scanned.id in refusals:
+                refusals[scanned.id] = f"{word}, expected {' or '.join(words)}"
                 other = RETRY_INSTEAD.get(scanned.state, "") if verb == "retry" else ""
                 if other and (scanned.state, State.PENDING) in store.edges:
-                    missing_ids[scanned.id] += f"; {other}"
-    for ident, why in sorted(missing_ids.items()):
+                    refusals[scanned.id] += f"; {other}"
+    for ident, why in sorted(refusals.items()):
         filtered = ", or excluded by the filter" if filter and why == "not found" else ""
         print_error(f"{safe_line(ident)}: {why}{filtered}")
 
