@@ -137,7 +137,7 @@ class StoreActions:
         plan: Plan,
         intent: Intent | None = None,
         *,
-        told: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
+        report_counts: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
         halted: Callable[[], bool] = lambda: False,
         allowed: execute.RefusalCheck = execute.always_allowed,
     ) -> Report:
@@ -161,7 +161,7 @@ class StoreActions:
                 plan,
                 intent,
                 self._clock,
-                told=told,
+                report_counts=report_counts,
                 halted=lambda: self._closed or halted(),
                 allowed=allowed,
                 quota=self._quota,

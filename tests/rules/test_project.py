@@ -154,3 +154,19 @@ def test_speaks_only_of_itself() -> None:
     outside = ("../" + "shared").encode()
     tracked = git_files("--cached", "--others", "--exclude-standard")
     assert [file for file in tracked if outside in (ROOT / file).read_bytes()] == []
+
+
+def test_a_test_file_is_named_after_what_it_tests() -> None:
+    """Below `tests/engine` and `tests/tui` its name begins with that of a module or package of the
+    folder that it mirrors, or of this folder itself.
+    """
+    astray = []
+    for path in (
+        path for top in ("engine", "tui") for path in (ROOT / "tests" / top).rglob("test_*")
+    ):
+        folder = path.parent.relative_to(ROOT / "tests")
+        names = {folder.name, *(each.stem for each in (ROOT / folder).glob("*"))}
+        aspect = path.stem.removeprefix("test_")
+        if not any(aspect == name or aspect.startswith(f"{name}_") for name in names):
+            astray.append(str(path))
+    assert not astray

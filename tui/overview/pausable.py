@@ -47,11 +47,11 @@ class FrozenTime(NamedTuple):
         is_repeat = pressed - self.pressed < KEY_REPEAT_SECONDS and self.run * direction > 0
         run = self.run + direction if is_repeat else direction
         after = self._replace(run=run, pressed=pressed)
-        tapes = list(self.histories.values())
-        at = step_time(tapes, self.at, direction * step_seconds(abs(run)))
+        histories = list(self.histories.values())
+        at = step_time(histories, self.at, direction * step_seconds(abs(run)))
         if at is None and abs(run) > 1:
             at = step_time(
-                tapes, self.at, direction * step_seconds(1)
+                histories, self.at, direction * step_seconds(1)
             )  # a shorter step reaches the very end
         if at is None or at > self.since:
             return None if self.at == self.since or direction < 0 else after._replace(at=self.since)
@@ -124,12 +124,12 @@ class FreezableScreen(ListScreen):
             self._go_live()
             return
         self._before_freeze()
-        tapes = {
+        histories = {
             n.number: RecordedHistory((), n.place.name, n.sample()._replace(by=""))
             for n in self._sessions
         }
         now = self.context.clock()
-        self._frozen = FrozenTime(now, now, tapes)
+        self._frozen = FrozenTime(now, now, histories)
         self.paint()
         self._load_recordings(self._frozen)
 
@@ -141,16 +141,16 @@ class FreezableScreen(ListScreen):
     @work(exclusive=True, group="recorded")
     async def _load_recordings(self, frozen: FrozenTime) -> None:
         """Load the recorded day into memory, so that stepping needs no disk access."""
-        since, tapes, messages = frozen.since, dict(frozen.histories), []
+        since, histories, messages = frozen.since, dict(frozen.histories), []
         memories: dict[int, EventMemory] = {}
         for session in self._sessions:
             if session.recording.role is Role.IDLE and session.recording.message:
                 messages.append(session.recording.message)
-            last = tapes[session.number].at(since)
+            last = histories[session.number].at(since)
             try:
                 memories[session.number] = await asyncio.to_thread(session.recent_events.copy)
                 known = last if isinstance(last, RecordedSample) else None
-                tapes[session.number] = await session.recorded_history(
+                histories[session.number] = await session.recorded_history(
                     since - DAY_SECONDS, since, known
                 )
             except UnreadableRecording as error:
@@ -158,7 +158,9 @@ class FreezableScreen(ListScreen):
             except Unavailable:
                 return
         if self._frozen is not None and self._frozen.since == since:
-            self._frozen = self._frozen._replace(histories=tapes, is_loaded=True, memories=memories)
+            self._frozen = self._frozen._replace(
+                histories=histories, is_loaded=True, memories=memories
+            )
             if messages:
                 self.say(messages[0])
             self.paint()

@@ -302,8 +302,8 @@ class OverviewScreen(SteadyOverview):
                 else [self._selected_place]
             )
             # The present course, up to the time of the freeze, is also that of a frozen screen.
-            tapes = None if frozen is None or past is None else frozen.histories
-            time = GraphTime(now, frozen is not None, tapes)
+            histories = None if frozen is None or past is None else frozen.histories
+            time = GraphTime(now, frozen is not None, histories)
             graph_width = width - frame.left_width - boxed
             self._pane_set.show_graphs(self._graph_pane, places, time, graph_width)
         if not self._can_focus(self._pane) and self._pane != QUEUES:

@@ -124,7 +124,7 @@ class DirectRun(RunningOperation):
             report = await inspector.actions.apply_plan(
                 self.plan,
                 self.intent,
-                told=self._update_counts,
+                report_counts=self._update_counts,
                 halted=lambda: self.is_stopped,
                 allowed=allowed,
             )

@@ -166,7 +166,7 @@ def applied(
         told()
 
     intent = Intent(plan.verb, Who("ana"))
-    report = run_journaled_plan(store, journal, plan, intent, clock, told=tell)
+    report = run_journaled_plan(store, journal, plan, intent, clock, report_counts=tell)
     operation = journal.operation(report.op)
     assert operation is not None
     return report, operation, store, journal

@@ -323,7 +323,7 @@ def carry_out(setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent) 
             plan,
             intent,
             time.time,
-            told=lambda counts: progress.show(sum(counts.values())),
+            report_counts=lambda counts: progress.show(sum(counts.values())),
             halted=lambda: interrupted.times > 0,
             allowed=guard(setup, plan),
             quota=setup.config.trash.quota,

@@ -15,29 +15,29 @@ from engine.system import mounts
 from engine.system.host import free_units
 
 
-def check_one_file_system(patient: PlaceFacts) -> Iterator[Finding]:
+def check_one_file_system(facts: PlaceFacts) -> Iterator[Finding]:
     """Check that all state folders are on one file system, so that rename works between them."""
-    queue = patient.queue
-    pending = patient.folder_stats[queue.pending]
+    queue = facts.queue
+    pending = facts.folder_stats[queue.pending]
     if not isinstance(pending, os.stat_result):
         yield report_missing(queue.pending, pending)
         return
-    others = (queue.work, queue.dlq, patient.staging)
-    yield from report_unseen(patient, others)
-    for path, folder_stat in patient.existing(others):
+    others = (queue.work, queue.dlq, facts.staging)
+    yield from report_unseen(facts, others)
+    for path, folder_stat in facts.existing(others):
         if folder_stat.st_dev != pending.st_dev:
             text = f"{path} is on another file system than {queue.pending}: rename is not possible"
             yield Finding(Grade.BAD, text, f"stop the worker, umount or move {shlex.quote(path)}")
 
 
-def check_file_systems(patient: PlaceFacts) -> Iterator[Finding]:
+def check_file_systems(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the type and mount options of the file systems."""
-    queue = patient.queue
+    queue = facts.queue
     reported: set[str] = set()
     folders = (queue.pending, queue.work, queue.dlq, queue.mail_spool)
-    yield from report_unseen(patient, folders)
+    yield from report_unseen(facts, folders)
     for path in folders:
-        if isinstance(patient.folder_stats[path], PermissionError):
+        if isinstance(facts.folder_stats[path], PermissionError):
             continue  # its path may contain links that we cannot resolve
         try:
             mount = mounts.mount_of(path)
@@ -81,9 +81,9 @@ def _better(mount: mounts.Mount, journal: bool | None, why: str) -> str:
     return "move the queue to a local disk with ext4 (has_journal), xfs, btrfs or zfs"
 
 
-def check_free_space(patient: PlaceFacts) -> Iterator[Finding]:
+def check_free_space(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the free space: each task takes one block and one inode."""
-    queue, counts = patient.queue, patient.view.counts
+    queue, counts = facts.queue, facts.view.counts
     needed = max(MIN_FREE_TASKS, queue.max_pending - counts.get(State.PENDING, 0))
     try:
         left_of = free_units(queue.pending)

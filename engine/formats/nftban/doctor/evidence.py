@@ -24,10 +24,10 @@ def denied_paths(paths: list[str]) -> Iterator[Finding]:
         yield access_denied(", ".join(paths[:MAX_LISTED]) + more)
 
 
-def report_unseen(patient: PlaceFacts, paths: Iterable[str]) -> Iterator[Finding]:
+def report_unseen(facts: PlaceFacts, paths: Iterable[str]) -> Iterator[Finding]:
     """Report folders that we may not see."""
     yield from denied_paths(
-        [p for p in paths if isinstance(patient.folder_stats.get(p), PermissionError)]
+        [p for p in paths if isinstance(facts.folder_stats.get(p), PermissionError)]
     )
 
 
@@ -50,11 +50,11 @@ def list_names(folder: str) -> list[str]:
         return []  # missing, reported by another check, or unreadable: see `report_unread`
 
 
-def count_unlisted(patient: PlaceFacts, number: int, words: str) -> Iterator[Finding]:
+def count_unlisted(facts: PlaceFacts, number: int, words: str) -> Iterator[Finding]:
     """One finding with the number of problems not listed one by one."""
     if number > MAX_LISTED:
         text = f"and {number - MAX_LISTED:,} more {words}"
-        yield Finding(Grade.WARN, text, f"{patient.spooldeck} status")
+        yield Finding(Grade.WARN, text, f"{facts.spooldeck} status")
 
 
 def show_owner_command(path: str) -> str:

@@ -21,9 +21,9 @@ from engine.formats.nftban.store import STATES
 from engine.system import files, users
 
 
-def check_tasks(patient: PlaceFacts) -> Iterator[Finding]:
+def check_tasks(facts: PlaceFacts) -> Iterator[Finding]:
     """Count the tasks by state, or report why that is not possible."""
-    view, queue, staging = patient.view, patient.queue, patient.staging
+    view, queue, staging = facts.view, facts.queue, facts.staging
     folders = (queue.pending, queue.work, queue.dlq, staging, f"{staging}/held", f"{staging}/trash")
     if not view.problem:
         hidden = bool(view.hidden) or any(is_hidden(path) for path in folders)
@@ -33,49 +33,49 @@ def check_tasks(patient: PlaceFacts) -> Iterator[Finding]:
         return
     # Still a fault: the queue's state is unknown until its owner runs the doctor.
     for finding in report_unread(folders):
-        yield Finding(Grade.BAD, finding.problem, owner_command(patient))
+        yield Finding(Grade.BAD, finding.problem, owner_command(facts))
         return
-    yield Finding(Grade.BAD, view.problem, f"spooldeck init {shlex.quote(patient.queue.root)}")
+    yield Finding(Grade.BAD, view.problem, f"spooldeck init {shlex.quote(facts.queue.root)}")
 
 
-def check_own_access(patient: PlaceFacts) -> Iterator[Finding]:
+def check_own_access(facts: PlaceFacts) -> Iterator[Finding]:
     """Check our own access; no fault of the place, but good to know."""
-    pending = patient.folder_stats[patient.queue.pending]
-    if can_change_queue(patient):
+    pending = facts.folder_stats[facts.queue.pending]
+    if can_change_queue(facts):
         return
     if isinstance(pending, OSError) and not isinstance(pending, PermissionError):
-        yield report_missing(patient.queue.pending, pending)
+        yield report_missing(facts.queue.pending, pending)
         return
     text = f"user {user_name(os.geteuid())} may not change this queue"
-    yield Finding(Grade.HIDDEN, text, owner_command(patient))
+    yield Finding(Grade.HIDDEN, text, owner_command(facts))
 
 
-def can_change_queue(patient: PlaceFacts) -> bool:
+def can_change_queue(facts: PlaceFacts) -> bool:
     """True if we may list and change `pending`."""
-    return os.access(patient.queue.pending, os.R_OK | os.W_OK | os.X_OK)
+    return os.access(facts.queue.pending, os.R_OK | os.W_OK | os.X_OK)
 
 
-def owner_command(patient: PlaceFacts) -> str:
+def owner_command(facts: PlaceFacts) -> str:
     """Command to run the doctor as the queue's owner, or as the owner of the nearest visible folder
     above it.
     """
-    path = patient.queue.pending
+    path = facts.queue.pending
     while True:
         try:
             owner = os.stat(path).st_uid
         except PermissionError:
             path = os.path.dirname(path)
         else:
-            return f"sudo -u {shlex.quote(users.sudo_user(owner))} {patient.spooldeck} doctor"
+            return f"sudo -u {shlex.quote(users.sudo_user(owner))} {facts.spooldeck} doctor"
 
 
-def check_folders(patient: PlaceFacts) -> Iterator[Finding]:
+def check_folders(facts: PlaceFacts) -> Iterator[Finding]:
     """Check that each folder exists and is a directory."""
-    queue = patient.queue
+    queue = facts.queue
     init = f"spooldeck init {shlex.quote(queue.root)}"
     later = []
     for word, path in folders_of(queue).items():
-        stat_or_error = patient.folder_stats[path]
+        stat_or_error = facts.folder_stats[path]
         if isinstance(stat_or_error, PermissionError):
             yield access_denied(f"{word}: {path}")
         elif isinstance(stat_or_error, OSError) and word in STATES.values():
@@ -98,13 +98,13 @@ def _is_link(folder_stat: os.stat_result) -> bool:
     return stat.S_ISLNK(folder_stat.st_mode)
 
 
-def check_modes(patient: PlaceFacts) -> Iterator[Finding]:
+def check_modes(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the folders' permission bits."""
-    queue, staging = patient.queue, patient.staging
+    queue, staging = facts.queue, facts.staging
     private = {queue.pending, queue.work, queue.dlq, queue.mail_spool}
     private |= {staging, f"{staging}/held", f"{staging}/trash", f"{staging}/{CORRUPT}"}
-    yield from report_unseen(patient, patient.folder_stats)
-    for path, folder_stat in patient.existing(patient.folder_stats):
+    yield from report_unseen(facts, facts.folder_stats)
+    for path, folder_stat in facts.existing(facts.folder_stats):
         if _is_link(folder_stat):
             continue  # its mode means nothing, and chmod would follow it; `folders` reports it
         mode = stat.S_IMODE(folder_stat.st_mode)
@@ -135,10 +135,10 @@ def _open_above(path: str) -> Iterator[Finding]:
             yield Finding(Grade.BAD, text, f"chmod o-w {shlex.quote(path)}")
 
 
-def check_owners(patient: PlaceFacts) -> Iterator[Finding]:
+def check_owners(facts: PlaceFacts) -> Iterator[Finding]:
     """Check that one user owns everything: else a worker cannot change it all."""
-    queue = patient.queue
-    pending = patient.folder_stats[queue.pending]
+    queue = facts.queue
+    pending = facts.folder_stats[queue.pending]
     if not isinstance(pending, os.stat_result):
         yield report_missing(queue.pending, pending)
         return
@@ -147,12 +147,12 @@ def check_owners(patient: PlaceFacts) -> Iterator[Finding]:
     core = {
         queue.work,
         queue.dlq,
-        patient.staging,
-        f"{patient.staging}/held",
-        f"{patient.staging}/trash",
+        facts.staging,
+        f"{facts.staging}/held",
+        f"{facts.staging}/trash",
     }
-    yield from report_unread(patient.folder_stats)
-    for path, folder_stat in patient.existing(patient.folder_stats):
+    yield from report_unread(facts.folder_stats)
+    for path, folder_stat in facts.existing(facts.folder_stats):
         theirs = folder_stat.st_uid, folder_stat.st_gid
         if folder_stat.st_uid != owner[0] or (path in core and theirs != owner):
             grade = Grade.BAD if path in core and folder_stat.st_uid != owner[0] else Grade.WARN
@@ -161,7 +161,7 @@ def check_owners(patient: PlaceFacts) -> Iterator[Finding]:
                 f"{_group(folder_stat.st_gid)}, pending to {them}"
             )
             yield Finding(grade, text, f"chown {them} {shlex.quote(path)}")
-    strangers = [*patient.view.strangers, *_strange_files(patient, owner[0])]
+    strangers = [*facts.view.strangers, *_strange_files(facts, owner[0])]
     for path in strangers[:MAX_LISTED]:
         text = f"{path} belongs to another user than {user_name(owner[0])}"
         yield Finding(Grade.WARN, text, f"chown -h {them} {shlex.quote(path)}")
@@ -171,9 +171,9 @@ def check_owners(patient: PlaceFacts) -> Iterator[Finding]:
         yield Finding(Grade.WARN, text, f"chown -hR {them} {root}")
 
 
-def _strange_files(patient: PlaceFacts, owner: int) -> Iterator[str]:
+def _strange_files(facts: PlaceFacts, owner: int) -> Iterator[str]:
     """Files next to the queue that another user left and its owner cannot overwrite."""
-    queue = patient.queue
+    queue = facts.queue
     folders = (queue.run_dir, os.path.dirname(queue.queue_metrics), queue.counters)
     files_there = [f"{folder}/{name}" for folder in folders for name in list_names(folder)]
     for path in (*files_there, f"{queue.log_dir}/queue.log", f"{queue.log_dir}/mail.log"):
@@ -199,16 +199,16 @@ def _group(gid: int) -> str:
         return str(gid)
 
 
-def check_nesting(patient: PlaceFacts) -> Iterator[Finding]:
+def check_nesting(facts: PlaceFacts) -> Iterator[Finding]:
     """Check that no folder is inside one whose files are read as tasks."""
-    queue = patient.queue
+    queue = facts.queue
     outer = (queue.pending, queue.work, queue.dlq)
-    real = {path: os.path.realpath(path) for path in (*outer, patient.staging, queue.mail_spool)}
-    yield from report_unseen(patient, real)
+    real = {path: os.path.realpath(path) for path in (*outer, facts.staging, queue.mail_spool)}
+    yield from report_unseen(facts, real)
     for above in outer:
         for below in real:
             inside = real[below] == real[above] or real[below].startswith(real[above] + "/")
             if below != above and inside:
                 text = f"{below} is inside {above}: its files would be read as tasks"
-                fix = f"give each a folder of its own in {patient.config or 'the configuration'}"
+                fix = f"give each a folder of its own in {facts.config or 'the configuration'}"
                 yield Finding(Grade.BAD, text, fix)

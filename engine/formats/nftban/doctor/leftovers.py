@@ -20,7 +20,7 @@ from engine.formats.nftban.doctor.place_facts import PlaceFacts, is_hidden
 from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.quarantine import REASON_SUFFIX
 from engine.formats.nftban.recovery import MIN_UNCHANGED_SECONDS
-from engine.formats.nftban.staging import STAGING_NAME as DESK
+from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.task_format import SUFFIX
 from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
 from engine.model import FOR_ALL, Problem, State, Verdict, fold_problems
@@ -36,11 +36,11 @@ abandoned.
 """
 
 
-def check_lock(patient: PlaceFacts) -> Iterator[Finding]:
+def check_lock(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the lock: its holder, and whether it must be freed."""
-    lock = patient.lock
-    path = f"{patient.queue.run_dir}/queue.lock"
-    recover = f"{patient.spooldeck} queue recover --dry-run"
+    lock = facts.lock
+    path = f"{facts.queue.run_dir}/queue.lock"
+    recover = f"{facts.spooldeck} queue recover --dry-run"
     hidden = [f"{name} {words}" for name, words in lock.facts if _is_hidden(words)]
     if is_hidden(path):
         yield access_denied(path)
@@ -59,7 +59,7 @@ def check_lock(patient: PlaceFacts) -> Iterator[Finding]:
         written = os.lstat(path).st_mtime
     except OSError:
         return  # missing or unreadable
-    if written > patient.now + CLOCK_SKEW_SECONDS:
+    if written > facts.now + CLOCK_SKEW_SECONDS:
         yield Finding(
             Grade.WARN, f"{path} is dated in the future ({format_time(written)})", recover
         )
@@ -75,10 +75,10 @@ _LOCK_GRADES = {
 }
 
 
-def check_drafts(patient: PlaceFacts) -> Iterator[Finding]:
+def check_drafts(facts: PlaceFacts) -> Iterator[Finding]:
     """Check for half-written files next to the lock and the metrics."""
-    queue = patient.queue
-    folders = (queue.run_dir, os.path.dirname(queue.queue_metrics), patient.staging)
+    queue = facts.queue
+    folders = (queue.run_dir, os.path.dirname(queue.queue_metrics), facts.staging)
     yield from report_unread((*folders, os.path.dirname(queue.mail_metrics)))
     metric_folders = {os.path.dirname(queue.queue_metrics), os.path.dirname(queue.mail_metrics)}
     suspects = [f"{queue.run_dir}/{n}" for n in list_names(queue.run_dir) if _is_draft(n)]
@@ -89,10 +89,10 @@ def check_drafts(patient: PlaceFacts) -> Iterator[Finding]:
         if name.endswith(".tmp")
     ]
     suspects += [
-        f"{patient.staging}/{name}" for name in list_names(patient.staging) if name[:2] == "T."
+        f"{facts.staging}/{name}" for name in list_names(facts.staging) if name[:2] == "T."
     ]
     flocked = files.flocked_inodes()
-    old = [path for path in suspects if _is_abandoned(path, flocked, patient.now)]
+    old = [path for path in suspects if _is_abandoned(path, flocked, facts.now)]
     for path in old[:MAX_LISTED]:
         yield Finding(Grade.WARN, f"{path}: a write was interrupted", f"rm -- {shlex.quote(path)}")
     if len(old) > MAX_LISTED:
@@ -113,40 +113,40 @@ def _is_abandoned(path: str, flocked: Collection[int], now: float) -> bool:
     return now - file_stat.st_ctime > DRAFT_AGE_SECONDS and file_stat.st_ino not in flocked
 
 
-def check_staging(patient: PlaceFacts) -> Iterator[Finding]:
+def check_staging(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the staging directory: interrupted moves and duplicate tasks."""
     # held/ and trash/ are listed only if they exist and are visible.
-    yield from report_unread(f"{patient.staging}/{name}" for name in ("held", "trash", "twice"))
+    yield from report_unread(f"{facts.staging}/{name}" for name in ("held", "trash", "twice"))
     # Quarantined files have a check of their own.
-    misplaced = [p for p in patient.view.misplaced if f"{DESK}/{CORRUPT}/" not in p.where]
+    misplaced = [p for p in facts.view.misplaced if f"{STAGING_NAME}/{CORRUPT}/" not in p.where]
     for problem in misplaced[:MAX_LISTED]:
-        path = patient.path_of(problem)
+        path = facts.path_of(problem)
         what = f"{path}: {problem.what}"
         if "interrupted" in problem.what:
-            fix = f"{patient.spooldeck} queue recover --dry-run"
+            fix = f"{facts.spooldeck} queue recover --dry-run"
         else:
             fix = f"{show_content_command(path)}  # compare both, then remove the wrong one"
         yield Finding(Grade.WARN, what, fix)
-    yield from count_unlisted(patient, len(misplaced), "misplaced files")
+    yield from count_unlisted(facts, len(misplaced), "misplaced files")
 
 
-def check_quarantine(patient: PlaceFacts) -> Iterator[Finding]:
+def check_quarantine(facts: PlaceFacts) -> Iterator[Finding]:
     """Check for quarantined files."""
-    folder = f"{patient.staging}/{CORRUPT}"
+    folder = f"{facts.staging}/{CORRUPT}"
     yield from report_unread([folder])
     names = [name for name in list_names(folder) if not name.endswith(REASON_SUFFIX)]
     if names:
         many = "1 broken file" if len(names) == 1 else f"{len(names):,} broken files"
         yield Finding(
-            Grade.WARN, f"{many} quarantined in {folder}", f"{patient.spooldeck} queue corrupt list"
+            Grade.WARN, f"{many} quarantined in {folder}", f"{facts.spooldeck} queue corrupt list"
         )
 
 
-def check_broken_files(patient: PlaceFacts) -> Iterator[Finding]:
+def check_broken_files(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the state folders for files that are not tasks."""
-    broken = fold_problems(patient.view.broken)
+    broken = fold_problems(facts.view.broken)
     for problem in broken[:MAX_LISTED]:
-        path = patient.path_of(problem)
+        path = facts.path_of(problem)
         what, _, command = problem.what.partition(FOR_ALL)
         if command:
             yield Finding(Grade.BAD, f"{path}: {what}", command)
@@ -156,7 +156,7 @@ def check_broken_files(patient: PlaceFacts) -> Iterator[Finding]:
             f"{_what_becomes_of(problem, path)}"
         )
         yield Finding(Grade.WARN, f"{path}: {problem.what}", fix)
-    yield from count_unlisted(patient, len(broken), "broken files")
+    yield from count_unlisted(facts, len(broken), "broken files")
 
 
 def _what_becomes_of(problem: Problem, path: str) -> str:
@@ -170,19 +170,19 @@ def _what_becomes_of(problem: Problem, path: str) -> str:
     return f"a worker quarantines it {MIN_UNCHANGED_SECONDS:.0f} s after its last change"
 
 
-def check_clock(patient: PlaceFacts) -> Iterator[Finding]:
+def check_clock(facts: PlaceFacts) -> Iterator[Finding]:
     """Check for a clock that is, or was, wrong."""
-    if patient.now < MIN_CLOCK:
+    if facts.now < MIN_CLOCK:
         yield Finding(
-            Grade.BAD, f"the clock is at {format_time(patient.now)}", "timedatectl set-ntp true"
+            Grade.BAD, f"the clock is at {format_time(facts.now)}", "timedatectl set-ntp true"
         )
-    yield from check_run_times(patient.staging, patient.queue.root, patient.now)
-    ahead = patient.view.ahead
+    yield from check_run_times(facts.staging, facts.queue.root, facts.now)
+    ahead = facts.view.ahead
     for what in ahead[:MAX_LISTED]:
-        text = f"ahead of the clock ({format_time(patient.now)}): {what}"
+        text = f"ahead of the clock ({format_time(facts.now)}): {what}"
         yield Finding(Grade.WARN, text, "timedatectl  # is the clock right? was it set back?")
-    yield from count_unlisted(patient, len(ahead), "files ahead of the clock")
-    late = patient.view.too_late
+    yield from count_unlisted(facts, len(ahead), "files ahead of the clock")
+    late = facts.view.too_late
     if late:
         many = "1 task is" if late == 1 else f"{late:,} tasks are"
         text = (

@@ -16,7 +16,7 @@ from engine import policy
 from engine.config.queue_config import Queue
 from engine.doctor.store_checks import CLOCK_SKEW_SECONDS
 from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
-from engine.formats.nftban.staging import STAGING_NAME as DESK
+from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.store import NftbanStore
 from engine.model import FOR_ALL, LockEvidence, Problem, State, Task
 from engine.monitor.transport_health import TransportSuspension
@@ -123,7 +123,7 @@ class PlaceFacts(NamedTuple):
         """Path of a file that the store reported as a problem."""
         word, _, name = problem.where.partition("/")
         staging = self.staging
-        in_staging = {DESK: staging, "held": f"{staging}/held", "trash": f"{staging}/trash"}
+        in_staging = {STAGING_NAME: staging, "held": f"{staging}/held", "trash": f"{staging}/trash"}
         return f"{(folders_of(self.queue) | in_staging)[word]}/{name}"
 
     def existing(self, names: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
@@ -149,7 +149,7 @@ def folders_of(queue: Queue) -> dict[str, str]:
 
 
 def _staging_of(queue: Queue) -> str:
-    return f"{os.path.dirname(queue.pending)}/{DESK}"
+    return f"{os.path.dirname(queue.pending)}/{STAGING_NAME}"
 
 
 def stat_paths(paths: Iterable[str]) -> dict[str, os.stat_result | OSError]:

@@ -31,15 +31,15 @@ class DoctorCheck(NamedTuple):
     """
 
 
-def run_checks(patient: PlaceFacts) -> Iterator[tuple[str, Finding]]:
+def run_checks(facts: PlaceFacts) -> Iterator[tuple[str, Finding]]:
     """Yield every check's findings in table order, each with the check's name."""
     for check in CHECKS:
-        if check.needs_tasks and patient.view.problem:
+        if check.needs_tasks and facts.view.problem:
             findings = [Finding(Grade.HIDDEN, "cannot read the tasks")]
         else:
-            findings = list(check.run(patient))
-        if check.needs_tasks and patient.view.hidden:
-            number = patient.view.hidden
+            findings = list(check.run(facts))
+        if check.needs_tasks and facts.view.hidden:
+            number = facts.view.hidden
             findings = [finding for finding in findings if finding.grade is not Grade.OK]
             findings.append(
                 access_denied("1 task file" if number == 1 else f"{number:,} task files")

@@ -23,10 +23,10 @@ from engine.system import files
 from engine.system.users import Account
 
 
-def check_handlers(patient: PlaceFacts) -> Iterator[Finding]:
+def check_handlers(facts: PlaceFacts) -> Iterator[Finding]:
     """Check each handler's program, as the user that runs it."""
-    for kind, program in sorted(patient.handlers.items()):
-        whose = f"handlers.{kind} in {patient.config}"
+    for kind, program in sorted(facts.handlers.items()):
+        whose = f"handlers.{kind} in {facts.config}"
         if program.refused:
             yield Finding(Grade.BAD, program.refused, f"change run_as of {whose}")
             continue
@@ -37,7 +37,7 @@ def check_handlers(patient: PlaceFacts) -> Iterator[Finding]:
             yield access_denied(f"{kind}: {name}")
         elif not candidates:
             yield Finding(Grade.BAD, f"{kind}: {name}: program not found", f"correct {whose}")
-        elif account is None and not can_change_queue(patient):
+        elif account is None and not can_change_queue(facts):
             yield access_denied(f"{kind}: worker's access to {candidates[0]}")
         elif lacking := _lacking(candidates[0]):
             text = f"{kind}: {candidates[0]} needs {lacking}, which does not exist"
@@ -81,29 +81,29 @@ def _may_run(path: str, account: Account | None) -> bool:
     return answer.returncode == 0
 
 
-def check_kinds(patient: PlaceFacts) -> Iterator[Finding]:
+def check_kinds(facts: PlaceFacts) -> Iterator[Finding]:
     """Check for waiting tasks without a handler."""
-    for kind, number in sorted(patient.view.kinds.items()):
-        if kind in (*patient.handlers, *patient.delivered, *queue_config.BUILT_IN_KINDS):
+    for kind, number in sorted(facts.view.kinds.items()):
+        if kind in (*facts.handlers, *facts.delivered, *queue_config.BUILT_IN_KINDS):
             continue  # the check `mail` covers these
-        what = "will fail immediately" if patient.is_claimed(kind) else "are not claimed"
+        what = "will fail immediately" if facts.is_claimed(kind) else "are not claimed"
         tasks, wait = ("task", "waits") if number == 1 else ("tasks", "wait")
         many = f"{number:,} {tasks} of kind {kind} {wait}"
         fix = f"handlers: {{{kind}: {{command: [PROGRAM]}}}} in "
-        fix += patient.config or queue_config.SEARCH_PATHS[-1]
+        fix += facts.config or queue_config.SEARCH_PATHS[-1]
         yield Finding(Grade.WARN, f"{many} without a handler: they {what}", fix)
 
 
-def check_mail(patient: PlaceFacts) -> Iterator[Finding]:
+def check_mail(facts: PlaceFacts) -> Iterator[Finding]:
     """Check whether mail can be sent, and its settings."""
-    mail = patient.mail
+    mail = facts.mail
     if mail.hidden:
         yield access_denied(mail.hidden)
     if mail.problem:
         fix = "correct it there" if files.LINKED_FOLDER not in mail.problem else ""
         yield Finding(Grade.BAD, mail.problem, fix)
     if mail.unavailable:
-        yield _shut(patient)
+        yield _shut(facts)
     for what, fix in mail.settings:
         yield Finding(Grade.WARN, what, fix)
     for path in mail.secrets:
@@ -111,11 +111,11 @@ def check_mail(patient: PlaceFacts) -> Iterator[Finding]:
         yield Finding(Grade.BAD, text, f"chmod o= {shlex.quote(path)}")
 
 
-def _shut(patient: PlaceFacts) -> Finding:
+def _shut(facts: PlaceFacts) -> Finding:
     """Finding if no mail can be sent; its severity depends on whether mail waits or is
     configured.
     """
-    mail, waiting = patient.mail, patient.view.kinds.get("mail_send", 0)
+    mail, waiting = facts.mail, facts.view.kinds.get("mail_send", 0)
     many = f"{waiting:,} mails wait" if waiting > 1 else "1 mail waits" if waiting else ""
     if mail.token_at is not None:
         text = f"the next token comes {format_time(mail.token_at)}"
@@ -123,27 +123,27 @@ def _shut(patient: PlaceFacts) -> Finding:
     if mail.suspended:
         text = "; ".join(describe_suspension(each) for each in mail.suspended)
         names = [each.name for each in mail.suspended]
-        fix = " ".join(f"{patient.spooldeck} mail resume {name};" for name in names).rstrip(";")
+        fix = " ".join(f"{facts.spooldeck} mail resume {name};" for name in names).rstrip(";")
         return Finding(Grade.WARN, f"{many or 'no mail can be sent'}: {text}", fix)
     text = f"{many}, none can be sent: {mail.unavailable}" if many else mail.unavailable
     if waiting or mail.is_wanted:
-        return Finding(Grade.WARN, text, f"{patient.spooldeck} mail status")
+        return Finding(Grade.WARN, text, f"{facts.spooldeck} mail status")
     return Finding(Grade.OK, text)
 
 
-def check_mail_spool(patient: PlaceFacts) -> Iterator[Finding]:
+def check_mail_spool(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the mail spool: mails without a task, and folders that are not mails."""
-    unnamed = (path for path in patient.mail.unsent if path not in patient.view.payloads)
+    unnamed = (path for path in facts.mail.unsent if path not in facts.view.payloads)
     lost = [path for path in unnamed if os.path.exists(path)]  # else sent during the check
     for path in lost[:MAX_LISTED]:
         ident = os.path.basename(os.path.dirname(path))
-        fix = f"{patient.spooldeck} mail spool retry -- {shlex.quote(ident)}"
+        fix = f"{facts.spooldeck} mail spool retry -- {shlex.quote(ident)}"
         yield Finding(Grade.WARN, f"{os.path.dirname(path)}: no task sends this mail", fix)
     if len(lost) > MAX_LISTED:
         many = f"and {len(lost) - MAX_LISTED:,} more without a task"
-        fix = f"{patient.spooldeck} mail spool retry --all  # and what is in the DLQ"
+        fix = f"{facts.spooldeck} mail spool retry --all  # and what is in the DLQ"
         yield Finding(Grade.WARN, many, fix)
-    broken = patient.mail.broken
+    broken = facts.mail.broken
     for path, why in broken[:MAX_LISTED]:
         yield Finding(
             Grade.WARN,
@@ -152,15 +152,15 @@ def check_mail_spool(patient: PlaceFacts) -> Iterator[Finding]:
         )
     if len(broken) > MAX_LISTED:
         text = f"and {len(broken) - MAX_LISTED:,} more that are not mails"
-        yield Finding(Grade.WARN, text, f"{patient.spooldeck} mail spool list")
+        yield Finding(Grade.WARN, text, f"{facts.spooldeck} mail spool list")
 
 
-def check_dead_letters(patient: PlaceFacts) -> Iterator[Finding]:
+def check_dead_letters(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the size of the dead-letter queue."""
-    dead = patient.view.counts[State.DEAD]
+    dead = facts.view.counts[State.DEAD]
     if dead > DLQ_ALERT_LIMIT:
         text = f"{dead:,} tasks in the DLQ (over {DLQ_ALERT_LIMIT})"
-        yield Finding(Grade.WARN, text, f"{patient.spooldeck} queue dlq list")
+        yield Finding(Grade.WARN, text, f"{facts.spooldeck} queue dlq list")
 
 
 MAX_WAIT_SECONDS = 900.0
@@ -172,25 +172,25 @@ MAX_SILENCE_SECONDS = 3600.0
 """Seconds without a worker run after which an operator should find out why."""
 
 
-def check_worker(patient: PlaceFacts) -> Iterator[Finding]:
+def check_worker(facts: PlaceFacts) -> Iterator[Finding]:
     """Check when a worker last ran, from the metrics."""
-    view, now = patient.view, patient.now
-    recover = f"{patient.spooldeck} queue recover --dry-run"
-    if patient.lock.verdict is Verdict.HELD:
+    view, now = facts.view, facts.now
+    recover = f"{facts.spooldeck} queue recover --dry-run"
+    if facts.lock.verdict is Verdict.HELD:
         yield Finding(Grade.OK, "worker running")
         return
-    if is_hidden(f"{patient.queue.run_dir}/queue.lock"):
+    if is_hidden(f"{facts.queue.run_dir}/queue.lock"):
         yield access_denied("whether a worker is running")
         return
-    if patient.lock.verdict in (Verdict.STUCK, Verdict.UNKNOWN):
-        text = f"no worker can start: the lock is {patient.lock.verdict}"
+    if facts.lock.verdict in (Verdict.STUCK, Verdict.UNKNOWN):
+        text = f"no worker can start: the lock is {facts.lock.verdict}"
         yield Finding(Grade.WARN, text, "free the lock first, see above")
         return
     active = view.counts[State.ACTIVE]
     if active:
         many = "1 task is" if active == 1 else f"{active:,} tasks are"
         yield Finding(Grade.WARN, f"{many} in work, but no worker running", recover)
-    path = patient.queue.queue_metrics
+    path = facts.queue.queue_metrics
     try:
         ran = prometheus.read_metrics(path).get("nftban_queue_last_run_timestamp") or None
     except FileNotFoundError:
@@ -211,28 +211,28 @@ def check_worker(patient: PlaceFacts) -> Iterator[Finding]:
         yield Finding(
             Grade.WARN,
             f"{many} due, the first since {format_time(view.due_since)}, and {last}",
-            f"{patient.spooldeck} queue work  # or a timer: spooldeck install-units DIR",
+            f"{facts.spooldeck} queue work  # or a timer: spooldeck install-units DIR",
         )
     elif ran is not None and now - ran > MAX_SILENCE_SECONDS:
         yield Finding(
             Grade.WARN,
             f"{last}, and none for {(now - ran) / UNITS_PER_TOKEN:,.0f} h since (limit "
             f"{MAX_SILENCE_SECONDS / UNITS_PER_TOKEN:.0f} h)",
-            f"systemctl status 'spooldeck-*'  # or: {patient.spooldeck} queue work",
+            f"systemctl status 'spooldeck-*'  # or: {facts.spooldeck} queue work",
         )
     elif not active:
         yield Finding(Grade.OK, last if ran is None or view.due else f"{last}; nothing is due")
 
 
-def check_exclusive(patient: PlaceFacts) -> Iterator[Finding]:
+def check_exclusive(facts: PlaceFacts) -> Iterator[Finding]:
     """Look for signs of another program on a spool that `init --exclusive` marked as ours."""
-    marker = f"{patient.staging}/{EXCLUSIVE_MARKER}"
-    queue = patient.queue
+    marker = f"{facts.staging}/{EXCLUSIVE_MARKER}"
+    queue = facts.queue
     near = (queue.run_dir, f"{queue.run_dir}/queue.lock", os.path.dirname(queue.queue_metrics))
-    yield from report_unread((patient.staging, *near))
+    yield from report_unread((facts.staging, *near))
     if not os.path.exists(marker):
         return
-    for why in _find_other_programs(patient):
+    for why in _find_other_programs(facts):
         text = f"{why}, but {marker} marks this spool as exclusive"
 
         fix = f"rm -- {shlex.quote(marker)}"
@@ -240,8 +240,8 @@ def check_exclusive(patient: PlaceFacts) -> Iterator[Finding]:
         return
 
 
-def _find_other_programs(patient: PlaceFacts) -> Iterator[str]:
-    queue = patient.queue
+def _find_other_programs(facts: PlaceFacts) -> Iterator[str]:
+    queue = facts.queue
     if queue.run_dir == RUN_DIR:
         yield f"{queue.root} is NFTBan's own data folder"
     path = f"{queue.run_dir}/queue.lock"
@@ -254,7 +254,7 @@ def _find_other_programs(patient: PlaceFacts) -> Iterator[str]:
     except OSError:
         claim = None  # no lock, none that is a file, or one that is hidden
     is_unmarked = claim is not None and claim.mark is None
-    if is_unmarked and patient.lock.verdict in (Verdict.HELD, Verdict.STUCK):
+    if is_unmarked and facts.lock.verdict in (Verdict.HELD, Verdict.STUCK):
         yield f"{path} is another program's"
     shared = f"{queue.queue_metrics}.tmp"
     if os.path.exists(shared):

@@ -165,7 +165,7 @@ def run_with_journal(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -
                 plan,
                 intent,
                 time.time,
-                told=lambda counts: progress.show(sum(counts.values())),
+                report_counts=lambda counts: progress.show(sum(counts.values())),
             )
     except Unavailable as error:
         print_error(f"{safe_line(str(error))}; continued without the journal")

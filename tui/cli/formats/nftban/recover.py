@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from engine import verbs
-from engine.formats.nftban.staging import STAGING_NAME as DESK
+from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.store import NftbanStore
 from engine.locks import lock_breaker, queue_lock
 from engine.locks.queue_lock import PidLock
@@ -211,7 +211,7 @@ def _unrecovered(store: NftbanStore) -> Iterator[str]:
         elif isinstance(scanned, Problem):
             yield f"{scanned.where}: {scanned.what}; not recovered and not quarantined"
     for problem in store.find_misplaced():
-        if problem.where.startswith(f"{DESK}/D."):
+        if problem.where.startswith(f"{STAGING_NAME}/D."):
             yield f"{problem.where}: {problem.what}"
 
 
