@@ -6,13 +6,13 @@ from typing import Any
 
 from textual import events
 from textual.app import App
-from textual.keys import _character_to_key
 from textual.screen import Screen
 from textual.widget import Widget
 
 from tui.format import keys
 from tui.format.present import Line, cells_of
 from tui.log.log_widget import LogLines
+from tui.terminal.key_queue import key_event
 from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
@@ -60,10 +60,8 @@ def click(app: App[Any], event: events.Click) -> None:
 
 def press(app: App[Any], key: str) -> None:
     """Let the app take a key as if it had been typed; "" is none."""
-    if len(key) == 1:
-        app.post_message(events.Key(_character_to_key(key), key))
-    elif key:
-        app.post_message(events.Key(key, None))
+    if key:
+        app.post_message(key_event(key))
 
 
 def _select_line(screen: Screen[Any], widget: TaskList | Picker | LogLines, y: int) -> bool:

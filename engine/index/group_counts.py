@@ -138,7 +138,7 @@ SELECT domain, state, CASE WHEN state<>{STATE_NUMBERS[State.DEAD]} THEN ''
 FROM task WHERE state IN ({STATE_NUMBERS[State.PENDING]}, {STATE_NUMBERS[State.DEAD]})
     AND domain >= 'http' AND domain < 'httq' AND domain LIKE '%://%'
 GROUP BY domain, state, bracketed ORDER BY domain LIMIT ?"""
-# The range is one of the index by state and domain: mail addresses are not read. NFTBan's files
+# The range is one of the index by state and domain: mail addresses are not read. Task files
 # have `_` in the place of the brackets around a code.
 
 

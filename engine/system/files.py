@@ -69,7 +69,7 @@ def open_folder(path: str, dir_fd: int | None = None) -> int:
     """
     if dir_fd is not None or os.geteuid() != 0:
         return os.open(path, _FOLDER, dir_fd=dir_fd)
-    # Not kept open: a process with O_PATH descriptors of a spool's folders is taken for a Kannader.
+    # Not kept open: a process with O_PATH descriptors of a spool is taken for its worker.
     passed = open_path(path, follow=False)
     try:
         return os.open(".", _FOLDER, dir_fd=passed)

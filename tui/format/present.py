@@ -1085,7 +1085,7 @@ def level_style(level: str) -> str:
 _IDS = re.compile(
     r"\b(?:[0-9]{8}T[0-9]{6}Z-[\w.]+-|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{4})([0-9a-f]{8})\b"
 )
-"""Ids of NFTBan tasks, and UUIDs."""
+"""Ids with the time of their creation, and UUIDs."""
 
 
 def shorten_ids(text: str) -> str:

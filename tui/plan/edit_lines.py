@@ -105,7 +105,7 @@ def _parse_description(
     name: str, task: Task | None, typed: str, now: float
 ) -> tuple[str | None, str]:
     value, preview = _parse_text(name, task, typed, now)
-    # All stores with a description keep it in the single-line form of the NFTBan task file.
+    # All stores with a description keep it as `contract_text` makes it.
     if value is not None and (folded := contract_text(value)) != value:
         preview = f"stored as: {folded}"
     return value, preview

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from textual.app import App
 from textual.dom import DOMNode
-from textual.events import Event
+from textual.events import Event, Key
+from textual.keys import _character_to_key
 from textual.message_pump import MessagePump
 from textual.screen import Screen
 
@@ -136,3 +137,8 @@ def _is_idle(pump: MessagePump) -> bool:
     return (
         pump._message_queue.empty() and not pump._next_callbacks and pump._pending_message is None
     )
+
+
+def key_event(key: str) -> Key:
+    """The event of a key as if it had been typed: of a character, or of a name such as `enter`."""
+    return Key(_character_to_key(key), key) if len(key) == 1 else Key(key, None)
