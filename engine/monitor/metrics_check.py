@@ -43,12 +43,17 @@ def counts_when_written(
     metrics: MetricsReading, quiet_span: Rest | None, samples: Sequence[CountSample]
 ) -> Sequence[CountSample]:
     """Our counts at the time the metrics file was written: those counted then, and the last ones
-    from then on if no folder of the tasks has changed between."""
+    from then on; none with a change of a folder of the tasks between the file and the count."""
     if not isinstance(metrics, Samples):
         return ()
     written = metrics.modified
-    counts = [each for each in samples if abs(each[0] - written) <= MAX_APART_SECONDS]
-    if quiet_span is not None and quiet_span.since < written:
+    changed = 0.0 if quiet_span is None else quiet_span.since
+    counts = [
+        each
+        for each in samples
+        if abs(each[0] - written) <= MAX_APART_SECONDS and not written < changed <= each[0]
+    ]
+    if quiet_span is not None and changed < written:
         start = written + MAX_APART_SECONDS  # a count may lag behind the folders
         later = [each for each in samples if start < each[0] <= quiet_span.until]
         if later:

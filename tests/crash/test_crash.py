@@ -89,8 +89,10 @@ def test_a_missing_fsync_is_found(sweeper: Sweeper) -> None:
 BREAKS = {
     "a rescue forgets to count": (
         "engine/work/rescuer.py",
-        "task, task_after_failure(task, reason, own(task) or retry.of_kind(task.kind), now, end)",
-        "task, verbs.unclaim(task)",
+        "            task_after_failure(\n"
+        "                task, reason, store_policy(task) or retry.of_kind(task.kind), now, end\n"
+        "            ),\n",
+        "            verbs.unclaim(task),\n",
         "command/next-done",
         "its attempt was not counted",
     ),

@@ -282,7 +282,7 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
             await press_on(pilot, console, key)
         there = console.screen
         if isinstance(there, OperationsScreen):
-            await until(pilot, partial(lambda board: board.here is not None, there))
+            await until(pilot, partial(lambda board: board.selected is not None, there))
         if isinstance(there, TransportsScreen | ControlsScreen):
             await until(pilot, partial(lambda board: board.query_one(Picker).rows, there))
     await until(pilot, lambda: getattr(console.screen, "KIND", "") == screen)
