@@ -64,6 +64,12 @@ const actions = {
   work,
 };
 
+// A worker that is closed at once ends its own connection while it waits for a job. On a slow machine
+// BullMQ 5.81 reports this by an event that no listener can get any more, which would end the process.
+process.on('uncaughtException', (error) => {
+  if (error.message !== 'Connection is closed.') throw error;
+});
+
 async function main() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const [what, ...said] = JSON.parse(line);
