@@ -102,6 +102,7 @@ def test_a_wrong_prefix_or_database_is_named(
 ) -> None:
     """Without a queue at its address a place needs attention: other prefixes with queues of BullMQ
     are named, not those of other programs, else the databases that have keys."""
+    client.flushall()  # other tests leave keys in other databases
     client.hset("app:mails:meta", "version", "bullmq:5.81.5")
     client.hset("my:jobs:sums:meta", "opts.maxLenEvents", 10000)
     client.hset("user:7:meta", "colour", "red")
