@@ -162,7 +162,7 @@ def test_a_test_file_is_named_after_what_it_tests() -> None:
     """
     astray = []
     for path in (
-        path for top in ("engine", "tui") for path in (ROOT / "tests" / top).rglob("test_*")
+        path for top in ("engine", "tui") for path in (ROOT / "tests" / top).rglob("test_*.py")
     ):
         folder = path.parent.relative_to(ROOT / "tests")
         names = {folder.name, *(each.stem for each in (ROOT / folder).glob("*"))}
