@@ -56,7 +56,9 @@ def read_failed(store: ReadableStore, word: str | None) -> Iterator[Found]:
     named = _states_by_word(store.states, store.words)
     chosen_states = {named[word]} if word in named else {*store.states} - {State.DONE}
     has_destination = False
-    for scanned in store.scan({store.states[state] for state in chosen_states}):
+    # In the order of the store's states: of tasks with one error the last one read is the example.
+    words = [store.states[state] for state in store.states if state in chosen_states]
+    for scanned in store.scan(words):
         has_destination |= isinstance(scanned, Task) and bool(scanned.destination)
         yield scanned
     if has_destination and State.DONE in {*store.states} - chosen_states:
