@@ -342,6 +342,9 @@ async def test_a_screen_that_hides_the_scope_carries_no_plan_out(plan: AnyPlan) 
         await operator.opens(plan.KIND, plan.opens)
         for size in ((59, 24), (80, 14)):
             await operator.pilot.resize_terminal(*size)
+            while operator.console.screen.size != size:
+                await operator.pilot.pause(0.02)
+            await operator.pilot.pause()
             await operator.press(*plan.confirm)
             await operator.sees("needs 60x15")
             assert not await plan.done(operator)
