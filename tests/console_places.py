@@ -33,7 +33,8 @@ NOW = 1_795_167_728.0
 
 KINDS = ("feeds_sync", "geoban_apply", "mail_send")
 ERRORS = (
-    *("421 4.7.0 try again later", "550 5.1.1 user unknown"),
+    "421 4.7.0 try again later",
+    "550 5.1.1 user unknown",
     "connect_timeout mx7.example.net 25",
 )
 
@@ -97,7 +98,16 @@ def a_stuck_lock() -> LockEvidence:
     why = "PID 4711 is alive, no heartbeat for 47m (limit 20m)"
     verdict = Verdict.STUCK
     return LockEvidence(
-        verdict, 4711, NOW - 2820, 2820, why, "", facts, "1f.00c0ffee", (4711,), limit=1200
+        verdict,
+        4711,
+        NOW - 2820,
+        age=2820,
+        reason=why,
+        signal_refusal="",
+        facts=facts,
+        identity="1f.00c0ffee",
+        holders=(4711,),
+        limit=1200,
     )
 
 

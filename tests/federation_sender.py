@@ -94,9 +94,9 @@ class Sender:
             self.home.keys,
             self.home.url,
             self.registry,
-            self.client.send,
-            lambda *probe: self.probes.append(probe),
-            PROFILES[profile],
+            send=self.client.send,
+            add_probe=lambda *probe: self.probes.append(probe),
+            profile=PROFILES[profile],
             timeouts=LONG,
             log=lambda level, text: self.lines.append(f"{level} {text}"),
             clock=lambda: self.now,
@@ -169,7 +169,9 @@ class Sender:
         )
         handler = DeliveryHandler(self.parts, acks, self.outbox)
         context = Context(data=said, is_cancelled=lambda: is_cancelled)
-        return self._run(handler, f"{DELIVERY_QUEUE}/1", name, context, attempts, error)
+        return self._run(
+            handler, f"{DELIVERY_QUEUE}/1", name, context=context, attempts=attempts, error=error
+        )
 
     def probe(self, server: str, number: int, *, is_cancelled: bool = False) -> Ran:
         """Run one probe."""
@@ -226,7 +228,10 @@ def add_follow(sender: Sender, server: str, follower: str = "ann", following: st
     """A follow in the application's table, as the peer of this server acknowledges it."""
     sender.sql(
         "INSERT INTO follows (id, follower_id, following_id, follower_server_url) VALUES (?,?,?,?)",
-        *(f"{follower}-{following}", follower, following, server),
+        f"{follower}-{following}",
+        follower,
+        following,
+        server,
     )
 
 

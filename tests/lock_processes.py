@@ -134,9 +134,15 @@ def true_claim(pid: int) -> LockClaim:
     _, _, group, started = lock_file.process_stat(pid)
     uid = Path(f"/proc/{pid}").stat().st_uid
     mark = ProcessMark(
-        *(lock_file.boot_id(), started, lock_file.pid_namespace(), lock_file.host_name()),
-        *(uid, group, "0123456789abcdef"),
-        *(int(lock_file.boot_seconds()), int(lock_file.suspended_seconds())),
+        lock_file.boot_id(),
+        started,
+        lock_file.pid_namespace(),
+        host=lock_file.host_name(),
+        uid=uid,
+        group=group,
+        token="0123456789abcdef",
+        alive_at=int(lock_file.boot_seconds()),
+        slept=int(lock_file.suspended_seconds()),
     )
     return LockClaim(pid, int(time.time()), mark)
 

@@ -351,9 +351,9 @@ class Queue(Database):
             self.own,
             sender_parts.settings,
             sender_parts.post(),
-            self.log(),
-            self.open,
-            sender_parts.clock,
+            log=self.log(),
+            open=self.open,
+            clock=sender_parts.clock,
         )
         return {kind: RegistrationHandler(parts, each) for kind, each in self.own.letters.items()}
 

@@ -41,7 +41,9 @@ class PlaceTransports:
         usable = [name for name in allowed if name in self.here and name not in stopped]
         why_not = {n: f"no {n} is installed" for n in METHODS if n not in self.here}
         chosen = usable[0] if usable else ""
-        return MailRoutes(METHODS, chosen, why_not, stopped, self.forced, self.recipient)
+        return MailRoutes(
+            METHODS, chosen, why_not, stopped=stopped, forced=self.forced, recipient=self.recipient
+        )
 
     def stopped(self) -> Mapping[str, TransportSuspension]:
         """Those that are suspended."""
@@ -74,8 +76,8 @@ class PlaceTransports:
             self.stopped,
             self.routes,
             self.suspend,
-            self.resume,
-            lambda: (str(self.records), 500),
-            self.look,
+            resume=self.resume,
+            records=lambda: (str(self.records), 500),
+            backlog=self.look,
             test_command=(sys.executable, "-c", says),
         )

@@ -31,10 +31,10 @@ def waiting_job(path: str, host: str, **values: object) -> JobView:
         path,
         "smtp",
         host,
-        (169,),
-        "<smtp connect: Connection timed out>",
-        JobWait.RETRY,
-        NOW + 60,
+        offsets=(169,),
+        message="<smtp connect: Connection timed out>",
+        wait=JobWait.RETRY,
+        wakeup=NOW + 60,
         expires_at=NOW + 255_600,
         attempts=1,
         error_address="alice@local.test",
@@ -89,22 +89,33 @@ class SampleQueue:
             count, jobs_here = len(own), sum(thread.jobs for thread in own)
             none = (0, 0)
             groups.append(
-                GroupView(channel, "*", tuple(own), (count, count), jobs_here, none, none, 20, 3, 1)
+                GroupView(
+                    channel,
+                    "*",
+                    tuple(own),
+                    thread_count=(count, count),
+                    messages=jobs_here,
+                    agents=none,
+                    idle=none,
+                    max_agents=20,
+                    overfeed=3,
+                    max_thread_agents=1,
+                )
             )
         amount = len({job.path for job in self.all_jobs})
         totals = TotalsView(
             0,
             0,
             amount,
-            len(threads),
-            len(self.all_jobs),
-            76,
-            amount,
-            0,
-            (amount, amount),
-            9,
-            0,
-            (9, 9),
+            threads=len(threads),
+            recipients=len(self.all_jobs),
+            uptime=76,
+            messages_in=amount,
+            messages_out=0,
+            messages_stored=(amount, amount),
+            recipients_in=9,
+            recipients_out=0,
+            recipients_stored=(9, 9),
         )
         new = SchedulerView(
             self.now, tuple(groups), totals, tuple(self.all_jobs) if with_jobs else ()

@@ -43,7 +43,12 @@ def a_way(name: str, failed: int = 0) -> TransportHealth:
     tally = DeliveryCounts(10 + failed, 10, failed)
     windows = tuple(CountWindow(window, seconds, tally) for window, seconds in WINDOWS)
     return TransportHealth(
-        name, DeliveryCounts(1200, 1180, 20 + failed), windows, (), NOW - 3, None
+        name,
+        DeliveryCounts(1200, 1180, 20 + failed),
+        windows,
+        faults=(),
+        last_success=NOW - 3,
+        last_failure=None,
     )
 
 

@@ -67,7 +67,18 @@ def query_clusters(reader: Reader, query: Query, now: float) -> tuple[Cluster, .
         is_sorted = reader.has_index("by_cluster")
         places = _destinations(reader, met, (*values, pattern)) if is_sorted else ()
         name = error_pattern.pattern_name(pattern)
-        clusters.append(Cluster(name, pattern, count, first, last, _kinds(kinds), example, places))
+        clusters.append(
+            Cluster(
+                name,
+                pattern,
+                count,
+                first=first,
+                last=last,
+                kinds=_kinds(kinds),
+                example=example,
+                destinations=places,
+            )
+        )
     return tuple(clusters)
 
 

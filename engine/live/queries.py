@@ -162,7 +162,9 @@ class IndexQueries:
                 )
             recent = now - plans.RECENT_SECONDS if careful else float("inf")
             others = noted if careful else ()
-            table = freeze_rows(reader, query, ids, now, recent, others, by_age=by_age)
+            table = freeze_rows(
+                reader, query, ids, now=now, recent=recent, ids_with_note=others, by_age=by_age
+            )
             rows = table if len(table) > MAX_ROWS_IN_MEMORY else tuple(table)
             return Plan(verb, rows, now, filter, oldest=table.oldest, newest=table.newest)
 

@@ -58,11 +58,22 @@ def start(bench: Bench) -> Figures:
     beside = f"empty Textual {version('textual')} app"
     for number in bench.sizes:
         name, bare = f"{number:,} tasks", costs["empty"]
-        yield compare(f"first frame, {name}", "ms CPU", frames[number], bare, beside, 1.4)
-        yield compare(f"first rows, {name}", "ms CPU", costs[str(number)], bare, beside, 1.6)
+        yield compare(
+            f"first frame, {name}", "ms CPU", frames[number], floor=bare, beside=beside, limit=1.4
+        )
+        yield compare(
+            f"first rows, {name}",
+            "ms CPU",
+            costs[str(number)],
+            floor=bare,
+            beside=beside,
+            limit=1.6,
+        )
     few, many = bench.sizes[0], bench.sizes[-1]
     what = f"first rows, {many:,} against {few:,}"
-    yield compare(what, "ms CPU", costs[str(many)], costs[str(few)], "itself", 1.2)
+    yield compare(
+        what, "ms CPU", costs[str(many)], floor=costs[str(few)], beside="itself", limit=1.2
+    )
 
 
 @contextmanager
@@ -128,9 +139,23 @@ def filter_keys(bench: Bench) -> Figures:
         ui = median(spent.main for _, _, spent in letters)
         yield Figure(f"{what}, whole result, UI", ui, "ms CPU")
         others = median(spent.others for _, _, spent in letters)
-        yield Figure(f"{what}, whole result", others, "ms CPU", 1.5, median(counts), beside)
+        yield Figure(
+            f"{what}, whole result",
+            others,
+            "ms CPU",
+            limit=1.5,
+            floor=median(counts),
+            beside=beside,
+        )
         wall, _, spent = absent
-        yield Figure("a letter that matches none", spent.others, "ms CPU", 1.5, nothing, beside)
+        yield Figure(
+            "a letter that matches none",
+            spent.others,
+            "ms CPU",
+            limit=1.5,
+            floor=nothing,
+            beside=beside,
+        )
         yield Figure("the same", wall, "ms wall")
 
 
@@ -156,9 +181,11 @@ def plan(bench: Bench) -> Figures:
         held, before, mark = screen.memory(), screen.spent(), screen.mark
         screen.send("X")
         frozen = screen.until(rf"{number:,} TASKS", mark).since(before).all
-        yield Figure(f"freeze {number:,} rows", frozen, "ms CPU", 1.5, select, beside)
+        yield Figure(
+            f"freeze {number:,} rows", frozen, "ms CPU", limit=1.5, floor=select, beside=beside
+        )
         what, dry = "dry run: sizes, refusals, changes", screen.work("").all
-        yield Figure(what, dry, "ms CPU", 3.0, select, beside)
+        yield Figure(what, dry, "ms CPU", limit=3.0, floor=select, beside=beside)
         yield Figure("memory more", screen.memory() - held, "MiB", 30.0)
     bench.close_consoles()  # this one has marks now
 

@@ -154,8 +154,8 @@ def _compare(
     change."""
     cpu = [one.cpu for one in ours], [one.cpu for one in floor]
     wall = [one.wall for one in ours], [one.wall for one in floor]
-    yield compare(what, "us CPU", cpu[0], cpu[1], beside, limit)
-    yield compare("the same", "us wall", wall[0], wall[1], beside, None)
+    yield compare(what, "us CPU", cpu[0], floor=cpu[1], beside=beside, limit=limit)
+    yield compare("the same", "us wall", wall[0], floor=wall[1], beside=beside, limit=None)
 
 
 def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Spent:

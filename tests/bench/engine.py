@@ -70,10 +70,14 @@ def cycle(bench: Bench) -> Figures:
     costs = _costs(ways, memory_folder(number), bench.rounds)
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     what = f"cycle of {number:,}, a task"
-    yield compare(what, "us CPU", cpu["ours"], cpu["floor"], "9 system calls", 2.0)
+    yield compare(
+        what, "us CPU", cpu["ours"], floor=cpu["floor"], beside="9 system calls", limit=2.0
+    )
     for peer in peers:
         limit = 1.0 if peer.package == "dirq" else None
-        yield compare("the same", "us CPU", cpu["ours"], cpu[peer.name], peer.name, limit)
+        yield compare(
+            "the same", "us CPU", cpu["ours"], floor=cpu[peer.name], beside=peer.name, limit=limit
+        )
     for batch, word, limit in ((0, "not durable", 14.0), (1, "durable", None)):
         calls, least = (_system_calls(name, batch) for name in ("ours", "floor"))
         yield Figure(f"system calls a task, {word}", calls, "calls", limit)
@@ -112,10 +116,17 @@ def durable(bench: Bench) -> Figures:
     for way, limit, least in (("one", 1.25, None), ("batches", 0.5, 1 / 1.8)):
         what = "one by one" if way == "one" else "batches of 100"
         beside = "2 fsyncs a task"
-        yield compare(f"enqueue, {what}", "us wall", adds[way], adds["floor"], beside, limit)
+        yield compare(
+            f"enqueue, {what}",
+            "us wall",
+            adds[way],
+            floor=adds["floor"],
+            beside=beside,
+            limit=limit,
+        )
         what = f"enqueue + drain, {what}"
-        yield compare(what, "us CPU", cpu[way], cpu["floor"], beside, None)
-        yield compare(what, "us wall", whole[way], whole[best], best, least)
+        yield compare(what, "us CPU", cpu[way], floor=cpu["floor"], beside=beside, limit=None)
+        yield compare(what, "us wall", whole[way], floor=whole[best], beside=best, limit=least)
 
 
 def process_next(bench: Bench) -> Figures:
@@ -130,9 +141,11 @@ def process_next(bench: Bench) -> Figures:
     few, *_, many = (costs[f"{number:,}"] for number in sizes)
     for number in sizes:
         ours, beside = costs[f"{number:,}"], f"python -c pass, {PYTHON}"
-        yield compare(f"{number:,} waiting", "ms CPU", ours, costs["python"], beside, 5.0)
+        yield compare(
+            f"{number:,} waiting", "ms CPU", ours, floor=costs["python"], beside=beside, limit=5.0
+        )
     what = f"{sizes[-1]:,} against {sizes[0]:,}"
-    yield compare(what, "ms CPU", many, few, "itself", 1.2)
+    yield compare(what, "ms CPU", many, floor=few, beside="itself", limit=1.2)
 
 
 def worker(bench: Bench) -> Figures:
@@ -151,7 +164,9 @@ def worker(bench: Bench) -> Figures:
 
         costs = interleave({"xargs": xargs, "ours": ours}, bench.rounds)
         what, beside = f"concurrency {jobs}, a task", f"xargs -P {jobs} true"
-        yield compare(what, "us CPU", costs["ours"], costs["xargs"], beside, limit)
+        yield compare(
+            what, "us CPU", costs["ours"], floor=costs["xargs"], beside=beside, limit=limit
+        )
 
 
 def _work(root: str, number: int, jobs: int) -> float:
@@ -198,4 +213,6 @@ def in_process(bench: Bench) -> Figures:
     ways = {"worker": partial(cost, with_worker=True), "bare": partial(cost, with_worker=False)}
     costs = interleave(ways, bench.rounds)
     what = f"{number:,} no-ops, a task"
-    yield compare(what, "us CPU", costs["worker"], costs["bare"], "take + ack", 1.5)
+    yield compare(
+        what, "us CPU", costs["worker"], floor=costs["bare"], beside="take + ack", limit=1.5
+    )

@@ -89,10 +89,24 @@ def scan(bench: Bench) -> Figures:
             costs = interleave(ways, bench.rounds if number <= 10_000 else 1)
             a_task = {way: [1e6 * spent / number for spent in of] for way, of in costs.items()}
             what, limit = f"{name}, {number:,}, a task", 2.5 if work is _scan else 3.5
-            yield compare(what, "us CPU", a_task["ours"], a_task["bare"], "bare scan", limit)
+            yield compare(
+                what,
+                "us CPU",
+                a_task["ours"],
+                floor=a_task["bare"],
+                beside="bare scan",
+                limit=limit,
+            )
             grown[name].append(median(a_task["ours"]))
     for name, (first, *_, last) in grown.items():
-        yield Figure(f"growth of the {name}", last, "us CPU", 1.2, first, "itself, smallest")
+        yield Figure(
+            f"growth of the {name}",
+            last,
+            "us CPU",
+            limit=1.2,
+            floor=first,
+            beside="itself, smallest",
+        )
 
 
 @contextmanager
@@ -163,4 +177,11 @@ def status(bench: Bench) -> Figures:
         costs = interleave(ways, bench.rounds)
         limit = 1.5 if number > 300 else None
         beside = f"listing by {PYTHON}"
-        yield compare(f"status, {number:,}", "ms CPU", costs["ours"], costs["bare"], beside, limit)
+        yield compare(
+            f"status, {number:,}",
+            "ms CPU",
+            costs["ours"],
+            floor=costs["bare"],
+            beside=beside,
+            limit=limit,
+        )

@@ -110,10 +110,26 @@ def bullmq_scan(bench: Bench) -> Figures:
             ours, floor, stock = (costs[name] for name in ways)
             what = f"scan of {number:,} jobs, a job"
             cpu = [each.ours for each in ours]
-            yield compare(what, "us CPU", cpu, [e.ours for e in floor], "the script", 1.5)
-            yield compare("the same", "us CPU", cpu, [e.ours for e in stock], "getJobs", 0.1)
+            yield compare(
+                what, "us CPU", cpu, floor=[e.ours for e in floor], beside="the script", limit=1.5
+            )
+            yield compare(
+                "the same",
+                "us CPU",
+                cpu,
+                floor=[e.ours for e in stock],
+                beside="getJobs",
+                limit=0.1,
+            )
             theirs = [each.redis for each in floor]
-            yield compare("server", "us CPU", [e.redis for e in ours], theirs, "the script", 1.2)
+            yield compare(
+                "server",
+                "us CPU",
+                [e.redis for e in ours],
+                floor=theirs,
+                beside="the script",
+                limit=1.2,
+            )
             client.config_set("slowlog-log-slower-than", 1000)
             client.slowlog_reset()
             scan()
@@ -182,9 +198,16 @@ def bullmq_retry(bench: Bench) -> Figures:
         costs = interleave({"ours": ours, "bare": bare}, bench.rounds)
         for name, unit, limit in (("wall", "us wall", 1.3), ("ours", "us CPU", None)):
             mine, floor = ([getattr(e, name) for e in costs[way]] for way in ("ours", "bare"))
-            yield compare(f"retry {number:,}, a job", unit, mine, floor, "the script", limit)
+            yield compare(
+                f"retry {number:,}, a job",
+                unit,
+                mine,
+                floor=floor,
+                beside="the script",
+                limit=limit,
+            )
         mine, floor = ([e.redis for e in costs[way]] for way in ("ours", "bare"))
-        yield compare("server", "us CPU", mine, floor, "the script", None)
+        yield compare("server", "us CPU", mine, floor=floor, beside="the script", limit=None)
 
 
 def bullmq_console(bench: Bench) -> Figures:

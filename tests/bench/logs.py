@@ -73,7 +73,9 @@ def first_screen(bench: Bench) -> Figures:
         ways = {"small": partial(until_shown, small), "large": partial(until_shown, large)}
         costs = interleave(ways, bench.rounds)
     what = f"first screen of {name}"
-    yield compare(what, "ms CPU", costs["large"], costs["small"], "the same of 1 MiB", 1.2)
+    yield compare(
+        what, "ms CPU", costs["large"], floor=costs["small"], beside="the same of 1 MiB", limit=1.2
+    )
 
 
 def _beside_grep(
@@ -90,7 +92,9 @@ def _beside_grep(
             screen.idle()
             for what, keys, limit in steps:
                 spent = sum(screen.work(key).all for key in keys)
-                yield Figure(f"{what} in {name}", spent, "ms CPU", limit, grep, beside)
+                yield Figure(
+                    f"{what} in {name}", spent, "ms CPU", limit=limit, floor=grep, beside=beside
+                )
 
 
 def search(bench: Bench) -> Figures:

@@ -128,7 +128,7 @@ def kannader(bench: Bench) -> Figures:
             for part, unit in enumerate(("ms CPU", "ms wall")):
                 ours, bare = ([cost[part] for cost in costs[name]] for name in ways)
                 what, beside = f"concurrency {jobs}, a mail", f"smtplib, {PYTHON}"
-                yield compare(what, unit, ours, bare, beside, 1.5)
+                yield compare(what, unit, ours, floor=bare, beside=beside, limit=1.5)
 
 
 def send(bench: Bench) -> Figures:
@@ -145,4 +145,6 @@ def send(bench: Bench) -> Figures:
         }
         costs = interleave(ways, bench.rounds)
     beside = " ".join(command("curl", "-V").split()[:2])
-    yield compare("one mail", "ms CPU", costs["ours"], costs["curl"], beside, 5.0)
+    yield compare(
+        "one mail", "ms CPU", costs["ours"], floor=costs["curl"], beside=beside, limit=5.0
+    )

@@ -103,7 +103,9 @@ def compare(
 ) -> Figure:
     """The medians of paired rounds, and the median of their ratios."""
     paired = median(a / (b or 1e-9) for a, b in zip(ours, floor, strict=True))
-    return Figure(what, median(ours), unit, limit, median(floor), beside, paired)
+    return Figure(
+        what, median(ours), unit, limit=limit, floor=median(floor), beside=beside, paired=paired
+    )
 
 
 # ---- processor time

@@ -122,11 +122,18 @@ def bullmq_worker(bench: Bench) -> Figures:
                 costs = interleave(measured, bench.rounds)
                 what = f"{number:,} no-ops, concurrency {concurrency}, a job"
                 if "node" in costs:
-                    yield compare(what, "us", costs["ours"], costs["node"], "Node 6", limit)
+                    yield compare(
+                        what, "us", costs["ours"], floor=costs["node"], beside="Node 6", limit=limit
+                    )
                 else:
                     yield Figure(f"{what} (no Node 6 in .cache)", costs["ours"][0], "us")
                 yield compare(
-                    "the same", "us", costs["ours"], costs["stock"], "Python Worker", stock_limit
+                    "the same",
+                    "us",
+                    costs["ours"],
+                    floor=costs["stock"],
+                    beside="Python Worker",
+                    limit=stock_limit,
                 )
     except (FileNotFoundError, Unavailable) as error:
         raise Unmeasurable(str(error)) from None

@@ -24,7 +24,7 @@ def fault(
     name: str, what: str, file: str, test: str, *edits: tuple[str, str], patience: float = 60.0
 ) -> Fault:
     """Return a row of the table."""
-    return Fault(name, what, file, test, edits, patience)
+    return Fault(name, what, file, test=test, edits=edits, patience=patience)
 
 
 FAULTS: tuple[Fault, ...] = (

@@ -34,8 +34,13 @@ COPIED = ("engine", "tui", "themes", "tests", "pyproject.toml")
 PATIENCE = 60.0
 """Seconds after which a test without a fault hangs."""
 PYTEST = (
-    *("-x", "-q", "--deep", "-p", "no:cacheprovider"),
-    *("-o", "addopts=--strict-markers --strict-config --import-mode=importlib"),
+    "-x",
+    "-q",
+    "--deep",
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "addopts=--strict-markers --strict-config --import-mode=importlib",
 )
 
 

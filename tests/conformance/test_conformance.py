@@ -613,7 +613,7 @@ def test_many_moves_answer_one_by_one(open_store: Opener, a_task: Factory) -> No
 
     assert [outcome.move for outcome in outcomes] == moves
     errors = [type(outcome.error) for outcome in outcomes]
-    assert errors == [*(type(None), type(None), Gone, Unsupported, Gone, type(None), Gone)]
+    assert errors == [type(None), type(None), Gone, Unsupported, Gone, type(None), Gone]
     after = tasks_in(open_store())
     p, t = State.PENDING, State.TRASH
     assert {task.id: task.state for task in after.values()} == {

@@ -302,7 +302,12 @@ class Rivals(RuleBasedStateMachine):
 def said_of(task: Task) -> tuple[object, ...]:
     """What both stores have to agree on."""
     return (
-        *(task.kind, task.state, task.created, task.attempts, task.description, task.error),
+        task.kind,
+        task.state,
+        task.created,
+        task.attempts,
+        task.description,
+        task.error,
         # Where a dead task waits until is forgotten when it dies; elsewhere it counts.
         0.0 if task.state is State.DEAD else task.due,
         task.lease is not None,

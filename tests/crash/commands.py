@@ -36,14 +36,24 @@ COUNTERS = ("processed_total", "failed_total", "retries_total", "dlq_total")
 COUNTED = 9
 """The value of each counter, so that one more is one digit more."""
 METRICS = (
-    *("tasks_pending", "tasks_working", "tasks_dlq", "oldest_pending_age_seconds"),
-    *("tasks_processed_total", "tasks_failed_total", "task_retries_total", "dlq_total"),
+    "tasks_pending",
+    "tasks_working",
+    "tasks_dlq",
+    "oldest_pending_age_seconds",
+    "tasks_processed_total",
+    "tasks_failed_total",
+    "task_retries_total",
+    "dlq_total",
     "last_run_timestamp",
 )
 CODES = {0, 1, 2, 3, 4, 64, 69, 71, 74, 75, 77, 78}
 """The contract's, 4 for an id that was not printed, and those of sysexits.h that are documented."""
 STAGING = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"} | {
-    *("journal", "swept", "swept-mail", "queued-mail", "run-times")
+    "journal",
+    "swept",
+    "swept-mail",
+    "queued-mail",
+    "run-times",
 }
 """What may be in `.spooldeck/` with nothing under way."""
 RECOVERED = 1
@@ -137,9 +147,16 @@ def _text_of(ident: str, place: Place, *, payload: str = "", due: int = 0) -> by
     died = DIED[ident] if place.word in ("dlq", "trash") else None
     return task_format.render_task(
         task_format.Record(
-            *(ident, ident.split("-")[1], f"the work of {ident}", CREATED, place.attempts, due),
-            *("it broke" if place.attempts else "", payload, died),
-            "" if died is None else task_format.DEAD_REASON,
+            ident,
+            ident.split("-")[1],
+            f"the work of {ident}",
+            created=CREATED,
+            retries=place.attempts,
+            due=due,
+            error="it broke" if place.attempts else "",
+            payload=payload,
+            dead_since=died,
+            dead_reason="" if died is None else task_format.DEAD_REASON,
         )
     )
 

@@ -69,8 +69,16 @@ class _PlanCase(Case):
         for number, ident in enumerate(IDS):
             created, due = int(NOW) - 3600, int(NOW) + 300
             record = task_format.Record(
-                *(ident, "report", f"the work of {ident}", created, 2, due, f"550 {SECRET}", ""),
-                *(died, task_format.DEAD_REASON if died else ""),
+                ident,
+                "report",
+                f"the work of {ident}",
+                created=created,
+                retries=2,
+                due=due,
+                error=f"550 {SECRET}",
+                payload="",
+                dead_since=died,
+                dead_reason=task_format.DEAD_REASON if died else "",
             )
             path = folder / f"{ident}.task"
             path.write_bytes(b"# by hand\n" + task_format.render_task(record))

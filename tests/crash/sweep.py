@@ -61,14 +61,15 @@ CASES: Mapping[str, Swept] = {
 }
 
 LOADED = (
-    *(
-        "tui.cli.formats.nftban.recover",
-        "tui.cli.formats.nftban.corrupt",
-        "tui.cli.queue.list_tasks",
-        "tui.cli.formats.nftban.dlq",
-        "tui.cli.formats.nftban.work",
-    ),
-    *("engine.locks.lock_breaker", "engine.operations.plans", "engine.live.folder_watch", "yaml"),
+    "tui.cli.formats.nftban.recover",
+    "tui.cli.formats.nftban.corrupt",
+    "tui.cli.queue.list_tasks",
+    "tui.cli.formats.nftban.dlq",
+    "tui.cli.formats.nftban.work",
+    "engine.locks.lock_breaker",
+    "engine.operations.plans",
+    "engine.live.folder_watch",
+    "yaml",
 )
 """What the commands import when they run."""
 

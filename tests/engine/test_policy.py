@@ -80,12 +80,14 @@ def test_a_clock_that_jumped_parks_no_task() -> None:
     """A due time further than a week away is not believed; the moment itself counts as due, and a
     task without one is not held back."""
     for due, written, trusted in (
-        *((0.0, NOW, 0.0), (NOW + 900, NOW, NOW + 900)),
+        (0.0, NOW, 0.0),
+        (NOW + 900, NOW, NOW + 900),
         (NOW + MAX_WAIT_SECONDS, NOW, NOW + MAX_WAIT_SECONDS),
         (NOW + MAX_WAIT_SECONDS + 1, NOW - 10, NOW - 10 + MAX_WAIT_SECONDS),
         (NOW + 10 * MAX_WAIT_SECONDS, NOW - MAX_WAIT_SECONDS - 1, NOW - 1),
         (NOW + 10 * MAX_WAIT_SECONDS, NOW + 9 * MAX_WAIT_SECONDS, NOW),
-        *((inf, NOW, NOW + MAX_WAIT_SECONDS), (nan, NOW, NOW + MAX_WAIT_SECONDS)),
+        (inf, NOW, NOW + MAX_WAIT_SECONDS),
+        (nan, NOW, NOW + MAX_WAIT_SECONDS),
     ):
         assert policy.limit_due(due, written, NOW) == trusted
     for moment, is_due in ((None, True), (0.0, True), (NOW, True), (NOW + 0.1, False)):
@@ -269,7 +271,8 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     (240, Circumstances(token_at=NOW + 239), BACKOFF),
     (240, Circumstances(NOBODY, last_run=NOW - 86400),
      f"{BACKOFF} | no worker running, last run 1d00h ago"),
-    (-1, Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60, "x", 4, 0.0),
+    (-1, Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60,
+                       pause_reason="x", tasks_ahead=4, last_run=0.0),
      f"the queue is paused: x | {NO_HANDLER} | lock is stuck: no heartbeat from PID 77 "
      "for 5s | no token until 08:01:00Z (in 1m)"),
     (0, Circumstances(STUCK, token_at=NOW + 60, tasks_ahead=2, last_run=0.0),

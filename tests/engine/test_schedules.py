@@ -94,9 +94,9 @@ def test_any_schedule_is_read_back_from_its_text(
         kind,
         tuple(wait / 1000 for wait in some),
         step / 1000 if kind == "linear" else 0.0,
-        inf if ceiling is None else ceiling / 1000,
-        limit,
-        0.25,
+        ceiling=inf if ceiling is None else ceiling / 1000,
+        limit=limit,
+        jitter=0.25,
     )
     assert parse_schedule(str(schedule)) == schedule
     assert 0 <= schedule.seconds(earlier, drawn) <= schedule.ceiling

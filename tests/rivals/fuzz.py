@@ -294,8 +294,10 @@ def differences(
             return [f"{ran}; by {pairs[0][0][:400]!r}"]
         half = len(pairs) // 2
         yard.clear()
-        found = differences(pairs[:half], names, yard, shell, argv, locale)
-        return found or differences(pairs[half:], names, yard, shell, argv, locale)
+        found = differences(pairs[:half], names, yard, shell=shell, argv=argv, locale=locale)
+        return found or differences(
+            pairs[half:], names, yard, shell=shell, argv=argv, locale=locale
+        )
     return [
         f"{shell} in {locale.name}: {text!r} is {theirs!r}, not {ours!r}"
         for (text, ours), theirs in zip(pairs, read, strict=True)

@@ -165,15 +165,21 @@ FORMATS: Mapping[str, Format] = {
         _make_zgb,
         ("zgb", "enqueue", "{n}", "{at}/q.db", "--type", "user"),
         ("zgb", "work", "{at}/q.db"),
-        (0,),
-        _drain_zgb,
-        _refill_zgb,
+        acknowledged=(0,),
+        drain=_drain_zgb,
+        refill=_refill_zgb,
     ),
     "kannader": Format(
         _make_kannader,
         (
-            *("kannader", "enqueue", "--from", "a@example.org", "--to", "r{n}@example.org"),
-            *("{at}/mail", "{at}/s"),
+            "kannader",
+            "enqueue",
+            "--from",
+            "a@example.org",
+            "--to",
+            "r{n}@example.org",
+            "{at}/mail",
+            "{at}/s",
         ),
         ("kannader", "work", "{at}/s", "--concurrency", "2"),
         (0,),
@@ -246,4 +252,6 @@ def play(at: Path, name: str, seed: int, going: Callable[[], bool]) -> MailCount
     )
     lost = tuple(sorted(acknowledged - set(came)))
     again = came.total() - len(came)
-    return MailCounts(len(acknowledged), len(came), kills, again, doubts, lost, left)
+    return MailCounts(
+        len(acknowledged), len(came), kills, again=again, doubts=doubts, lost=lost, left=left
+    )

@@ -62,7 +62,12 @@ RIVAL = (sys.executable, "-m", "tests.rivals.rival")
 
 def _rival(role: str) -> Callable[["Field", str], list[str]]:
     return lambda field, name: [
-        *(*RIVAL, role, str(field.root), str(field.ledger), name, str(field.rng.getrandbits(32)))
+        *RIVAL,
+        role,
+        str(field.root),
+        str(field.ledger),
+        name,
+        str(field.rng.getrandbits(32)),
     ]
 
 
@@ -96,8 +101,16 @@ BACK: Mapping[State, Callable[[Task], Task]] = {
 """How each task becomes pending in the end."""
 
 OURS = (
-    *("produce", "produce", "operate", "add", "work", "work", "next", "next"),
-    *("retry-all", "purge"),
+    "produce",
+    "produce",
+    "operate",
+    "add",
+    "work",
+    "work",
+    "next",
+    "next",
+    "retry-all",
+    "purge",
 )
 """The processes of a game."""
 BESIDE = (*OURS, "standin", "standin", "standin-add", "standin-retry")

@@ -11,11 +11,33 @@ from pathlib import Path
 from engine.formats.nftban.store import SpoolFolders, make_spool
 
 KEPT_OUT = {
-    *("textual", "rich", "redis", "bullmq", "ctypes", "yaml", "json", "sqlite3", "asyncio"),
-    *("logging", "prometheus_client", "psutil", "humanize", "subprocess", "tempfile", "pathlib"),
-    *("dataclasses", "inspect"),
-    *("socket", "engine.system.syslog_handler", "email", "shutil", "re2"),
-    *("tui.app", "engine.index.schema", "engine.live.inspector", "engine.operations.plans"),
+    "textual",
+    "rich",
+    "redis",
+    "bullmq",
+    "ctypes",
+    "yaml",
+    "json",
+    "sqlite3",
+    "asyncio",
+    "logging",
+    "prometheus_client",
+    "psutil",
+    "humanize",
+    "subprocess",
+    "tempfile",
+    "pathlib",
+    "dataclasses",
+    "inspect",
+    "socket",
+    "engine.system.syslog_handler",
+    "email",
+    "shutil",
+    "re2",
+    "tui.app",
+    "engine.index.schema",
+    "engine.live.inspector",
+    "engine.operations.plans",
 }
 
 REPORT = """

@@ -22,7 +22,14 @@ FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci"}
 PACKAGES = ["engine", "tui", "themes"]
 RUNTIME = {"textual", "watchfiles", "pyyaml", "humanize", "prometheus-client", "google-re2"}
 OPTIONAL = {
-    *("redis", "msgpack", "croniter", "psycopg", "httpx", "httpcore", "cryptography", "nacl"),
+    "redis",
+    "msgpack",
+    "croniter",
+    "psycopg",
+    "httpx",
+    "httpcore",
+    "cryptography",
+    "nacl",
 }
 """What an extra brings and only its own modules import; msgpack and croniter come with bullmq."""
 BUILD = {"hatchling", "shtab", "pypandoc"}

@@ -365,7 +365,14 @@ def a_lost_place() -> Place:
 
 PEERS = (
     Destination(
-        *("https://social.example.org", "", None, False, "REFUSED", NOW - 720, 2, NOW + 480),
+        "https://social.example.org",
+        "",
+        None,
+        healthy=False,
+        reason="REFUSED",
+        since=NOW - 720,
+        probes=2,
+        next_probe=NOW + 480,
         last_success=NOW - 900,
         last_failure=NOW - 60,
         extra={"publicKey": "A" * 43 + "=", "encryptionPublicKey": "B" * 43 + "="},

@@ -41,10 +41,22 @@ WALL = (200, 60)
 THEMES = ("night", "paper")
 
 XTERM = (
-    *((0, 0, 0), (205, 0, 0), (0, 205, 0), (205, 205, 0)),
-    *((0, 0, 238), (205, 0, 205), (0, 205, 205), (229, 229, 229)),
-    *((127, 127, 127), (255, 0, 0), (0, 255, 0), (255, 255, 0)),
-    *((92, 92, 255), (255, 0, 255), (0, 255, 255), (255, 255, 255)),
+    (0, 0, 0),
+    (205, 0, 0),
+    (0, 205, 0),
+    (205, 205, 0),
+    (0, 0, 238),
+    (205, 0, 205),
+    (0, 205, 205),
+    (229, 229, 229),
+    (127, 127, 127),
+    (255, 0, 0),
+    (0, 255, 0),
+    (255, 255, 0),
+    (92, 92, 255),
+    (255, 0, 255),
+    (0, 255, 255),
+    (255, 255, 255),
 )
 """The 16 colours of xterm."""
 
@@ -52,10 +64,18 @@ GROUNDS = ((229, 229, 229), (0, 0, 0))
 """Text and background of a dark terminal; a light one has them the other way round."""
 
 KEPT = {
-    *("trouble-120x40-night", "trouble-200x60-night", "overview-80x24-night"),
-    *("overview-120x40-paper", "dlq-120x40-night", "task-120x40-night", "plan-120x40-night"),
-    *("lock-120x40-night", "transports-120x40-night", "log-120x40-night"),
-    *("workers-120x40-night", "demo-120x40-night"),
+    "trouble-120x40-night",
+    "trouble-200x60-night",
+    "overview-80x24-night",
+    "overview-120x40-paper",
+    "dlq-120x40-night",
+    "task-120x40-night",
+    "plan-120x40-night",
+    "lock-120x40-night",
+    "transports-120x40-night",
+    "log-120x40-night",
+    "workers-120x40-night",
+    "demo-120x40-night",
 }
 """The pictures in git, at most 12."""
 

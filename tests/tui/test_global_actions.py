@@ -96,9 +96,13 @@ async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
 
 
 SAYS = (
-    *(("clusters", "STILL?"), ("transp", "> transports"), ("and their holders", "> locks")),
-    *(("overview", "Ages:"), ("queue", "order: id")),
-    *(("theme paper", "theme paper"), ("help", "Keys of the task list")),
+    ("clusters", "STILL?"),
+    ("transp", "> transports"),
+    ("and their holders", "> locks"),
+    ("overview", "Ages:"),
+    ("queue", "order: id"),
+    ("theme paper", "theme paper"),
+    ("help", "Keys of the task list"),
 )
 """Words typed one after the other, and the text that is on screen then."""
 
@@ -163,7 +167,7 @@ def test_the_palette_finds_names_first(typed: str) -> None:
     """
     states = {**{state: str(state) for state in State}, State.DEAD: "failed"}
     sorts = [PaletteCommand(f"sort {name}", "") for name in ("id", "age")]
-    scope = PaletteScope(keys.LIST, (), sorts, states, (), ("night", "paper"))
+    scope = PaletteScope(keys.LIST, (), sorts, states=states, places=(), themes=("night", "paper"))
     found = match_commands(list_commands(scope), typed)
     assert found[0].name == COMMANDS[typed]
     if typed in ("dlq", "undo"):
@@ -173,14 +177,21 @@ def test_the_palette_finds_names_first(typed: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "name"),
     [
-        *(("suspend", "suspend"), ("resume", "suspend"), ("test", "test mail")),
-        *(("sort", "order"), ("unlock", "unlock"), ("worker", "workers")),
-        *(("pause", "pause queue"), ("stop", "start or stop worker")),
+        ("suspend", "suspend"),
+        ("resume", "suspend"),
+        ("test", "test mail"),
+        ("sort", "order"),
+        ("unlock", "unlock"),
+        ("worker", "workers"),
+        ("pause", "pause queue"),
+        ("stop", "start or stop worker"),
     ],
 )
 def test_the_palette_of_the_overview_leads_to_every_action(typed: str, name: str) -> None:
     """What needs a row of another screen opens that screen; nothing is listed twice."""
-    offered = list_commands(PaletteScope(keys.OVERVIEW, (), (), {}, (), ("night",)))
+    offered = list_commands(
+        PaletteScope(keys.OVERVIEW, (), (), states={}, places=(), themes=("night",))
+    )
     assert match_commands(offered, typed)[0].name == name
     assert len({command.name for command in offered}) == len(offered)
 

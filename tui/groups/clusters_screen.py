@@ -75,7 +75,11 @@ class ClustersScreen(GroupActions[CheckedCluster]):
         deaths = self._deaths if is_read else ()
         limit = self.session.place.max_attempts
         cluster_tasks = tasks if is_read else ()
-        text.show(view.evidence_lines(selected, cluster_tasks, now, self.text_width, limit, deaths))
+        text.show(
+            view.evidence_lines(
+                selected, cluster_tasks, now, width=self.text_width, limit=limit, deaths=deaths
+            )
+        )
 
     def default_message(self) -> Line:
         """The next step for the cluster under the cursor, and what a key acts on."""

@@ -67,7 +67,7 @@ class QueuePanes(QueueView):
         facts = min(metrics_pane.MAX_FACTS, len(self.session.readings.queue_figures.rows))
         states = len(self.inspector.states)
         alarms = self._lock_line.alarms
-        frame = divide_screen(self.size, states, filtered, rows, alarms, facts)
+        frame = divide_screen(self.size, states, filtered, rows=rows, alarms=alarms, facts=facts)
         if frame == self._frame:
             return
         self._frame = frame

@@ -249,7 +249,7 @@ class QueueDetails(QueueTabs):
     async def _find_details(self, task: Task) -> None:
         session, now = self.session, self._clock()
         lock, alarms = session.readings.lock, session.alerts
-        why = await reasons(self.inspector, self.place, lock, task, now, alarms)
+        why = await reasons(self.inspector, self.place, lock, task=task, now=now, alerts=alarms)
         attempts = task_attempts(task_history(session.events(), task.id))
         cluster = await self._find_cluster(task) if task.error else None
         parts = await self._read_sizes(task)

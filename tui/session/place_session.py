@@ -433,7 +433,7 @@ class PlaceSession:
         )
         if work is None:
             work = running_operations.start_plan(
-                self.place, inspector, clock, plan, intent, pace, allowed
+                self.place, inspector, clock, plan=plan, intent=intent, pace=pace, allowed=allowed
             )
         self.operations.append(work)
         self._keep_running(self._follow_operation(work))

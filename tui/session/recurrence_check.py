@@ -86,5 +86,7 @@ def _gone_clusters(figures: WholeQueueFigures) -> Iterator[CheckedCluster]:
     for group, count in list(figures.gone_failures.items())[:MAX_CLUSTERS]:
         pattern = f"{group}: failed, message finished"
         kind = group.partition("/")[0]
-        cluster = Cluster(pattern_name(pattern), pattern, count, None, None, (kind,), "")
+        cluster = Cluster(
+            pattern_name(pattern), pattern, count, first=None, last=None, kinds=(kind,), example=""
+        )
         yield CheckedCluster(cluster, GONE)

@@ -71,7 +71,9 @@ class TransportTable(ListScreen):
         if one is not None:
             text = self._destination_lines(one, now, room)
         elif transport is not None:
-            text = detail_lines.detail_lines(transport, sending, limit, now, room, routes)
+            text = detail_lines.detail_lines(
+                transport, sending, limit, now=now, width=room, routes=routes
+            )
         else:
             text = self._nothing_lines(now, room)
         pane.show(text)

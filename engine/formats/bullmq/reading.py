@@ -112,7 +112,17 @@ class JobReader:
                 _, was, flat, need, is_cut, score = answer
                 fields = _fields_of(flat)
                 more = {"was": was} if PLACES[place].is_ours else {need: True} if need else {}
-                rows.append(row_of(job, place, score, rev, fields, more, destination_field=field))
+                rows.append(
+                    row_of(
+                        job,
+                        place,
+                        score,
+                        rev=rev,
+                        fields=fields,
+                        more=more,
+                        destination_field=field,
+                    )
+                )
                 if not is_cut:
                     self._verified[task_id(queue, job), rev] = was, fields
             for item in read_rows(self._place, queue, rows, now):
@@ -221,9 +231,9 @@ class JobReader:
             parts[1],
             place,
             was.position,
-            task.rev,
-            was.fields,
-            more,
+            rev=task.rev,
+            fields=was.fields,
+            more=more,
             destination_field=self._place.field(parts[0]),
         )
         restored = read_rows(self._place, parts[0], [row], self._clock())

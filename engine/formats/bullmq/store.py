@@ -302,7 +302,9 @@ class BullmqStore:
             Unavailable: the server cannot be reached.
         """
         present = self._list_controls()
-        done = controls.run_control(self._connection, self.place, present, name, target, value)
+        done = controls.run_control(
+            self._connection, self.place, present, name=name, queue=target, value=value
+        )
         self._queues.names(fresh=True)
         self.controls = self._list_controls()
         return done

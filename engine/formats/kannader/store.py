@@ -510,7 +510,14 @@ class KannaderStore:
             MailSchedule(mail_format.to_nanoseconds(task.due or now))
         )
         contents = enqueue.wire_chunks(())
-        enqueue.enqueue(self._spool, self._mover, [each], contents, schedule, task.created)
+        enqueue.enqueue(
+            self._spool,
+            self._mover,
+            [each],
+            contents=contents,
+            schedule=schedule,
+            created=task.created,
+        )
         try:
             return self._spool.read_mail(self._spool.find_link(task.id, State.PENDING)).rev
         except FileNotFoundError:

@@ -225,19 +225,23 @@ REFUSED = (
     ("handlers: {a: {command: [x], run_as: 0}}", "handlers.a.run_as", "expected text"),
     (
         "handlers: {a: {command: [x], environment: {A: 1}}}",
-        *("handlers.a.environment.A", "text (put it in quotes)"),
+        "handlers.a.environment.A",
+        "text (put it in quotes)",
     ),
     (
         "handlers: {a: {command: [x], environment: {A=B: x}}}",
-        *("handlers.a.environment.A=B", "a name of letters, digits and _"),
+        "handlers.a.environment.A=B",
+        "a name of letters, digits and _",
     ),
     (
         "handlers: {a: {command: [x], environment: {TASK_ID: x}}}",
-        *("handlers.a.environment.TASK_ID", "set from the task"),
+        "handlers.a.environment.TASK_ID",
+        "set from the task",
     ),
     (
         "handlers: {mail_send: {environment: {A: x}}}",
-        *("handlers.mail_send.environment", "needs command too"),
+        "handlers.mail_send.environment",
+        "needs command too",
     ),
     ("queue: {run_as: ''}", "queue.run_as", "the name of a user of this system, not ''"),
     ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind name of letters"),

@@ -28,13 +28,13 @@ def test_all_fields_are_read() -> None:
         URL,
         "POST",
         {"Content-Type": "text/plain", "X-A": "ü"},
-        "größer".encode(),
-        3.0,
-        "https://peer.example",
+        body="größer".encode(),
+        timeout=3.0,
+        destination="https://peer.example",
     )
     assert parse_request(json.dumps({**GOOD, "body_base64": "AAH/"}).encode()).body == b"\0\1\xff"
     assert parse_request(json.dumps(GOOD).encode()) == DeliveryRequest(
-        URL, "POST", {}, b"", None, ""
+        URL, "POST", {}, body=b"", timeout=None, destination=""
     )
 
 

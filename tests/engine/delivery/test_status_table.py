@@ -39,7 +39,10 @@ def test_the_configuration_changes_a_status_a_class_or_a_code() -> None:
     """The status itself comes before its class."""
     changed = make_outcomes("default", {"404": "retry", "4xx": "done", "TLS": "fatal"})
     assert [outcome(changed, what) for what in (404, 410, "TLS", 429)] == [
-        *("retry", "done", "fatal", "retry")
+        "retry",
+        "done",
+        "fatal",
+        "retry",
     ]
 
 

@@ -40,7 +40,12 @@ TASK = Task("mails/1", "mails", State.ACTIVE, NOW)
 def settings(address: Address) -> OutboxConfig:
     """An outbox with all columns."""
     return OutboxConfig(
-        "delivery_jobs", "id", "deliveryJobId", "attempts", "last_attempted_at", address
+        "delivery_jobs",
+        "id",
+        "deliveryJobId",
+        attempts="attempts",
+        last_attempt="last_attempted_at",
+        database=address,
     )
 
 

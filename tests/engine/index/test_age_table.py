@@ -116,7 +116,10 @@ def test_what_has_no_age_is_counted_apart(indexed: Indexed, text: str) -> None:
     assert (table.total.counts, table.total.unknown) == ((0, 6, *[0] * 8), 1)
     first = table.rows[0]
     assert (first.name, first.counts, first.unknown, first.total) == (
-        *("0.example", (0, 2, *[0] * 8), 1, 3),
+        "0.example",
+        (0, 2, *[0] * 8),
+        1,
+        3,
     )
     assert table._replace(rows=table.rows[1:]).rest == first._replace(name="")
     assert backlog.summarize_backlog(reader, NOW) == BacklogSummary(NOW - 420, 7, NOW - 420)
@@ -126,7 +129,9 @@ def test_without_a_state_it_is_pending_held_and_dead_tasks(indexed: Indexed) -> 
     """Pending, held and dead tasks count, unless a state is asked for, or named in the filter."""
     reader = indexed([a_task(n, state=state) for n, state in enumerate(State)])
     for query, total in (
-        *((Query(), 3), (Query(State.ACTIVE), 1), (Query(filter=parse_filter("id:00000")), 3)),
+        (Query(), 3),
+        (Query(State.ACTIVE), 1),
+        (Query(filter=parse_filter("id:00000")), 3),
         (Query(filter=parse_filter("state=active|state=done")), 2),
     ):
         assert age_table.query_ages(reader, query, "kind", NOW).total.total == total
@@ -257,8 +262,12 @@ def test_what_most_of_it_is_about_is_named() -> None:
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        *(({"a": 10}, False), ({"": 10}, False), ({"a": 6, "b": 4}, True)),
-        *(({"": 6, "a": 4}, False), ({"": 5, "a": 5}, True), ({"": 2, "a": 7, "b": 1}, True)),
+        ({"a": 10}, False),
+        ({"": 10}, False),
+        ({"a": 6, "b": 4}, True),
+        ({"": 6, "a": 4}, False),
+        ({"": 5, "a": 5}, True),
+        ({"": 2, "a": 7, "b": 1}, True),
     ],
 )
 def test_a_table_of_tasks_without_a_name_says_nothing(rows: dict[str, int], expected: bool) -> None:
@@ -318,9 +327,13 @@ def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
     first, same = NOW - 30, NOW - 20
     task = a_task(5, due=same, created=NOW - 100)
     others = [
-        *(a_task(1, due=first, created=NOW), a_task(9, due=first, created=NOW - 200)),
-        *(a_task(2, due=same, created=NOW - 99), a_task(8, due=same, created=NOW - 101)),
-        *(a_task(3, due=NOW - 10), a_task(4, due=first, state=State.DEAD), a_task(6, due=None)),
+        a_task(1, due=first, created=NOW),
+        a_task(9, due=first, created=NOW - 200),
+        a_task(2, due=same, created=NOW - 99),
+        a_task(8, due=same, created=NOW - 101),
+        a_task(3, due=NOW - 10),
+        a_task(4, due=first, state=State.DEAD),
+        a_task(6, due=None),
     ]
     reader = indexed([*others, a_task(0, due=first, queue="other"), task])
     assert backlog.count_ahead(reader, task, NOW, backlog.BY_DUE) == {"job": 4}
@@ -381,7 +394,9 @@ def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
     pattern = error_pattern.fold_error("timeout after 30 s")
     mark, kinds = error_pattern.pattern_name(pattern), ("feed", "mail")
     assert timeout.example in {task.id for task in CLUSTERED[:3]}
-    assert timeout == Cluster(mark, pattern, 3, NOW - 90, NOW - 50, kinds, timeout.example)
+    assert timeout == Cluster(
+        mark, pattern, 3, first=NOW - 90, last=NOW - 50, kinds=kinds, example=timeout.example
+    )
     assert (user.count, user.first, user.last, user.example) == (1, None, None, CLUSTERED[3].id)
     assert [cluster.count for cluster in dead] == [2]
     assert [(c.count, c.kinds, c.example) for c in fed] == [(1, ("feed",), CLUSTERED[1].id)]

@@ -66,9 +66,23 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
     """Every field of a task is in the index; quotes, wildcards, control characters, lone surrogates
     and ids that are no text do no harm: a value that cannot be stored is shown in part."""
     task = Task(
-        *("an id", "mail_send", State.ACTIVE, 12.5, "queue", "group", "sending", None, None, -3),
-        *("what it is", "example.net", "/a/path", "it broke", Lease("12", 3.5, 9.0, "t"), "1.2.3"),
-        {"dead_since": "12", "more": "\N{SNOWMAN}"},
+        "an id",
+        "mail_send",
+        State.ACTIVE,
+        created=12.5,
+        queue="queue",
+        group="group",
+        word="sending",
+        due=None,
+        attempts=None,
+        priority=-3,
+        description="what it is",
+        destination="example.net",
+        payload="/a/path",
+        error="it broke",
+        lease=Lease("12", 3.5, 9.0, "t"),
+        rev="1.2.3",
+        extra={"dead_since": "12", "more": "\N{SNOWMAN}"},
     )
     writer.apply_lookup([task.id], [task])
     assert reader.task("an id") == task

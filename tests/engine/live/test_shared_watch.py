@@ -145,9 +145,9 @@ def following(
         doorbell,
         open_store,
         told.news.put,
-        lambda: told.news.put(EVERYTHING),
-        lambda: is_shown,
-        shared,
+        everything=lambda: told.news.put(EVERYTHING),
+        is_shown=lambda: is_shown,
+        shared=shared,
     )
     watch.start(PATIENCE)
     try:

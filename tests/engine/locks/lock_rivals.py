@@ -238,8 +238,14 @@ def _number_next(pid: int) -> None:
 
 
 TWISTS = (
-    *("ends", "releases", "zombie", "replaced", "another breaker", "number given away"),
-    *("number and lock given away", "number given to a thread"),
+    "ends",
+    "releases",
+    "zombie",
+    "replaced",
+    "another breaker",
+    "number given away",
+    "number and lock given away",
+    "number given to a thread",
 )
 
 
@@ -270,8 +276,10 @@ def numbered_one(path: str) -> int:
     ours, gone = lock_file.format_claim(true_claim(1)), f"1\n{now - 7200}\n"
     rounds = (
         # a lock file, whether PID 1 has its flock, and the result
-        *((f"1\n{now}\n", False, alone), (f"1\n{now}\n", True, alone)),
-        *((ours, False, ["lock", "PID 1 released it"]), (ours, True, alone)),
+        (f"1\n{now}\n", False, alone),
+        (f"1\n{now}\n", True, alone),
+        (ours, False, ["lock", "PID 1 released it"]),
+        (ours, True, alone),
         (gone, False, ["lock", "PID 1 is gone"]),  # of an earlier run of this container
     )
     for text, flocked, outcome in rounds:
@@ -293,7 +301,9 @@ def twists(path: str, *names: str) -> int:
     for name in names or TWISTS:
         at = 1
         turns = name.split(",")
-        while _twisted(path, turns[at % len(turns)], at, breaker_, other, bystander):
+        while _twisted(
+            path, turns[at % len(turns)], at, breaking=breaker_, other=other, bystander=bystander
+        ):
             at += 1
         assert at > 100, f"no more than {at} system calls: they are not seen"
         played += at

@@ -26,20 +26,47 @@ TAKEN = 1_795_167_737
 """Epoch seconds at which the scene's lock was written last."""
 
 OURS = LockClaim(
-    4242, TAKEN, ProcessMark(BOOT, 990_000, 4026531836, "mx1", 993, 4242, "ab" * 8, 167_737, 60)
+    4242,
+    TAKEN,
+    ProcessMark(
+        BOOT,
+        990_000,
+        4026531836,
+        host="mx1",
+        uid=993,
+        group=4242,
+        token="ab" * 8,
+        alive_at=167_737,
+        slept=60,
+    ),
 )
 THEIRS = LockClaim(4242, TAKEN)
-HERE = Observer(5000, 0, BOOT, 4026531836, "mx1", frozenset({4999, 1}))
-WORKER = HolderProcess(4242, "", 990_000, 1, frozenset({993}), "spooldeck queue work", 4242)
+HERE = Observer(5000, 0, BOOT, pid_ns=4026531836, host="mx1", ancestors=frozenset({4999, 1}))
+WORKER = HolderProcess(
+    4242, "", 990_000, parent=1, uids=frozenset({993}), command="spooldeck queue work", taker=4242
+)
 BASH = WORKER._replace(
     command="bash /usr/sbin/nftban-queue-processor", program="nftban-queue-processor", taker=None
 )
-CHILD = HolderProcess(4300, "", 990_500, 4242, frozenset({993}), "/bin/sh handle.sh", 4242)
+CHILD = HolderProcess(
+    4300, "", 990_500, parent=4242, uids=frozenset({993}), command="/bin/sh handle.sh", taker=4242
+)
 
 
 def scene(**changes: object) -> LockScene:
     """A stuck lock of ours, of which all is known and all fits."""
-    plain = LockScene(OURS, True, WORKER, (), HERE, 993, 993, "", float(TAKEN), BOOTED)
+    plain = LockScene(
+        OURS,
+        True,
+        WORKER,
+        others=(),
+        observer=HERE,
+        owner=993,
+        writer=993,
+        remote="",
+        mtime=float(TAKEN),
+        booted=BOOTED,
+    )
     return LockScene._make((plain._asdict() | changes).values())
 
 

@@ -61,19 +61,43 @@ LINES: dict[str, tuple[Any, ...]] = {
     f"Task {ID} is not where it was claimed; left alone": (EventKind.UNSETTLED, ID, KIND),
     f"Task {ID} waits: no token for domain a.com": (EventKind.PUT_OFF, ID, KIND),
     f"{MAIL[0]} task_id=inline attempt=2 transport=sendmail to=admin@...": (
-        *(EventKind.STARTED, "", "mail_send", "", "sendmail", 2),
+        EventKind.STARTED,
+        "",
+        "mail_send",
+        "",
+        "sendmail",
+        2,
     ),
     f"{MAIL[0]} failed attempt=2/3 error=send_failed_rc_1": (
-        *(EventKind.FAILED, "", "mail_send", "send_failed_rc_1", "?", 2),
+        EventKind.FAILED,
+        "",
+        "mail_send",
+        "send_failed_rc_1",
+        "?",
+        2,
     ),
     f"{MAIL[1]} task_id=inline status=success transport=postfix attempt=1": (
-        *(EventKind.SUCCEEDED, "", "mail_send", "", "postfix"),
+        EventKind.SUCCEEDED,
+        "",
+        "mail_send",
+        "",
+        "postfix",
     ),
     f"{MAIL[1]} task_id=inline status=failed transport=curl retries=3 last_error=x y": (
-        *(EventKind.BURIED, "", "mail_send", "x y", "curl", 3),
+        EventKind.BURIED,
+        "",
+        "mail_send",
+        "x y",
+        "curl",
+        3,
     ),
     f"{MAIL[1]} task_id={ID} status=failed transport=curl retries=3 last_error=x": (
-        *(EventKind.FAILED, ID, KIND, "x", "curl", 3),
+        EventKind.FAILED,
+        ID,
+        KIND,
+        "x",
+        "curl",
+        3,
     ),
     f"Mail spooled to queue: {ID} (recipient: a@...)": (EventKind.QUEUED, ID, KIND),
     NO_MAIL: (EventKind.BURIED, "", "mail_send", NO_MAIL, "none"),
@@ -96,10 +120,17 @@ def test_a_line_that_names_a_task_is_an_event() -> None:
 
 
 OTHERS = [
-    *("", "Executing: geoban apply", "Queue processor completed in 0s", "Retrying in 5s..."),
+    "",
+    "Executing: geoban apply",
+    "Queue processor completed in 0s",
+    "Retrying in 5s...",
     "No eligible tasks (1 pending, waiting for backoff)",
-    *("Purged 1 DLQ tasks older than 7 days", "Task", "Task failed: ", "Task bob said hello"),
-    *("he said: Task completed: t7 (x)", "transport=x"),
+    "Purged 1 DLQ tasks older than 7 days",
+    "Task",
+    "Task failed: ",
+    "Task bob said hello",
+    "he said: Task completed: t7 (x)",
+    "transport=x",
 ]
 
 
@@ -148,7 +179,9 @@ def an_event(
     what: EventKind, when: float | None = NOW, transport: str = "", **fields: object
 ) -> TaskEvent:
     """An event of which only this matters."""
-    told = TaskEvent(when, "t", "x", what, "", transport, log_line("", when))
+    told = TaskEvent(
+        when, "t", "x", what=what, error="", transport=transport, line=log_line("", when)
+    )
     return told._replace(**fields)  # type: ignore[arg-type]
 
 

@@ -130,7 +130,7 @@ NONE_RUNS, NO_RUN = "CRIT nothing runs: ", "no worker running, 12 tasks are due"
 SUSPENDED = "WARN a suspended transport: curl suspended by ana for 2h00m"
 FULL = "see `doctor`"
 BEFORE = [(NOW - 20, tasks(pending=40))]
-CUT = Unfinished("op-1", "replay", NOW - 1800, "ana", 87, 179)
+CUT = Unfinished("op-1", "replay", NOW - 1800, who="ana", open=87, planned=179)
 INLINE = a_way(0, 4, NO_TRANSPORT)
 
 TABLE = [
@@ -362,7 +362,10 @@ def test_limits_are_the_operator_s() -> None:
     sight = due(10, oldest=NOW - 600, **counted)
     assert find_alerts(sight, NOW, Thresholds()) == ()
     assert [a.kind for a in find_alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
-        *(AlertKind.IDLE, AlertKind.DEAD, AlertKind.OLDEST, AlertKind.TRANSPORT)
+        AlertKind.IDLE,
+        AlertKind.DEAD,
+        AlertKind.OLDEST,
+        AlertKind.TRANSPORT,
     ]
     grown = find_alerts(sight, NOW, Thresholds(3, 2, 300, 5, 0.1))
     assert [alert.kind for alert in grown][1] is AlertKind.GROWING
@@ -465,9 +468,13 @@ def a_new_task(root: Path) -> None:
 
 
 MUCH = (
-    *("1 task in work, but no worker running", "11 dead (limit 10)"),
-    *("1 problem", "stale lock: PID", "curl failed 100% of 5 mails in 10m"),
-    *("no transport available for 1 mail in 10m", "queue.prom differs: pending 7, counted 0"),
+    "1 task in work, but no worker running",
+    "11 dead (limit 10)",
+    "1 problem",
+    "stale lock: PID",
+    "curl failed 100% of 5 mails in 10m",
+    "no transport available for 1 mail in 10m",
+    "queue.prom differs: pending 7, counted 0",
 )
 SPOOLS: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
     (lambda root: None, ()),

@@ -57,7 +57,10 @@ DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ..
     (120, GROWS, (SLOW,), None, f"backlog is growing {AT_PRESENT}; 2h00m {WHOLE_ALONE}"),
     (20, IDLE, (a_bucket(40),), 1800.0, f"empty in 30m {AT_BEST}"),
     (
-        *(120, DRAINS, (a_bucket(0),), None),
+        120,
+        DRAINS,
+        (a_bucket(0),),
+        None,
         "never empty: the rate limit of all kinds is 0",
     ),
     (3, DRAINS, (a_bucket(0, 5),), 90.0, f"empty in 1m {AT_PRESENT}"),
@@ -166,9 +169,12 @@ def test_all_forecasts_as_data() -> None:
 @each(
     ("pace", "tokens", "drain"),
     [
-        *((DRAINS, (), DRAINS), (DRAINS, (SLOW,), Drain(Trend.DRAINING, 7200.0))),
-        *((IDLE, (SLOW,), Drain(Trend.DRAINING, 7200.0)), (IDLE, (), IDLE)),
-        *((GROWS, (SLOW,), GROWS), (UNKNOWN, (SLOW,), Drain(Trend.DRAINING, 7200.0))),
+        (DRAINS, (), DRAINS),
+        (DRAINS, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
+        (IDLE, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
+        (IDLE, (), IDLE),
+        (GROWS, (SLOW,), GROWS),
+        (UNKNOWN, (SLOW,), Drain(Trend.DRAINING, 7200.0)),
         (UNKNOWN, (), UNKNOWN),
     ],
 )

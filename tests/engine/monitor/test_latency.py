@@ -51,7 +51,16 @@ def test_wait_and_run_of_a_first_attempt() -> None:
         )
     )
 
-    assert found == KindFigures("report", 0.1, 0.0, 12.0, 12.0, 4.0, 4.0, latency.LOG)
+    assert found == KindFigures(
+        "report",
+        0.1,
+        0.0,
+        wait_p50=12.0,
+        wait_p95=12.0,
+        run_p50=4.0,
+        run_p95=4.0,
+        source=latency.LOG,
+    )
 
 
 def test_the_line_of_a_start_has_the_wait() -> None:
@@ -102,7 +111,16 @@ def test_a_postponed_claim_is_no_run() -> None:
         (-49, "Task completed: a-1 (mail_send)"),
     )
 
-    assert only(meter) == KindFigures("mail_send", 0.1, 0.0, 10.0, 10.0, 1.0, 1.0, latency.LOG)
+    assert only(meter) == KindFigures(
+        "mail_send",
+        0.1,
+        0.0,
+        wait_p50=10.0,
+        wait_p95=10.0,
+        run_p50=1.0,
+        run_p95=1.0,
+        source=latency.LOG,
+    )
 
 
 @pytest.mark.parametrize("since", [None, NOW - 100])

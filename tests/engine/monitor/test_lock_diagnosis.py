@@ -25,7 +25,11 @@ NOW = 1_795_167_728.0
 a_line = partial(log_line, when=NOW - 60)
 ID = "20261120T022011Z-mail_send-7c01d2ab"
 STUCK = LockEvidence(
-    *(Verdict.STUCK, 4711, NOW - 2820, 2820.0, "PID 4711 is alive, no heartbeat"),
+    Verdict.STUCK,
+    4711,
+    NOW - 2820,
+    2820.0,
+    "PID 4711 is alive, no heartbeat",
     holders=(4711,),
 )
 ASLEEP = ProcessStats(4711, 100.0, state="S", waits="do_wait", io_bytes=(0, 0))
@@ -44,9 +48,9 @@ VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, st
     (STUCK, ASLEEP._replace(state="D"), None, "sure", "waits for a disk or a server"),
     (STUCK, None, None, "likely", "PID 4711 is alive, no heartbeat"),
     (STUCK._replace(is_proven=False), ASLEEP, STILL, "likely", "idle: hung"),
-    (*(STUCK._replace(signal_refusal="PID 4711 is this process"), ASLEEP, STILL, "doubtful"),
+    (STUCK._replace(signal_refusal="PID 4711 is this process"), ASLEEP, STILL, "doubtful",
      "no process is signalled: PID 4711 is this process"),
-    (*(STUCK._replace(holders=(4712,)), ASLEEP._replace(pid=4712), STILL, "sure"),
+    (STUCK._replace(holders=(4712,)), ASLEEP._replace(pid=4712), STILL, "sure",
      "PID 4712 (left behind by PID 4711)"),
     (LockEvidence(Verdict.FREE, reason="no lock file"), None, None, "sure", "not held"),
     (LockEvidence(Verdict.STALE, 7, reason="PID 7 is gone"), None, None, "sure", "is gone"),
@@ -56,7 +60,7 @@ VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, st
     (AT_WORK._replace(contradiction=EARLY), None, None, "likely", f"3s ago; but {EARLY}"),
     (STUCK._replace(contradiction=EARLY, signal_refusal=EARLY), ASLEEP, STILL, "likely", EARLY),
     (STUCK._replace(contradiction=EARLY), ASLEEP, BUSY, "doubtful", f"not hung; but {EARLY}"),
-    (*(LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful"),
+    (LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful",
      "cannot read lock: Permission denied"),
 )  # fmt: skip
 
@@ -72,15 +76,19 @@ def test_a_verdict_with_its_certainty() -> None:
 
 RESULT = f"MAIL_SEND_RESULT task_id={ID} status"
 ACCEPTED = [
-    *(f"{RESULT}=success transport=postfix retries=0", f"Task completed: {ID} (mail_send)"),
-    *(f"{ID}: 250 2.0.0 Ok: queued as 4F2A", f"{ID} message accepted for delivery"),
+    f"{RESULT}=success transport=postfix retries=0",
+    f"Task completed: {ID} (mail_send)",
+    f"{ID}: 250 2.0.0 Ok: queued as 4F2A",
+    f"{ID} message accepted for delivery",
     f"{ID} sent to mx7.example.net",
 ]
 NOT_ACCEPTED = [
     f"{RESULT}=failed transport=curl retries=1 last_error=250 no",
     f"Task failed: {ID} (mail_send): not sent",
-    *(f"Processing task: {ID} (mail_send: 250 mails to be sent)", f"{ID} was not accepted"),
-    *(f"{ID} 421 4.7.0 try again later", f"{ID} could not be delivered"),
+    f"Processing task: {ID} (mail_send: 250 mails to be sent)",
+    f"{ID} was not accepted",
+    f"{ID} 421 4.7.0 try again later",
+    f"{ID} could not be delivered",
     f"{ID} asked for 2500 bytes",
 ]
 

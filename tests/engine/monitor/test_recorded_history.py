@@ -93,18 +93,24 @@ def packed(row: Any) -> bytes:
 
 
 SPOILT: list[tuple[int, Any]] = [
-    *((0, 2), (1, "soon"), (1, float("nan")), (1, 10**400), (7, [1e300, None, None])),
-    *(
-        (8, [0.0, 10**4299]),
-        (2, 7),
-        (3, [["pending", "pending", -1]]),
-        (3, [["elsewhere", "x", 1]]),
-    ),
-    *((3, [["pending", "pending", True]]), (6, 1 << 60), (7, [None, None]), (8, [0.1])),
+    (0, 2),
+    (1, "soon"),
+    (1, float("nan")),
+    (1, 10**400),
+    (7, [1e300, None, None]),
+    (8, [0.0, 10**4299]),
+    (2, 7),
+    (3, [["pending", "pending", -1]]),
+    (3, [["elsewhere", "x", 1]]),
+    (3, [["pending", "pending", True]]),
+    (6, 1 << 60),
+    (7, [None, None]),
+    (8, [0.1]),
     (9, ["free", "x", None, 0, ""]),
     (10, [["LOUD", "an old task", "", None, "queue", None, ""]]),
     (11, [["postfix", [1, 2], None, None, []]]),
-    *((12, [["", 1]]), (12, 5)),
+    (12, [["", 1]]),
+    (12, 5),
 ]
 """A field of a moment, and what is written into it."""
 
@@ -140,16 +146,16 @@ def test_the_state_at_a_moment() -> None:
     minutes after its first steps."""
     middle, tape = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
     for at, found in (
-        *(
-            (-100, -100),
-            (-99.9, -100),
-            (-90.1, -100),
-            (-90, -90),
-            (-90 + MAX_SAMPLE_AGE_SECONDS, -90),
-            (-20, -20),
-        ),
-        *((-90 + MAX_SAMPLE_AGE_SECONDS + 0.1, middle), (-20.1, middle)),
-        *((500, MissingSpan(NOW - 20, None)), (-100.1, MissingSpan(None, NOW - 100))),
+        (-100, -100),
+        (-99.9, -100),
+        (-90.1, -100),
+        (-90, -90),
+        (-90 + MAX_SAMPLE_AGE_SECONDS, -90),
+        (-20, -20),
+        (-90 + MAX_SAMPLE_AGE_SECONDS + 0.1, middle),
+        (-20.1, middle),
+        (500, MissingSpan(NOW - 20, None)),
+        (-100.1, MissingSpan(None, NOW - 100)),
     ):
         there = tape.at(NOW + at)
         if isinstance(found, MissingSpan):

@@ -167,7 +167,9 @@ def a_database(path: Path, *orders: str) -> None:
     """A database like ours, and what else is done to it."""
     with closing(sqlite3.connect(path)) as file:
         for order in (
-            *("PRAGMA page_size=512", recorder._TABLE, recorder._INDEX),
+            "PRAGMA page_size=512",
+            recorder._TABLE,
+            recorder._INDEX,
             f"PRAGMA application_id={recorder.APPLICATION_ID}",
             f"PRAGMA user_version={recorder.SCHEMA_VERSION}",
             *orders,

@@ -158,23 +158,41 @@ def test_noise_is_not_believed(noise: bytes, at: float, kind: str, journal: Jour
 
 
 NONSENSE = [
-    *("null", "[]", "7", '"ends"', "{}", '{"line": "ends", "done": []}'),
+    "null",
+    "[]",
+    "7",
+    '"ends"',
+    "{}",
+    '{"line": "ends", "done": []}',
     '{"line": "ends", "done": {"x": {}}, "gone": 7}',
-    *('{"line": "ends", "done": {"nobody": "rev"}}', '{"line": "rows", "rows": 7}'),
+    '{"line": "ends", "done": {"nobody": "rev"}}',
+    '{"line": "rows", "rows": 7}',
     '{"line": "rows", "rows": [["a", "nowhere", "b"]]}',
     '{"line": "rows", "rows": [["a", "dead", 7]]}',
     '{"line": "rows", "rows": [["\\u001b[2J", "dead", "x", "dead", "more", "more"]]}',
-    *('{"line": "end", "when": NaN}', '{"line": "end", "when": 1e999}'),
-    *('{"line": "end", "when": "soon"}', '{"line": "end", "when": 1e300}'),
+    '{"line": "end", "when": NaN}',
+    '{"line": "end", "when": 1e999}',
+    '{"line": "end", "when": "soon"}',
+    '{"line": "end", "when": 1e300}',
     '{"line": "intent", "when": 1, "verb": "purge", "planned": 9, "who": {"user": "eve"}}',
-    *('{"line": 7}', '{"line": "note", "what": {"a": [1]}}', "[" * 100_000, '{"line": ' * 50_000),
-    *("9" * 10_000, "{" + " " * (MAX_LINE_BYTES + 10) + "}"),
+    '{"line": 7}',
+    '{"line": "note", "what": {"a": [1]}}',
+    "[" * 100_000,
+    '{"line": ' * 50_000,
+    "9" * 10_000,
+    "{" + " " * (MAX_LINE_BYTES + 10) + "}",
 ]
 
 
 HEADS = [
-    *({"planned": float("inf")}, {"planned": -1}, {"planned": "9" * 5000}, {"when": float("nan")}),
-    *({"who": "ana"}, {"verb": 7}, {"values": [1]}, {"who": {"user": ["a"]}}),
+    {"planned": float("inf")},
+    {"planned": -1},
+    {"planned": "9" * 5000},
+    {"when": float("nan")},
+    {"who": "ana"},
+    {"verb": 7},
+    {"values": [1]},
+    {"who": {"user": ["a"]}},
 ]
 
 

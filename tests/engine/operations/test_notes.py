@@ -120,8 +120,17 @@ def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
     """It spoils none of those around it. A torn last line counts for nothing, neither before nor
     after the next note is written, and does not spoil that one."""
     for strange in (
-        *(b"junk", b"\xff\xfe", b"[" * 100_000, b"null", b"{}", line(id=7), line(text=["x"])),
-        *(line(who=None), line(when="now"), line(when=-1), line(when=10**400)),
+        b"junk",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"null",
+        b"{}",
+        line(id=7),
+        line(text=["x"]),
+        line(who=None),
+        line(when="now"),
+        line(when=-1),
+        line(when=10**400),
         *(line().replace(b"1795167728.0", odd) for odd in (b"NaN", b"Infinity")),
     ):
         noted = parse_notes(b"\n".join([line(id="b"), strange, line(id="c"), b""]))

@@ -56,7 +56,9 @@ def frozen(reader: Reader, verb: str, query: Query) -> tuple[Plan, Plan]:
     small = plans.freeze_rows(verb, seen, NOW, noted=NOTED)
     careful = verb == "purge"
     recent = NOW - plans.RECENT_SECONDS if careful else float("inf")
-    table = freeze_rows(reader, query, None, NOW, recent, NOTED if careful else ())
+    table = freeze_rows(
+        reader, query, None, now=NOW, recent=recent, ids_with_note=NOTED if careful else ()
+    )
     large = Plan(verb, table, NOW, oldest=table.oldest, newest=table.newest)
     return small, large
 
@@ -146,7 +148,7 @@ def test_a_torn_table_is_unavailable(
 ) -> None:
     """Rows that cannot be read are an error in words, not fewer rows."""
     writer.add_scanned([a_task(n) for n in range(30_000)])
-    table = freeze_rows(reader, Query(State.PENDING), None, NOW, NOW, ())
+    table = freeze_rows(reader, Query(State.PENDING), None, now=NOW, recent=NOW, ids_with_note=())
     assert len(list(islice(table, 3))) == 3
     tear_plans()
     with pytest.raises(Unavailable, match="temporary table"):
@@ -199,7 +201,7 @@ def a_large_plan(reader: Reader, writer: Writer) -> Plan:
     for start in range(0, len(LARGE), 500):
         some = LARGE[start : start + 500]
         writer.apply_lookup([task.id for task in some], some)
-    table = freeze_rows(reader, Query(State.PENDING), None, NOW, NOW, ())
+    table = freeze_rows(reader, Query(State.PENDING), None, now=NOW, recent=NOW, ids_with_note=())
     return Plan("hold", table, NOW)
 
 
@@ -272,7 +274,15 @@ def test_tasks_that_will_run_are_in_the_order_of_their_age(
     monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3)
     large = plans.freeze_plan("rerun", given, NOW)
     query, forever = Query(State.DONE), float("inf")
-    table = freeze_rows(reader, query, None, NOW, forever, (), by_age=plans.is_by_age("rerun"))
+    table = freeze_rows(
+        reader,
+        query,
+        None,
+        now=NOW,
+        recent=forever,
+        ids_with_note=(),
+        by_age=plans.is_by_age("rerun"),
+    )
     assert isinstance(large.rows, RowTable)
     for rows in (small.rows, large.rows, table):
         assert [row.id for row in rows] == oldest

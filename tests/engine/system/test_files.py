@@ -119,7 +119,8 @@ def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
         ("/link/x", "is behind link, a symbolic link or not a folder"),
         ("/x/y", "is behind x, a symbolic link or not a folder"),
         ("/a link", "is a symbolic link"),
-        *(("/a", "is not a regular file"), ("/fifo", "is not a regular file")),
+        ("/a", "is not a regular file"),
+        ("/fifo", "is not a regular file"),
     ],
 )
 def test_only_a_file_lies_below(tmp_path: Path, tail: str, refused: str) -> None:
@@ -510,8 +511,11 @@ def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[P
 @each(
     ("target_owner", "link_owner", "around", "followed"),
     [
-        *((0, OTHER, OTHER, False), (0, OTHER, 0, False), (0, 0, OTHER, False)),
-        *((OTHER, OTHER, OTHER, True), (0, 0, 0, True)),
+        (0, OTHER, OTHER, False),
+        (0, OTHER, 0, False),
+        (0, 0, OTHER, False),
+        (OTHER, OTHER, OTHER, True),
+        (0, 0, 0, True),
     ],
 )
 def test_a_link_of_another_user_leads_root_nowhere_else(

@@ -161,10 +161,27 @@ def spool(tmp_path: Path) -> Path:
 
 
 TAILS = [
-    *("", "/", "//", "/.", "/..", "/../secret", "/mail-1/../../secret", "/mail-1/./meta.sh"),
-    *("//mail-1/meta.sh", "/mail-1//meta.sh", "/mail-1/meta.sh/", "/mail-1/", "-evil/meta.sh"),
-    *("/link/secret", "/self/meta.sh", "/mail-1/meta.sh\0", "/mail-1\0/meta.sh", "/gone/meta.sh"),
-    *("/mail-1/meta.sh/x", "/mail-1/" + "x" * 300 + "/y", "/\ud800/meta.sh"),
+    "",
+    "/",
+    "//",
+    "/.",
+    "/..",
+    "/../secret",
+    "/mail-1/../../secret",
+    "/mail-1/./meta.sh",
+    "//mail-1/meta.sh",
+    "/mail-1//meta.sh",
+    "/mail-1/meta.sh/",
+    "/mail-1/",
+    "-evil/meta.sh",
+    "/link/secret",
+    "/self/meta.sh",
+    "/mail-1/meta.sh\0",
+    "/mail-1\0/meta.sh",
+    "/gone/meta.sh",
+    "/mail-1/meta.sh/x",
+    "/mail-1/" + "x" * 300 + "/y",
+    "/\ud800/meta.sh",
 ]
 
 
@@ -228,8 +245,18 @@ def test_a_folder_that_becomes_a_link_on_the_way_leads_nowhere(
 
 
 NEED_CLEANING = [
-    *("/x/a\nb", "/x/a\x1b[2J", "/x/caf\u00e9", "/x/$(id)", "/x/`id`", '/x/"', "/x/a\\b"),
-    *("/x/a;b", "/x/a@b", "/x/a\tb", "/x/\u202egpj", "/" + "x" * 5000),
+    "/x/a\nb",
+    "/x/a\x1b[2J",
+    "/x/caf\u00e9",
+    "/x/$(id)",
+    "/x/`id`",
+    '/x/"',
+    "/x/a\\b",
+    "/x/a;b",
+    "/x/a@b",
+    "/x/a\tb",
+    "/x/\u202egpj",
+    "/" + "x" * 5000,
 ]
 
 

@@ -118,8 +118,10 @@ def test_a_killed_supervisor_leaves_no_program(tmp_path: Path) -> None:
 def test_a_nul_or_a_lone_surrogate_starts_no_program() -> None:
     """In arguments, environment or folder: nothing was started."""
     for program in (
-        *(Program(["true", "a\0b"], {}), Program(["true", "\ud800"], {})),
-        *(Program(["true"], {"A": "a\0b"}), Program(["true"], {}, cwd="a\0b")),
+        Program(["true", "a\0b"], {}),
+        Program(["true", "\ud800"], {}),
+        Program(["true"], {"A": "a\0b"}),
+        Program(["true"], {}, cwd="a\0b"),
     ):
         with pytest.raises(CannotRun) as caught:
             run_supervised(program, 60, lambda: False)

@@ -40,8 +40,12 @@ def made(path: Path, owner: int, mode: int, group: int | None = None) -> Path:
 @each(
     ("around", "mode", "file", "expected"),
     [
-        *((0, 0o755, 0, None), (0, 0o755, ONE, ONE), (ONE, 0o755, ONE, ONE)),
-        *((ONE, 0o755, 0, ONE), (0, 0o1777, ONE, ONE), (OTHER, 0o755, 0, OTHER)),
+        (0, 0o755, 0, None),
+        (0, 0o755, ONE, ONE),
+        (ONE, 0o755, ONE, ONE),
+        (ONE, 0o755, 0, ONE),
+        (0, 0o1777, ONE, ONE),
+        (OTHER, 0o755, 0, OTHER),
         (OTHER, 0o755, ONE, f"belongs to nobody in a folder of {OTHER}.*sudo -u nobody"),
         (0, 0o1777, 0, "other users can write to the folder .*inner .mode 1777"),
         (0, 0o777, 0, "other users can write to the folder .*inner .mode 777"),

@@ -22,10 +22,27 @@ def test_no_character_at_all_can_act_on_a_terminal() -> None:
 
 
 FOREIGN_HOSTS = [
-    *("b\uff1ec.org", "b\uff20c.org", "\uff3b1.2.3.4\uff3d", "b\uff0cc.org", "b\uff3cc"),
-    *("b\u00a8c.org", "x\u2100.org", "b\u2024c.org", "b\u3002org", "b\u037ec.org"),
-    *("\uff45xample.org", "\u2460.org", "\u0301a.org", "a\u200db.org", "\u2603.org"),
-    *("", "é.", "é..org", "é é.org", "é" * 63, "é.a/b"),
+    "b\uff1ec.org",
+    "b\uff20c.org",
+    "\uff3b1.2.3.4\uff3d",
+    "b\uff0cc.org",
+    "b\uff3cc",
+    "b\u00a8c.org",
+    "x\u2100.org",
+    "b\u2024c.org",
+    "b\u3002org",
+    "b\u037ec.org",
+    "\uff45xample.org",
+    "\u2460.org",
+    "\u0301a.org",
+    "a\u200db.org",
+    "\u2603.org",
+    "",
+    "é.",
+    "é..org",
+    "é é.org",
+    "é" * 63,
+    "é.a/b",
 ]
 """Names of hosts that one program or another takes for something else than is seen."""
 HOSTS = {

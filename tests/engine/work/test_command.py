@@ -58,7 +58,10 @@ def test_the_data_of_a_task_is_the_input_of_its_program() -> None:
 @each(
     ("payload", "refused"),
     [
-        *(("", ""), ("spool/meta.sh", ""), ("spool/gone.sh", ""), ("spool/gone/meta.sh", "")),
+        ("", ""),
+        ("spool/meta.sh", ""),
+        ("spool/gone.sh", ""),
+        ("spool/gone/meta.sh", ""),
         ("spool//x", "it is not a plain path below"),
         ("link/meta.sh", "it is behind"),
         (f"spool/{'x' * 300}", "it cannot be checked: File name too long"),

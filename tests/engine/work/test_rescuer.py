@@ -94,9 +94,12 @@ def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("attempts", "state", "counted", "due"),
     [
-        *((None, State.PENDING, 1, NOW + 60), (0, State.PENDING, 1, NOW + 60)),
-        *((1, State.PENDING, 2, NOW + 120), (2, State.PENDING, 3, NOW + 240)),
-        *((3, State.DEAD, 3, 0.0), (9, State.DEAD, 9, 0.0)),
+        (None, State.PENDING, 1, NOW + 60),
+        (0, State.PENDING, 1, NOW + 60),
+        (1, State.PENDING, 2, NOW + 120),
+        (2, State.PENDING, 3, NOW + 240),
+        (3, State.DEAD, 3, 0.0),
+        (9, State.DEAD, 9, 0.0),
     ],
 )
 def test_the_contracts_table(attempts: int | None, state: State, counted: int, due: float) -> None:

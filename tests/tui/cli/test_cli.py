@@ -383,7 +383,7 @@ def test_a_linked_queue_folder_is_refused_by_every_command(
         assert refused.stderr == f"spooldeck: {line}\n"
     config = tmp_path / "c.yaml"
     config.write_text("mail: {sender: a@example.com, method: curl}\n")
-    mailed = spooldeck("--config", config, "--root", root, *["mail", "send", "x", "b@example.com"])
+    mailed = spooldeck("--config", config, "--root", root, "mail", "send", "x", "b@example.com")
     assert mailed.stderr.endswith(f": suspended transports cannot be read: {line}\n")
     found = spooldeck("--config", config, "--root", root, "doctor").stdout.splitlines()
     assert f"bad   mail      {line}" in found

@@ -82,8 +82,16 @@ def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
     config = settings(place, f"queue: {{max_retries: 0}}\n{handlers}\n")
 
     for words in (
-        *("add report", "add report", "add fails", "add fails", "process-next"),
-        *("work --until-idle", "dlq retry-all", "recover --yes", "work --until-idle", "add report"),
+        "add report",
+        "add report",
+        "add fails",
+        "add fails",
+        "process-next",
+        "work --until-idle",
+        "dlq retry-all",
+        "recover --yes",
+        "work --until-idle",
+        "add report",
     ):
         code = main(["--config", config, "--root", str(place), "queue", *words.split()])
         assert code == 0 or (words, code) == ("process-next", 3)
@@ -154,12 +162,19 @@ def test_only_root_runs_handlers_as_another_user(place: Path) -> None:
 
 CHANGES = (
     "queue add report 'two words'",
-    *("queue process-next", "queue process-next --timer", "queue work --until-idle"),
-    *("queue recover --yes", "queue corrupt put-back x.pending.0"),
-    *("queue dlq retry 20261120T094115Z-report-00000001", "queue dlq retry-all"),
-    *("queue dlq purge 0", "purge --state pending --filter 'two words' --apply 1"),
-    *("replay --rate now --apply 1", "undo 20261120T094115Z-00000001 --apply 1"),
-    *("journal 20261120T094115Z-00000001 --abandon", "trash sweep"),
+    "queue process-next",
+    "queue process-next --timer",
+    "queue work --until-idle",
+    "queue recover --yes",
+    "queue corrupt put-back x.pending.0",
+    "queue dlq retry 20261120T094115Z-report-00000001",
+    "queue dlq retry-all",
+    "queue dlq purge 0",
+    "purge --state pending --filter 'two words' --apply 1",
+    "replay --rate now --apply 1",
+    "undo 20261120T094115Z-00000001 --apply 1",
+    "journal 20261120T094115Z-00000001 --abandon",
+    "trash sweep",
     "trash restore 20261120T094115Z-report-00000001",
 )
 
@@ -187,8 +202,15 @@ def test_a_change_without_write_rights_is_code_77(place: Path) -> None:
 
 
 READS = (
-    *("status", "queue list", "queue count", "queue metrics", "queue corrupt list", "mail status"),
-    *("queue recover --dry-run", "queue dlq retry-all --dry-run", "install-units ."),
+    "status",
+    "queue list",
+    "queue count",
+    "queue metrics",
+    "queue corrupt list",
+    "mail status",
+    "queue recover --dry-run",
+    "queue dlq retry-all --dry-run",
+    "install-units .",
 )
 
 

@@ -58,8 +58,13 @@ def test_each_command_that_prints_data_has_json() -> None:
     named = {" ".join(word.path) for word in JSON_COMMANDS}
 
     assert others - named <= {
-        *("console", "demo", "shell-init", "completion"),
-        *("zmailer scheduler", "zmailer agent", "zmailer mailq"),
+        "console",
+        "demo",
+        "shell-init",
+        "completion",
+        "zmailer scheduler",
+        "zmailer agent",
+        "zmailer mailq",
     }
     assert {name for name in json_schemas() if " --" not in name} == named | {"--apply"}
     for word in JSON_COMMANDS:

@@ -21,7 +21,8 @@ from tui.format import glyphs
         ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, False),
         ({"LC_CTYPE": "en_US.UTF-8", "LANG": "C"}, True),
         ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, False),
-        *(({"LANG": "de_DE"}, False), ({}, False)),
+        ({"LANG": "de_DE"}, False),
+        ({}, False),
     ],
 )
 def test_the_locale_chooses(environ: Mapping[str, str], is_utf8: bool) -> None:

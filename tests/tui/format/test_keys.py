@@ -72,8 +72,17 @@ SCREENS: dict[str, type[Screen[Any]]] = {
 
 
 HELPED = (
-    *(keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN, keys.LOCK, keys.TRANSPORTS, keys.FAILURES),
-    *(keys.SUSPEND, keys.TEST_MAIL, keys.CONTROLS, keys.CONTROL),
+    keys.LIST,
+    keys.TASK,
+    keys.PROBLEMS,
+    keys.PLAN,
+    keys.LOCK,
+    keys.TRANSPORTS,
+    keys.FAILURES,
+    keys.SUSPEND,
+    keys.TEST_MAIL,
+    keys.CONTROLS,
+    keys.CONTROL,
 )
 """Screens whose help is looked at."""
 

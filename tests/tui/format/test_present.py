@@ -48,21 +48,20 @@ def test_a_text_takes_the_cells_that_the_terminal_library_counts(text: str) -> N
 @pytest.mark.parametrize(
     ("show", "words"),
     [
-        *(
-            ((present.format_duration, -5), "<1m"),
-            ((present.format_duration, 0), "<1m"),
-            ((present.format_duration, 59.9), "<1m"),
-        ),
-        *(((present.format_duration, 60), "1m"), ((present.format_duration, 3599), "59m")),
-        *(((present.format_duration, 7980), "2h13m"), ((present.format_duration, 86399), "23h59m")),
-        *(
-            ((present.format_duration, 86400 * 6 + 7200), "6d02h"),
-            ((present.format_duration, 86400 * 412), "412d"),
-        ),
+        ((present.format_duration, -5), "<1m"),
+        ((present.format_duration, 0), "<1m"),
+        ((present.format_duration, 59.9), "<1m"),
+        ((present.format_duration, 60), "1m"),
+        ((present.format_duration, 3599), "59m"),
+        ((present.format_duration, 7980), "2h13m"),
+        ((present.format_duration, 86399), "23h59m"),
+        ((present.format_duration, 86400 * 6 + 7200), "6d02h"),
+        ((present.format_duration, 86400 * 412), "412d"),
         ((present.format_time, NOW - 600, NOW), "09:32:08Z (10m ago)"),
         ((present.format_time, NOW + 90, NOW), "09:43:38Z (in 1m)"),
         ((present.format_time, NOW - 86400, NOW), "2026-11-19 09:42:08Z (1d00h ago)"),
-        *(((present.format_countdown, 872), "14:32"), ((present.format_countdown, 0.2), "0:01")),
+        ((present.format_countdown, 872), "14:32"),
+        ((present.format_countdown, 0.2), "0:01"),
     ],
 )
 def test_times_and_rates(show: tuple[Any, ...], words: str) -> None:
@@ -141,8 +140,11 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
     """Cursor, mark and a task that has left are told apart without any colour."""
     shape = present.task_columns(State.PENDING, 80)
     for place, signs in (
-        *(((), "   "), (("has_cursor",), "▶  "), (("is_marked",), " ● ")),
-        *((("has_cursor", "is_marked"), "▶● "), (("is_gone",), " ✗ ")),
+        ((), "   "),
+        (("has_cursor",), "▶  "),
+        (("is_marked",), " ● "),
+        (("has_cursor", "is_marked"), "▶● "),
+        (("is_gone",), " ✗ "),
     ):
         named = present.TaskContext()._asdict() | dict.fromkeys(place, True)
         where = present.TaskContext(**named)

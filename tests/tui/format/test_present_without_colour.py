@@ -50,7 +50,9 @@ def meanings() -> Iterator[tuple[str, list[Line]]]:
     levels = ("", "DEBUG", "INFO", "SUCCESS", "WARN", "ERROR", "FATAL")
     yield "levels", [present.log_line(NOW, level, "words", WIDTH) for level in levels]
 
-    cluster = Cluster("F-3A91", "421 later", 3, NOW, NOW, ("mail_send",), "id")
+    cluster = Cluster(
+        "F-3A91", "421 later", 3, first=NOW, last=NOW, kinds=("mail_send",), example="id"
+    )
     said = {StillHappens.YES: "yes", StillHappens.NO: "no (1m)", StillHappens.UNKNOWN: "?"}
     judged = [
         CheckedCluster(cluster, Recurrence(answer, said[answer], ())) for answer in StillHappens

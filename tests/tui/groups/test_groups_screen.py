@@ -200,10 +200,18 @@ def test_the_command_prints_the_groups(root: str, spooldeck: Run) -> None:
 def test_a_group_that_no_time_starts_has_its_reason() -> None:
     """In its row and in JSON it has the reason once, and no next time; a time 0 is now."""
     counts = tuple(int(state is State.PENDING) for state in STATES)
-    group = TaskGroup("etrn/e", counts, NOW - 60, None, "waits: QueueOnly: only ETRN", None, 1)
+    group = TaskGroup(
+        "etrn/e",
+        counts,
+        NOW - 60,
+        next_due=None,
+        error="waits: QueueOnly: only ETRN",
+        error_at=None,
+        payloads=1,
+    )
     words, facts = {State.PENDING: "waiting"}, {"etrn/e": NOT_BY_TIME}
     table = GroupTable(by="queue", groups=(group,))
-    columns = GroupColumns(table, words, State.PENDING, 100, "thread", facts)
+    columns = GroupColumns(table, words, State.PENDING, width=100, title="thread", facts=facts)
     row = "".join(text for text, _ in columns.row(group, NOW))
     assert row.split()[-6:] == ["1m", "-", "waits:", "QueueOnly:", "only", "ETRN"]
 

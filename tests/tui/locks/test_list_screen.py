@@ -160,7 +160,17 @@ async def test_z_changes_the_range_of_each_graph(roots: list[Path]) -> None:
 
 def test_foreign_words_are_inert() -> None:
     """Text of a lock file, a command line or a kind acts on no terminal."""
-    evidence = LockEvidence(Verdict.STUCK, 7, NOW - 9, 9, RED, RED, (("holder", RED),), "x", (7,))
+    evidence = LockEvidence(
+        Verdict.STUCK,
+        7,
+        NOW - 9,
+        age=9,
+        reason=RED,
+        signal_refusal=RED,
+        facts=(("holder", RED),),
+        identity="x",
+        holders=(7,),
+    )
     lock = PlaceLock(1, RED, evidence, BacklogSummary(NOW - 60, 2, NOW - 60))
     head, rows = view.lock_table([lock], NOW, 100)
     text = words([head, *rows, *view.detail_lines(lock, None, NOW, 60)])

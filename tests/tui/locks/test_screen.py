@@ -157,14 +157,15 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         await operator.opens(OverviewScreen)
         await operator.opens(LockScreen, "U")
         await operator.sees(
-            *(
-                f"PID {holder.pid}",
-                "; limit 20m",
-                "matches lock file (same process)",
-            ),
-            *("250 2.0.0 Ok: queued as 4F2A", "accepted (log), a repeat would be a duplicate"),
-            *(f"queue recover --hold {accepted}", "1 due task waits, oldest 2h"),
-            *("1 task in work to held: accepted (log)", "acts on PID"),
+            f"PID {holder.pid}",
+            "; limit 20m",
+            "matches lock file (same process)",
+            "250 2.0.0 Ok: queued as 4F2A",
+            "accepted (log), a repeat would be a duplicate",
+            f"queue recover --hold {accepted}",
+            "1 due task waits, oldest 2h",
+            "1 task in work to held: accepted (log)",
+            "acts on PID",
         )
         assert operator.line("title").startswith(f" mx1 > {reports.name} > lock STUCK ")
         verdict = f"STUCK   21m, sure   PID {holder.pid} "  # once it was watched for 5 s
@@ -561,9 +562,14 @@ async def test_what_matters_is_seen_first() -> None:
         await operator.pilot.resize_terminal(80, 24)
         await operator.until(lambda: len(operator.text.splitlines()) == 24)
         for words in (
-            *("47m, likely   PID 4711", "due tasks wait", "SIGKILL PID 4711 if alive"),
-            *("or spooldeck", "Tasks in work 1", "acts on PID 4711"),
-            *("type the PID 4711", "ok same process"),
+            "47m, likely   PID 4711",
+            "due tasks wait",
+            "SIGKILL PID 4711 if alive",
+            "or spooldeck",
+            "Tasks in work 1",
+            "acts on PID 4711",
+            "type the PID 4711",
+            "ok same process",
         ):
             assert words in operator.text
 

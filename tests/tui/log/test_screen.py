@@ -308,8 +308,14 @@ async def test_where_lines_are_not_counted_the_size_is_shown(
 # Moving
 
 MOTIONS = (
-    *((["k"], 298), (["k", "j"], 299), (["G"], 299), (["g"], 0), (["g", "j", "j", "k"], 1)),
-    *((["g", "pagedown"], 18), (["pageup"], 281), (["g", "pagedown", "pageup"], 0)),
+    (["k"], 298),
+    (["k", "j"], 299),
+    (["G"], 299),
+    (["g"], 0),
+    (["g", "j", "j", "k"], 1),
+    (["g", "pagedown"], 18),
+    (["pageup"], 281),
+    (["g", "pagedown", "pageup"], 0),
     (["g", "end"], 299),
 )
 
@@ -612,11 +618,21 @@ def test_quiet_gaps() -> None:
             "FOLLOW level all 963 MiB, lines not counted",
         ),
         (
-            LogStatus(False, 12, WARN, "421|lock", 118, 9204, True),
+            LogStatus(False, 12, WARN, words="421|lock", matching=118, lines=9204, counted=True),
             "PAUSED 12 new level warn+ & 421|lock 118 of 9,204 lines",
         ),
         (
-            LogStatus(True, 0, DEBUG, "x", 118, 9204, False, True, "y"),
+            LogStatus(
+                True,
+                0,
+                DEBUG,
+                words="x",
+                matching=118,
+                lines=9204,
+                counted=False,
+                wrap=True,
+                search_text="y",
+            ),
             "FOLLOW level all & x / y w wrap 118 of 9,204 so far",
         ),
     ],
@@ -663,7 +679,9 @@ PRINTED: list[tuple[str, list[str]]] = [
         [
             "2026-11-20 09:42:08 queue: INFO old",
             "2026-11-20 09:42:28 queue: ERROR failed",
-            *("queue:   trace", SENT, LAST),
+            "queue:   trace",
+            SENT,
+            LAST,
         ],
     ),
     ("--lines 1", [LAST]),

@@ -190,7 +190,9 @@ class Flushing(MemoryStore):
 
     controls: Mapping[str, Control] = {
         "flush": Control(
-            *("send what waits", "a folder", "how"),
+            "send what waits",
+            "a folder",
+            "how",
             has_forecast=True,
             choices=(("", "once"), ("twice", "two times")),
         )
@@ -338,12 +340,16 @@ class Lanes(MemoryStore):
         choices = (("0", "resume"), ("1", "pause"))
         return {
             "rate": Control(
-                *("most tasks a minute", "a queue", "tasks"),
+                "most tasks a minute",
+                "a queue",
+                "tasks",
                 bounds=(1, 100),
                 targets=(*rates, drained),
             ),
             "stop": Control(
-                *("stop a queue", "a queue", "0 or 1"),
+                "stop a queue",
+                "a queue",
+                "0 or 1",
                 choices=choices,
                 is_pause=True,
                 targets=paused,

@@ -420,7 +420,15 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
 
 def test_the_numbers_of_a_large_operation_are_whole() -> None:
     """The tasks done and planned are not cut, however many."""
-    one = Operation("1", NOW, Intent("purge", ANA), 400_123, {RowResult.DONE: 38_994}, NOW, False)
+    one = Operation(
+        "1",
+        NOW,
+        Intent("purge", ANA),
+        planned=400_123,
+        counts={RowResult.DONE: 38_994},
+        ended=NOW,
+        is_running=False,
+    )
     for width in (74, 80, 118):
         _, (line,) = view.operation_table(view.list_operations([one]), NOW, width)
         assert " 38,994/400,123 " in words([line])
@@ -430,7 +438,16 @@ def test_the_text_of_an_operation_gets_the_room_of_the_others() -> None:
     """Where WHAT would be cut, the columns move together, and then WHEN has no seconds."""
     for filter, when in (("age>30d", "09:42:08"), ("err~550 kind=report tries>=5", "09:42")):
         intent = Intent("purge", ANA, filter=filter)
-        one = Operation("1", NOW, intent, 40, {RowResult.DONE: 40}, NOW, False, True)
+        one = Operation(
+            "1",
+            NOW,
+            intent,
+            planned=40,
+            counts={RowResult.DONE: 40},
+            ended=NOW,
+            is_running=False,
+            has_images=True,
+        )
         _, (line,) = view.operation_table(view.list_operations([one]), NOW, 74)
         assert f"purge {filter} " in words([line])
         assert words([line]).split()[0] == when

@@ -200,7 +200,15 @@ def test_columns_that_no_row_has_are_absent() -> None:
     """Without limits and destinations their columns are absent; on a narrow screen others go, and
     no line is wider than it.
     """
-    row = WorkerRow("/srv/a", 1, "a", 8609, "20261120T094121Z-report-c2c41696", "report", 3.0)
+    row = WorkerRow(
+        "/srv/a",
+        1,
+        "a",
+        pid=8609,
+        task="20261120T094121Z-report-c2c41696",
+        kind="report",
+        running_seconds=3.0,
+    )
     full = row._replace(limit_seconds=60.0, destination=RED, heartbeat_seconds=2.0)
 
     bare, _ = view.worker_table([row], 120)

@@ -321,7 +321,7 @@ def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
     place = disk_place(root)._replace(logs=(str(mail_log),))
 
     def health(events: EventMemory) -> list[tuple[Health, list[DeliveryCounts | None]]]:
-        sending = recorded_snapshot(place, 1, tape, NOW - 20, 10, events).sending
+        sending = recorded_snapshot(place, 1, tape, at=NOW - 20, cells=10, memory=events).sending
         assert sending is not None
         return [
             (one.health(0.5), [window.tally for window in one.windows])
@@ -484,15 +484,11 @@ def test_overview_at_a_time(root: Path, spooldeck: Run) -> None:
     assert "09:41:59Z, " in ended.stdout.splitlines()[0]
     assert row_of(ended.stdout, "mail.out")[:4] == ["1,001", "1", "971", "8"]
     for words in (
-        *(
-            "[WARN]  mail.out  12 dead, +12 in 10m",
-            "lock      held: PID 4711 is running",
-            "postfix",
-        ),
-        *(
-            "rate limit  mail_send 3 of 5 tokens",
-            "retention deletes the oldest of DLQ in 5d23h",
-        ),
+        "[WARN]  mail.out  12 dead, +12 in 10m",
+        "lock      held: PID 4711 is running",
+        "postfix",
+        "rate limit  mail_send 3 of 5 tokens",
+        "retention deletes the oldest of DLQ in 5d23h",
     ):
         assert words in ended.stdout
 

@@ -787,7 +787,12 @@ NUMBERS = st.integers(0, 40)
 
 NEEDS = st.builds(
     PaneNeeds,
-    *(NUMBERS, NUMBERS, NUMBERS, st.integers(0, 4), NUMBERS, NUMBERS),
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+    st.integers(0, 4),
+    NUMBERS,
+    NUMBERS,
     st.dictionaries(st.sampled_from("abcdefg"), NUMBERS, min_size=1),
 )
 
@@ -1065,7 +1070,15 @@ def test_events_by_time() -> None:
     kinds = (EventKind.FAILED, EventKind.STARTED, EventKind.FAILED, EventKind.QUEUED, None)
     lines = [LogLine(when, "INFO", "", "log") for when in times]
     events = [
-        TaskEvent(line.when, "a", "report", what or EventKind.STARTED, "", "", line)
+        TaskEvent(
+            line.when,
+            "a",
+            "report",
+            what=what or EventKind.STARTED,
+            error="",
+            transport="",
+            line=line,
+        )
         for line, what in zip(lines, kinds, strict=True)
     ]
 

@@ -265,8 +265,16 @@ class _StartWorker(AnyPlan):
 
 
 PLANS = (
-    *(AnyPlan, _PlanForMany, _Undo, _Drop, _StartWorker),
-    *(_SetControl, _PressControl, _Suspend, _SendTestMail, _FreeLock),
+    AnyPlan,
+    _PlanForMany,
+    _Undo,
+    _Drop,
+    _StartWorker,
+    _SetControl,
+    _PressControl,
+    _Suspend,
+    _SendTestMail,
+    _FreeLock,
 )
 
 

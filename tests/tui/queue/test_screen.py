@@ -133,12 +133,24 @@ async def a_list(
 # Looking
 
 MOTIONS = (
-    *((["j"], 1), (["down"], 1), (["j", "k"], 0), (["down", "up"], 0), (["G"], 39), (["end"], 39)),
-    *((["G", "g"], 0), (["end", "home"], 0), (["pagedown"], 12), (["pagedown", "pageup"], 0)),
+    (["j"], 1),
+    (["down"], 1),
+    (["j", "k"], 0),
+    (["down", "up"], 0),
+    (["G"], 39),
+    (["end"], 39),
+    (["G", "g"], 0),
+    (["end", "home"], 0),
+    (["pagedown"], 12),
+    (["pagedown", "pageup"], 0),
 )
 TABS = (
-    *((["l"], State.ACTIVE), (["right"], State.ACTIVE), (["l", "h"], State.PENDING)),
-    *((["l", "left"], State.PENDING), (["4"], State.DEAD), (["h"], None)),
+    (["l"], State.ACTIVE),
+    (["right"], State.ACTIVE),
+    (["l", "h"], State.PENDING),
+    (["l", "left"], State.PENDING),
+    (["4"], State.DEAD),
+    (["h"], None),
     (["4", "2"], State.PENDING),
 )
 

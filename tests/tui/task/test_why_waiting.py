@@ -323,7 +323,7 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
         assert [alert.kind for alert in found] == [AlertKind.IDLE]
         assert len(window.tasks) == 2
         for task in window.tasks:
-            said = await reasons(inspector, place, None, task, NOW, found)
+            said = await reasons(inspector, place, None, task=task, now=NOW, alerts=found)
             assert list(said) == ["due for 2d00h, no worker running"]
 
 

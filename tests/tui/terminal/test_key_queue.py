@@ -139,9 +139,24 @@ async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
 
 
 BURSTS = (
-    *("/Xc\rj", ":locks\rj\x1bj", "4oaj", "yiX", "4Rj\x1bj", "G/feeds\rk"),
-    *("/xyz\x1bj", "/kind:mail_send\r4j", ":filter tries>=4\r", ":dlq\x1bj", "oijj"),
-    *("?X\x1b j", "jj\r\x1bj", "4cj\x1bj", "e/x\x1bj", "vjjv:unmark\r", "/\x03j", "=j"),
+    "/Xc\rj",
+    ":locks\rj\x1bj",
+    "4oaj",
+    "yiX",
+    "4Rj\x1bj",
+    "G/feeds\rk",
+    "/xyz\x1bj",
+    "/kind:mail_send\r4j",
+    ":filter tries>=4\r",
+    ":dlq\x1bj",
+    "oijj",
+    "?X\x1b j",
+    "jj\r\x1bj",
+    "4cj\x1bj",
+    "e/x\x1bj",
+    "vjjv:unmark\r",
+    "/\x03j",
+    "=j",
 )
 """Through filters, questions, menus and plans; each run has the first six."""
 

@@ -55,8 +55,11 @@ ENDS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 """What ends a program, and the code that says so."""
 
 BETWEEN = (
-    *("app.Console.__init__", "app.Console.run", "terminal.driver.Terminal.__init__"),
-    *("terminal.driver.Terminal.start_application_mode", "overview.screen.OverviewScreen.__init__"),
+    "app.Console.__init__",
+    "app.Console.run",
+    "terminal.driver.Terminal.__init__",
+    "terminal.driver.Terminal.start_application_mode",
+    "overview.screen.OverviewScreen.__init__",
     "overview.screen.OverviewScreen.compose",
 )
 """Steps of the start, in their order."""
@@ -261,27 +264,38 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 WALK = (
-    *(("5", "> locks"), ("q", "PEND"), ("6", "> transports"), ("q", "PEND")),
-    *(("7", "33 lines"), ("y", " Copy "), ("\x1b", "w wrap"), ("q", "PEND")),
-    *(("2", READY), (":", " Command "), ("\x1b", "q back")),
-    *(("y", " Copy "), ("\x1b", "q back")),
-    *(("c", "STILL?"), ("q", READY)),
-    *(("4", "4 DLQ 2"), ("t", "> log"), ("q", "4 DLQ 2"), ("\r", "files 1")),
-    *(("l", "^no payload"), ("l", "^09:42:00 W Task"), ("l", "inode")),
-    *(
-        ("q", "4 DLQ 2"),
-        ("l", "EXPIRES"),
-        ("l", "Enter shows the first bytes"),
-        ("\r", "problem 1 of"),
-        ("q", "Enter shows the first bytes"),
-    ),
-    *(
-        ("2", READY),
-        ("?", "Keys of"),
-        ("\x1b", READY),
-        ("U", "4 due tasks wait"),
-        ("q", READY),
-    ),
+    ("5", "> locks"),
+    ("q", "PEND"),
+    ("6", "> transports"),
+    ("q", "PEND"),
+    ("7", "33 lines"),
+    ("y", " Copy "),
+    ("\x1b", "w wrap"),
+    ("q", "PEND"),
+    ("2", READY),
+    (":", " Command "),
+    ("\x1b", "q back"),
+    ("y", " Copy "),
+    ("\x1b", "q back"),
+    ("c", "STILL?"),
+    ("q", READY),
+    ("4", "4 DLQ 2"),
+    ("t", "> log"),
+    ("q", "4 DLQ 2"),
+    ("\r", "files 1"),
+    ("l", "^no payload"),
+    ("l", "^09:42:00 W Task"),
+    ("l", "inode"),
+    ("q", "4 DLQ 2"),
+    ("l", "EXPIRES"),
+    ("l", "Enter shows the first bytes"),
+    ("\r", "problem 1 of"),
+    ("q", "Enter shows the first bytes"),
+    ("2", READY),
+    ("?", "Keys of"),
+    ("\x1b", READY),
+    ("U", "4 due tasks wait"),
+    ("q", READY),
 )
 """Keys, and what is on the screen that they lead to, and was not before; after ^, at the left end
 of a pane at the left.

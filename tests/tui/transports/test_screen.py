@@ -245,7 +245,7 @@ def test_the_mark_of_a_suspension_is_at_its_time(ago: float, said: str) -> None:
     way = a_way(*[DeliveryCounts(2, 2, 0)] * 3)._replace(minutes=counts)
     stopped = {"curl": TransportSuspension("curl", NOW - ago, "ana")}
     routes = MailRoutes(("curl",), "", {}, stopped)
-    shown = board.Shown(way, MailHealth(), routes, 0.5, NOW, (), 60)
+    shown = board.Shown(way, MailHealth(), routes, limit=0.5, now=NOW, log=(), minutes=60)
     assert words(board.graph_lines(shown, 66, 8)).splitlines()[-1] == said
 
 
@@ -419,7 +419,7 @@ def test_mail_that_found_no_transport_is_no_transport() -> None:
 def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     """In the table, on the overview and in the detail; so it is seen whether it still sends."""
     stopped = {"curl": TransportSuspension("curl", NOW, "ana", "the relay moves")}
-    routes = MailRoutes(("curl",), "", {}, stopped, "", "")
+    routes = MailRoutes(("curl",), "", {}, stopped=stopped, forced="", recipient="")
     (curl,) = mark_explained(
         MailHealth((a_way(*[DeliveryCounts(20, 1, 19)] * 3),)), routes
     ).transports
@@ -428,7 +428,9 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     assert table[:6] == ["curl", "SUSPENDED", "20", "1", "95%", "-"]
     panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, NOW, 60, 4, has_mail=True)
     assert "curl  SUSPENDED  19/20 failed" in words(panel)
-    about = words(detail_lines.detail_lines(curl, MailHealth(), 0.5, NOW, 100, routes))
+    about = words(
+        detail_lines.detail_lines(curl, MailHealth(), 0.5, now=NOW, width=100, routes=routes)
+    )
     assert "failing, 95% failed in 10m" in about
     assert "none failing" in words([view.summary_line(MailHealth((curl,)), 0.5)])
 
@@ -520,7 +522,9 @@ def test_the_plan_promises_only_what_spooldeck_decides(
     after = MailRoutes(
         ("postfix",), stopped={"postfix": TransportSuspension("postfix", NOW, "ana")}
     )
-    lines = suspend_view.plan_lines("postfix", before, after, delivers, 1, NOW, 100)
+    lines = suspend_view.plan_lines(
+        "postfix", before, after, delivers=delivers, waiting=1, now=NOW, width=100
+    )
     plan = " ".join(words(lines).split())
     assert ("not affected" in plan) is not delivers
     assert said in plan

@@ -47,7 +47,17 @@ KEY = "A" * 43 + "="
 SHA = "66687aadf862bd776c8fc18b8e9f8e20089714856ee233b3902a591d0d5f2925"
 
 KNOWN = (
-    Destination(DOWN, "", None, False, "REFUSED", NOW - 720, 2, NOW + 480, last_failure=NOW - 60),
+    Destination(
+        DOWN,
+        "",
+        None,
+        healthy=False,
+        reason="REFUSED",
+        since=NOW - 720,
+        probes=2,
+        next_probe=NOW + 480,
+        last_failure=NOW - 60,
+    ),
     Destination(
         FINE, since=NOW - 300, last_success=NOW - 7, extra={"publicKey": KEY, "x": {"publicKey": 1}}
     ),

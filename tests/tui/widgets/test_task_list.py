@@ -143,9 +143,14 @@ class Held:
 
 
 MOVES = (
-    *((["down"], 1), (["down", "down", "up"], 1), (["up"], 0)),
-    *((["last"], 999_999), (["last", "first"], 0), (["last", "page_down"], 999_999)),
-    *((["page_down"], HEIGHT), (["page_down", "page_down", "page_up"], HEIGHT)),
+    (["down"], 1),
+    (["down", "down", "up"], 1),
+    (["up"], 0),
+    (["last"], 999_999),
+    (["last", "first"], 0),
+    (["last", "page_down"], 999_999),
+    (["page_down"], HEIGHT),
+    (["page_down", "page_down", "page_up"], HEIGHT),
     (["last", "page_up"], 999_999 - HEIGHT),
 )
 

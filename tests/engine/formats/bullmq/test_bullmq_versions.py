@@ -248,16 +248,23 @@ def test_no_act_loses_a_job(
 
 
 ROW = (
-    *("undo retry", "retry", "retry with priority", "rerun", "undo promote", "promote"),
-    *("promote with priority", "add", "add with priority", "add delayed", "hold and release"),
-    *(
-        "hold and release with priority",
-        "undo purge",
-        "purge",
-        "edit data",
-        "edit priority",
-        "hold",
-    ),
+    "undo retry",
+    "retry",
+    "retry with priority",
+    "rerun",
+    "undo promote",
+    "promote",
+    "promote with priority",
+    "add",
+    "add with priority",
+    "add delayed",
+    "hold and release",
+    "hold and release with priority",
+    "undo purge",
+    "purge",
+    "edit data",
+    "edit priority",
+    "hold",
 )
 
 

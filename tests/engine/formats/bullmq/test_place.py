@@ -133,7 +133,9 @@ def test_workers_are_the_clients_of_a_queue(
 
 def test_the_server_tells_its_memory_versions_and_pauses() -> None:
     """Memory with its limit and maxmemory-policy, append only file; only what is there."""
-    queue = facts.QueueFacts("mails", 0, 0, None, False, "", 0, None)
+    queue = facts.QueueFacts(
+        "mails", 0, 0, workers=None, is_paused=False, version="", schedulers=0, next_run=None
+    )
     settings = {"maxmemory_policy": "noeviction", "used_memory": str(3 << 19), "aof_enabled": "1"}
     bare = facts.QueueServerState(settings, [queue])
     assert facts.describe_state(bare, 0.0) == [

@@ -131,10 +131,38 @@ def test_an_id_names_one_queue_and_job(queue: str, job: str) -> None:
 
 
 READ_COMMANDS = {
-    *("ping", "info", "scan", "smembers", "hgetall", "hget", "hmget", "hexists", "exists", "type"),
-    *("llen", "lrange", "lpos", "lindex", "zcard", "zscore", "zrange", "get", "pttl", "sismember"),
-    *("xread", "xrange", "xrevrange", "eval_ro", "evalsha_ro", "client|setinfo", "client|setname"),
-    *("select", "hello", "time", "config|resetstat", "command"),
+    "ping",
+    "info",
+    "scan",
+    "smembers",
+    "hgetall",
+    "hget",
+    "hmget",
+    "hexists",
+    "exists",
+    "type",
+    "llen",
+    "lrange",
+    "lpos",
+    "lindex",
+    "zcard",
+    "zscore",
+    "zrange",
+    "get",
+    "pttl",
+    "sismember",
+    "xread",
+    "xrange",
+    "xrevrange",
+    "eval_ro",
+    "evalsha_ro",
+    "client|setinfo",
+    "client|setname",
+    "select",
+    "hello",
+    "time",
+    "config|resetstat",
+    "command",
 }
 
 
@@ -691,7 +719,7 @@ def test_a_queue_that_got_a_job_is_not_obliterated(
         contextlib.closing(Connection(place)) as connection,
         pytest.raises(Unsupported, match="mails has jobs in"),
     ):
-        run_control(connection, place, empty, "obliterate", "mails", "")
+        run_control(connection, place, empty, name="obliterate", queue="mails", value="")
     assert everything(client) == before
 
 
@@ -738,7 +766,7 @@ def test_a_job_that_returns_has_its_deduplication_key_again(
         client.set(key, owner, px=milliseconds if milliseconds > 0 else None)
 
     if before[0]:
-        give(*(before[0], before[1]))
+        give(before[0], before[1])
     store = open_bullmq()
     waiting = found(store, "mails/me")
     rev = store.swap(waiting, away(waiting, NOW))

@@ -93,9 +93,20 @@ def test_a_schedule_is_read_as_kannader_reads_it() -> None:
 def test_what_kannader_cannot_read_is_refused() -> None:
     """Each is refused with a reason, however deeply it is nested."""
     for text in (
-        *("", " ", "{}", "[]", "null", "1", '"x"', "{", '["2026-11-20T09:36:59Z"]'),
-        *('{"at":1}', '{"at":"2026-11-20T09:36:59"}', '{"at":"2026-11-20t09:36:59Z"}'),
-        *('{"at":"2026-02-30T09:36:59Z"}', '{"at":"2026-13-01T09:36:59Z"}'),
+        "",
+        " ",
+        "{}",
+        "[]",
+        "null",
+        "1",
+        '"x"',
+        "{",
+        '["2026-11-20T09:36:59Z"]',
+        '{"at":1}',
+        '{"at":"2026-11-20T09:36:59"}',
+        '{"at":"2026-11-20t09:36:59Z"}',
+        '{"at":"2026-02-30T09:36:59Z"}',
+        '{"at":"2026-13-01T09:36:59Z"}',
         '{"at":"0000-01-01T00:00:00Z"}',
         '{"at":"2026-11-20T09:36:59Z","at":"2026-11-20T09:36:59Z"}',
         '{"at":"2026-11-20T09:36:59Z"} more',
@@ -148,14 +159,22 @@ def test_what_is_no_address_is_refused() -> None:
     """Nothing is written into an envelope that would end a command or a line; half a character in
     one is refused, and never reaches a screen or an index."""
     for address in (
-        *("", "@", "a@", "@b", "a b@c", "a@b c", "a\n@b", "a@b\r", '"a@b', "a@[1.2.3]", "a@[x]"),
-        *(
-            "<a@b>",
-            "a@b\uff20c.org",
-            "a@b\uff1ec.org",
-            "a@\uff3b1.2.3.4\uff3d",
-            "a@\uff45xample.org",
-        ),
+        "",
+        "@",
+        "a@",
+        "@b",
+        "a b@c",
+        "a@b c",
+        "a\n@b",
+        "a@b\r",
+        '"a@b',
+        "a@[1.2.3]",
+        "a@[x]",
+        "<a@b>",
+        "a@b\uff20c.org",
+        "a@b\uff1ec.org",
+        "a@\uff3b1.2.3.4\uff3d",
+        "a@\uff45xample.org",
     ):
         with naming(address), pytest.raises(Refused):
             mail_format.render_metadata("", address)
@@ -184,9 +203,16 @@ def test_a_link_has_exactly_one_form() -> None:
     target = mail_format.parse_link_target(f"../data/{MAIL}/{DEST}")
     assert (target, len(target.text)) == (LinkTarget(MAIL, DEST), 81)
     for text in (
-        *("", "x", f"../data/{MAIL}", f"../data/{MAIL}/{DEST}/", f"../data/{MAIL}/{DEST}\n"),
-        *(f"/data/{MAIL}/{DEST}", f"../data/../{MAIL}/{DEST}", f"../data/{MAIL}/../{DEST}"),
-        *(f"../data/{MAIL.upper()}/{DEST.upper()}", f"../../data/{MAIL}/{DEST}"),
+        "",
+        "x",
+        f"../data/{MAIL}",
+        f"../data/{MAIL}/{DEST}/",
+        f"../data/{MAIL}/{DEST}\n",
+        f"/data/{MAIL}/{DEST}",
+        f"../data/../{MAIL}/{DEST}",
+        f"../data/{MAIL}/../{DEST}",
+        f"../data/{MAIL.upper()}/{DEST.upper()}",
+        f"../../data/{MAIL}/{DEST}",
     ):
         with naming(text), pytest.raises(Refused):
             mail_format.parse_link_target(text)
@@ -219,12 +245,21 @@ def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
 
 def test_a_note_is_read_as_it_was_written() -> None:
     """Each field of a note comes back; a torn note, or one of another program, is refused."""
-    full = sidecar.AttemptNote(3, "no\u2028way", "job", "a note", "inflight", 5)
+    full = sidecar.AttemptNote(
+        3, "no\u2028way", "job", description="a note", start="inflight", since=5
+    )
     assert sidecar.parse_note(sidecar.render_note(full)) == full
     assert sidecar.parse_note(sidecar.render_note(sidecar.EMPTY_NOTE)) == sidecar.EMPTY_NOTE
     for data in (
-        *(b"", b"[]", b"{", b'{"attempts":"1"}', b'{"error":1}', b'{"attempts":true}'),
-        *(b'{"attempts":-1}', b'{"attempts":4294967296}', b'{"attempts":1%s}' % (b"0" * 4000)),
+        b"",
+        b"[]",
+        b"{",
+        b'{"attempts":"1"}',
+        b'{"error":1}',
+        b'{"attempts":true}',
+        b'{"attempts":-1}',
+        b'{"attempts":4294967296}',
+        b'{"attempts":1%s}' % (b"0" * 4000),
     ):
         with naming(data), pytest.raises(Refused):
             sidecar.parse_note(data)

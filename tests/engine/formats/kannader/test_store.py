@@ -68,7 +68,10 @@ WAYS = {
     ("hold", "queue"),  # release
     ("hold", "hold"),  # postpone, edit recipient
     ("inflight", "hold"),  # hold what was abandoned
-    *(("queue", "trash"), ("hold", "trash"), ("trash", "queue"), ("trash", "hold")),
+    ("queue", "trash"),
+    ("hold", "trash"),
+    ("trash", "queue"),
+    ("trash", "hold"),
     ("trash", None),  # delete
 }
 """Kannader spool, sections 3 and 6, by the folders' names; send_start is `take`."""
@@ -163,11 +166,22 @@ def test_a_mail_that_the_format_cannot_hold_is_refused(
     nothing is written."""
     store, task = open_kannader(), Task("x", "mail", State.PENDING, NOW, destination=TO[0])
     mails: tuple[tuple[str, tuple[str, ...]], ...] = (
-        *(("", ()), ("no address @", TO), ("", ("a\nb@example.org",)), ("", ("",))),
+        ("", ()),
+        ("no address @", TO),
+        ("", ("a\nb@example.org",)),
+        ("", ("",)),
     )
     fields = (
-        *({"queue": "x"}, {"group": "x"}, {"priority": 1}, {"payload": "/x"}, {"destination": ""}),
-        *({"id": "a/b"}, {"id": ".."}, {"id": "a\nb"}, {"id": "x" * 256}, {"due": float("nan")}),
+        {"queue": "x"},
+        {"group": "x"},
+        {"priority": 1},
+        {"payload": "/x"},
+        {"destination": ""},
+        {"id": "a/b"},
+        {"id": ".."},
+        {"id": "a\nb"},
+        {"id": "x" * 256},
+        {"due": float("nan")},
     )
     acts: list[Callable[[], object]] = [
         *(partial(store.enqueue, sender, to, [TEXT]) for sender, to in mails),
@@ -204,7 +218,8 @@ def test_the_new_schedule_is_written_before_the_link_moves_back(
     after = found(store, task.id)
     assert (after.state, after.attempts, after.error) == (State.PENDING, 1, "550 no")
     assert (after.due, after.extra["last_attempt"]) == (
-        *(NOW + 900, mail_format.format_time(int(NOW) * mail_format.NANOSECONDS_PER_SECOND)),
+        NOW + 900,
+        mail_format.format_time(int(NOW) * mail_format.NANOSECONDS_PER_SECOND),
     )
 
 
@@ -236,9 +251,18 @@ def test_fsync_precedes_each_step_that_others_see(
     send(store)
     record = ".spooldeck/enqueuing/*"
     assert calls == [
-        *(record, ".spooldeck/enqueuing", "data", "data/*/contents", "data/*"),
-        *("data/*/*/schedule", "data/*/*/metadata", "data/*/*", "data/*"),
-        *(record, "made *", "queue"),
+        record,
+        ".spooldeck/enqueuing",
+        "data",
+        "data/*/contents",
+        "data/*",
+        "data/*/*/schedule",
+        "data/*/*/metadata",
+        "data/*/*",
+        "data/*",
+        record,
+        "made *",
+        "queue",
     ]
 
     (task,) = store.take(NOW, "me", 1)
@@ -246,7 +270,12 @@ def test_fsync_precedes_each_step_that_others_see(
     store.swap(task, verbs.nack(task, NOW + 900, "550 no"))
     moves = [name for name in calls if ".spooldeck" not in name and not name.startswith("moved *.")]
     assert moves == [
-        *("data/*/*/schedule.*", "moved schedule", "data/*/*", "moved *", "inflight", "queue"),
+        "data/*/*/schedule.*",
+        "moved schedule",
+        "data/*/*",
+        "moved *",
+        "inflight",
+        "queue",
     ]
 
 
@@ -270,7 +299,8 @@ def test_what_is_not_changed_stays_byte_for_byte(kannader: Path, open_kannader: 
     store.swap(seen, seen._replace())
 
     assert ((dest / "schedule").read_bytes(), (dest / "metadata").read_bytes()) == (
-        *(schedule, metadata),
+        schedule,
+        metadata,
     )
     assert found(store, task.id).extra["at"] == "2026-11-20T09:36:59.058373202Z"
 
@@ -297,7 +327,8 @@ def test_a_change_is_undone_byte_for_byte(kannader: Path, open_kannader: Opener)
     assert store.read(after) == image
     assert after._replace(state=task.state, rev="", extra={}) == task._replace(rev="", extra={})
     for wrong, data in (
-        *((after, image[:-5]), (after._replace(id="another"), image)),
+        (after, image[:-5]),
+        (after._replace(id="another"), image),
         (after, b"id " + b"9" * 5000 + b"\n"),
     ):
         with pytest.raises(Unsupported):
@@ -680,7 +711,11 @@ def test_a_link_that_leads_elsewhere_is_quarantined(kannader: Path, open_kannade
     (kannader / "hold").mkdir(exist_ok=True)
     store = open_kannader()
     texts = (
-        *("/etc", "../data/../../outside", "loop", "../data/\x1b[2J", "../data/" + "x" * 3000),
+        "/etc",
+        "../data/../../outside",
+        "loop",
+        "../data/\x1b[2J",
+        "../data/" + "x" * 3000,
         "../data/11111111-1111-4111-8111-111111111111",
     )
     for word, text in itertools.product(("queue", "inflight", "cleanup", "hold"), texts):

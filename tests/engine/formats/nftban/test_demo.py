@@ -205,7 +205,8 @@ def test_its_mail_obeys_suspensions_and_is_logged_in_its_place(demo: Path) -> No
     assert not handle(demo, {**task, "TASK_DESCRIPTION": "Spooled mail to admin_ ok11"}).returncode
     said = (wedged / "log" / "mail.log").read_text()
     assert re.findall(r"(\w+) task_id=1-of-mine .*transport=(\w+)", said) == [
-        *(("MAIL_SEND_ATTEMPT", "postfix"), ("MAIL_SEND_RESULT", "postfix"))
+        ("MAIL_SEND_ATTEMPT", "postfix"),
+        ("MAIL_SEND_RESULT", "postfix"),
     ]
     log = demo / "flowing" / "log" / "mail.log"
     assert not log.exists() or "1-of-mine" not in log.read_text()

@@ -370,7 +370,11 @@ def test_what_shells_might_read_otherwise_is_set_aside(tmp_path: Path) -> None:
             assert Path(spool.staging_dir, "corrupt", aside.name).read_bytes() == data
             why = Path(spool.staging_dir, "corrupt", f"{aside.name}.why").read_bytes()
             assert set(parse_assignments(why, lambda key: True)) == {
-                *("CORRUPT_NAME", "CORRUPT_STATE", "CORRUPT_EPOCH", "CORRUPT_BY", "CORRUPT_REASON")
+                "CORRUPT_NAME",
+                "CORRUPT_STATE",
+                "CORRUPT_EPOCH",
+                "CORRUPT_BY",
+                "CORRUPT_REASON",
             }
 
 

@@ -450,8 +450,10 @@ def test_nothing_comes_back_beside_another_of_its_id(
     double = text_of(a_task(description="the double"))
     for number, (start, end, word) in enumerate(
         (
-            *((State.HELD, State.PENDING, "pending"), (State.HELD, State.PENDING, "work")),
-            *((State.TRASH, State.PENDING, "dlq"), (State.TRASH, State.DEAD, "pending")),
+            (State.HELD, State.PENDING, "pending"),
+            (State.HELD, State.PENDING, "work"),
+            (State.TRASH, State.PENDING, "dlq"),
+            (State.TRASH, State.DEAD, "pending"),
             (State.TRASH, State.HELD, "work"),
         )
     ):
@@ -579,7 +581,9 @@ def test_files_of_one_id_are_all_kept(spool: SpoolFolders, open_spool: Opener) -
     """However many files have one id, recovery puts none over another, and all are shown."""
     Path(spool.pending, NAME).write_bytes(text_of(a_task(description="in place")))
     for text, end, start in (
-        *(("one", "held", "pending"), ("two", "trash", "pending"), ("three", "pending", "work")),
+        ("one", "held", "pending"),
+        ("two", "trash", "pending"),
+        ("three", "pending", "work"),
     ):
         leave(spool, end, start=start, data=text_of(a_task(description=text)))
     store = open_spool()
@@ -699,8 +703,12 @@ def test_a_payload_stays_as_long_as_its_task(tmp_path: Path) -> None:
     lost its claim."""
     for number, (start, end) in enumerate(
         (
-            *((State.ACTIVE, State.PENDING), (State.ACTIVE, State.DEAD), (State.ACTIVE, None)),
-            *((State.DEAD, State.TRASH), (State.DEAD, None), (State.TRASH, None)),
+            (State.ACTIVE, State.PENDING),
+            (State.ACTIVE, State.DEAD),
+            (State.ACTIVE, None),
+            (State.DEAD, State.TRASH),
+            (State.DEAD, None),
+            (State.TRASH, None),
         )
     ):
         spool = new_spool(tmp_path / str(number))
@@ -799,8 +807,12 @@ def test_which_dead_have_expired(spool: SpoolFolders, open_spool: Opener) -> Non
     of death never has."""
     path, store = Path(spool.dlq, NAME), open_spool()
     for age, days, expired in (
-        *((7 * DAY, 7, False), (7 * DAY + 1, 7, True), (0, 0, False)),
-        *((1, 0, True), (DAY, 0.5, True), (None, 0, False)),
+        (7 * DAY, 7, False),
+        (7 * DAY + 1, 7, True),
+        (0, 0, False),
+        (1, 0, True),
+        (DAY, 0.5, True),
+        (None, 0, False),
     ):
         path.write_bytes(text_of(a_task(), None if age is None else int(NOW - age)))
         assert [task.id for task in store.find_expired(lambda at: NOW - at, days)] == [

@@ -179,7 +179,8 @@ def test_no_error_of_the_disk_is_raw(
                 lambda store=store: list(store.take(NOW, "me", 1)),  # type: ignore[misc]
                 partial(store.swap, task, new),
                 partial(lambda store, move: list(store.swap_all([move])), store, Move(task, new)),
-                *(store.recover, store.quarantine_broken),
+                store.recover,
+                store.quarantine_broken,
             ]
             with monkeypatch.context() as patch:
                 patch.setattr(files, name, refusing(number)[0])

@@ -130,8 +130,13 @@ def test_a_tasks_life_in_golden_files(open_spool: Callable[..., NftbanStore]) ->
         for name in ("new.geoban_apply.default-description", "retry1", "retry2")
     )
     assert held == [
-        *(new, first, first, second, second),
-        *(golden("dlq.task"), golden("pending-after-dlq-retry.task")),
+        new,
+        first,
+        first,
+        second,
+        second,
+        golden("dlq.task"),
+        golden("pending-after-dlq-retry.task"),
     ]
 
 
@@ -143,7 +148,12 @@ RECORDS = st.builds(
     st.tuples(
         st.sampled_from([IDENT, "a", "0:b_c-d"]),
         st.sampled_from(["job", "x", "feeds_sync", "_0"]),
-        *(PLAIN, NUMBER, NUMBER, NUMBER, PLAIN, PLAIN),
+        PLAIN,
+        NUMBER,
+        NUMBER,
+        NUMBER,
+        PLAIN,
+        PLAIN,
     ),
     DEATHS,
     st.sampled_from([(), (("TASK_COLOUR", "green"),)]),
@@ -160,9 +170,33 @@ def test_what_is_written_reads_as_it_was(record: Record) -> None:
 
 
 PIECES = [
-    *(b'"', b"\\", b"$", b"`", b"\n", b"\r", b"\t", b"\0", b" ", b"#", b"=", b"'", b"0", b"9"),
-    *(b"TASK_ID", b'TASK_RETRIES="1"\n', b'TASK_X="y"\n', b"# said so\n", b'\\"', b"\\$", b"$(id)"),
-    *(b'TASK_DLQ_EPOCH="7"\n', b'TASK_DLQ_REASON="no"\n', "é".encode(), b"\xff", b"\x7f", b"-"),
+    b'"',
+    b"\\",
+    b"$",
+    b"`",
+    b"\n",
+    b"\r",
+    b"\t",
+    b"\0",
+    b" ",
+    b"#",
+    b"=",
+    b"'",
+    b"0",
+    b"9",
+    b"TASK_ID",
+    b'TASK_RETRIES="1"\n',
+    b'TASK_X="y"\n',
+    b"# said so\n",
+    b'\\"',
+    b"\\$",
+    b"$(id)",
+    b'TASK_DLQ_EPOCH="7"\n',
+    b'TASK_DLQ_REASON="no"\n',
+    "é".encode(),
+    b"\xff",
+    b"\x7f",
+    b"-",
 ]
 EDITS = st.lists(
     st.tuples(st.integers(0, 400), st.integers(0, 12), st.sampled_from([b"", *PIECES])),
@@ -243,9 +277,31 @@ def as_sourced(record: Record) -> list[str]:
 
 
 HOSTILE = [
-    *("$(touch ran)", "`touch ran`", "${HOME}", 'say "no"', "back\\slash", "it's", "a;b&c|d", "~"),
-    *("new\nline", "tab\there", "nul\0", "é ü 中", "\u202eright to left", "\x1b[31mred", "!bang"),
-    *("*", "-n", "$", "\\", '"', "\udcff", "%s %d", "x" * 500, "  two  spaces  ", "#no comment"),
+    "$(touch ran)",
+    "`touch ran`",
+    "${HOME}",
+    'say "no"',
+    "back\\slash",
+    "it's",
+    "a;b&c|d",
+    "~",
+    "new\nline",
+    "tab\there",
+    "nul\0",
+    "é ü 中",
+    "\u202eright to left",
+    "\x1b[31mred",
+    "!bang",
+    "*",
+    "-n",
+    "$",
+    "\\",
+    '"',
+    "\udcff",
+    "%s %d",
+    "x" * 500,
+    "  two  spaces  ",
+    "#no comment",
 ]
 
 
@@ -288,13 +344,17 @@ def test_a_rewrite_keeps_unknown_fields_and_completes_the_file(
     store.swap(task, verbs.give_up_task(task, "no", 1))
     assert dict(task.extra) == {"TASK_COLOUR": "green", "TASK_SIZE": "7"}
     assert Path(spool.dlq, NAME).read_bytes().splitlines()[-4:] == [
-        *(b'TASK_DLQ_EPOCH="1795170000"', b'TASK_DLQ_REASON="max_retries_exceeded"'),
-        *(b'TASK_COLOUR="green"', b'TASK_SIZE="7"'),
+        b'TASK_DLQ_EPOCH="1795170000"',
+        b'TASK_DLQ_REASON="max_retries_exceeded"',
+        b'TASK_COLOUR="green"',
+        b'TASK_SIZE="7"',
     ]
     Path(spool.dlq, NAME).unlink()
 
     four = b"".join(FILE.splitlines(keepends=True)[:4])
-    assert parse_task(four, IDENT) == Record(IDENT, "job", "a job", int(NOW), 0, 0, "", "")
+    assert parse_task(four, IDENT) == Record(
+        IDENT, "job", "a job", created=int(NOW), retries=0, due=0, error="", payload=""
+    )
     Path(spool.pending, NAME).write_bytes(four)
     (task,) = store.take(2e9, "me", 1)
     store.swap(task, verbs.nack(task, 1_795_170_060.0, "no"))
@@ -333,7 +393,8 @@ def test_a_file_that_was_dead_before_dies_again(tmp_path: Path) -> None:
             (task,) = store.take(2e9, "me", 1)
             store.swap(task, verbs.give_up_task(task, "no", 1))
         assert Path(spool.dlq, NAME).read_bytes().splitlines()[8:] == [
-            *(b'TASK_DLQ_EPOCH="1795170000"', b'TASK_DLQ_REASON="max_retries_exceeded"')
+            b'TASK_DLQ_EPOCH="1795170000"',
+            b'TASK_DLQ_REASON="max_retries_exceeded"',
         ]
 
 
@@ -451,8 +512,10 @@ def test_text_is_made_plain(open_spool: Callable[..., NftbanStore]) -> None:
     for number, (raw, kept) in enumerate(
         (
             ("all in order: a-b_c.d/e 7", "all in order: a-b_c.d/e 7"),
-            *(("admin@example.net", "admin_example.net"), ("back\\slash", "back_slash")),
-            *(("$(id) `id` \"q\" 'q'", "__id_ _id_ _q_ _q_"), ("café", "caf_")),
+            ("admin@example.net", "admin_example.net"),
+            ("back\\slash", "back_slash"),
+            ("$(id) `id` \"q\" 'q'", "__id_ _id_ _q_ _q_"),
+            ("café", "caf_"),
             ("one\ntwo\tthree\r", "one_two_three_"),
         )
     ):

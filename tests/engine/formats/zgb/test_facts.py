@@ -32,7 +32,16 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 NOW = 1_795_170_000.0
 """2026-11-20 10:20:00 UTC."""
 
-CONFIG = QueueConfig(True, "40", False, "2.5", str(int(NOW - 60)), None, None, "")
+CONFIG = QueueConfig(
+    True,
+    "40",
+    False,
+    tokens="2.5",
+    refilled=str(int(NOW - 60)),
+    start=None,
+    end=None,
+    move_token="",
+)
 FIGURES = QueueFigures(400, 40, 3, NOW + 30, NOW + 270)
 
 
@@ -42,9 +51,9 @@ def a_look(**changes: Any) -> QueueState:
         NOW,
         CONFIG,
         RateLimit(),
-        FIGURES,
-        Backlog(6, 4, 1, 0),
-        queue_config.RedirectDecision.UNCHANGED,
+        figures=FIGURES,
+        backlog=Backlog(6, 4, 1, 0),
+        redirection=queue_config.RedirectDecision.UNCHANGED,
     )
     return seen._replace(**changes)
 

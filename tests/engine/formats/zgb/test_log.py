@@ -260,7 +260,8 @@ def test_a_job_that_was_sent_is_known(tmp_path: Path) -> None:
     assert log.was_sent(ID, 1, 3)
     for database, message, job, attempt in (
         ("/data/q.db", ID, 1, 2),  # its first attempt is to come
-        *(("/data/q.db", ID, 2, 3), ("/data/q.db", "<8-user-1@host>", 1, 3)),
+        ("/data/q.db", ID, 2, 3),
+        ("/data/q.db", "<8-user-1@host>", 1, 3),
         ("/data/test.db", ID, 1, 3),
     ):
         assert not a_log(path, database=database).was_sent(message, job, attempt)
@@ -325,6 +326,12 @@ def test_the_store_logs_what_happens(place: ZgbDatabase, sql: Sql) -> None:
         ("parked", {**its, "attempt": 2, "error": "never", "next_attempt_at": None}),
     ]
     assert [event for event, _ in told[4:]] == [
-        *("retry_requested", "config_changed", "lease_lost", "lease_lost", "recovered"),
-        *("bucket_reset", "orphan_deleted", "clock_backwards"),
+        "retry_requested",
+        "config_changed",
+        "lease_lost",
+        "lease_lost",
+        "recovered",
+        "bucket_reset",
+        "orphan_deleted",
+        "clock_backwards",
     ]

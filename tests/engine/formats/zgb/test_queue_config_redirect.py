@@ -24,8 +24,13 @@ def test_both_days_of_a_period_count_in_full() -> None:
     begun; with a missing, unreadable or reversed date there is none."""
     assert (at("2026-02-28 23:00"), at("2026-03-31 22:00")) == PERIOD
     for start, end in (
-        *((None, "2026-03-31"), ("2026-03-01", None), ("", ""), ("soon", "2026-03-31")),
-        *(("2026-03-31", "2026-03-01"), ("2026-02-30", "2026-03-31"), ("2026-01-01", "9999-12-31")),
+        (None, "2026-03-31"),
+        ("2026-03-01", None),
+        ("", ""),
+        ("soon", "2026-03-31"),
+        ("2026-03-31", "2026-03-01"),
+        ("2026-02-30", "2026-03-31"),
+        ("2026-01-01", "9999-12-31"),
     ):
         assert queue_config.parse_period(start, end, BERLIN) is None
 

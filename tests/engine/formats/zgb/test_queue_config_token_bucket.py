@@ -45,9 +45,21 @@ def test_a_bucket_is_refilled() -> None:
 def test_a_bucket_that_cannot_be_read_begins_anew() -> None:
     """What is missing, no number or negative is one token now: one mail at once, no burst."""
     for tokens, last in (
-        *((None, "1000"), ("1", None), (None, None), ("", ""), ("many", "1000"), ("1", "noon")),
-        *(("nan", "1000"), ("inf", "1000"), ("-1", "1000"), ("1", "-5"), ("1", "nan")),
-        *(("1_0", "1000"), ("٤", "1000"), ("1", "1_000"), ("9" * 400, "1000")),
+        (None, "1000"),
+        ("1", None),
+        (None, None),
+        ("", ""),
+        ("many", "1000"),
+        ("1", "noon"),
+        ("nan", "1000"),
+        ("inf", "1000"),
+        ("-1", "1000"),
+        ("1", "-5"),
+        ("1", "nan"),
+        ("1_0", "1000"),
+        ("٤", "1000"),
+        ("1", "1_000"),
+        ("9" * 400, "1000"),
     ):
         assert queue_config.read_bucket(tokens, last, 7000.5) == (
             Bucket(UNITS_PER_TOKEN, 7000),
@@ -59,9 +71,20 @@ def test_a_rate_is_kept_in_bounds() -> None:
     """0 is neither unlimited nor off: any setting becomes 1 to 60, and the cap at most 5; a rate
     that is not taken as it is set is reported as odd."""
     for text, rate in (
-        *((None, (40, 5)), ("40", (40, 5)), ("1", (1, 1)), ("3", (3, 3)), ("60", (60, 5))),
-        *(("0", (1, 1)), ("-7", (1, 1)), ("61", (60, 5)), ("160", (60, 5)), ("fast", (1, 1))),
-        *(("", (1, 1)), ("12.7", (12, 5)), (" 20 an hour", (20, 5)), ("9" * 400, (60, 5))),
+        (None, (40, 5)),
+        ("40", (40, 5)),
+        ("1", (1, 1)),
+        ("3", (3, 3)),
+        ("60", (60, 5)),
+        ("0", (1, 1)),
+        ("-7", (1, 1)),
+        ("61", (60, 5)),
+        ("160", (60, 5)),
+        ("fast", (1, 1)),
+        ("", (1, 1)),
+        ("12.7", (12, 5)),
+        (" 20 an hour", (20, 5)),
+        ("9" * 400, (60, 5)),
     ):
         assert queue_config.parse_rate(text, PACE) == Rate(*rate)
     for text in ("0", "x", "٤٠", "61", "40", None):
@@ -85,8 +108,13 @@ def test_the_worked_values() -> None:
     """At a run a minute the first mail goes when it should, and in 48 hours none is lost, to
     rounding neither; 40 an hour are 0, 1, 1 and so on, as in the document."""
     for per_hour, cap, first, in_two_days in (
-        *((1, 1, 60, 48), (3, 3, 20, 144), (5, 5, 12, 240), (6, 5, 10, 288), (20, 5, 3, 960)),
-        *((40, 5, 2, 1920), (60, 5, 1, 2880)),
+        (1, 1, 60, 48),
+        (3, 3, 20, 144),
+        (5, 5, 12, 240),
+        (6, 5, 10, 288),
+        (20, 5, 3, 960),
+        (40, 5, 2, 1920),
+        (60, 5, 1, 2880),
     ):
         mails = sent(per_hour, 48 * 60)
         assert (Rate.with_default_burst(per_hour).burst, mails.index(1) + 1) == (cap, first)

@@ -199,8 +199,11 @@ def test_times_as_text_are_written_by_their_zone() -> None:
     parked in every zone; a value that is no time is refused."""
     berlin = TimeFormat(True, load_zone("Europe/Berlin"))
     for at, now, text in (
-        *((240, 60, "02:04:00"), (240, -60, "03:00:00"), (240, None, "02:04:00")),
-        *((-1, -60, "02:59:59"), (3600, -60, "03:00:00")),
+        (240, 60, "02:04:00"),
+        (240, -60, "03:00:00"),
+        (240, None, "02:04:00"),
+        (-1, -60, "02:59:59"),
+        (3600, -60, "03:00:00"),
     ):
         nows = () if now is None else (SET_BACK + now,)
         assert berlin.format(SET_BACK + at, *nows) == f"2026-10-25 {text}"

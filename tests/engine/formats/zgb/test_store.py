@@ -117,10 +117,20 @@ def test_a_registration_has_two_mails(open_queue: Opener) -> None:
 def test_what_a_row_cannot_hold_is_refused(open_queue: Opener, sql: Sql) -> None:
     """A field without a column, or with a value that no column holds, is refused and not stored."""
     for change in (
-        *({"description": "mine"}, {"payload": "/x"}, {"priority": 1}, {"queue": "q"}),
-        *({"destination": "example.net"}, {"group": "g"}, {"id": "1001-orga"}),
-        *({"id": "01001-user"}, {"kind": "organizer"}, {"attempts": -1}, {"attempts": None}),
-        *({"due": None}, {"due": -1.0}, {"due": 1e18}),
+        {"description": "mine"},
+        {"payload": "/x"},
+        {"priority": 1},
+        {"queue": "q"},
+        {"destination": "example.net"},
+        {"group": "g"},
+        {"id": "1001-orga"},
+        {"id": "01001-user"},
+        {"kind": "organizer"},
+        {"attempts": -1},
+        {"attempts": None},
+        {"due": None},
+        {"due": -1.0},
+        {"due": 1e18},
     ):
         with naming(change):
             task = Task(USER, "user", State.PENDING, NOW)._replace(**change)
@@ -148,7 +158,9 @@ def test_a_claim_is_a_lease(user_job: ZgbStore, sql: Sql) -> None:
     assert counted_attempts(task) == 1
     stored = row(sql)
     assert (stored["status"], stored["attempts"], stored["locked_until"]) == (
-        *("sending", 1, NOW + 300),
+        "sending",
+        1,
+        NOW + 300,
     )
     sql("UPDATE mail_queue SET last_error = 'looked at', updated_at = 1")
     assert user_job.swap(task, None) == ""
@@ -410,11 +422,17 @@ def test_times_that_cannot_be_compared_make_no_orphan(open_queue: Opener, sql: S
     """Another form, unit or zone does not tell which came first: the job is sent."""
     text, number = "2026-11-20 10:20:00", int(NOW)
     for registered, made in (
-        *(("2026-11-20T11:20:00+01:00", text), ("2026-11-29T10:20:00Z", text)),
-        *(("2026-11-29 10:20:00.123", text), ("2026-11-20 11:20:00", text)),
+        ("2026-11-20T11:20:00+01:00", text),
+        ("2026-11-29T10:20:00Z", text),
+        ("2026-11-29 10:20:00.123", text),
+        ("2026-11-20 11:20:00", text),
         ("2026-11-21 12:20:00", text),  # the zones farthest apart
-        *(("2026-13-45 10:20:00", text), (b"\xff\xfe", text), (None, text)),
-        *((number * 1000, number), (number + 40 * 86_400, text), (number + 40 * 86_400, 1)),
+        ("2026-13-45 10:20:00", text),
+        (b"\xff\xfe", text),
+        (None, text),
+        (number * 1000, number),
+        (number + 40 * 86_400, text),
+        (number + 40 * 86_400, 1),
         (number + 26 * 3600, number),  # a clock that was set
     ):
         open_queue().enqueue(1001, ["user"])
@@ -514,8 +532,12 @@ def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
     found = config(sql)
     assert switched.items() <= found.items()
     for name, value in (
-        *(("mailQueueEnabled", "yes"), ("mailMaxPerHour", "0"), ("mailMaxPerHour", "61")),
-        *(("mailMaxPerHour", "many"), ("mailRedirectToSchumbi", ""), ("mailTokens", "9")),
+        ("mailQueueEnabled", "yes"),
+        ("mailMaxPerHour", "0"),
+        ("mailMaxPerHour", "61"),
+        ("mailMaxPerHour", "many"),
+        ("mailRedirectToSchumbi", ""),
+        ("mailTokens", "9"),
     ):
         with pytest.raises(Unsupported):
             store.control(name, value=value)

@@ -269,7 +269,9 @@ def test_each_signal_is_a_wish() -> None:
         for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
             signal.raise_signal(number)
         assert list(reader.read()) == [
-            *(SignalWish.REREAD, SignalWish.REOPEN_LOGS, SignalWish.SLOW_STOP)
+            SignalWish.REREAD,
+            SignalWish.REOPEN_LOGS,
+            SignalWish.SLOW_STOP,
         ]
         assert list(reader.read()) == []
     finally:

@@ -143,7 +143,9 @@ def test_rerouted_recipients_are_those_of_one_new_message(
     (mail,) = mails(spool)
     envelope, _, content = mail.partition("env-end\n")
     assert [line for line in envelope.splitlines() if line.startswith("to ")] == [
-        *("to <a@d>", "to <b@d>", "to <c@d>")
+        "to <a@d>",
+        "to <b@d>",
+        "to <c@d>",
     ]
     assert "from <a@b.example>\n" in envelope
     assert content == "From: a@b.example\n\nall of it\n"

@@ -24,7 +24,9 @@ def test_both_forms_are_read_and_the_new_one_is_written() -> None:
     may have blanks."""
     new, old = parse_line(NEW), parse_line(OLD)
 
-    assert new == StatisticsLine("S3309638AbmKTJ5Ym690J", 0, 20, "error2", "smtp", "[127.0.0.1]")
+    assert new == StatisticsLine(
+        "S3309638AbmKTJ5Ym690J", 0, 20, state="error2", channel="smtp", host="[127.0.0.1]"
+    )
     assert format_line(new) == NEW
     assert old is not None
     assert (old.time, old.message, old.host) == (812876256.0, "90401-2", "((mx1)(mx2 mx3))")
@@ -84,7 +86,9 @@ def test_syslog_lines_have_the_words_and_the_priority_of_the_program() -> None:
     """Facility mail, severity info, the tag scheduler; the number of failures is the true one."""
     text = syslog_lines.complete("S1AbmKTJ5Y", 3, 1)
 
-    said = format_message("INFO", text, 1795167675, 7, syslog_lines.TAG, MAIL).decode()
+    said = format_message(
+        "INFO", text, 1795167675, pid=7, tag=syslog_lines.TAG, facility=MAIL
+    ).decode()
 
     assert said.startswith("<22>Nov 20 ")
     assert said.endswith("scheduler[7]: S1AbmKTJ5Y: complete (total 3 recipients, 1 failed)")

@@ -30,9 +30,9 @@ MAIL = Undelivered(
     "cccccccc-cccc-4ccc-8ccc-ccccccccccc1",
     "foo@example.org",
     "bar@example.net",
-    1_795_170_000.0,
-    "rejected_550: 550 5.1.1 no such user - RCPT",
-    HEADERS,
+    created=1_795_170_000.0,
+    error="rejected_550: 550 5.1.1 no such user - RCPT",
+    headers=HEADERS,
 )
 
 

@@ -71,7 +71,7 @@ def made(
 ) -> Mail:
     """Compose a mail; the defaults are those of most tests."""
     content = Content(said, html=False) if isinstance(said, str) else said
-    return compose_mail(content, recipient, subject, settings, host, now, id)
+    return compose_mail(content, recipient, subject, settings=settings, host=host, now=now, id=id)
 
 
 def read(mail: Mail) -> Message:
@@ -126,8 +126,20 @@ ANY_TEXT = st.text(
     st.characters() | st.sampled_from('\r\n\0\x1b\x85\u2028\u202e\ud800 .=?-~<>@"\\{}')
 ) | st.sampled_from(
     [
-        *("=?utf-8?q?x?=", "a\r\nBcc: evil@example.com", "\r\n.\r\n", "\n\nbody", "x" * 3000),
-        *("é" * 700, " lead", "trail ", "a  b", "\t", "{SUBJECT}", "--=_0_", "From x", "🚨" * 40),
+        "=?utf-8?q?x?=",
+        "a\r\nBcc: evil@example.com",
+        "\r\n.\r\n",
+        "\n\nbody",
+        "x" * 3000,
+        "é" * 700,
+        " lead",
+        "trail ",
+        "a  b",
+        "\t",
+        "{SUBJECT}",
+        "--=_0_",
+        "From x",
+        "🚨" * 40,
     ]
 )
 
@@ -337,7 +349,16 @@ def test_a_template_may_name_the_transport(tmp_path: Path) -> None:
     (tmp_path / "header_default.html").write_text("[{MAIL_SYSTEM}|{SENDER}|{MAIL_RECIPIENT}]")
     (tmp_path / "footer_default.html").write_text("{NFTBAN_VERSION}")
     settings = HTML._replace(templates=str(tmp_path))
-    mail = compose_mail(Content("x", html=False), TO, "S", settings, HOST, NOW, ID, "msmtp")
+    mail = compose_mail(
+        Content("x", html=False),
+        TO,
+        "S",
+        settings=settings,
+        host=HOST,
+        now=NOW,
+        id=ID,
+        transport="msmtp",
+    )
     page = part(read(mail), "text/html")
     assert page.startswith("[msmtp|nftban@host.example.org|admin@example.com]<pre")
     assert "</pre>\nspooldeck" in page
@@ -355,8 +376,11 @@ def test_a_logo_goes_with_the_page(tmp_path: Path) -> None:
     assert_well_formed(mail)
     message = read(mail)
     assert [p.get_content_type() for p in message.walk()] == [
-        *("multipart/alternative", "text/plain"),
-        *("multipart/related", "text/html", "image/png"),
+        "multipart/alternative",
+        "text/plain",
+        "multipart/related",
+        "text/html",
+        "image/png",
     ]
     (picture,) = (p for p in message.walk() if p.get_content_type() == "image/png")
     assert picture.get_content() == data

@@ -79,8 +79,12 @@ def test_a_file_that_is_no_letter_is_refused_with_its_path(tmp_path: Path) -> No
     (tmp_path / "latin").write_bytes("Grüße".encode("latin-1"))
     os.mkfifo(tmp_path / "pipe")
     for name, words in (
-        *(("missing", "No such file"), ("empty", "it is empty"), ("link", "a symbolic link")),
-        *(("folder", ""), ("pipe", ""), ("latin", "not UTF-8 at byte 2")),
+        ("missing", "No such file"),
+        ("empty", "it is empty"),
+        ("link", "a symbolic link"),
+        ("folder", ""),
+        ("pipe", ""),
+        ("latin", "not UTF-8 at byte 2"),
     ):
         with pytest.raises(BadMail) as caught:
             load_merge_template(str(tmp_path / name))

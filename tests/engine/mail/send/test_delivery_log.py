@@ -118,7 +118,15 @@ def test_metrics_are_those_of_the_real_program(book: Book) -> None:
 
 def test_metrics_have_a_line_for_each_transport() -> None:
     """Each counter has a line for each of the six transports; the chosen one may be none."""
-    figures = MailFigures({"exim": 3}, {}, {"curl": 2, "memory": 9}, 7, 1, 2, 61.9)
+    figures = MailFigures(
+        {"exim": 3},
+        {},
+        {"curl": 2, "memory": 9},
+        depth=7,
+        last_success=1,
+        last_failure=2,
+        oldest_age=61.9,
+    )
     text = render_metrics(figures).decode()
     assert text.count("\n\n") == 7
     assert 'nftban_mail_send_attempts_total{transport="exim"} 3\n' in text
@@ -151,7 +159,9 @@ def test_queued_mail_is_logged_by_its_task(book: Book) -> None:
 def test_failures_have_a_word_in_the_log_and_a_reason_in_the_records(book: Book) -> None:
     """A failure of a transport, and a mail that cannot be sent at all, which counts as a failure
     of no transport."""
-    book.at("09:46:05").log_failure(TASK, "curl", 1, "rejected_550", ADMIN, "550 no such user")
+    book.at("09:46:05").log_failure(
+        TASK, "curl", 1, word="rejected_550", to=ADMIN, text="550 no such user"
+    )
     counters = CounterFiles(book.places.counters)
     word = Path(book.places.counters, "mail_last_failure_reason")
     assert json.loads(book.records)["reason"] == "rejected_550: 550 no such user"
@@ -175,7 +185,7 @@ def test_addresses_are_cut_and_control_characters_removed(book: Book) -> None:
     """Log and records have no domain, no control character and no overlong text."""
     odd = 'a"\\\n\x1b[2J\u202e\udce9' + "x" * 5000 + "@secret.example"
     book.at("09:46:05").log_attempt("inline", 1, "curl", odd)
-    book.ledger.log_failure("inline", "curl", 1, "word", odd, "\n\x9b" + "y" * 5000)
+    book.ledger.log_failure("inline", "curl", 1, word="word", to=odd, text="\n\x9b" + "y" * 5000)
     (line,) = book.records.splitlines()
     said = json.loads(line)
     assert "secret" not in "".join(book.log) + book.records

@@ -473,8 +473,11 @@ def test_a_mail_is_removed_with_its_folder(spool: MailSpool) -> None:
 def test_mails_are_listed_by_age(spool: MailSpool) -> None:
     """The oldest is first, in either form of name; a name without a time is last."""
     ids = [
-        *("mail-2026-01-07T12:01:01Z-b", "mail-20260107T120102Z-c", "mail-2026-01-07T12:01:03Z-a"),
-        *("mail-20270107T120102Z-a", "mail-odd"),
+        "mail-2026-01-07T12:01:01Z-b",
+        "mail-20260107T120102Z-c",
+        "mail-2026-01-07T12:01:03Z-a",
+        "mail-20270107T120102Z-a",
+        "mail-odd",
     ]
     for id in reversed(ids):
         kept(spool, id)

@@ -611,14 +611,23 @@ def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
     with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 unknown"]) as server:
         to = SmtpDestination("127.0.0.1", server.port)
         answer = smtp_client.send_to_all(
-            "s@d.example", people, io.BytesIO(MAIL), to, lambda: False, connections, "RET=HDRS"
+            "s@d.example",
+            people,
+            io.BytesIO(MAIL),
+            to=to,
+            cancelled=lambda: False,
+            connections=connections,
+            notify="RET=HDRS",
         )
         connections.close()
 
     (mail,) = server.mails
     assert (mail.recipients, answer.reply) == (("a@d.example",), "250 2.0.0 accepted")
     assert [getattr(one, "word", type(one).__name__) for one in answer.refusals] == [
-        *("NoneType", "BadMail", "unavailable_450", "rejected_550")
+        "NoneType",
+        "BadMail",
+        "unavailable_450",
+        "rejected_550",
     ]
     assert not answer.notifies
     assert not any("NOTIFY" in one or "RET" in one for one in server.commands)
@@ -630,7 +639,12 @@ def test_a_server_that_refuses_all_recipients_gets_no_mail() -> None:
     with Server(rcpt="550 5.1.1 unknown") as server:
         to = SmtpDestination("127.0.0.1", server.port)
         answer = smtp_client.send_to_all(
-            "", people, io.BytesIO(MAIL), to, lambda: False, smtp_client.Connections()
+            "",
+            people,
+            io.BytesIO(MAIL),
+            to=to,
+            cancelled=lambda: False,
+            connections=smtp_client.Connections(),
         )
 
     assert (answer.reply, len(answer.refusals)) == ("", 2)

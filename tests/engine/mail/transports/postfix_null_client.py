@@ -29,8 +29,17 @@ postlog   unix-dgram n - n -  1  postlogd
 """The services of a Postfix that only sends; none listens to the network."""
 
 QUEUE = (
-    *("active", "bounce", "corrupt", "defer", "deferred", "flush", "hold", "incoming"),
-    *("private", "saved", "trace"),
+    "active",
+    "bounce",
+    "corrupt",
+    "defer",
+    "deferred",
+    "flush",
+    "hold",
+    "incoming",
+    "private",
+    "saved",
+    "trace",
 )
 """The folders that only its own user may enter."""
 

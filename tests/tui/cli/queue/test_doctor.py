@@ -280,15 +280,21 @@ DISKS = {
     "overlay": (MEMORY + OVERLAY, "disk", "warn", "a container's layer"),
     "two disks": (
         MEMORY + INIT + "mount -t tmpfs none /mnt/data/queue/work; ",
-        *("devices", "bad", "/mnt/data/queue/work is on another file system"),
+        "devices",
+        "bad",
+        "/mnt/data/queue/work is on another file system",
     ),
     "no space": (
         SMALL.format("size=1m"),
-        *("room", "warn", "(free blocks), and 10,000 more may be added"),
+        "room",
+        "warn",
+        "(free blocks), and 10,000 more may be added",
     ),
     "no inodes": (
         SMALL.format("nr_inodes=50"),
-        *("room", "bad", "(free inodes), and 10,000 more may be added"),
+        "room",
+        "bad",
+        "(free inodes), and 10,000 more may be added",
     ),
     "read-only": (MEMORY + INIT + "mount -o remount,ro /mnt; ", "disk", "bad", "read-only"),
 }

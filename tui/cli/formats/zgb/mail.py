@@ -263,7 +263,9 @@ class RegistrationHandler:
         whom = self._whom(errand, its)
         body, subject = self._merge_content(errand)
         doubt = task.error == LEASE_EXPIRED or may_have_sent(task.error)
-        settled = Settled(ident, made, task.id, errand.attempt, whom.headers, doubt)
+        settled = Settled(
+            ident, made, task.id, attempt=errand.attempt, headers=whom.headers, is_doubtful=doubt
+        )
         began = time.monotonic()
 
         def ready(transport: str) -> None:

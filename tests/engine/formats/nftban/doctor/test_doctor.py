@@ -374,10 +374,13 @@ def test_mounts_are_read_as_the_kernel_writes_them() -> None:
     assert last.type == "xfs"
     assert parsed[3].source == "host:/export\\x"
     for path, point, kind in (
-        *(("/etc", "/", "ext4"), ("/running", "/", "ext4"), ("/run/x", "/run", "tmpfs")),
+        ("/etc", "/", "ext4"),
+        ("/running", "/", "ext4"),
+        ("/run/x", "/run", "tmpfs"),
         ("/srv/with space/nfs/a/b", "/srv/with space/nfs", "nfs4"),
         ("/srv/with space/nfsx", "/srv/with space", "ext4"),
-        *(("/data/queue", "/data", "xfs"), ("/", "/", "ext4")),
+        ("/data/queue", "/data", "xfs"),
+        ("/", "/", "ext4"),
     ):
         found = mounts.mount_containing(path, parsed)
         assert found is not None
@@ -385,12 +388,17 @@ def test_mounts_are_read_as_the_kernel_writes_them() -> None:
 
 
 WEAKNESSES = (
-    *(("ext4", "rw", True, ""), ("ext4", "rw", None, ""), ("ext4", "rw", False, "no journal")),
-    *(("xfs", "rw", None, ""), ("btrfs", "rw", None, ""), ("ext2", "rw", False, "no journal")),
+    ("ext4", "rw", True, ""),
+    ("ext4", "rw", None, ""),
+    ("ext4", "rw", False, "no journal"),
+    ("xfs", "rw", None, ""),
+    ("btrfs", "rw", None, ""),
+    ("ext2", "rw", False, "no journal"),
     ("ext4", "rw,data=writeback", True, "mounted with data=writeback"),
     ("xfs", "rw,nobarrier", None, "mounted with nobarrier"),
     ("ext4", "rw,barrier=0", True, "mounted with barrier=0"),
-    *(("nfs4", "rw", None, "other hosts"), ("cifs", "rw", None, "other hosts")),
+    ("nfs4", "rw", None, "other hosts"),
+    ("cifs", "rw", None, "other hosts"),
     ("fuse.sshfs", "rw", None, "depend on the program behind it"),
     ("fuse", "rw", None, "depend on the program behind it"),
     ("overlay", "rw", None, "container"),
@@ -414,8 +422,12 @@ def test_each_file_system_that_may_lose_tasks_has_its_reason() -> None:
 @each(
     ("task", "jbd2", "has"),
     [
-        *(("771", None, True), ("<none>", None, False), (None, ["sda1-8"], True)),
-        *((None, ["sda11-8"], False), (None, [], False), (None, None, None)),
+        ("771", None, True),
+        ("<none>", None, False),
+        (None, ["sda1-8"], True),
+        (None, ["sda11-8"], False),
+        (None, [], False),
+        (None, None, None),
     ],
 )
 def test_where_the_kernel_reports_a_journal(

@@ -113,19 +113,27 @@ def test_each_recipient_has_its_outcome(agent_spool: AgentSpool) -> None:
     deferred = lines[1]
     assert isinstance(deferred, AgentAnswer)
     assert deferred.notary == (
-        *(b"later@d.example", b"delayed", b"4.2.1", b"smtp; 450 4.2.1 later"),
-        *(b"dns; 127.0.0.1", b"smtp[9]"),
+        b"later@d.example",
+        b"delayed",
+        b"4.2.1",
+        b"smtp; 450 4.2.1 later",
+        b"dns; 127.0.0.1",
+        b"smtp[9]",
     )
     (mail,) = server.mails
     assert (mail.sender, mail.recipients, mail.helo) == (
-        *("a@b.example", ("ok@d.example",)),
+        "a@b.example",
+        ("ok@d.example",),
         "here.example",
     )
     assert mail.data == (
         b"From: a@b.example\r\nSubject: a report\r\n\r\nthe body\r\n.dot\r\nno end\r\n"
     )
     assert [line[:12] for line in agent_spool.spool.lines(path)] == [
-        *("r+          ", "r           ", "r-          ", "r           ")
+        "r+          ",
+        "r           ",
+        "r-          ",
+        "r           ",
     ]
     (diagnostic,) = agent_spool.spool.lines(path, "d")
     at = path.read_bytes().index(b"r-")
@@ -175,7 +183,9 @@ def test_a_doubt_and_a_bad_address_have_their_outcomes(agent_spool: AgentSpool) 
 def test_the_hosts_of_a_list_are_tried_in_order() -> None:
     """A list of the router has parentheses; addresses have brackets."""
     assert host_list("((mx1.example)(mx2.example [192.0.2.1]))") == [
-        *("mx1.example", "mx2.example", "192.0.2.1")
+        "mx1.example",
+        "mx2.example",
+        "192.0.2.1",
     ]
     assert host_list("[IPv6:2001:db8::1]") == ["2001:db8::1"]
     assert host_list("mx.example") == ["mx.example"]
@@ -204,7 +214,9 @@ def test_many_recipients_are_sent_in_several_transactions(
 
     assert len(lines) == 4
     assert [(mail.sender, len(mail.recipients)) for mail in server.mails] == [
-        *(("a@b.example", 2), ("a@b.example", 1), ("x@b.example", 1))
+        ("a@b.example", 2),
+        ("a@b.example", 1),
+        ("x@b.example", 1),
     ]
     assert server.mails[2].data.startswith(b"Subject: other\r\n\r\nthe body")
 
@@ -520,7 +532,9 @@ def test_the_scheduler_works_with_our_agents(agent_spool: AgentSpool) -> None:
     assert [mail.recipients for mail in server.mails] == [("ok@d.example",)]
     mails = [one.read_bytes() for one in (root / "router").iterdir()]
     assert sorted(one.split(b"env-end")[0].split(b"\n")[1] for one in mails) == [
-        *(b"errormsg", b"errormsg", b"via suspension")
+        b"errormsg",
+        b"errormsg",
+        b"via suspension",
     ]
     assert not list((root / "queue").iterdir())
     assert "agent" not in log

@@ -56,9 +56,9 @@ def test_a_dump_is_rendered_again_byte_for_byte() -> None:
         "I/F/3276785",
         "smtp",
         "example.com",
-        (309, 166),
-        "smtp; 466 (No DNS response for host: example.com; h_errno=0)",
-        JobWait.INACTIVE,
+        offsets=(309, 166),
+        message="smtp; 466 (No DNS response for host: example.com; h_errno=0)",
+        wait=JobWait.INACTIVE,
         expires_at=NOW + 255_600,
         attempts=2,
     )
@@ -138,7 +138,7 @@ def test_an_agent_that_was_never_fed_has_no_time() -> None:
 @pytest.mark.parametrize("message", ["", "no\rroute (a (b", "expires in (retry in 3s) x"])
 def test_each_wait_of_a_job_is_dumped_and_read(wait: JobWait, message: str) -> None:
     """A job in each wait, with a message in brackets or with a CR, is read as it was dumped."""
-    job = JobView("A/B/7", "smtp", "a.test", (10,), message, wait)
+    job = JobView("A/B/7", "smtp", "a.test", offsets=(10,), message=message, wait=wait)
     if wait is JobWait.RETRY:
         job = job._replace(wakeup=NOW + 4)
     elif wait is JobWait.RUNNING:
@@ -155,9 +155,18 @@ def test_each_wait_of_a_job_is_dumped_and_read(wait: JobWait, message: str) -> N
 
 def test_version_2_shows_fewer_waits() -> None:
     """`SHOW THREAD` has the wait for a time, a channel or a thread, and none for any other."""
-    thread = ThreadView("smtp", "a.test", 1, 2, 0, NOW)
+    thread = ThreadView("smtp", "a.test", 1, recipients=2, attempts=0, oldest_at=NOW)
     for wait in JobWait:
-        job = JobView("7", "smtp", "a.test", (10, 20), "x\ty", wait, NOW + 4, attempts=3)
+        job = JobView(
+            "7",
+            "smtp",
+            "a.test",
+            offsets=(10, 20),
+            message="x\ty",
+            wait=wait,
+            wakeup=NOW + 4,
+            attempts=3,
+        )
         lines = [*job_text.thread_lines(thread, [job], NOW)]
         (found,) = job_text.parse_thread_jobs(lines, "smtp", "a.test", NOW).jobs
 

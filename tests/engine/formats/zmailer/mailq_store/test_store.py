@@ -110,7 +110,7 @@ def test_the_jobs_that_were_fed_last_are_running() -> None:
         ]
     ]
     agents = (AgentView(7, 1.0, 30.0, 1, "STUFF"), AgentView(8, 1.0, 20.0, 1, "STUFF"))
-    thread = ThreadView("smtp", "a", 5, 5, 0, 1.0, agents=agents)
+    thread = ThreadView("smtp", "a", 5, recipients=5, attempts=0, oldest_at=1.0, agents=agents)
 
     states = {t.payload: t.state for t in tasks_of(ThreadJobs(thread, tuple(jobs)), NOW)}
     assert [path for path, state in states.items() if state is State.ACTIVE] == ["2", "3"]
@@ -137,7 +137,9 @@ def test_a_task_shows_why_it_waits(
     reason: str, wait: JobWait, word: str, due: float | None, why: str
 ) -> None:
     """It has the reason of its thread with an explanation, and a time only if time starts it."""
-    thread = ThreadView("etrn", "a", 1, 1, 0, NOW - 50, pending=reason)
+    thread = ThreadView(
+        "etrn", "a", 1, recipients=1, attempts=0, oldest_at=NOW - 50, pending=reason
+    )
     jobs = (JobView("7", "etrn", "a", (1,), wait=wait, wakeup=NOW - 5),)
     (task,) = tasks_of(ThreadJobs(thread, jobs), NOW)
     assert (task.word, task.due) == (word, due)
@@ -426,7 +428,9 @@ def test_polls_are_spaced_by_their_cost() -> None:
 def test_a_thread_that_only_ages_has_not_changed() -> None:
     """Age and rounding are no change; attempts, a new wake-up and an agent's state are."""
     agents = (AgentView(7, 1.0, 30.0, 1, "STUFF"),)
-    old = ThreadView("smtp", "a", 1, 1, 0, NOW, wakeup=NOW + 5, agents=agents)
+    old = ThreadView(
+        "smtp", "a", 1, recipients=1, attempts=0, oldest_at=NOW, wakeup=NOW + 5, agents=agents
+    )
 
     assert not has_changed(old, old._replace(oldest_at=NOW - 9, wakeup=NOW + 6))
     aged = (agents[0]._replace(hungry_at=2.0, fed_at=31.0),)

@@ -60,7 +60,13 @@ def feed_events(talk: AgentTalk[bytes], data: bytes) -> Iterator[object]:
 def test_all_recorded_agents_are_there() -> None:
     """The recorded conversations are of seven files and 24 processes."""
     assert {name.split()[0] for name in SESSIONS} == {
-        *("errormail", "fake-fake", "hold", "hold-driven-by-python", "mailbox", "sm", "smtp")
+        "errormail",
+        "fake-fake",
+        "hold",
+        "hold-driven-by-python",
+        "mailbox",
+        "sm",
+        "smtp",
     }
     assert len(SESSIONS) == 24
 

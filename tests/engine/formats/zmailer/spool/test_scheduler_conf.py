@@ -146,7 +146,11 @@ def test_settings_add_up_until_a_command() -> None:
     match = find_settings(conf, "smtp", "a.x")
     assert [clause.line for clause in match.clauses] == [1, 2]
     assert values(conf, "smtp/a.x", "maxring", "interval", "idlemax", "command", "overfeed") == (
-        *(3, 120, 360, "a", 150),
+        3,
+        120,
+        360,
+        "a",
+        150,
     )
     assert match.warning == "the original program uses only line 1: other command, interval"
     assert find_settings(conf, "smtp", "b").warning == ""

@@ -512,9 +512,12 @@ def test_lookups_of_a_large_file_show_what_changed(
 
 
 SMALL = (
-    *(("reading", "LARGE_BYTES", 1), ("control_file", "BLOCK_BYTES", 256)),
-    *(("control_file", "CHUNK_BYTES", 1024), ("reading", "CHUNK_BYTES", 1024)),
-    *(("folders", "WINDOW_BYTES", 64), ("tasks", "MAX_SORTED", 10)),
+    ("reading", "LARGE_BYTES", 1),
+    ("control_file", "BLOCK_BYTES", 256),
+    ("control_file", "CHUNK_BYTES", 1024),
+    ("reading", "CHUNK_BYTES", 1024),
+    ("folders", "WINDOW_BYTES", 64),
+    ("tasks", "MAX_SORTED", 10),
 )
 """Sizes that make any control file a large one, of many blocks."""
 

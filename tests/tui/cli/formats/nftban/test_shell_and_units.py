@@ -26,7 +26,9 @@ from tests.tui.cli.run_clock_records import record_runs
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
 GOLDEN = Path(__file__).parents[4] / "golden" / "nftban"
 ONCE, TIMER, WORKER = UNITS = (
-    *("spooldeck-queue.service", "spooldeck-queue.timer", "spooldeck-worker.service"),
+    "spooldeck-queue.service",
+    "spooldeck-queue.timer",
+    "spooldeck-worker.service",
 )
 
 HANDLERS = """\
@@ -678,7 +680,8 @@ def test_the_environment_goes_into_the_unit_but_for_the_password(place: Place) -
     for unit in (ONCE, WORKER):
         assert sorted(re.findall("^Environment=(.*)$", texts[unit], re.MULTILINE)) == [
             f'"NFTBAN_RUN_DIR={place.folder}/run 50%%"',
-            *("NFTBAN_MAIL_METHOD=none", "NFTBAN_SMTP_USER=queue"),
+            "NFTBAN_MAIL_METHOD=none",
+            "NFTBAN_SMTP_USER=queue",
         ]
         writable = setting(place.folder / "units" / unit, "ReadWritePaths")
         assert f'"{place.folder}/run 50%%"' in writable

@@ -213,8 +213,12 @@ def test_the_console_sweeps_a_place_without_a_trash(running: RunningServer, tmp_
         notes.add(ident, "seen", "me")
     state, root = str(tmp_path / "state"), str(tmp_path)
     keeping = Housekeeping(
-        *(state, root, 24.0),
-        *(lambda level, text: None, lambda text: None, lambda path: None),
+        state,
+        root,
+        24.0,
+        log=lambda level, text: None,
+        report=lambda text: None,
+        make_folder=lambda path: None,
         run_clock=RunClock(state, root, lambda level, text: None, lambda path: None),
     )
 
