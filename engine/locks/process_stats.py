@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.locks import lock_file
-from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 
 MAX_FILES = 512
 """Maximum number of open files to examine; further ones are shown as "more"."""

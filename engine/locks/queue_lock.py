@@ -23,6 +23,7 @@ from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import LockEvidence, Verdict
 from engine.system import files
+from engine.text.times import describe_limit, format_rough_duration, format_time
 
 if TYPE_CHECKING:
     from engine.locks.lock_holder import LockScene
@@ -303,8 +304,8 @@ def judge_lock(scene: LockScene, age: float, threshold: float) -> tuple[Verdict,
     else:
         who = f"PID {pid}" if has_holder else f"a child of PID {pid}, which is gone,"
     if policy.is_stuck(age, threshold):
-        limit = policy.describe_limit(threshold)
-        why = f"no heartbeat for {policy.format_rough_duration(age)} (limit {limit})"
+        limit = describe_limit(threshold)
+        why = f"no heartbeat for {format_rough_duration(age)} (limit {limit})"
         return Verdict.STUCK, f"{who} is alive, {why}"
     return Verdict.HELD, f"{who} is running"
 
@@ -332,10 +333,9 @@ def check_claims(
     late = begun - (now - evidence.age) > HEARTBEAT_SECONDS + WRITE_SECONDS
     if not late or not -WRITE_SECONDS <= now - begun <= threshold:
         return evidence
-    last = policy.format_time(now - evidence.age)
+    last = format_time(now - evidence.age)
     doubt = (
-        f"a task was claimed {policy.format_time(begun)}, after the last heartbeat {last}: it "
-        "was alive"
+        f"a task was claimed {format_time(begun)}, after the last heartbeat {last}: it was alive"
     )
     *facts, _ = evidence.facts
     facts.append(("follows", describe_consequence(Verdict.STUCK, doubt)))

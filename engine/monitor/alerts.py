@@ -26,16 +26,10 @@ from engine.monitor.metrics_check import (
     find_contradictions,
 )
 from engine.monitor.prometheus import Samples
-from engine.monitor.throughput import (
-    HISTORY_SECONDS,
-    Growth,
-    RunTimes,
-    format_duration,
-    format_rough_duration,
-)
+from engine.monitor.throughput import HISTORY_SECONDS, Growth, RunTimes
 from engine.monitor.transport_health import Failure, Health, MailRoutes, Refusals, TransportHealth
-from engine.policy import format_time
 from engine.text.safe import safe_line
+from engine.text.times import format_duration, format_rough_duration, format_time
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far the clock of a log or metrics file may be ahead of our clock."""

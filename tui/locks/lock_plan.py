@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.store import Unavailable
-from tui.format import present
-from tui.format.present import BLANK_LINE, Line
 from tui.locks import lock_lines as view
 from tui.locks import recovery_steps
 from tui.locks.examination import LockReport
 from tui.locks.recovery_steps import OutputLine, RecoveryStep
 from tui.session.place_session import PlaceSession
+from tui.text.lines import BLANK_LINE, Line
+from tui.text.lock import ALARMING_VERDICTS
 
 
 class LockPlan:
@@ -88,7 +88,7 @@ class LockPlan:
             hold = view.accepted_ids(report)
             twin = recovery_steps.equivalent_command(self._session.place.recovery_command, hold)
             return recovery_steps.plan_lines(self._steps_for(report, hold), twin, width, with_notes)
-        if report.evidence.verdict in present.ALARMING_VERDICTS and not self.withdrawn:
+        if report.evidence.verdict in ALARMING_VERDICTS and not self.withdrawn:
             return view.fold_lines(lock_breaker.manual_advice(report.evidence), width)
         return view.fold_lines(self._why_no_steps(report), width, "muted")
 

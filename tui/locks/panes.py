@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from tui.format import keys
-from tui.format.present import Line
-from tui.format.table import Choice
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.locks.question import LockQuestion
@@ -17,6 +14,9 @@ from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
+from tui.text import keys
+from tui.text.lines import Line
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 

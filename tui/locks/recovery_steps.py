@@ -11,8 +11,8 @@ from typing import NamedTuple
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Verdict
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line
+from tui.text.figures import format_count
+from tui.text.lines import Line, fit_text, fold_text
 
 LOCK_TAKEN_LINE = "the lock is taken over"
 """Output of the recovery process when it has taken the lock."""
@@ -85,7 +85,7 @@ def task_steps(states: Mapping[State, str], held: int) -> tuple[RecoveryStep, ..
     )
     if not held:
         return (back,)
-    some = present.format_count(held, "task")
+    some = format_count(held, "task")
     why = "accepted (log), a repeat would be a duplicate"
     return RecoveryStep(f"{some} in {work} to {parked}: {why}", "", HELD_PREFIX), back
 
@@ -189,11 +189,11 @@ def plan_lines(
     text: list[Line] = []
     room = max(8, width - 6)
     for number, step in enumerate(plan, 1):
-        first, *other_pieces = present.fold_text(safe_line(step.words), room)
+        first, *other_pieces = fold_text(safe_line(step.words), room)
         text.append(((f"  {number:<3}", "warn"), (first, "strong")))
         text += [((f"     {piece}", "strong"),) for piece in other_pieces]
         text += [((f"     {step.note}", "muted"),)] if with_notes and step.note else []
-    pieces = present.fold_text(safe_line(twin), room)
+    pieces = fold_text(safe_line(twin), room)
     lead = ["  or ", *([" " * 5] * len(pieces))]
     return [
         *text,
@@ -212,13 +212,13 @@ def progress_lines(at: Sequence[StepState], width: int) -> list[Line]:
     indent = 5 + PROGRESS_CELLS + TIME_CELLS
     for number, (step, how, after) in enumerate(at, 1):
         when = "" if after is None else f"+{after - first_signal:.1f}s"
-        first, *other_pieces = present.fold_text(safe_line(step.words), max(8, width - indent - 1))
+        first, *other_pieces = fold_text(safe_line(step.words), max(8, width - indent - 1))
         style = "muted" if how in (RecoveryProgress.TO_DO, RecoveryProgress.SKIPPED) else ""
         text.append(
             (
                 (f"  {number:<3}", "key"),
-                (present.fit_text(how, PROGRESS_CELLS), PROGRESS_LOOKS[how]),
-                (present.fit_text(when, TIME_CELLS), "muted"),
+                (fit_text(how, PROGRESS_CELLS), PROGRESS_LOOKS[how]),
+                (fit_text(when, TIME_CELLS), "muted"),
                 (first, style),
             )
         )

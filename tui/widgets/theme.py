@@ -17,7 +17,7 @@ import themes
 from engine.config import yaml_file
 from engine.system.files import open_file
 from engine.text.safe import safe_line
-from tui.format.present import BARE, DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
+from tui.text.styles import BARE, DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
 
 DEFAULT_THEME = "terminal"
 """Default theme: the terminal's own 16 colours and background, readable on every terminal."""

@@ -15,15 +15,11 @@ from engine.formats.zgb.log import LogEvent
 from engine.formats.zgb.place import RateLimit
 from engine.formats.zgb.queue_config import REDIRECT_KEY, QueueConfig
 from engine.formats.zgb.store import ZgbStore
-from engine.policy import (
-    UNITS_PER_TOKEN,
-    describe_time_to_empty,
-    format_deadline,
-    format_rough_duration,
-    format_time,
-)
+from engine.policy import UNITS_PER_TOKEN
 from engine.system import files
 from engine.text.safe import safe_line
+from engine.text.times import format_deadline, format_rough_duration, format_time
+from engine.waiting_reasons import describe_time_to_empty
 
 SILENT_SECONDS = 180.0
 """Seconds without a run after which cron counts as silent: a run is expected every minute."""

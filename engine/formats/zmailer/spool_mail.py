@@ -34,10 +34,10 @@ from engine.formats.zmailer.spool.control_file import (
 from engine.formats.zmailer.spool.folders import OpenControl, PostofficeFolders
 from engine.formats.zmailer.spool.marks import Commit, LineChange, Settle
 from engine.formats.zmailer.submit import Router, resubmission
-from engine.policy import format_rough_duration
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.times import format_rough_duration
 
 FORM = "delivery"
 """The default form of reports."""

@@ -30,13 +30,13 @@ from tests.nftban_queues import Run
 from tests.redis_server import TestServer
 from tui.cli.setup.destination_controls import place_destinations
 from tui.cli.setup.place_formats import setup_for
-from tui.format import keys
 from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.task.screen import TaskScreen
+from tui.text import keys
 from tui.transports.destination_lines import detail_lines
 from tui.transports.mixed_table import MAX_ROWS
 from tui.transports.screen import TransportsScreen

@@ -28,20 +28,21 @@ from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forec
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
 from engine.operations.journal import Operation
-from engine.policy import died_at, format_rough_duration
+from engine.policy import died_at
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.output import show_progress
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import with_times
 from tui.session.alert_facts import TaskFacts, make_alert_inputs
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
 from tui.session.history import alert_input
 from tui.session.place import Place
 from tui.session.place_watcher import PlaceReadings, PlaceWatcher
+from tui.text.task_row import with_times
 
 OK, ATTENTION, UNREADABLE = 0, 1, 2
 SHOWN_PROBLEMS = 10

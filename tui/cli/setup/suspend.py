@@ -16,10 +16,10 @@ from engine.mail.send.suspensions import Suspension
 from engine.operations import controls
 from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order
 from engine.operations.journal import Intent
-from engine.policy import format_time
 from engine.store import Gone
 from engine.system import files
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error
 from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender
 from tui.cli.setup.output import print_json

@@ -18,9 +18,10 @@ from engine.locks import lock_file
 from engine.model import State, Verdict
 from engine.monitor import prometheus
 from engine.monitor.transport_health import describe_suspension
-from engine.policy import DLQ_ALERT_LIMIT, UNITS_PER_TOKEN, format_time
+from engine.policy import DLQ_ALERT_LIMIT, UNITS_PER_TOKEN
 from engine.system import files
 from engine.system.users import Account
+from engine.text.times import format_time
 
 
 def check_handlers(facts: PlaceFacts) -> Iterator[Finding]:

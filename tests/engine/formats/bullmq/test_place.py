@@ -21,7 +21,7 @@ from tests.redis_server import TestServer
 from tui.cli import main
 from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
-from tui.format import keys
+from tui.text import keys
 
 Run = Callable[..., str]
 

@@ -39,7 +39,7 @@ from tui.cli.setup.errors import (
 )
 from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import added_line
+from tui.text.task_row import added_line
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address

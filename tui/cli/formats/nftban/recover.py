@@ -17,9 +17,9 @@ from engine.locks.queue_lock import PidLock
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN
-from engine.policy import format_time
 from engine.system import files
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 from engine.work.worker import Worker
 from tui.cli.formats.nftban.spool import examine_lock, last_claim_time, open_spool, require_lockable
 from tui.cli.formats.nftban.worker_parts import queue_spooled_mail, worker_services

@@ -22,9 +22,9 @@ from engine.formats.zmailer.spool.scheduler_conf import Match, find_settings
 from engine.formats.zmailer.submit import ROUTER, STAGED
 from engine.formats.zmailer.undeliverable import why_undeliverable
 from engine.model import STALLED_KEY, Problem, State, Task
-from engine.policy import format_rough_duration
 from engine.store import Unavailable
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from tui.cli.setup.setup import Setup
 
 ORPHAN_SECONDS = 3600.0

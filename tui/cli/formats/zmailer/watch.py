@@ -30,11 +30,11 @@ from engine.formats.zmailer.spool.folders import TRANSPORT, PostofficeFolders
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, Value, find_settings
 from engine.formats.zmailer.undeliverable import why_undeliverable
 from engine.model import ConnectedWorker, attempts_allowed
-from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
+from engine.text.times import format_rough_duration
 from tui.cli.setup.setup import Setup
-from tui.format.present import format_count
 from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
+from tui.text.figures import format_count
 
 MAX_SHOWN_THREADS = 3
 """Threads with failures that are named."""

@@ -20,10 +20,10 @@ from engine.config.validators import ConfigError
 from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.send.sender import SendResult
 from engine.mail.send.suspensions import Suspension
-from engine.policy import format_rough_duration, format_time
 from engine.store import StoreError
 from engine.system import files
 from engine.text.safe import hide_domain, safe_line
+from engine.text.times import format_rough_duration, format_time
 from tui.cli.setup.errors import (
     EX_IOERR,
     EX_USAGE,
@@ -36,8 +36,8 @@ from tui.cli.setup.errors import (
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
 from tui.cli.setup.output import captured_lines
 from tui.cli.setup.setup import Setup
-from tui.format.glyphs import ASCII, glyphs_of_locale
-from tui.format.task_row import time_fields, with_times
+from tui.text.glyphs import ASCII, glyphs_of_locale
+from tui.text.task_row import time_fields, with_times
 
 if TYPE_CHECKING:
     from engine.mail.transports.registry import TransportRegistry

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from engine.system import files
-from tui.format import task_row
+from tui.text import task_row
 
 ExportRow: TypeAlias = Mapping[str, object]
 """A row: column name to value."""
