@@ -21,6 +21,7 @@ from engine.config.place_address import Address
 from engine.store import Unavailable
 from engine.system import users
 from engine.system.users import Account
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 PATIENCE_SECONDS = 5.0
@@ -165,7 +166,7 @@ class SqlDatabase:
         except UnicodeEncodeError as error:
             raise BadValue(f"{self.address.text}: a text with half of a character") from error
         except (OSError, users.Unsafe) as error:
-            why = getattr(error, "strerror", None) or str(error)
+            why = error_text(error)
             raise Unavailable(f"{self.address.text}: {why.lower()}") from error
 
 

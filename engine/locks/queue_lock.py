@@ -23,6 +23,7 @@ from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import LockEvidence, Verdict
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.times import describe_limit, format_rough_duration, format_time
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def examine_lock(
     except FileNotFoundError:
         return LockEvidence(Verdict.FREE, reason="no lock file", identity=NO_LOCK)
     except (OSError, files.Refused) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        why = error_text(error)
         return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {why}")
     try:
         return _judge(path, fd, None, threshold=threshold, now=clock(), up=uptime())

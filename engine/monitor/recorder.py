@@ -19,6 +19,7 @@ from typing import NamedTuple
 from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, RecordedSample, encode_sample
 from engine.system import files, users
 from engine.system.users import Account
+from engine.text.error_text import error_text
 
 SAMPLE_INTERVAL_SECONDS = 10.0
 """Seconds between two samples."""
@@ -321,5 +322,5 @@ def _is_damage(error: sqlite3.OperationalError) -> bool:
 
 def _why(error: Exception) -> str:
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        return error_text(error)
     return str(error)

@@ -14,6 +14,7 @@ from importlib import import_module
 from engine.config import queue_config
 from engine.store import Unavailable
 from engine.system import malloc
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.version import VERSION
 from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error, program_command
@@ -143,7 +144,7 @@ def _demo_option(arguments: Namespace) -> str:
     except Unavailable as error:
         fail(EX_UNAVAILABLE, f"demo --{option}: {error}")
     except OSError as error:
-        fail(EX_USAGE, f"demo --{option} --keep {safe_line(arguments.keep)}: {error.strerror}")
+        fail(EX_USAGE, f"demo --{option} --keep {safe_line(arguments.keep)}: {error_text(error)}")
     return option
 
 

@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from engine.logs.log_filter import DEBUG, LineFilter, lines_naming_task
 from engine.logs.merged_log import NO_LOG_FILE, STEP_CELLS
 from engine.store import Unavailable
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from tui.log import log_lines as view
 from tui.log.counter import LogCounter
@@ -133,7 +134,7 @@ class LogBase(ListScreen):
                 elif not is_complete:
                     self.start_job(self.reader.read_tail)
         except OSError as error:
-            self.say(f"log not readable: {error.strerror or error}")
+            self.say(f"log not readable: {error_text(error)}")
         self.paint()
 
     def start_job(self, work: LogJob) -> None:
@@ -146,7 +147,7 @@ class LogBase(ListScreen):
             try:
                 await work()
             except OSError as error:
-                self.say(f"log not readable: {error.strerror or error}")
+                self.say(f"log not readable: {error_text(error)}")
             except Unavailable:
                 return  # the screen is closing
             finally:

@@ -31,6 +31,7 @@ from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, Value, fi
 from engine.formats.zmailer.undeliverable import why_undeliverable
 from engine.model import ConnectedWorker, attempts_allowed
 from engine.store import StoreError, Unavailable
+from engine.text.error_text import error_text
 from engine.text.times import format_rough_duration
 from tui.cli.setup.setup import Setup
 from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
@@ -84,7 +85,7 @@ class SpoolWatch:
         try:
             return self._statistics_reader.read()
         except OSError as error:
-            return f"{path}: {error.strerror or error}"
+            return f"{path}: {error_text(error)}"
 
     def figures(self) -> WholeQueueFigures:
         """The scheduler, its configuration and its agents.
@@ -266,7 +267,7 @@ def _read_router(folders: PostofficeFolders) -> RouterMails | str:
     try:
         return read_router(folders)
     except OSError as error:
-        return error.strerror or str(error)
+        return error_text(error)
 
 
 def _router_words(router: RouterMails | str, now: float) -> str:
