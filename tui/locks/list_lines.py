@@ -16,7 +16,7 @@ from tui.locks.examination import LockReport
 from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
 from tui.text.figures import fit_count, format_count
-from tui.text.lines import Line, Run, cells_of, cut_line, fold_text
+from tui.text.lines import Line, Run, cells_of, cut_line, folded_lines, section
 from tui.text.lock import ALARMING_VERDICTS, is_freeable
 from tui.text.table import (
     COLUMN_GAP_CELLS,
@@ -164,13 +164,13 @@ def detail_lines(
     if lock.evidence is None:
         return [cut_line(((" not examined yet", "muted"),), width)]
     report = matching_report(lock.evidence, report)
-    lines = _fold_lines(report.finding.sentence, width)
+    lines = _folded(report.finding.sentence, width)
     lines += _backlog_lines(lock, kinds, now, width)
     facts = view.evidence_lines(report, width)
-    lines += view.section("evidence", facts) if facts else []
+    lines += section("evidence", facts) if facts else []
     works = view.active_task_lines(report, now, width)
-    lines += view.section("tasks in work, by the logs", works) if works else []
-    return [*lines, *view.section("recovery", _steps(lock, lock.evidence, width))]
+    lines += section("tasks in work, by the logs", works) if works else []
+    return [*lines, *section("recovery", _steps(lock, lock.evidence, width))]
 
 
 def _no_lock_reason(lock: PlaceLock) -> str:
@@ -182,10 +182,10 @@ def _no_lock_reason(lock: PlaceLock) -> str:
 
 def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
     """Details of a place without a lock."""
-    lines = _fold_lines(f"lock: {lock.why_no_lock}", width)
+    lines = _folded(f"lock: {lock.why_no_lock}", width)
     if lock.worker is not None:
         words = f"worker: PID {lock.worker}, started by this console: W stops it"
-        lines += [*_fold_lines(words, width), *_fold_lines(NO_LOCK_NOTE, width, "muted")]
+        lines += [*_folded(words, width), *_folded(NO_LOCK_NOTE, width, "muted")]
     return lines
 
 
@@ -212,30 +212,28 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
         return [((" waiting: no due tasks", ""),)]
     oldest = waiting.oldest_due
     old = "" if oldest is None else f", oldest {format_duration(now - oldest)}"
-    lines = _fold_lines(f"waiting: {format_count(waiting.due, 'due task')}{old}", width)
+    lines = _folded(f"waiting: {format_count(waiting.due, 'due task')}{old}", width)
     if kinds is None or kinds.by != "kind":
         return lines
     parts = [f"{safe_line(row.name) or '(none)'} {row.total:,}" for row in kinds.rows[:MAX_KINDS]]
     more_kinds = len(kinds.rows) - len(parts) + kinds.others
     parts += [f"({more_kinds:,} more kinds)"] if more_kinds else []
-    return [*lines, *_fold_lines("by kind: " + "   ".join(parts), width)]
+    return [*lines, *_folded("by kind: " + "   ".join(parts), width)]
 
 
 def _steps(lock: PlaceLock, evidence: LockEvidence, width: int) -> list[Line]:
     if lock.lacks_worker:
-        return _fold_lines(f"nothing to free; {NO_WORKER_HINT}", width, "warn")
+        return _folded(f"nothing to free; {NO_WORKER_HINT}", width, "warn")
     if evidence.verdict in (Verdict.FREE, Verdict.HELD):
-        return _fold_lines(view.why_no_plan(evidence), width)
+        return _folded(view.why_no_plan(evidence), width)
     ladder = lock_breaker.planned_steps(evidence)
     if not ladder:
-        return _fold_lines(lock_breaker.manual_advice(evidence), width, "warn")
+        return _folded(lock_breaker.manual_advice(evidence), width, "warn")
     lines: list[Line] = []
     for number, step in enumerate(ladder, 1):
-        first, *other_pieces = fold_text(safe_line(step), max(8, width - 6))
-        lines.append(((f"  {number:<3}", "key"), (first, "")))
-        lines += [((f"     {piece}", ""),) for piece in other_pieces]
+        lines += folded_lines(step, width, lead=((f"  {number:<3}", "key"),))
     return lines
 
 
-def _fold_lines(text: str, width: int, style: str = "") -> list[Line]:
-    return view.fold_lines(text, width, style, " ")
+def _folded(text: str, width: int, style: str = "") -> list[Line]:
+    return folded_lines(text, width, style, ((" ", ""),))

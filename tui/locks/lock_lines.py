@@ -20,6 +20,7 @@ from tui.text.lines import (
     cut_line,
     fit_text,
     fold_text,
+    folded_lines,
     merge_runs,
     parts_that_fit,
     width_of,
@@ -69,8 +70,11 @@ def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
     drain_part = f"   {drain}" if drain else ""
     fits = width_of(tuple(run for part in parts for run in part)) + len(drain_part) <= width
     head = parts_that_fit([*parts, *([((drain_part, "muted"),)] if fits else [])], width)
-    lines = [head, *fold_lines(finding.why, width, indent="   ")]
-    return [*lines, *(fold_lines(drain, width, "muted", "   ") if drain and not fits else [])]
+    lines = [head, *folded_lines(finding.why, width, lead=(("   ", ""),))]
+    return [
+        *lines,
+        *(folded_lines(drain, width, "muted", (("   ", ""),)) if drain and not fits else []),
+    ]
 
 
 def _drain_words(report: LockReport) -> str:
@@ -202,7 +206,7 @@ def active_task_lines(report: LockReport, now: float, width: int) -> list[Line]:
             words += (
                 f". {lock_diagnosis.ADVICE_TEXT[summary.advice].partition(':')[0].capitalize()}."
             )
-        lines += fold_lines(words, width, unknown, "    ")
+        lines += folded_lines(words, width, unknown, (("    ", ""),))
     more = report.active_count - len(report.active_tasks)
     return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
 
@@ -246,7 +250,7 @@ def task_result_lines(
     lines: list[Line] = []
     for task in were:
         words = _describe_task_result(task, now_are, states, now)
-        lines += fold_lines(f"{task.id}: {words}", width, "unknown" if words[0] == "?" else "")
+        lines += folded_lines(f"{task.id}: {words}", width, "unknown" if words[0] == "?" else "")
     return lines
 
 
@@ -267,17 +271,6 @@ def _describe_task_result(
     if is_now.state is State.PENDING and is_now.due is not None:
         due = f", due {format_deadline(is_now.due, now)}" if is_now.due > now else ", due now"
     return f"to {where}{tries}{due}"
-
-
-def section(title: str, lines: Sequence[Line]) -> list[Line]:
-    """Lines with a title above, and a blank line between it and what is before."""
-    return [BLANK_LINE, ((f" {title}", "title"),), *lines]
-
-
-def fold_lines(text: str, width: int, style: str = "", indent: str = "  ") -> list[Line]:
-    """Fold a text into lines, escaped for the terminal."""
-    room = max(8, width - len(indent) - 1)
-    return [((f"{indent}{piece}", style),) for piece in fold_text(safe_line(text), room)]
 
 
 def accepted_ids(report: LockReport) -> list[str]:

@@ -12,7 +12,7 @@ from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Verdict
 from engine.text.safe import safe_line
 from tui.text.figures import format_count
-from tui.text.lines import Line, fit_text, fold_text
+from tui.text.lines import Line, fit_text, fold_text, folded_lines
 
 LOCK_TAKEN_LINE = "the lock is taken over"
 """Output of the recovery process when it has taken the lock."""
@@ -187,18 +187,10 @@ def plan_lines(
 ) -> list[Line]:
     """The plan step by step, and the equivalent command."""
     text: list[Line] = []
-    room = max(8, width - 6)
     for number, step in enumerate(plan, 1):
-        first, *other_pieces = fold_text(safe_line(step.words), room)
-        text.append(((f"  {number:<3}", "warn"), (first, "strong")))
-        text += [((f"     {piece}", "strong"),) for piece in other_pieces]
+        text += folded_lines(step.words, width, "strong", ((f"  {number:<3}", "warn"),))
         text += [((f"     {step.note}", "muted"),)] if with_notes and step.note else []
-    pieces = fold_text(safe_line(twin), room)
-    lead = ["  or ", *([" " * 5] * len(pieces))]
-    return [
-        *text,
-        *(((begin + piece, "muted"),) for begin, piece in zip(lead, pieces, strict=False)),
-    ]
+    return [*text, *folded_lines(twin, width, "muted", (("  or ", "muted"),))]
 
 
 PROGRESS_CELLS, TIME_CELLS = 11, 8

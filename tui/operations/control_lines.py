@@ -15,7 +15,16 @@ from tui.session.place import WholeQueueFigures
 from tui.text import lines as lines_text
 from tui.text.figures import describe_bucket
 from tui.text.graphs import bar
-from tui.text.lines import BLANK_LINE, Line, Run, cells_of, cut_line, fit_text, fold_text, part_line
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    cells_of,
+    cut_line,
+    fit_text,
+    folded_lines,
+    part_line,
+)
 
 NAME_CELLS, VALUE_CELLS, NARROW_VALUE_CELLS = 22, 20, 12
 """Width of a control's name and of its value in cells; LESS is the value on a narrow screen."""
@@ -39,9 +48,7 @@ def warning_lines(figures: WholeQueueFigures, width: int) -> list[Line]:
     """The queue's warnings, in full."""
     lines: list[Line] = []
     for warning in figures.warnings:
-        first, *folded = fold_text(safe_line(warning), max(8, width - 3))
-        lines.append(((" ! ", "warn"), (first, "warn")))
-        lines += [((f"   {piece}", "warn"),) for piece in folded]
+        lines += folded_lines(warning, width, "warn", ((" ! ", "warn"),))
     return lines
 
 
@@ -170,7 +177,7 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
     words.append((f"Undo: {describe_undo(label, control)}.", ""))
     lines: list[Line] = []
     for text, style in words:
-        lines += _folded(text, style, width)
+        lines += folded_lines(text, width, style)
     if control.has_forecast:
         lines += [BLANK_LINE, part_line("effect now (from the queue)")]
         lines += store_text_lines("loading ..." if foretold is None else foretold, width)
@@ -179,12 +186,7 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
 
 def store_text_lines(text: str, width: int, style: str = "") -> list[Line]:
     """Text from a store, each of its lines folded."""
-    return [line for each in text.splitlines() for line in _folded(each, style, width)]
-
-
-def _folded(text: str, style: str, width: int) -> list[Line]:
-    pieces = fold_text(safe_line(text), max(8, width - 3))
-    return [((f"  {piece}", style),) for piece in pieces]
+    return [line for each in text.splitlines() for line in folded_lines(each, width, style)]
 
 
 def target_lines(control: Control, problems: Sequence[Problem], width: int) -> list[Line]:

@@ -27,7 +27,7 @@ from tui.text.lines import (
     cut_line,
     fit_text,
     fit_text_end,
-    fold_text,
+    folded_lines,
     join_ends,
     parts_that_fit,
     width_of,
@@ -218,7 +218,7 @@ def head_lines(view: OperationView, width: int) -> list[Line]:
     """State and numbers, the bar, the counts with their sum, and the reasons."""
     lines = [_state_line(view, width), _bar(view, width), counts_line(view, width)]
     for words, style in view.reasons:
-        lines += [((f"   {piece}", style),) for piece in _folded(words, width - 4)]
+        lines += folded_lines(words, width, style, (("   ", ""),))
     return lines
 
 
@@ -478,7 +478,3 @@ def _figure(
         (f"  {spark}", style),
         (f"  was {words(values[:before])}", "muted"),
     )
-
-
-def _folded(text: str, width: int) -> list[str]:
-    return fold_text(safe_line(text), max(8, width))

@@ -24,7 +24,7 @@ from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.figures import format_count
 from tui.text.hints import hint_lines, next_line
-from tui.text.lines import BLANK_LINE, Line, fold_text
+from tui.text.lines import BLANK_LINE, Line, folded_lines
 from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
@@ -332,7 +332,7 @@ class AbandonScreen(ConfirmScreen):
             half = format_count(one.half_moved, "task")
             words = f"{half} half moved: completed or rolled back first. {words}"
         width = self.text_width
-        text: list[Line] = [((f"  {piece}", ""),) for piece in fold_text(words, max(8, width - 3))]
+        text = folded_lines(words, width)
         text += [BLANK_LINE, *view.detail_lines(one, self._clock(), width)]
         self.show((), text, self.confirm_prompt("", "abandon it"))
         scope = undo_plans.operation_scope(self._operation)

@@ -13,7 +13,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.figures import format_count
-from tui.text.lines import Line, fold_text
+from tui.text.lines import Line, folded_lines
 
 CHECK_SECONDS = 1.0
 """Seconds between two checks whether a started worker has ended."""
@@ -104,8 +104,7 @@ class WorkerScreen(ConfirmScreen):
         words = self._start_words() if self.pid is None else self._stop_words()
         text: list[Line] = []
         for sentence in words:
-            pieces = fold_text(sentence, max(8, self.text_width - 3))
-            text += [((f"  {piece}", ""),) for piece in pieces]
+            text += folded_lines(sentence, self.text_width)
         settled = self.why_not_applicable()
         end_words = "" if self._ended_pid is None else f", end PID {self._ended_pid}"
         prompt = f"type the PID {self._ended_pid} to {verb}"

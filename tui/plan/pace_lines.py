@@ -8,7 +8,15 @@ from typing import NamedTuple
 from engine.model import State
 from engine.replay.settings import MAX_RATE, RemainderPolicy, ReplayPace, StopRules
 from engine.text.safe import safe_line
-from tui.text.lines import BLANK_LINE, Line, Run, cut_line, fit_text, fold_text, heading_line
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    cut_line,
+    fit_text,
+    folded_lines,
+    heading_line,
+)
 from tui.text.styles import ON_CURSOR
 
 MAX_NUMBER_LENGTH = 7
@@ -206,8 +214,7 @@ def form_lines(
     lines += [cut_line(_line(form, fields, words), width) for fields in FIELDS]
     lines.append(BLANK_LINE)
     for sentence in sentences:
-        pieces = fold_text(safe_line(sentence), max(8, width - 2))
-        lines += [((f" {piece}", "muted"),) for piece in pieces]
+        lines += folded_lines(sentence, width, "muted", ((" ", ""),))
     return lines
 
 

@@ -22,7 +22,7 @@ from tui.text.lines import (
     Run,
     fact_lines,
     fit_text,
-    fold_text,
+    folded_lines,
     part_line,
 )
 from tui.text.times import format_clock, format_duration
@@ -199,7 +199,7 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
     for how, amount in counts.changed:
         text += _count_lines(amount, f"skipped, changed since: {how}", width, "warn")
     for warning in view.warnings:
-        text += _fold_lines(f"! {warning}", width, "warn")
+        text += _hung(f"! {warning}", width, "warn")
     room = max(8, width - MARGIN_CELLS - FACT_NAME_CELLS - 2)
     rows = [
         (name, fit_text(words, room).rstrip() if name == "cli" else words)
@@ -219,11 +219,7 @@ COUNT_CELLS = 6
 def _count_lines(amount: int, words: str, width: int, style: str, sign: str = " ") -> list[Line]:
     """A number, and its meaning in columns of their own."""
     number = f" {sign}{amount:>{COUNT_CELLS - 2},}"
-    first, *continuation = fold_text(safe_line(words), max(8, width - len(number) - 3))
-    return [
-        ((number, style or "strong"), (f"  {first}", style)),
-        *(((f"{'':{len(number) + 2}}{piece}", style),) for piece in continuation),
-    ]
+    return folded_lines(words, width, style, ((number, style or "strong"), ("  ", style)))
 
 
 MAX_NAMED_ERRORS = 3
@@ -250,9 +246,9 @@ def _transition_lines(
     effect = EFFECTS.get(plan.verb, "")
     lines = _count_lines(would.amount, f"{where}{', ' if effect else ''}{effect}", width, "")
     if would.edge.warning:
-        lines += _fold_lines(f"! {would.edge.warning}", width, "warn")
+        lines += _hung(f"! {would.edge.warning}", width, "warn")
     if not would.edge.exact:
-        lines += _fold_lines(SENT_AS_REQUEST, width, "warn")
+        lines += _hung(SENT_AS_REQUEST, width, "warn")
     return lines
 
 
@@ -358,15 +354,15 @@ def result_lines(report: Report, width: int) -> list[Line]:
     some = " + ".join(f"{amount:,} {word}" for amount, word, *_ in counts if amount)
     is_whole = planned == report.accounted
     if is_whole:
-        text += _fold_lines(f"{some or '0'} = {planned:,}", width, "")
+        text += _hung(f"{some or '0'} = {planned:,}", width, "")
     else:
-        text += _fold_lines(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
+        text += _hung(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
     if not report.is_exact:
-        text += _fold_lines(SENT_AS_REQUEST, width, "warn")
+        text += _hung(SENT_AS_REQUEST, width, "warn")
     if report.trouble:
-        text += _fold_lines(f"! {report.trouble}", width, "error")
+        text += _hung(f"! {report.trouble}", width, "error")
     if report.op:
-        text += _fold_lines(f"recorded as {report.op}", width, "muted")
+        text += _hung(f"recorded as {report.op}", width, "muted")
     text += _reasons("failed", report.failed, width)
     text += _reasons("excluded", report.excluded, width)
     text += _reasons("not applied", report.unapplied, width)
@@ -383,12 +379,11 @@ def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Li
         return []
     text: list[Line] = [BLANK_LINE, part_line(title)]
     for reason, amount in Counter(reason for _, reason in some).most_common():
-        text += _fold_lines(f"{amount:,}: {reason}", width, "")
+        text += _hung(f"{amount:,}: {reason}", width, "")
         ids = islice((ident for ident, why in some if why == reason), MAX_LISTED_TASKS)
         text += [((f"    {safe_line(ident)}", "muted"),) for ident in ids]
     return text
 
 
-def _fold_lines(text: str, width: int, style: str) -> list[Line]:
-    first, *continuation = fold_text(safe_line(text), max(8, width - 5))
-    return [((f"  {first}", style),), *(((f"    {piece}", style),) for piece in continuation)]
+def _hung(text: str, width: int, style: str) -> list[Line]:
+    return folded_lines(text, width, style, hang=2)

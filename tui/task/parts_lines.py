@@ -11,7 +11,15 @@ from engine.text import render_bytes
 from engine.text.render_bytes import RenderedBytes
 from engine.text.safe import safe_line
 from tui.text.figures import format_count
-from tui.text.lines import BLANK_LINE, Line, Run, fact_lines, fit_text_end, fold_text, part_line
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    fact_lines,
+    fit_text_end,
+    folded_lines,
+    part_line,
+)
 from tui.text.times import format_time
 
 
@@ -75,7 +83,7 @@ def _mail_lines(meta: Opened, siblings: Sequence[Opened], now: float, width: int
     except Refused as error:
         lines = _head_lines(meta, "not parsed", width)
         why = f"not parsed: {safe_line(str(error))}; not executed. Content:"
-        lines += [((f"  {piece}", "warn"),) for piece in fold_text(why, width - 3)]
+        lines += folded_lines(why, width, "warn")
         lines += _text(render_bytes.render_verbatim(meta.data, bytes_per_row(width)).lines, width)
     for each in [*bodies, *others]:
         lines += _part_lines(each, width)
@@ -135,7 +143,7 @@ def _marker_lines(each: Opened, now: float, width: int) -> list[Line]:
     lines: list[Line] = [part_line(safe_line(each.part.name))]
     return [
         *lines,
-        *[((f"  {p}", "warn"),) for p in fold_text(text, width - 3)],
+        *folded_lines(text, width, "warn"),
         BLANK_LINE,
     ]
 
@@ -149,10 +157,10 @@ def _head_lines(each: Opened, kind: str, width: int) -> list[Line]:
     size = "" if part.size is None else f", {format_count(part.size, 'byte')}"
     words = safe_line(part.name) if refused else f"{safe_line(part.name)}: {kind}{size}"
     lines = [part_line(fit_text_end(words, min(len(words), width - 4)))]
-    lines += [((f"  {piece}", "muted"),) for piece in fold_text(safe_line(part.where), width - 3)]
+    lines += folded_lines(part.where, width, "muted")
     if refused:
         why = f"not read: {safe_line(refused)}"
-        return lines + [((f"  {piece}", "warn"),) for piece in fold_text(why, width - 3)]
+        return lines + folded_lines(why, width, "warn")
     return [*lines, *_cut_note(each)]
 
 
@@ -165,9 +173,7 @@ def _cut_note(each: Opened) -> list[Line]:
 
 
 def _text(lines: Sequence[str], width: int) -> list[Line]:
-    room = max(8, width - 3)
-    folded = [((f"  {piece}", ""),) for line in lines for piece in fold_text(line, room)]
-    return [*folded, BLANK_LINE]
+    return [*(piece for line in lines for piece in folded_lines(line, width)), BLANK_LINE]
 
 
 _TIMES = ("modified", "changed")
@@ -188,8 +194,7 @@ def _file_facts(part: Part, now: float, width: int) -> list[Line]:
     runs = [(safe_line(part.where), "strong"), (", ".join(facts), ""), (", ".join(times), "")]
     runs.append((f"not read: {safe_line(part.refusal)}" if part.refusal else "", "warn"))
     for text, style in runs:
-        pieces = fold_text(text, width - 3) if text else []
-        lines += [((f"  {piece}", style),) for piece in pieces]
+        lines += folded_lines(text, width, style) if text else []
     return lines
 
 

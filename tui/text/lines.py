@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from engine.text.safe import safe_line
 from tui.text.glyphs import MORE
 
 Run: TypeAlias = tuple[str, str]
@@ -140,6 +141,25 @@ def fact_lines(
             tail_runs = ((comma + tail, unknown),) if comma else ()
             lines.append(((f"{'':{MARGIN_CELLS}}{label}  ", "muted"), (head, style), *tail_runs))
     return lines
+
+
+def folded_lines(
+    text: str, width: int, style: str = "", lead: Line = (("  ", ""),), hang: int = 0
+) -> list[Line]:
+    """A text, made safe here and folded behind its lead: blanks, a sign, a label. The lines after
+    the first begin with as many blanks, and `hang` more.
+    """
+    cells = width_of(lead)
+    first, *others = fold_text(safe_line(text), max(8, width - cells - hang - 1))
+    *before, (end, look) = lead
+    head = ((f"{end}{first}", style),) if end.isspace() else ((end, look), (first, style))
+    blanks = " " * (cells + hang)
+    return [(*before, *head), *(((f"{blanks}{piece}", style),) for piece in others)]
+
+
+def section(title: str, lines: Sequence[Line]) -> list[Line]:
+    """Lines with a title above, and a blank line between it and what is before."""
+    return [BLANK_LINE, part_line(title), *lines]
 
 
 def fold_text(text: str, width: int) -> list[str]:

@@ -131,7 +131,7 @@ def figure_lines(session: PlaceSession, name: str, now: float, width: int) -> li
     if transport is None:
         return []
     windows = view.window_lines(transport, width, session.place.alerts.transport_failures)
-    errors = view.section("Errors, last hour, grouped", fault_lines(transport, now, width))
+    errors = view.titled_lines("Errors, last hour, grouped", fault_lines(transport, now, width))
     return [BLANK_LINE, *windows, BLANK_LINE, *errors]
 
 

@@ -28,6 +28,7 @@ from tui.text.lines import (
     cut_line,
     fit_text,
     fold_text,
+    folded_lines,
     heading_line,
     join_ends,
     parts_that_fit,
@@ -50,19 +51,16 @@ MARGIN, LABEL_CELLS = " " * MARGIN_CELLS, 11
 """The blanks before each line, and the width of the labels in cells."""
 
 
-def section(title: str, lines: Sequence[Line]) -> list[Line]:
+def titled_lines(title: str, lines: Sequence[Line]) -> list[Line]:
     """Lines with a title above."""
     return [((f"{MARGIN}{title}", "title"),), *lines]
 
 
-def fold_lines(
-    text: str, width: int, style: str = "", label: str = "", cells: int = LABEL_CELLS
+def labelled_lines(
+    label: str, text: str, style: str, width: int, cells: int = LABEL_CELLS
 ) -> list[Line]:
-    """A label of so many cells, and a folded text; both are escaped here."""
-    first = f"{MARGIN}{label:<{cells}} " if label else MARGIN
-    pieces = fold_text(safe_line(text), max(8, width - len(first) - 1))
-    other_lines = [((" " * len(first) + piece, style),) for piece in pieces[1:]]
-    return [((first, "muted"), (pieces[0], style)), *other_lines]
+    """A label of so many cells, and a text folded behind it."""
+    return folded_lines(text, width, style, ((f"{MARGIN}{label:<{cells}} ", "muted"),))
 
 
 def about_lines(
@@ -101,7 +99,7 @@ def about_lines(
         ("last failed", transport.last_failure, unknown),
     ):
         rows.append((name, otherwise if when is None else (format_time(when, now), "")))
-    return [line for label, run in rows for line in fold_lines(run[0], width, run[1], label)]
+    return [line for label, run in rows for line in labelled_lines(label, run[0], run[1], width)]
 
 
 _WIDTHS = (6, 6, 6, 5, 5, 5, 5)
@@ -186,8 +184,7 @@ def latest_error_lines(transport: TransportHealth, now: float, width: int, most:
         row = failure_row(failure._replace(text=""), now, room)
         lines.append(join_ends(row, task, width) if task else row)
         if failure.text:
-            pieces = fold_text(safe_line(failure.text), max(8, width - 14))
-            lines += [((f"{MARGIN}{'':<11}{piece}", "muted"),) for piece in pieces[:3]]
+            lines += folded_lines(failure.text, width, "muted", ((MARGIN + " " * 11, ""),))[:3]
     more = len(transport.failures) - most
     return [*lines, ((f"{MARGIN}+{more} more: Enter", "muted"),)] if more > 0 else lines
 
@@ -218,7 +215,10 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
     reply = (failure.text, "") if failure.text else ("no server reply recorded", "muted")
     rows = [("error", failure.word, ""), ("reply", *reply), ("log line", failure.line, "muted")]
     return [
-        line for name, text, style in rows if text for line in fold_lines(text, width, style, name)
+        line
+        for name, text, style in rows
+        if text
+        for line in labelled_lines(name, text, style, width)
     ]
 
 
@@ -287,9 +287,9 @@ def detail_lines(
     parts = [
         *about_lines(transport, limit, now, width, routes),
         *window_lines(transport, width, limit),
-        *section("Errors, last hour, grouped", error_group_lines(transport, now, width)),
-        *(section("Latest errors", latest) if latest else []),
-        *(section("Source", known) if known else []),
+        *titled_lines("Errors, last hour, grouped", error_group_lines(transport, now, width)),
+        *(titled_lines("Latest errors", latest) if latest else []),
+        *(titled_lines("Source", known) if known else []),
     ]
     return [cut_line(line, width) for line in parts]
 
@@ -301,9 +301,9 @@ def page_lines(
     lines: list[Line] = []
     if routes is not None and routes.unknown:
         why, style = table.describe_route(routes)
-        lines += [*fold_lines(why, width, style), BLANK_LINE]
+        lines += [*folded_lines(why, width, style, ((MARGIN, ""),)), BLANK_LINE]
     known = source_lines(sending, now, width)
-    sources = section("Source", known) if known else []
+    sources = titled_lines("Source", known) if known else []
     if not sending.transports:
         none = table.no_transports_line(sending, has_mail=routes is not None)
         return [*lines, none, *([BLANK_LINE, *sources] if sources else [])]
@@ -332,5 +332,5 @@ def route_lines(routes: MailRoutes, now: float, width: int) -> list[Line]:
     lines = [heading_line(table.describe_route(routes)[0], width)]
     for name in routes.order:
         text, style = table.describe_use(name, routes, now)
-        lines += fold_lines(text, width, style, fit_text(safe_line(name), LABEL_CELLS))
+        lines += labelled_lines(fit_text(safe_line(name), LABEL_CELLS), text, style, width)
     return lines

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from engine.monitor.transport_health import MailRoutes, TransportSuspension, TransportUse
 from engine.text.safe import safe_line
 from tui.text.lines import Line, cut_line, fit_text
-from tui.transports.detail_lines import MARGIN, fold_lines
+from tui.transports import detail_lines
+from tui.transports.detail_lines import MARGIN
 from tui.transports.transport_lines import USES, describe_suspension
 
 DIALOG_LABEL_CELLS = 9
@@ -112,7 +113,7 @@ def plan_lines(
 
 def labelled_lines(label: str, text: str, style: str, width: int) -> list[Line]:
     """A label and a text, folded."""
-    return fold_lines(text, width, style, label or " ", DIALOG_LABEL_CELLS)
+    return detail_lines.labelled_lines(label, text, style, width, DIALOG_LABEL_CELLS)
 
 
 def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Line]:

@@ -109,7 +109,7 @@ class TransportTable(ListScreen):
         if not words:
             return text
         log = log_lines(words, width, min(len(words), MAX_LOG_LINES))
-        return [*text, BLANK_LINE, *detail_lines.section("Log", log)]
+        return [*text, BLANK_LINE, *detail_lines.titled_lines("Log", log)]
 
     def _nothing_lines(self, now: float, width: int) -> list[Line]:
         sending, registry = self.session.readings.sending, self.session.readings.destinations
