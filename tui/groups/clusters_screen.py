@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.index.error_clusters import count_deaths
 from engine.index.filter_language import Filter, equality_filter
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.groups import cluster_lines as view
 from tui.groups.grouped_tasks import GroupActions
@@ -52,7 +53,7 @@ class ClustersScreen(GroupActions[CheckedCluster]):
     def rows_frame(self) -> Frame:
         """The frame of the clusters: how many there are, and of how many tasks."""
         failed = sum(judged.cluster.count for judged in self._groups)
-        amount = f"{len(self._groups):,}, failed {failed:,}" if self.is_known else "?"
+        amount = f"{len(self._groups):,}, failed {failed:,}" if self.is_known else UNKNOWN
         text = self._query.filter.text
         right: Line = ((f"filter {safe_line(text)}   ", "key"),) if text else ()
         return Frame("Clusters", "4", amount, (*right, ("order: count", "muted")))

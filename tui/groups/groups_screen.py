@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from engine.index.filter_language import Filter, equality_filter
 from engine.index.group_counts import FILTER_FIELDS, TaskGroup
 from engine.model import State
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from tui.groups import group_lines as view
 from tui.groups.grouped_tasks import GroupActions
@@ -73,7 +74,7 @@ class GroupsScreen(GroupActions[TaskGroup]):
         amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
         right: Line = ((f"filter {fit_text(safe_line(text), 20).strip()}  ", "key"),)
         right = (*(right if text else ()), *view.tabs_line(table, self.session.place.group_titles))
-        return Frame("Groups", "", amount if self.is_known else "?", right)
+        return Frame("Groups", "", amount if self.is_known else UNKNOWN, right)
 
     def text_frame(self) -> Frame:
         """The frame of the details, with the name of the group."""

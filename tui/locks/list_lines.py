@@ -10,23 +10,16 @@ from engine.index.backlog import BacklogSummary
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, Verdict
 from engine.monitor import lock_diagnosis
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.safe import safe_line
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
 from tui.text.figures import fit_count, format_count
-from tui.text.lines import Line, Run, cells_of, cut_line, folded_lines, section
+from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, folded_lines, section
 from tui.text.lock import ALARMING_VERDICTS, is_freeable
-from tui.text.table import (
-    COLUMN_GAP_CELLS,
-    UNKNOWN_RUN,
-    Column,
-    free_cells,
-    short_names,
-    table_line,
-    title_line,
-)
+from tui.text.table import COLUMN_GAP_CELLS, Column, free_cells, short_names, table_line, title_line
 from tui.text.times import format_duration
 
 NO_LOCK_NOTE = "more workers may run: each task is claimed by one of them"
@@ -100,15 +93,19 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
         return [(" ?", "unknown"), ("", ""), UNKNOWN_RUN, UNKNOWN_RUN, ("", "")]
     free = evidence.verdict is Verdict.FREE
     due = None if waiting is None else waiting.due
-    blocks = "?" if due is None else fit_count(due, 7)
+    blocks = Figure(due).text(form=lambda count: fit_count(int(count), 7))
     oldest = waiting.oldest_due if waiting is not None else None
     cells = [
-        "-" if free else "?" if evidence.pid is None else f"PID {evidence.pid}",
-        "-" if free else "?" if evidence.since is None else view.format_beat(now - evidence.since),
+        "-" if free else UNKNOWN if evidence.pid is None else f"PID {evidence.pid}",
+        "-"
+        if free
+        else UNKNOWN
+        if evidence.since is None
+        else view.format_beat(now - evidence.since),
         "-" if free else blocks,
         "-" if free or oldest is None else format_duration(now - oldest),
     ]
-    styles = {"-": "muted", "?": "unknown"}
+    styles = {"-": "muted", UNKNOWN: "unknown"}
     return [view.verdict_chip(evidence), *((text, styles.get(text, "")) for text in cells)]
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from engine.locks import lock_breaker, process_stats
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_deadline, format_rough_duration
 from tui.locks.examination import ActiveTask, LockReport
@@ -120,7 +121,7 @@ class Fact(NamedTuple):
     """
 
 
-MARK_LOOKS = {"ok": "ok", "!": "warn", "?": "unknown", "": ""}
+MARK_LOOKS = {"ok": "ok", "!": "warn", UNKNOWN: "unknown", "": ""}
 
 
 def list_facts(report: LockReport) -> list[Fact]:
@@ -142,22 +143,22 @@ def list_facts(report: LockReport) -> list[Fact]:
     for number, life in enumerate(report.processes):
         process_facts = process_stats.list_facts(life.now, life.delta)
         if number:
-            others.append(Fact(f"PID {life.now.pid}", life.now.command or "?"))
+            others.append(Fact(f"PID {life.now.pid}", life.now.command or UNKNOWN))
         contradicts = evidence.verdict is Verdict.STUCK and life.delta and life.delta.is_working
         for name, words in process_facts:
             proof = name in ("CPU", "IO", "state") and not number
-            mark = "?" if words.startswith("?") else "!" if contradicts else "ok"
+            mark = UNKNOWN if words.startswith(UNKNOWN) else "!" if contradicts else "ok"
             (proofs if proof else others).append(Fact(name, words, mark if proof else ""))
     if "flock" in facts:
         words = facts["flock"]
-        proofs.append(Fact("flock", words, "?" if words.startswith("?") else "ok"))
+        proofs.append(Fact("flock", words, UNKNOWN if words.startswith(UNKNOWN) else "ok"))
     names = ("user", "file system", "written by")
     return [*proofs, *others, *(Fact(name, facts[name]) for name in names if name in facts)]
 
 
 def _origin(facts: Mapping[str, str]) -> Fact:
     """Where the lock was taken: boot, host and PID namespace."""
-    boot, space, host = (facts.get(name, "?") for name in ("boot", "PID namespace", "host"))
+    boot, space, host = (facts.get(name, UNKNOWN) for name in ("boot", "PID namespace", "host"))
     same = boot == "same", host.endswith("this host"), space == "same"
     words = (
         "this boot" if same[0] else f"boot: {boot}",
@@ -178,9 +179,9 @@ def evidence_lines(report: LockReport, width: int) -> list[Line]:
     lines: list[Line] = []
     indent = NAME_CELLS + 6
     for name, words, mark in list_facts(report):
-        text = words.removeprefix("? ") if mark == "?" else words
-        pieces = fold_text(safe_line(text) or "?", max(8, width - indent - 1))
-        style = "unknown" if words.startswith("?") else ""
+        text = words.removeprefix("? ") if mark == UNKNOWN else words
+        pieces = fold_text(safe_line(text) or UNKNOWN, max(8, width - indent - 1))
+        style = "unknown" if words.startswith(UNKNOWN) else ""
         lines.append(
             (
                 (f" {mark:<3}", MARK_LOOKS[mark]),
@@ -214,8 +215,8 @@ def active_task_lines(report: LockReport, now: float, width: int) -> list[Line]:
 def active_task_line(work: ActiveTask, report: LockReport, now: float, width: int) -> Line:
     """Row of an active task."""
     task, summary = work
-    since = format_rough_duration(now - task.lease.since) if task.lease is not None else "?"
-    tries = "?" if task.attempts is None else f"{task.attempts + 1}"
+    since = format_rough_duration(now - task.lease.since) if task.lease is not None else UNKNOWN
+    tries = Figure(None if task.attempts is None else task.attempts + 1).text()
     cells = (
         (short_id(task.id), SHORT_ID_CELLS, "accent", 0),
         (safe_line(task.kind), 12, "", 48),
@@ -250,7 +251,9 @@ def task_result_lines(
     lines: list[Line] = []
     for task in were:
         words = _describe_task_result(task, now_are, states, now)
-        lines += folded_lines(f"{task.id}: {words}", width, "unknown" if words[0] == "?" else "")
+        lines += folded_lines(
+            f"{task.id}: {words}", width, "unknown" if words[0] == UNKNOWN else ""
+        )
     return lines
 
 

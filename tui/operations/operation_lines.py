@@ -14,6 +14,7 @@ from engine.operations.plans import transition_of
 from engine.policy import DAY_SECONDS
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.settings import pace_from_json
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
 from tui.operations.replay_lines import format_rate
@@ -389,7 +390,7 @@ def _pace_text(operation: Operation) -> str:
     try:
         pace = pace_from_json(operation.intent.pace) if operation.intent.pace else None
     except ValueError:
-        return "?"
+        return UNKNOWN
     if pace is None:
         return ""
     canary = ", ".join(str(size) for size in pace.canary if size)
@@ -445,8 +446,8 @@ def note_lines(operation: Operation, width: int) -> list[Line]:
 
 def _note(note: Mapping[str, Any]) -> Line:
     when = note.get("when")
-    stamp = format_clock(when) if isinstance(when, float | int) else "?"
+    stamp = format_clock(when) if isinstance(when, float | int) else UNKNOWN
     fields = {k: v for k, v in note.items() if k not in ("line", "when", "what")}
     words = ", ".join(str(v) if k == "why" else f"{k} {v}" for k, v in fields.items())
-    sentence = str(note.get("what", "?")).replace("_", " ") + (f": {words}" if words else "")
+    sentence = str(note.get("what", UNKNOWN)).replace("_", " ") + (f": {words}" if words else "")
     return ((f"   {stamp}  ", "muted"), (safe_line(sentence), ""))

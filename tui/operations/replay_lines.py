@@ -13,6 +13,7 @@ from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON
 from engine.replay.settings import ReplayPace
+from engine.text.figure import Figure
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
@@ -467,7 +468,7 @@ def _figure(
 
     def words(some: Sequence[float | None]) -> str:
         last = next((value for value in reversed(some) if value is not None), None)
-        return "?" if last is None else f"{last:.1f}{unit}" if unit else f"{last:,.0f}"
+        return Figure(last).text(form=f"{{:.1f}}{unit}".format if unit else "{:,.0f}".format)
 
     known = [value for value in values if value is not None]
     now = words(values[-3:]) if latest is None else words((latest,))

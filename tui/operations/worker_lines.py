@@ -13,12 +13,14 @@ from engine.logs.log_tail import LogLine
 from engine.model import STALLED_KEY, State, Task, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import IDLE, NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
 from tui.text.figures import format_count
 from tui.text.lines import (
+    UNKNOWN_RUN,
     Line,
     Run,
     cells_of,
@@ -30,14 +32,7 @@ from tui.text.lines import (
     merge_runs,
 )
 from tui.text.log_line import log_line, shorten_ids
-from tui.text.table import (
-    COLUMN_GAP_CELLS,
-    UNKNOWN_RUN,
-    Column,
-    fitted_cells,
-    free_cells,
-    title_line,
-)
+from tui.text.table import COLUMN_GAP_CELLS, Column, fitted_cells, free_cells, title_line
 from tui.text.task_list import short_id
 from tui.text.task_row import time_fields
 from tui.text.times import format_time
@@ -51,7 +46,7 @@ def format_seconds(seconds: float | None) -> str:
     `?` if unknown.
     """
     if seconds is None:
-        return "?"
+        return UNKNOWN
     if seconds < 9.95:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     return format_rough_duration(seconds)
@@ -300,7 +295,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
         (
             "waiting",
-            f"{format_count(waiting, 'task')}, {'?' if due is None else f'{due:,}'} due",
+            f"{format_count(waiting, 'task')}, {UNKNOWN if due is None else f'{due:,}'} due",
         ),
         ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),
         ("last", session.worker.last_end),
@@ -310,7 +305,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
     if task is None:
         return [(name, safe_line(text)) for name, text in rows if text]
     most, tries = session.place.max_attempts(task), task.attempts
-    attempt = "?" if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
+    attempt = UNKNOWN if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
     rows += [
         ("task", f"{task.id}  {task.description}"),
         ("destination", task.destination),
@@ -453,7 +448,7 @@ def kind_table(
         one = row.figures
         cells: list[Run] = [(row.place, "strong" * row.is_stalled)] if places else []
         cells += [(safe_line(one.kind), ""), *(cell(one) for _, cell in _KIND_COLUMNS)]
-        cells += [(one.source or "?", "muted" if one.source else "unknown")] if sources else []
+        cells += [(one.source or UNKNOWN, "muted" if one.source else "unknown")] if sources else []
         sign: Run = ("! " if row.is_stalled and places else "  ", "error")
         line = merge_runs([(" ", ""), sign, *fitted_cells(columns, cells)])
         lines.append(cut_line(line, width))

@@ -17,12 +17,14 @@ from engine.model import State, count_by_words
 from engine.monitor.alerts import Level, needs_attention
 from engine.monitor.forecast import Forecast, drain_with_rate_limit
 from engine.monitor.throughput import Drain, Rates, Trend
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_time
 from tui.session.place_session import PlaceSession
 from tui.text.figures import fit_count
 from tui.text.graphs import braille_line
 from tui.text.lines import (
+    UNKNOWN_RUN,
     Line,
     Run,
     cut_line,
@@ -33,7 +35,7 @@ from tui.text.lines import (
     width_of,
 )
 from tui.text.log_line import log_line, shorten_ids
-from tui.text.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN, short_names
+from tui.text.table import TABLE_MARGIN_CELLS, short_names
 from tui.text.task_row import time_fields
 from tui.text.times import format_duration
 
@@ -214,9 +216,9 @@ def _state_cell(state: State, width: int) -> Cell:
 
 def _count_run(queue: PlaceLine, number: int, width: int, style: str) -> Run:
     """A count; with + while tasks are still read, but then no task is not known to be none."""
-    if queue.complete:
-        return fit_count(number, width), style if number else "muted"
-    return (f"{fit_count(number, width - 1)}+", style) if number else UNKNOWN_RUN
+    figure = Figure(number, queue.complete)
+    text = figure.text(form=lambda count: fit_count(int(count), width - (not queue.complete)))
+    return text, "unknown" if text == UNKNOWN else style if number else "muted"
 
 
 @cache  # equal columns have the same cell
@@ -402,7 +404,7 @@ _ALERT_LOOKS = {Level.CRIT: "error", Level.WARN: "warn", "": ""}
 
 def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, width: int) -> Line:
     """The line of a place; its error if it cannot be read."""
-    sign = "?" if queue.unavailable else "!" if queue.alert_level else " "
+    sign = UNKNOWN if queue.unavailable else "!" if queue.alert_level else " "
     lead: Line = (
         (" ", ""),
         (f"{sign} ", "unknown" if queue.unavailable else _ALERT_LOOKS[queue.alert_level]),
@@ -410,7 +412,7 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
     )
     if queue.unavailable:
         asked = [c for c in form.columns if c.state is not None][:4]
-        cells = [(fit_text("?", c.width, right=True) + " ", "unknown") for c in asked]
+        cells = [(fit_text(UNKNOWN, c.width, right=True) + " ", "unknown") for c in asked]
         # On a narrow screen the reason matters more than a row of question marks.
         while cells and width - width_of((*lead, *cells)) < REASON_CELLS:
             cells.pop()

@@ -18,6 +18,7 @@ from engine.monitor.prometheus import Samples
 from engine.monitor.throughput import Trend
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, TransportHealth
 from engine.operations.journal import Operation
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.text.times import format_duration, format_time
 from tui.operations import operation_lines, worker_lines
@@ -274,7 +275,7 @@ def transport_lines(
         word = _CHIPS.get(health, ways.LOOKS[health])
         judged = transport.judged or window
         tally, over = judged.tally, "" if judged is window else f" {judged.name}"
-        text = "?" if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
+        text = UNKNOWN if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
         left: Line = (
             ("! " if health is Health.FAILING else "  ", "error"),
             (f"{fit_text(safe_line(transport.name), name)} ", ""),

@@ -40,7 +40,7 @@ from tui.session.place_session import (
 from tui.session.recent_events import NO_EVENTS, EventMemory
 from tui.session.worker_rows import kind_figures
 from tui.text.header import Totals
-from tui.text.lines import Line, cut_line, parts_that_fit, width_of
+from tui.text.lines import UNKNOWN_RUN, Line, cut_line, parts_that_fit, width_of
 from tui.text.task_row import time_fields, with_times
 from tui.text.times import format_time
 
@@ -269,7 +269,7 @@ def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> li
     """The forecast: briefly in one line, or in full sentences."""
     title = (" forecast  ", "title")
     if not forecasts:
-        return [(title, ("?", "unknown"))] if height else []
+        return [(title, UNKNOWN_RUN)] if height else []
     if height < len(forecasts):
         parts: list[Line] = [
             (title,),

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from engine.model import Edge, Task
 from engine.text import time_expressions
 from engine.text.decode import parse_digits
+from engine.text.figure import UNKNOWN
 from engine.text.json_text import compact_json, lay_out_json
 from engine.text.safe import contract_text, safe_line
 from tui.text.figures import format_bytes
@@ -85,7 +86,7 @@ def parse_fields(task: Task | None, edge: Edge, typed: Mapping[str, str], now: f
         try:
             value, previews[name] = _PARSERS[name](name, task, typed.get(name, ""), now)
         except ValueError as error:
-            value, previews[name] = None, "?"
+            value, previews[name] = None, UNKNOWN
             wrong = wrong or str(error)
         if value is not None:
             wrong = wrong or edge.value_problem(name, value, now)

@@ -9,11 +9,12 @@ from engine import policy
 from engine.model import State, Task
 from engine.operations.plans import Row
 from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.plan.plan_facts import PlanFacts, source_name
 from tui.plan.plan_lines import PlanView, expected_outcome
 from tui.text.graphs import bar
-from tui.text.lines import BLANK_LINE, Line, Run, cut_line, fit_text
+from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, cut_line, fit_text
 from tui.text.styles import STILL_LOOKS
 from tui.text.table import Choice, Column, free_cells, table_line, title_line
 from tui.text.task_list import SHORT_ID_CELLS, short_id
@@ -58,25 +59,28 @@ def _columns(facts: PlanFacts, view: PlanView, width: int) -> Iterator[tuple[Col
         return bool(facts.plan.exclusion_reason(row) or row.id in facts.drift)
 
     def age(since: float) -> str:
-        return format_duration(view.now - since) if since > 0 else "?"
+        return format_duration(view.now - since) if since > 0 else UNKNOWN
 
     def still(row: Row) -> Run:
         one = facts.clusters.get(marks[row.id])
         if one is None:
-            return ("?", "unknown") if facts.clusters else ("", "")
+            return UNKNOWN_RUN if facts.clusters else ("", "")
         return one.now.answer.value, STILL_LOOKS[one.now.answer]
 
     def died(task: Task) -> str:
         when = policy.died_at(task)
-        return "?" if when is None else age(when)
+        return UNKNOWN if when is None else age(when)
 
     def name(row: Row, task: Task | None) -> Run:
         return short_id(row.id), "ghost" if is_out(row) else "accent"
 
     yield Column("ID", cells), name
-    yield Column("AGE", 6, right=True), lambda row, task: (age(task.created) if task else "?", "")
+    yield (
+        Column("AGE", 6, right=True),
+        lambda row, task: (age(task.created) if task else UNKNOWN, ""),
+    )
     if any(task.state is State.DEAD for task in tasks):
-        yield Column("DIED", 6, right=True), lambda row, task: (died(task) if task else "?", "")
+        yield Column("DIED", 6, right=True), lambda row, task: (died(task) if task else UNKNOWN, "")
     if any(marks.values()):
         yield Column("CLUSTER", 7), lambda row, task: (marks[row.id], "accent")
         if facts.clusters:

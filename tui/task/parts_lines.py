@@ -8,6 +8,7 @@ from typing import NamedTuple
 from engine.model import Part
 from engine.system.files import MAIL_RAW, Refused, parse_assignments
 from engine.text import render_bytes
+from engine.text.figure import UNKNOWN
 from engine.text.render_bytes import RenderedBytes
 from engine.text.safe import safe_line
 from tui.text.figures import format_count
@@ -107,12 +108,13 @@ def _envelope_lines(assigned: Mapping[str, str], now: float, width: int) -> list
     """Recipient, subject and the other values of meta.sh."""
     created = assigned.get("MAIL_CREATED_EPOCH", "")
     rows: list[Run] = [
-        ("To", safe_line(assigned.get("MAIL_TO", "")) or "?"),
+        ("To", safe_line(assigned.get("MAIL_TO", "")) or UNKNOWN),
         (
             "Subject",
-            safe_line(render_bytes.decode_header_words(assigned.get("MAIL_SUBJECT", ""))) or "?",
+            safe_line(render_bytes.decode_header_words(assigned.get("MAIL_SUBJECT", "")))
+            or UNKNOWN,
         ),
-        ("created", _time(created, now) if created else "?"),
+        ("created", _time(created, now) if created else UNKNOWN),
     ]
     known = ("MAIL_TO", "MAIL_SUBJECT", "MAIL_CREATED_EPOCH")
     other_fields = [(key, value) for key, value in assigned.items() if key not in known]

@@ -14,6 +14,7 @@ from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Part, Relative, Relatives, State, Task
 from engine.operations.notes import Note
 from engine.policy import died_at
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
 from tui.session.recurrence_check import CheckedCluster
@@ -155,7 +156,7 @@ def wait_rows(scene: TaskScene, now: float) -> list[Run]:
         return [("gone", describe_departure(scene, now))]
     if task.state is State.DEAD:
         died = died_at(task)
-        when = "?" if died is None else format_time(died, now)
+        when = UNKNOWN if died is None else format_time(died, now)
         runs = count_runs(task, scene.max_runs)
         tries = f", after {format_count(runs, 'attempt')}" if runs else ""
         rows.append(("died", when + tries))
@@ -278,7 +279,7 @@ def _attempts_text(scene: TaskScene) -> str:
     task = scene.task
     runs = count_runs(task, scene.max_runs)
     if runs is None:
-        return "?"
+        return UNKNOWN
     return f"{runs:,}" if scene.max_runs is None else f"{runs:,} of {scene.max_runs:,}"
 
 
@@ -357,7 +358,7 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
     for each in scene.findings.attempts:
         words, style = _ATTEMPT_RESULTS.get(each.outcome, ("ended", ""))
         when = each.began if each.began is not None else each.ended
-        began = format_time(when, now) if when is not None else "?"
+        began = format_time(when, now) if when is not None else UNKNOWN
         began = began if width >= 72 else began.partition(" (")[0]
         took = ""
         if each.began is not None and each.ended is not None:
@@ -375,7 +376,7 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
     if other:
         lines += [BLANK_LINE, part_line("other events")]
     for event in other:
-        at = format_time(event.when, now) if event.when is not None else "?"
+        at = format_time(event.when, now) if event.when is not None else UNKNOWN
         lines.append(((f" {at}  ", ""), (_EVENT_WORDS[event.what][0], "")))
     return lines
 
@@ -428,7 +429,7 @@ def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
         rows.append((start.when, ("runs at about this time", "line")))
     lines: Text = []
     for when, (words, style) in rows:
-        clock = "?" if when is None else format_clock(when)
+        clock = UNKNOWN if when is None else format_clock(when)
         sign, text = (".", "muted") if style == "line" else (glyphs.MARK, "")
         lines.append(((f"   {clock:<9}", "muted"), (f" {sign} ", style), (f" {words}", text)))
     return [cut_line(line, width) for line in lines]

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from engine.monitor.throughput import FlowSeries, Rates
+from engine.text.figure import Figure
 from tui.text.graphs import braille_line, overlay, rounded_top
 from tui.text.lines import Line, Run, cut_line, join_ends, width_of
 
@@ -90,7 +91,7 @@ def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap
     """The name and the last value of each line, with `gap` between them."""
     legend: list[Run] = []
     for name, last, style in layers:
-        number = "?" if last is None else f"{last:.1f}"
+        number = Figure(last).text(form="{:.1f}".format)
         legend += [(gap if legend else "", ""), (key, style), (f" {name} ", "muted")]
         legend.append((number, "" if last else "muted"))
     return tuple(legend)
@@ -100,10 +101,10 @@ def _backlog(series: FlowSeries, width: int, height: int, now: int | None) -> li
     last = _last(series.backlog) if now is None else now
     known = [value for value in (*series.backlog, last) if value is not None]
     most = max(known, default=0.0)
-    number = "?" if last is None else f"{last:,.0f}"
+    number = Figure(last).text()
     head = join_ends(
         ((KEY, "warn"), (" backlog ", "muted"), (number, "strong")),
-        (("max ", "muted"), (f"{most:,.0f}" if known else "?", "muted")),
+        (("max ", "muted"), (Figure(most if known else None).text(), "muted")),
         width,
     )
     rows = braille_line(series.backlog, 0, rounded_top(most), max(1, height - 1))

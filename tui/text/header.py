@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.monitor.throughput import Rates
+from engine.text.figure import Figure
 from engine.text.safe import safe_line, state_name
 from tui.text.figures import format_rate
 from tui.text.frames import NARROW_COLUMNS, WALL_COLUMNS
@@ -65,15 +66,16 @@ def totals_parts(totals: Totals, width: int) -> list[Line]:
     """The totals for the header, the most important first; nothing for what there is none of.
     Only a wall also has the totals that make no alarm.
     """
-    more = "+" if totals.is_partial else ""
-    counts = [(totals.dead_word, totals.dead, "", more), ("stuck", totals.stuck, "error", "")]
-    counts += [("workers", totals.workers, "", "")]
+    whole = not totals.is_partial
+    counts = [(totals.dead_word, Figure(totals.dead, whole), "")]
+    counts += [("stuck", Figure(totals.stuck), "error"), ("workers", Figure(totals.workers), "")]
     if is_wall := width >= WALL_COLUMNS:
-        counts += [("places", totals.places, "", ""), ("pending", totals.pending, "", more)]
+        counts += [("places", Figure(totals.places), "")]
+        counts += [("pending", Figure(totals.pending, whole), "")]
     parts: list[Line] = [
-        ((f"{name} ", style or "muted"), (f"{number:,}{plus}  ", style or "strong"))
-        for name, number, style, plus in counts
-        if number
+        ((f"{name} ", style or "muted"), (f"{figure.text()}  ", style or "strong"))
+        for name, figure, style in counts
+        if figure.value
     ]
     if is_wall and totals.rates is not None:
         for name, rate in (("in", totals.rates.inward), ("out", totals.rates.outward)):
@@ -98,9 +100,7 @@ def tab_line(
     """
     texts: dict[int, str] = {}
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
-        whole = complete and at not in partial
-        known = amount if amount or whole else None
-        figure = "?" if known is None else f"{known:,}{'' if whole else '+'}"
+        figure = Figure(amount, complete and at not in partial).text()
         part = f" ({safe_line(within[at])})" if at in within and amount else ""
         texts[at] = f"{state_name(name)} {figure}{part}"
     wide = sum(map(cells_of, texts.values())) + 4 * len(texts) <= width

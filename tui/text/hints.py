@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.text.figures import format_count
 from tui.text.keys import Hint
@@ -24,7 +25,7 @@ class Scope(NamedTuple):
     hidden: int = 0
     """Marked tasks that the filter hides; verbs do not act on them."""
     acts_on_all: bool = False
-    matching: str = "?"
+    matching: str = UNKNOWN
     """Number of tasks that match the filter."""
     ranged: int = 0
     """Rows between the start of a range and the cursor; they are not marked yet."""

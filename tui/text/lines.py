@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.text.glyphs import MORE
 
@@ -21,6 +22,9 @@ Line: TypeAlias = tuple[Run, ...]
 """One line of the screen."""
 
 BLANK_LINE: Line = ()
+
+UNKNOWN_RUN: Run = (UNKNOWN, "unknown")
+"""A value that is not known."""
 
 
 def cells_of(text: str) -> int:
@@ -133,7 +137,7 @@ def fact_lines(
     lines: list[Line] = []
     room = max(8, width - MARGIN_CELLS - names - 2)
     for name, value in rows:
-        unknown = "unknown" if value.startswith("?") else ""
+        unknown = "unknown" if value.startswith(UNKNOWN) else ""
         style = (looks or {}).get(name, unknown)
         for number, part in enumerate(fold_text(value, room)):
             label = fit_text(name if number == 0 else "", names)

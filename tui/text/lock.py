@@ -10,7 +10,7 @@ from engine.model import (
 )
 from engine.text.safe import safe_line
 from tui.text.frames import NARROW_COLUMNS
-from tui.text.lines import Line, StyleName, fact_line, join_ends, width_of
+from tui.text.lines import UNKNOWN_RUN, Line, StyleName, fact_line, join_ends, width_of
 from tui.text.times import format_age, format_duration
 
 _LOCK_LOOKS = {
@@ -28,7 +28,7 @@ ALARMING_VERDICTS = frozenset({Verdict.STALE, Verdict.STUCK, Verdict.UNKNOWN})
 def lock_part(evidence: LockEvidence | None, now: float) -> Line:
     """The lock in a few words: its holder and heartbeat, or what is wrong with it."""
     if evidence is None:
-        return (("lock ", "muted"), ("?", "unknown"), (" not examined yet", "muted"))
+        return (("lock ", "muted"), UNKNOWN_RUN, (" not examined yet", "muted"))
     verdict, pid = evidence.verdict, evidence.pid
     holder = f"PID {pid}" if pid is not None else ""
     heartbeat = f"heartbeat {format_age(now - evidence.since)}" if evidence.since else ""

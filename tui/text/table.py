@@ -9,7 +9,6 @@ from typing import NamedTuple
 from engine.text.safe import safe_line
 from tui.text.lines import Line, Run, cells_of, cut_line, fit_text, fit_text_end, merge_runs
 
-UNKNOWN_RUN: Run = ("?", "unknown")
 TABLE_MARGIN_CELLS = 3
 """Cells before the first column: the cursor, the sign of an alert, a space."""
 

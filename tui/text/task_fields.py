@@ -9,6 +9,7 @@ from engine.model import (
     State,
     Task,
 )
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from tui.text.lines import Run
 from tui.text.times import format_time
@@ -35,9 +36,9 @@ def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run
         ("group", task.group),
         ("description", task.description),
         ("destination", task.destination),
-        ("created", format_time(task.created, now) if task.created > 0 else "?"),
+        ("created", format_time(task.created, now) if task.created > 0 else UNKNOWN),
         ("due", _due_words(task, now)),
-        ("attempts", f"{'?' if task.attempts is None else task.attempts}{allowed}"),
+        ("attempts", f"{UNKNOWN if task.attempts is None else task.attempts}{allowed}"),
         ("priority", str(task.priority) if task.priority else ""),
         ("last error", task.error),
         ("payload", task.payload),
@@ -56,7 +57,7 @@ def _due_words(task: Task, now: float) -> str:
     if task.state not in (State.PENDING, State.HELD):
         return ""
     if task.due is None:
-        return "?"
+        return UNKNOWN
     return format_time(task.due, now) if task.due > now else "now"
 
 

@@ -13,12 +13,14 @@ from engine.model import (
     Task,
     attempts_allowed,
 )
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.glyphs import CURSOR, FALLING, GONE, MARK, RISING
 from tui.text.lines import (
     COLUMN_GAP,
     MARGIN_CELLS,
+    UNKNOWN_RUN,
     Line,
     Run,
     cells_of,
@@ -97,7 +99,7 @@ def _error(task: Task, now: float) -> Run:
 
 
 def _created(task: Task, now: float) -> Run:
-    return (format_duration(now - task.created) if task.created > 0 else "?", "")
+    return (format_duration(now - task.created) if task.created > 0 else UNKNOWN, "")
 
 
 def count_runs(task: Task, limit: int | None) -> int | None:
@@ -120,7 +122,7 @@ def _tries_cell(limit: AttemptLimit) -> Cell:
     def tries(task: Task, now: float) -> Run:
         most = limit(task)
         if (runs := count_runs(task, most)) is None:
-            return "?", "unknown"
+            return UNKNOWN_RUN
         return (f"{runs}" if most is None else f"{runs}/{most}"), "muted"
 
     return tries
@@ -132,19 +134,19 @@ def _word(task: Task, now: float) -> Run:
 
 def _due(task: Task, now: float) -> Run:
     if task.due is None:
-        return "?", "unknown"
+        return UNKNOWN_RUN
     return (
         ("ready", "ok") if task.due <= now else (f"in {format_duration(task.due - now)}", "muted")
     )
 
 
 def _active_time(task: Task, now: float) -> Run:
-    return (format_duration(now - task.lease.since), "") if task.lease else ("?", "unknown")
+    return (format_duration(now - task.lease.since), "") if task.lease else UNKNOWN_RUN
 
 
 def _dead(task: Task, now: float) -> Run:
     since = policy.died_at(task)
-    return ("?", "unknown") if since is None else (format_duration(now - since), "")
+    return UNKNOWN_RUN if since is None else (format_duration(now - since), "")
 
 
 def _error_or_description(task: Task, now: float) -> Run:
@@ -246,7 +248,7 @@ def resize_columns(
 class TrashFacts(NamedTuple):
     """What the list of the trash shows besides the tasks."""
 
-    purged_by: Callable[[Task], str] = lambda task: "?"
+    purged_by: Callable[[Task], str] = lambda task: UNKNOWN
     """Who purged a task; `?` if that is not certain."""
     expires: Callable[[Task], float | None] = lambda task: None
     """Until when a task can be restored, epoch seconds UTC; None if unknown."""
@@ -262,15 +264,15 @@ def trash_columns(
 
     def purged(task: Task, now: float) -> Run:
         since = task.extra.get("trash_since", "")
-        return (f"{format_duration(now - float(since))}", "") if _is_number(since) else _UNKNOWN
+        return (f"{format_duration(now - float(since))}", "") if _is_number(since) else UNKNOWN_RUN
 
     def purged_by(task: Task, now: float) -> Run:
         name = facts.purged_by(task)
-        return (name, "") if name != "?" else _UNKNOWN
+        return (name, "") if name != UNKNOWN else UNKNOWN_RUN
 
     def expires(task: Task, now: float) -> Run:
         end = facts.expires(task)
-        return (f"in {format_duration(end - now)}", "") if end is not None else _UNKNOWN
+        return (f"in {format_duration(end - now)}", "") if end is not None else UNKNOWN_RUN
 
     fixed = (
         TaskColumn("ID", _id_width(longest), _id, order="id"),
@@ -282,9 +284,6 @@ def trash_columns(
     room = width - MARGIN_CELLS - sum(column.width + len(COLUMN_GAP) for column in fixed)
     what = TaskColumn(_what_title(State.TRASH), max(0, room), _error_or_description, order="error")
     return (*fixed, what) if room > 8 else fixed
-
-
-_UNKNOWN: Run = ("?", "unknown")
 
 
 def _what_title(state: State) -> str:

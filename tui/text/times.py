@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from engine.text.decode import YEAR_10000
+from engine.text.figure import UNKNOWN
 
-UNKNOWN_TIME = "?"
+UNKNOWN_TIME = UNKNOWN
 """Shown for a number that is no valid time or duration: NaN, infinity, 1e300."""
 
 

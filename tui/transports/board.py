@@ -12,6 +12,7 @@ from engine.monitor.transport_health import (
     TransportHealth,
     TransportSuspension,
 )
+from engine.text.figure import Figure
 from engine.text.safe import safe_line
 from tui.session.place_session import PlaceSession
 from tui.text.figures import fit_count
@@ -185,7 +186,7 @@ def graph_lines(inputs: Shown, width: int, height: int) -> list[Line]:
     ]
     legend: list[tuple[str, str]] = [(" ", "")]
     for name, values, style in (("sent", sent, "ok"), ("failed", failed, "error")):
-        last = "?" if values[-1] is None else f"{values[-1]:,}"
+        last = Figure(values[-1]).text()
         legend += [(KEY, style), (f" {name} ", "muted"), (f"{last}  ", "")]
     scale: Line = ((f"per {unit}, max {most:,}", "muted"),)
     plot = with_axis(overlay(layers), f"{top:,.0f}", width)

@@ -14,10 +14,12 @@ from engine.destinations.watch import (
     DestinationTasks,
     SeenDestination,
 )
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.text.figures import fit_count, format_count
 from tui.text.lines import (
     BLANK_LINE,
+    UNKNOWN_RUN,
     Line,
     Run,
     cells_of,
@@ -39,7 +41,6 @@ STATE_RUNS: Mapping[DestinationState, Run] = {
 }
 """The states as words; those that need an operator are chips."""
 
-UNKNOWN: Run = ("?", "unknown")
 
 WHY, BY_CODE = "WHY", "FAILED BY CODE"
 """Titles of the columns that have the free width."""
@@ -80,7 +81,7 @@ def _since(when: float | None, now: float) -> str:
 def cells(one: SeenDestination, now: float) -> Mapping[str, Run]:
     """Its cells by the title of the column."""
     destination, tasks = one.destination, one.tasks
-    waiting = failed = oldest = UNKNOWN
+    waiting = failed = oldest = UNKNOWN_RUN
     if tasks is not None:
         waiting = _count(tasks.waiting, 6)
         failed = _count(tasks.all_failed, 6)
@@ -129,7 +130,9 @@ def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> li
             (f" {why}" if why else "", "muted"),
         )
         tasks = one.tasks
-        numbers = "?" if tasks is None else f"{tasks.waiting:,} wait, {tasks.all_failed:,} failed"
+        numbers = (
+            UNKNOWN if tasks is None else f"{tasks.waiting:,} wait, {tasks.all_failed:,} failed"
+        )
         lines.append(join_ends(state_part, ((numbers, "muted"),), width))
     return lines
 
@@ -199,7 +202,7 @@ def fingerprints(destination: Destination) -> list[tuple[str, str]]:
     return prints
 
 
-def _when(when: float | None, now: float, otherwise: str = "?") -> str:
+def _when(when: float | None, now: float, otherwise: str = UNKNOWN) -> str:
     return otherwise if when is None else format_time(when, now)
 
 

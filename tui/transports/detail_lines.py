@@ -17,12 +17,14 @@ from engine.monitor.transport_health import (
     SourceReport,
     TransportHealth,
 )
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.text.figures import fit_count, format_count
 from tui.text.graphs import bar
 from tui.text.lines import (
     BLANK_LINE,
     MARGIN_CELLS,
+    UNKNOWN_RUN,
     Line,
     Run,
     cut_line,
@@ -138,11 +140,11 @@ def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> 
         whole = CountWindow("all", 1.0, transport.totals)
         cells = [*_counts(whole), table.failure_share(whole), *([("-", "muted")] * 3)]
         if transport.totals.failures:
-            cells[2:4] = [table.UNKNOWN] * 2
+            cells[2:4] = [UNKNOWN_RUN] * 2
         lines.append(_figures("all", cells, Source.METRICS, width))
         if transport.totals.failures:  # the counters have bad addresses among the failures
             why = f"{transport.totals.failures:,} given up, with mails to bad addresses"
-            reason: Line = ((f"{MARGIN}{'all':<6}", "muted"), table.UNKNOWN, (f"  {why}", "muted"))
+            reason: Line = ((f"{MARGIN}{'all':<6}", "muted"), UNKNOWN_RUN, (f"  {why}", "muted"))
             lines.append(cut_line(reason, width))
     return lines
 
@@ -200,7 +202,7 @@ def failure_head(width: int) -> Line:
 
 def failure_row(failure: Failure, now: float, width: int) -> Line:
     """The line of an error."""
-    when = "?" if failure.when is None else format_time(failure.when, now).partition(" (")[0]
+    when = UNKNOWN if failure.when is None else format_time(failure.when, now).partition(" (")[0]
     word = safe_line(failure.word)
     style = "muted" if failure.when else "unknown"
     lead: Line = ((MARGIN, ""), (f"{fit_text(when, 9)}  ", style))

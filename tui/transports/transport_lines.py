@@ -17,10 +17,11 @@ from engine.monitor.transport_health import (
     TransportSuspension,
     TransportUse,
 )
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.text.figures import fit_count, format_rate
 from tui.text.graphs import braille_line, resample
-from tui.text.lines import Line, Run, cells_of, cut_line, fit_text, merge_runs
+from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fit_text, merge_runs
 from tui.text.table import Column, fitted_cells, free_cells, title_line
 from tui.text.times import format_duration, format_time
 
@@ -45,7 +46,6 @@ STATE_RUNS: dict[Health, Run] = {
 }
 """The states as words; those that need an operator are chips."""
 
-UNKNOWN: Run = ("?", "unknown")
 MARGIN = 3
 """Width of cursor and sign before the first column, in cells."""
 
@@ -57,7 +57,7 @@ USES: dict[TransportUse, Run] = {
     TransportUse.BARRED: ("disabled", "muted"),
     TransportUse.HANDLER: ("by handler", "muted"),
     TransportUse.FOREIGN: ("-", "muted"),
-    TransportUse.UNKNOWN: UNKNOWN,
+    TransportUse.UNKNOWN: UNKNOWN_RUN,
 }
 """Whether mail uses a transport, as a word."""
 
@@ -80,7 +80,7 @@ def _count_cell(at: int, of: str, width: int) -> Cell:
 def count_run(window: CountWindow, of: str, width: int) -> Run:
     """A count of a window; a zero is muted."""
     if window.tally is None:
-        return UNKNOWN
+        return UNKNOWN_RUN
     number = int(getattr(window.tally, of))
     return fit_count(number, width), "" if number else "muted"
 
@@ -88,7 +88,7 @@ def count_run(window: CountWindow, of: str, width: int) -> Run:
 def failure_share(window: CountWindow, limit: float = 1.0) -> Run:
     """Share of failed mails: `8%`, `-` if none was finished, `?` if unknown."""
     if window.tally is None:
-        return UNKNOWN
+        return UNKNOWN_RUN
     if window.share is None:
         return "-", "muted"
     return f"{window.share:.0%}", "error" if window.share >= limit else ""
@@ -116,7 +116,7 @@ def _both_send_times(transport: TransportHealth, limit: float, now: float) -> Ru
 def attempts_per_minute(window: CountWindow) -> Run:
     """Attempts per minute."""
     if window.rate is None:
-        return UNKNOWN
+        return UNKNOWN_RUN
     return format_rate(60 * window.rate), "" if window.rate else "muted"
 
 
@@ -125,7 +125,7 @@ def last_sent(transport: TransportHealth, limit: float, now: float) -> Run:
     if transport.last_success is not None:
         return format_duration(now - transport.last_success), ""
     never = transport.totals is not None and not transport.totals.success
-    return ("never", "warn") if never else UNKNOWN
+    return ("never", "warn") if never else UNKNOWN_RUN
 
 
 def _spark(transport: TransportHealth, limit: float, now: float) -> Run:
@@ -241,7 +241,7 @@ def _no_transport_cell(transport: TransportHealth, failing: bool) -> Run:
         for at in (TEN_MINUTES, HOUR_WINDOW)
     ]
     counted = [
-        f"{'?' if tally is None else fit_count(tally.failures, 6).strip()} in {name}"
+        f"{UNKNOWN if tally is None else fit_count(tally.failures, 6).strip()} in {name}"
         for name, tally in tallies
     ]
     return f" mail without a transport: {', '.join(counted)}", "error" if failing else "muted"

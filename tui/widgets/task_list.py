@@ -15,6 +15,7 @@ from textual.strip import Strip
 
 from engine.model import AttemptLimit, Task, attempts_allowed
 from engine.store import StoreError
+from engine.text.figure import Figure
 from engine.text.safe import safe_line
 from tui.text.lines import BLANK_LINE, Line, cut_line
 from tui.text.task_list import (
@@ -91,7 +92,7 @@ class TaskList(Painted, can_focus=True):
         """The position of the cursor: `row 4 of 59`; "" without rows."""
         view = self.rows.view
         has_rows = view.total and not self.signs.notice
-        total = f"{view.total:,}" if view.window.is_counted else "?"
+        total = Figure(view.total if view.window.is_counted else None).text()
         return f"row {view.cursor.at + 1:,} of {total}" if has_rows else ""
 
     def show_signs(self, signs: RowSigns) -> None:

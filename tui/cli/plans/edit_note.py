@@ -13,6 +13,7 @@ from engine.operations import notes, plans, run_plan
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.store import DATA_PART, MAX_PART_BYTES, ChangeableStore, ReadableStore
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
 from tui.cli.setup.errors import EX_USAGE, CommandError, fail, print_error
@@ -115,7 +116,7 @@ def _read_text(path: str) -> str:
 
 def _due(task: Task, now: float) -> str:
     if task.due is None:
-        return "?"
+        return UNKNOWN
     return format_time(task.due, now) if task.due > now else "now"
 
 

@@ -12,6 +12,7 @@ from engine.operations import notes, trash
 from engine.operations.sizes import task_bytes
 from engine.operations.trash import Origin
 from engine.store import Unavailable
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.plans import verbs
@@ -44,7 +45,11 @@ def list_trash(setup: Setup, arguments: Namespace) -> int:
             }
             print(task_row.json_line(values), end="")
         else:
-            cells = (task.id, format_time(since) if since else "?", format_bytes(sizes[task.id]))
+            cells = (
+                task.id,
+                format_time(since) if since else UNKNOWN,
+                format_bytes(sizes[task.id]),
+            )
             print(" | ".join(map(safe_line, (*cells, _origin(origin, words[origin.state])))))
     if not arguments.json:
         retention_hours, quota = setup.config.trash.hours, setup.config.trash.quota

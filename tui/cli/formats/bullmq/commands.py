@@ -15,6 +15,7 @@ from engine.formats.bullmq.scan import KnownQueues
 from engine.monitor.latency import KindFigures, percentile
 from engine.monitor.throughput import HISTORY_SECONDS
 from engine.store import StoreError, Unavailable
+from engine.text.figure import Figure
 from engine.text.safe import safe_line
 from tui.cli.formats.bullmq.worker import handled_queues
 from tui.cli.queue.doctor import check_store
@@ -94,9 +95,7 @@ def kinds_by_jobs(runs: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
 
 def rate_rows(kinds: Iterable[KindFigures]) -> list[tuple[str, str]]:
     """Finished jobs per minute of each queue, or why that is unknown, as a row for the screen."""
-    rates = {
-        one.kind: "?" if one.per_minute is None else f"{one.per_minute:,.1f}/min" for one in kinds
-    }
+    rates = {one.kind: Figure(one.per_minute).text(form="{:,.1f}/min".format) for one in kinds}
     named = facts.list_names(f"{kind} {rate}" for kind, rate in rates.items())
     why = {one.unknown for one in kinds if one.per_minute is None}
     return [("rates", ": ".join((named, *sorted(why))))] if rates else []

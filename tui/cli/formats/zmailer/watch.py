@@ -32,6 +32,7 @@ from engine.formats.zmailer.undeliverable import why_undeliverable
 from engine.model import ConnectedWorker, attempts_allowed
 from engine.store import StoreError, Unavailable
 from engine.text.error_text import error_text
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.times import format_rough_duration
 from tui.cli.setup.setup import Setup
 from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
@@ -148,7 +149,7 @@ class SpoolWatch:
 
     def _facts_of(self, channel: str, host: str) -> GroupFacts:
         view, conf = self._queue.threads.get((channel, host)), self._files.conf
-        ring, rows = ("?", []) if conf is None else _clause_rows(conf, channel, host)
+        ring, rows = (UNKNOWN, []) if conf is None else _clause_rows(conf, channel, host)
         if view is None:
             return GroupFacts(ring, rows=tuple(rows))
         rows = [("mailq", f"N={view.jobs} R={view.recipients} A={view.attempts}"), *rows]
@@ -275,10 +276,10 @@ def _router_words(router: RouterMails | str, now: float) -> str:
         return f"? {router}"
     if not router.mails:
         return "no mail waits for it"
-    more = "+" * (router.mails > MAX_ROUTER_MAILS)
     age = format_rough_duration(max(0.0, now - router.oldest))
-    reports = f"{router.reports:,}{more} {'report' if router.reports == 1 else 'reports'}"
-    return f"{format_count(router.mails, 'mail')}, {reports}, the oldest for {age}"
+    reports = Figure(router.reports, router.mails <= MAX_ROUTER_MAILS).text()
+    noun = "report" if router.reports == 1 else "reports"
+    return f"{format_count(router.mails, 'mail')}, {reports} {noun}, the oldest for {age}"
 
 
 def _router_warnings(router: RouterMails | str, now: float) -> Iterator[str]:
@@ -302,7 +303,7 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
     """State, outstanding and unfed jobs, and since when it was hungry and fed."""
     times = (("HA", one.hungry_at), ("FA", one.fed_at))
     ages = (f"{n}={'never' if at is None else format_rough_duration(now - at)}" for n, at in times)
-    return f"{one.state or '?'} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
+    return f"{one.state or UNKNOWN} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
 
 
 def complete_mailq_place(setup: Setup, place: Place) -> Place:
