@@ -208,17 +208,20 @@ FAULTS: tuple[Fault, ...] = (
            "GUARDED_FLAGS = os.O_RDONLY | os.O_NOFOLLOW"), patience=2),
     fault("scans what a group may write", "a full scan shows a task that a user of the group wrote",
           "engine/formats/nftban/full_scan.py",
-          "tests/engine/formats/nftban/test_store.py::test_a_full_scan_reads_a_file_as_a_scan_by_name_does",
+          "tests/engine/formats/nftban/test_store.py"
+          "::test_a_full_scan_shows_no_task_that_another_user_could_write[group]",
           ("stat.S_IFMT(0o177777) | stat.S_IWGRP | stat.S_IWOTH",
            "stat.S_IFMT(0o177777) | stat.S_IWOTH")),
     fault("scans what has a second name",
           "a full scan shows a task that another user can rewrite by a hard link",
           "engine/formats/nftban/full_scan.py",
-          "tests/engine/formats/nftban/test_store.py::test_a_full_scan_reads_a_file_as_a_scan_by_name_does",
+          "tests/engine/formats/nftban/test_store.py"
+          "::test_a_full_scan_shows_no_task_that_another_user_could_write[link]",
           ("                or file_stat.st_nlink != 1\n", "")),
     fault("scans another user's file", "a full scan shows a task that another user wrote",
           "engine/formats/nftban/full_scan.py",
-          "tests/engine/formats/nftban/test_store.py::test_a_full_scan_shows_no_task_of_another_user",
+          "tests/engine/formats/nftban/test_store.py"
+          "::test_a_full_scan_shows_no_task_that_another_user_could_write[owner]",
           ("                or file_stat.st_uid not in owners\n", "")),
     fault("scans a task under another name", "a full scan shows one task twice",
           "engine/formats/nftban/full_scan.py",
