@@ -235,9 +235,11 @@ FAULTS: tuple[Fault, ...] = (
           "engine/formats/nftban/hint.py",
           "tests/engine/formats/nftban/test_claims.py::test_a_hint_in_doubt_is_no_hint",
           ("        if checksum != _checksum(states):\n            return None\n", "")),
-    fault("writes a hint of half a folder", "a due task is passed by, as its id was claimed before",
+    fault("writes a hint of half a folder",
+          "of very many tasks a due one waits for seconds, as its id was claimed before",
           "engine/formats/nftban/claims.py",
-          "tests/engine/formats/nftban/test_claims.py::test_a_name_that_is_also_claimed_voids_the_hint",
+          "tests/engine/formats/nftban/test_claims.py"
+          "::test_a_name_that_is_also_claimed_voids_the_hint",
           (" and is_all_read:", ":")),
     fault("looks for no id of a group", "of two tasks with one id, added in a batch, one is lost",
           "engine/formats/nftban/staging.py",
