@@ -436,7 +436,8 @@ FAULTS: tuple[Fault, ...] = (
     fault("commits theirs before ours",
           "a process killed between the two files loses the job that it held",
           "engine/formats/zgb/store.py",
-          "tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[zgb]",
+          "tests/engine/formats/zgb/test_store.py"
+          "::test_a_process_killed_between_two_commits_loses_no_job",
           ('                    sidecar_db.run("COMMIT")', "                    pass"),
           ("        if moved:\n            with suppress(Unavailable):",
            "        if sidecar_db is not None:\n"
