@@ -208,17 +208,20 @@ FAULTS: tuple[Fault, ...] = (
            "GUARDED_FLAGS = os.O_RDONLY | os.O_NOFOLLOW"), patience=2),
     fault("scans what a group may write", "a full scan shows a task that a user of the group wrote",
           "engine/formats/nftban/full_scan.py",
-          "tests/engine/formats/nftban/test_store.py::test_a_full_scan_reads_a_file_as_a_scan_by_name_does",
+          "tests/engine/formats/nftban/test_store.py"
+          "::test_a_full_scan_shows_no_task_that_another_user_could_write[group]",
           ("stat.S_IFMT(0o177777) | stat.S_IWGRP | stat.S_IWOTH",
            "stat.S_IFMT(0o177777) | stat.S_IWOTH")),
     fault("scans what has a second name",
           "a full scan shows a task that another user can rewrite by a hard link",
           "engine/formats/nftban/full_scan.py",
-          "tests/engine/formats/nftban/test_store.py::test_a_full_scan_reads_a_file_as_a_scan_by_name_does",
+          "tests/engine/formats/nftban/test_store.py"
+          "::test_a_full_scan_shows_no_task_that_another_user_could_write[link]",
           ("                or file_stat.st_nlink != 1\n", "")),
     fault("scans another user's file", "a full scan shows a task that another user wrote",
           "engine/formats/nftban/full_scan.py",
-          "tests/engine/formats/nftban/test_store.py::test_a_full_scan_shows_no_task_of_another_user",
+          "tests/engine/formats/nftban/test_store.py"
+          "::test_a_full_scan_shows_no_task_that_another_user_could_write[owner]",
           ("                or file_stat.st_uid not in owners\n", "")),
     fault("scans a task under another name", "a full scan shows one task twice",
           "engine/formats/nftban/full_scan.py",
@@ -232,9 +235,11 @@ FAULTS: tuple[Fault, ...] = (
           "engine/formats/nftban/hint.py",
           "tests/engine/formats/nftban/test_claims.py::test_a_hint_in_doubt_is_no_hint",
           ("        if checksum != _checksum(states):\n            return None\n", "")),
-    fault("writes a hint of half a folder", "a due task is passed by, as its id was claimed before",
+    fault("writes a hint of half a folder",
+          "of very many tasks a due one waits for seconds, as its id was claimed before",
           "engine/formats/nftban/claims.py",
-          "tests/engine/formats/nftban/test_claims.py::test_a_name_that_is_also_claimed_voids_the_hint",
+          "tests/engine/formats/nftban/test_claims.py"
+          "::test_a_name_that_is_also_claimed_voids_the_hint",
           (" and is_all_read:", ":")),
     fault("looks for no id of a group", "of two tasks with one id, added in a batch, one is lost",
           "engine/formats/nftban/staging.py",
@@ -431,7 +436,8 @@ FAULTS: tuple[Fault, ...] = (
     fault("commits theirs before ours",
           "a process killed between the two files loses the job that it held",
           "engine/formats/zgb/store.py",
-          "tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[zgb]",
+          "tests/engine/formats/zgb/test_store.py"
+          "::test_a_process_killed_between_two_commits_loses_no_job",
           ('                    sidecar_db.run("COMMIT")', "                    pass"),
           ("        if moved:\n            with suppress(Unavailable):",
            "        if sidecar_db is not None:\n"
