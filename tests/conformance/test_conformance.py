@@ -701,6 +701,8 @@ def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Fa
     for state, word in store.states.items():
         there = {task for task in before.values() if task.state is state}
         assert set(store.scan({word})) == there
+    failed = {task for task in before.values() if task.error}
+    assert failed <= set(store.scan_failed(store.states.values())) <= set(before.values())
 
 
 @also_in_use

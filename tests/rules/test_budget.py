@@ -156,7 +156,7 @@ LINES = {
     "engine.doctor": 250,
     "engine.formats": 50,
     "engine.formats.base": 350,
-    "engine.formats.bullmq": 7200,
+    "engine.formats.bullmq": 7250,
     "engine.formats.kannader": 4550,
     "engine.formats.nftban": 5750,
     "engine.formats.zgb": 5350,

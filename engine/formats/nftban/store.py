@@ -48,6 +48,7 @@ from engine.store import (
     no_relatives,
     read_one_by_one,
     require_edge,
+    scan_all_of_states,
 )
 from engine.system import files
 from engine.system.files import Refused
@@ -353,6 +354,7 @@ class NftbanStore:
 
     read_all = read_one_by_one
     relatives = staticmethod(no_relatives)
+    scan_failed = scan_all_of_states
 
     def sample(self, number: int) -> StoreSample:
         """Return the number of task files in each state, and read some; lists each folder once."""

@@ -450,6 +450,10 @@ def test_the_journal_is_listed(root: Path, act: Command) -> None:
     undone = act(f"undo {journal_at(root).operations()[0].op} --apply 1")
     assert retried[:2] == (0, f"Task {first} moved from DLQ to pending queue\n")
     assert (undone[0], tree(root) == before) == (0, True)
+    status, planned, _ = act("queue dlq purge 0 --dry-run")
+    assert status == 0
+    assert planned.splitlines()[-1] == "3 would be deleted permanently; nothing was changed"
+    assert planned.count("would delete permanently ") == 3
     assert act("queue dlq purge 0")[:2] == (0, "Purged 3 tasks from DLQ\n")
     verbs_done = [one.intent.verb for one in journal_at(root).operations()][::-1]
     assert verbs_done == ["purge", "retry", "undo", "expunge"]
