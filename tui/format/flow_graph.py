@@ -10,6 +10,7 @@ from typing import NamedTuple
 from engine.monitor.throughput import FlowSeries, Rates
 from tui.format import present
 from tui.format.graphs import braille_line, overlay, rounded_top
+from tui.format.human import format_rate
 from tui.format.present import Line, Run
 
 AXIS_CELLS = 6
@@ -91,7 +92,7 @@ def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap
     """The name and the last value of each line, with `gap` between them."""
     legend: list[Run] = []
     for name, last, style in layers:
-        number = "?" if last is None else f"{last:.1f}"
+        number = "?" if last is None else format_rate(last, is_titled=True)
         legend += [(gap if legend else "", ""), (key, style), (f" {name} ", "muted")]
         legend.append((number, "" if last else "muted"))
     return tuple(legend)

@@ -1,6 +1,8 @@
-"""Sizes and large counts in words, by humanize, which is imported at the first of them (10 ms)."""
+"""Sizes, large counts and rates in words; humanize is imported when first needed (10 ms)."""
 
 from __future__ import annotations
+
+import math
 
 
 def format_bytes(size: int) -> str:
@@ -14,6 +16,29 @@ def format_bytes(size: int) -> str:
 def format_share(used: int, limit: int) -> str:
     """Format how much of a limit is used: `4.0 MB of 512.0 MB`."""
     return f"{format_bytes(used)} of {format_bytes(limit)}"
+
+
+RATE_UNITS = {"/s": 1, "/min": 60, "/h": 3600}
+"""Seconds of the units of rates, in the order in which they are tried."""
+
+
+def format_rate(per_second: float, unit: str = "/s", *, is_titled: bool = False) -> str:
+    """Format a rate: `0.0/s`, `9.4/s`, `412/s`; below 0.1 of `unit` in a longer one: `5/min`,
+    `40/h`, `<1/h`; `?` if it is no rate. At most five cells and the unit.
+
+    `is_titled`: the title of the column has `unit`, so only another one is added.
+    """
+    if not 0 <= per_second < math.inf:
+        return "?"
+    amount = round(per_second * RATE_UNITS[unit], 6)
+    if not 0 < amount < 0.1:
+        number = f"{amount:.1f}" if amount < 99.95 else format_count(round(amount), 5)
+        return number if is_titled else number + unit
+    longer = next(
+        (it for it in RATE_UNITS if it != unit and per_second * RATE_UNITS[it] >= 1), "/h"
+    )
+    number = f"{per_second * RATE_UNITS[longer]:.0f}"
+    return f"<1{longer}" if number == "0" else number + longer
 
 
 def format_count(number: int, width: int) -> str:

@@ -33,6 +33,7 @@ from engine.text.decode import YEAR_10000
 from engine.text.safe import safe_line
 from engine.text.safe import state_name as state_name
 from tui.format.glyphs import CURSOR, FALLING, GONE, MARK, MORE, RISING
+from tui.format.human import format_rate
 from tui.format.keys import Hint
 
 Run: TypeAlias = tuple[str, str]
@@ -237,13 +238,6 @@ def describe_bucket(bucket: BucketState) -> str:
         return "PAUSED"
     rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
     return f"{bucket.tokens:,} of {bucket.burst:,} tokens{rate}"
-
-
-def format_rate(per_second: float) -> str:
-    """Events per second: `0.0`, `9.4`, `412`; `?` if invalid."""
-    if not _is_valid_time(per_second):
-        return UNKNOWN_TIME
-    return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
 
 
 # The task list
@@ -740,7 +734,7 @@ def totals_parts(totals: Totals, width: int) -> list[Line]:
     ]
     if is_wall and totals.rates is not None:
         for name, rate in (("in", totals.rates.inward), ("out", totals.rates.outward)):
-            parts.append(((f"{name} ", "muted"), (f"{format_rate(rate)}/s  ", "strong")))
+            parts.append(((f"{name} ", "muted"), (f"{format_rate(rate)}  ", "strong")))
     return parts
 
 

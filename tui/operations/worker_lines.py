@@ -16,6 +16,7 @@ from engine.monitor.throughput import Trend
 from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
 from tui.format import present
+from tui.format.human import format_rate
 from tui.format.present import Line, Run
 from tui.format.table import (
     COLUMN_GAP_CELLS,
@@ -384,7 +385,7 @@ def _percent_cell(one: KindFigures) -> Run:
 def _rate_cell(one: KindFigures) -> Run:
     if one.per_minute is None:
         return UNKNOWN_RUN
-    text = f"{one.per_minute:.1f}" if 0 < one.per_minute < 9.95 else f"{one.per_minute:,.0f}"
+    text = format_rate(one.per_minute / 60, "/min", is_titled=True)
     return text, "" if one.per_minute else "muted"
 
 

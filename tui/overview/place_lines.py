@@ -21,7 +21,7 @@ from engine.policy import format_time
 from engine.text.safe import safe_line, state_name
 from tui.format import present
 from tui.format.graphs import braille_line
-from tui.format.human import format_count
+from tui.format.human import format_count, format_rate
 from tui.format.present import Line, Run
 from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN, short_names
 from tui.format.task_row import time_fields
@@ -258,15 +258,10 @@ def _rate_cell(rate_of: Callable[[Rates], float]) -> Cell:
     def cell(queue: PlaceLine, now: float) -> Run:
         if queue.rates is None:
             return UNKNOWN_RUN
-        text = format_rate(rate_of(queue.rates))
+        text = format_rate(rate_of(queue.rates), is_titled=True)
         return text, "muted" if text == "0.0" else ""
 
     return cell
-
-
-def format_rate(per_second: float) -> str:
-    """A rate per second in at most five cells: `0.0`, `9.4`, `412`, `12k`."""
-    return f"{per_second:.1f}" if per_second < 100 else format_count(int(per_second), 5)
 
 
 def _eta_cell(queue: PlaceLine, now: float) -> Run:

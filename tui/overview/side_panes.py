@@ -23,7 +23,7 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.glyphs import SPARKS
 from tui.format.graphs import bar, resample
-from tui.format.human import format_bytes, format_count
+from tui.format.human import format_bytes, format_count, format_rate
 from tui.format.present import Line, Run
 from tui.operations import operation_lines, worker_lines
 from tui.operations.worker_lines import PlaceKind
@@ -281,8 +281,9 @@ def transport_lines(
             (" " * (longest - len(health.value)), ""),
             (f" {text}", "unknown" if tally is None else "muted"),
         )
-        rate, style = ways.attempts_per_minute(window)
-        lines.append(present.join_ends(left, ((f"{rate}/min", style or "muted"),), width))
+        rate = "?" if window.rate is None else format_rate(window.rate, "/min")
+        style = "unknown" if window.rate is None else "muted"
+        lines.append(present.join_ends(left, ((rate, style),), width))
     return lines
 
 

@@ -11,6 +11,7 @@ from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Rates
 from engine.text.safe import safe_line
 from tui.format import present
+from tui.format.human import format_rate
 from tui.format.present import Line
 from tui.session.place import Place
 from tui.widgets.line_widgets import Lines
@@ -77,11 +78,10 @@ class LockLine(Lines):
 def fact_parts(facts: LockLineFacts) -> list[Line]:
     """Rates, latency and rate limits; one that the place does not have is omitted."""
     rates = facts.rates
-    inward, outward = ("?", "?") if rates is None else map(present.format_rate, rates[:2])
+    inward, outward = ("?", "?") if rates is None else map(format_rate, rates[:2])
     style = "unknown" if rates is None else ""
-    unit = "" if rates is None else "/s"
-    in_runs: Line = (("in ", "muted"), (f"{inward}{unit}", style))
-    parts: list[Line] = [(*in_runs, ("  out ", "muted"), (f"{outward}{unit}", style))]
+    in_runs: Line = (("in ", "muted"), (inward, style))
+    parts: list[Line] = [(*in_runs, ("  out ", "muted"), (outward, style))]
     if facts.latency is not None:
         wait, run = (
             f"{seconds:.1f}s" if seconds < 10 else present.format_duration(seconds)

@@ -19,6 +19,7 @@ from engine.text.safe import safe_line
 from tui.cli.formats.bullmq.worker import handled_queues
 from tui.cli.queue.doctor import check_store
 from tui.cli.setup.setup import Setup
+from tui.format.human import format_rate
 from tui.session.place import Place, PlaceGroups, WholeQueueFigures
 
 FIGURES_SECONDS = 2.0
@@ -95,7 +96,8 @@ def kinds_by_jobs(runs: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
 def rate_rows(kinds: Iterable[KindFigures]) -> list[tuple[str, str]]:
     """Finished jobs per minute of each queue, or why that is unknown, as a row for the screen."""
     rates = {
-        one.kind: "?" if one.per_minute is None else f"{one.per_minute:,.1f}/min" for one in kinds
+        one.kind: "?" if one.per_minute is None else format_rate(one.per_minute / 60, "/min")
+        for one in kinds
     }
     named = facts.list_names(f"{kind} {rate}" for kind, rate in rates.items())
     why = {one.unknown for one in kinds if one.per_minute is None}
