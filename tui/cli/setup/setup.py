@@ -95,8 +95,9 @@ class Format(NamedTuple):
     """The word of its own commands, for error texts; "" if there are none."""
     parse_settings: Callable[[Any, ConfigLocation], Any] = no_settings
     """Value of `stores.NAME` in the configuration -> settings; raises `ConfigError`."""
-    check_sections: Callable[[Config], object] = lambda config: None
-    """Checks the sections of the configuration that only this format reads; raises `ConfigError`.
+    sections: Mapping[str, Callable[[Any], object]] = {}
+    """Section of the configuration that only this format reads, a field of `Config` -> its check,
+    which raises `ConfigError`; called if the section is there.
     """
     arrange: Callable[[Queue, Address, str], Queue] = folders_apart
     """Adapts the folders of a `Queue` to a place, given our own folder for it."""
@@ -157,6 +158,14 @@ def load_function(where: str) -> Callable[..., Any]:
     module, name = where.split(":")
     function: Callable[..., Any] = getattr(import_module(f"tui.cli.{module}"), name)
     return function
+
+
+def deferred(where: str) -> Callable[..., Any]:
+    """The function of a text "MODULE:FUNCTION" with the module's full name, imported when it is
+    first called.
+    """
+    module, name = where.split(":")
+    return lambda *arguments: getattr(import_module(module), name)(*arguments)
 
 
 class Setup(NamedTuple):
