@@ -165,7 +165,7 @@ LINES = {
     "engine.live": 2250,
     "engine.locks": 2200,
     "engine.logs": 2400,
-    "engine.mail": 950,
+    "engine.mail": 1000,
     "engine.mail.message": 850,
     "engine.mail.send": 3250,
     "engine.mail.transports": 1000,

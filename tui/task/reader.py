@@ -136,7 +136,8 @@ class TaskReader:
             return  # it moved: the next read reports that
         request = self.scene.request if self.scene is not None else ()
         if "://" in task.destination and not request:
-            request = await lookup.read_request(self.session.inspector, task, parts)
+            fields = self.session.place.url_fields
+            request = await lookup.read_request(self.session.inspector, task, parts, fields)
         if self.scene is not None and self.scene.task == task:
             self.scene = replace(self.scene, parts=parts, request=request)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from engine.config import queue_config
@@ -11,6 +13,7 @@ from engine.config.place_address import Address, BadAddress, is_url, parse_addre
 from engine.config.queue_config import Config, Queue, queue_settings_for
 from engine.formats.bullmq import detect as bullmq
 from engine.formats.kannader import detect as kannader
+from engine.formats.nftban import detect as nftban
 from engine.formats.zgb import detect as zgb
 from engine.formats.zmailer import detect as zmailer
 from engine.policy import retries_of
@@ -39,6 +42,8 @@ FORMATS: dict[str, Format] = {
     "zgb": Format(
         "a ZGB mail queue",
         is_here=zgb.is_database,
+        suffixes=zgb.SUFFIXES,
+        init_command="zgb init",
         open_store=deferred("tui.cli.formats.zgb.opening:open_queue"),
         retry_policy=deferred("tui.cli.formats.zgb.opening:retry_policy"),
         commands="zgb",
@@ -108,6 +113,8 @@ FORMATS: dict[str, Format] = {
     "nftban": Format(
         "an NFTBan queue",
         is_here=lambda at: not at.is_url,
+        has_queue=nftban.has_queue_folders,
+        init_command="init",
         open_store=deferred("tui.cli.formats.nftban.spool:open_spool"),
         retry_policy=lambda setup: queue_config.retry_policy(setup.queue),
         commands="queue",
@@ -220,6 +227,54 @@ def detect_format(address: Address) -> str:
 def is_format_url(text: str) -> bool:
     """True for a URL that a format has places at."""
     return is_url(text) and any(form.is_here(Address(text)) for form in FORMATS.values())
+
+
+def has_file_suffix(path: str) -> bool:
+    """True if a path has the suffix of a format whose places are files; the only hint if it does
+    not exist.
+    """
+    return any(_has_suffix(path, form) for form in FORMATS.values())
+
+
+def _has_suffix(path: str, form: Format) -> bool:
+    return path.lower().endswith(form.suffixes)
+
+
+def has_queue(path: str) -> bool:
+    """True if a folder has a queue of a format that is found by its folders."""
+    return any(form.has_queue(path) for form in FORMATS.values())
+
+
+MAX_NEIGHBOURS = 1000
+"""Names in a folder that are compared with one that is missing; a spool may have a million."""
+
+SIMILARITY = 0.75
+"""A name with two letters exchanged in five has 0.8 (difflib)."""
+
+
+def describe_missing(path: str) -> str:
+    """Say that a place does not exist, and name the one that has a similar name beside it, or else
+    the command that makes it.
+    """
+    import shlex  # both only on an error: they slow the start
+    from difflib import get_close_matches
+
+    safe_path = safe_line(path)
+    form = next((f for f in FORMATS.values() if _has_suffix(path, f)), FORMATS[DEFAULT_FORMAT])
+    what = "file" if form.suffixes else "folder"
+    folder, name = os.path.split(path.rstrip("/"))
+    neighbours: list[str] = []
+    with suppress(OSError), os.scandir(folder or ".") as entries:
+        first_entries = islice(entries, MAX_NEIGHBOURS)
+        neighbours += [
+            entry.name for entry in first_entries if entry.is_dir() is (what == "folder")
+        ]
+    if close := get_close_matches(name, neighbours, 1, SIMILARITY):
+        meant = safe_line(os.path.join(folder, close[0]))
+        return f"{safe_path}: no such {what}; did you mean {meant}?"
+    return (
+        f"{safe_path}: no such {what} (spooldeck {form.init_command} {shlex.quote(path)} makes it)"
+    )
 
 
 CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"

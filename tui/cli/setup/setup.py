@@ -91,6 +91,12 @@ class Format(NamedTuple):
     """Opens the store of a place; raises `Unavailable`."""
     retry_policy: Callable[[Setup], RetryPolicy]
     """How many attempts a task has, and the delay before each."""
+    has_queue: Callable[[str], bool] = lambda path: False
+    """True if a folder has a queue, for a format that takes every path that the others leave."""
+    suffixes: tuple[str, ...] = ()
+    """Suffixes of the names of its places, if they are files."""
+    init_command: str = ""
+    """The command that makes a place, for error texts."""
     commands: str = ""
     """The word of its own commands, for error texts; "" if there are none."""
     parse_settings: Callable[[Any, ConfigLocation], Any] = no_settings

@@ -32,6 +32,10 @@ KINDS_SECONDS, KINDS_COST_FACTOR = 10.0, 50
 """Seconds between two reads of finished jobs, also as a multiple of the last one's duration."""
 
 
+URL_FIELDS = ("targetUrl", "url")
+"""Fields with the URL: of a delivery to a federation, and of a request of any other kind."""
+
+
 class ServerWatch:
     """Facts about a server, read at most once in `FIGURES_SECONDS`, on a connection of its own."""
 
@@ -123,7 +127,9 @@ def _kind_of(one: facts.QueueRuns) -> KindFigures:
 def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of a server, with the facts about it."""
     groups = PlaceGroups({"kind": "queue"}, lambda queues: {})
-    return place._replace(queue_figures=ServerWatch(setup).read, groups=groups)
+    return place._replace(
+        queue_figures=ServerWatch(setup).read, groups=groups, url_fields=URL_FIELDS
+    )
 
 
 def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
