@@ -73,9 +73,9 @@ FORMATS: dict[str, Format] = {
         no_destinations="",
         why_unworkable=lambda settings: "",
         claims="job locks",
-        complete_place="formats.bullmq.commands:complete_place",
+        complete_place="formats.bullmq.watch:complete_place",
         probe_job="formats.bullmq.federation:run_probe_now",
-        doctor="formats.bullmq.commands:check_server",
+        doctor="formats.bullmq.doctor:check_server",
         demo={
             "redis": "engine.formats.bullmq.demo:DemoJobs",
             "federation": "engine.formats.bullmq.federation.demo:DemoDeliveries",

@@ -19,7 +19,7 @@ from tests.bullmq_jobs import write_failed, write_hash, write_waiting
 from tests.examples import deep_but
 from tests.nftban_queues import Run
 from tests.redis_server import TestServer
-from tui.cli.formats.bullmq import commands
+from tui.cli.formats.bullmq.watch import URL_FIELDS
 
 
 @pytest.fixture
@@ -265,4 +265,4 @@ def test_the_request_of_a_delivery_is_found_by_the_fields_of_its_format() -> Non
     """Data of a delivery to a federation and of any other request have their URL elsewhere."""
     for field in ("targetUrl", "url"):
         data = json.dumps({field: "https://a.example/x"}).encode()
-        assert request_facts(data, commands.URL_FIELDS)[0] == ("url", "https://a.example/x")
+        assert request_facts(data, URL_FIELDS)[0] == ("url", "https://a.example/x")
