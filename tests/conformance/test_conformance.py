@@ -14,7 +14,7 @@ from engine import verbs
 from engine.formats.nftban.store import SpoolFolders
 from engine.model import Edge, Missing, Move, Problem, State, Task
 from engine.store import DATA_PART, GUARDED_FIELDS, Gone, Store, Unsupported
-from tests.engine.formats.conftest import IN_USE, also_in_use
+from tests.conformance.conftest import IN_USE, also_in_use
 from tests.rival_processes import TAKER, at_once
 from tests.store_contents import every_file, found, tasks_in
 
