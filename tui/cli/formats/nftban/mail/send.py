@@ -54,7 +54,7 @@ ones are suspended or not running.
 
 
 def send(setup: Setup, arguments: Namespace) -> int:
-    """Send a mail in one attempt to each recipient (contract, `nftban_mail_send`)."""
+    """Send a mail in one attempt to each recipient (contract, "nftban_mail_send")."""
     settings = setup.mail.settings()
     _read_null_words(arguments, settings)
     text = _content(arguments, settings)
