@@ -17,7 +17,7 @@ from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
 from tests.bullmq_jobs import CREATED_MS, NOW, write_failed, write_hash, write_waiting
 from tests.console_operator import an_operator
-from tests.engine.formats.bullmq.test_place import Run, run
+from tests.engine.formats.bullmq.conftest import Run
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer, running_server
 from tests.store_contents import found
@@ -27,8 +27,6 @@ from tui.format import glyphs, keys
 from tui.format.table import short_names
 from tui.session.place import Place
 from tui.task.task_lines import LogFindings, TaskScene, timeline_lines
-
-__all__ = ["run"]  # a fixture
 
 
 @pytest.fixture
