@@ -306,12 +306,12 @@ class Setup(NamedTuple):
         for path in (self.queue.pending, self.queue.work, self.queue.dlq):
             barrier = _unreadable_folder(path)
             if barrier:
-                repair = self._sudo_hint(barrier) or f"chmod u+rx {shlex.quote(barrier)}"
-                raise NotReadable(f"permission denied: cannot read {safe_line(barrier)}: {repair}")
+                fix = self._sudo_hint(barrier) or f"chmod u+rx {shlex.quote(barrier)}"
+                raise NotReadable(f"permission denied: cannot read {safe_line(barrier)}: {fix}")
         root = self.queue.root
         if os.path.isfile(root) and not os.access(root, os.R_OK):
-            repair = self._sudo_hint(root) or f"chmod u+r {shlex.quote(root)}"
-            raise NotReadable(f"permission denied: cannot read {safe_line(root)}: {repair}")
+            fix = self._sudo_hint(root) or f"chmod u+r {shlex.quote(root)}"
+            raise NotReadable(f"permission denied: cannot read {safe_line(root)}: {fix}")
 
     def require_writable(self) -> None:
         """Check that we have the permission to change tasks, before anything is changed.
@@ -344,10 +344,10 @@ class Setup(NamedTuple):
         if self.address.is_url:
             problem = f"no folder for spooldeck's own files: {safe_line(path)} is not writable"
             fail(EX_NOPERM, f"{problem}: set XDG_STATE_HOME (in a unit: StateDirectory=)")
-        repair = (
+        fix = (
             self._sudo_hint(path) or f"a read-only file system, or chmod u+rwx {shlex.quote(path)}"
         )
-        fail(EX_NOPERM, f"permission denied: cannot write to {safe_line(path)}: {repair}")
+        fail(EX_NOPERM, f"permission denied: cannot write to {safe_line(path)}: {fix}")
 
     def _sudo_hint(self, path: str) -> str:
         """ "use sudo -u OWNER ..." for the owner of a folder; "" if we are the owner or root."""

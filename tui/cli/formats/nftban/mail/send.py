@@ -131,7 +131,7 @@ def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
             arguments.subject,
             enqueue=lambda description, payload: enqueue(setup, description, payload),
             cancelled=stop.asked,
-            tell=print_error if sys.stderr.isatty() else _ignore_text,
+            report_failure=print_error if sys.stderr.isatty() else _ignore_text,
         )
         recipients = post.recipients(arguments.recipient)
     for ended, recipient in zip(results, recipients, strict=True):
