@@ -343,7 +343,7 @@ class ChangeableStore(ReadableStore, Protocol):
     and controls.
     """
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those of the given tasks that still have the same state and revision.
 
         Use it just before `swap`. A store may keep the yielded tasks open (file descriptors, locks)

@@ -471,10 +471,10 @@ def merge_failures(logged: Sequence[Failure], recorded: Sequence[Failure]) -> tu
     unmatched = list(recorded)
     failures: list[Failure] = []
     for failure in logged:
-        twin = next((each for each in unmatched if _is_same(failure, each)), None)
-        if twin is not None:
-            unmatched.remove(twin)
-            failure = failure._replace(text=twin.text)
+        same = next((each for each in unmatched if _is_same(failure, each)), None)
+        if same is not None:
+            unmatched.remove(same)
+            failure = failure._replace(text=same.text)
         failures.append(failure)
     rows = sorted((*failures, *unmatched), key=lambda each: each.when or 0.0, reverse=True)
     return tuple(rows[:MAX_FAILURES])

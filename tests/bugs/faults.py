@@ -380,7 +380,7 @@ FAULTS: tuple[Fault, ...] = (
           ("        if row.barred:\n", "        if row.barred and row.id not in self.included_ids:\n")),
     fault("ignores the other program's lock", "two programs work on one queue",
           "engine/locks/queue_lock.py", "tests/engine/locks/test_queue_lock.py::test_the_lock_of_a_living_process_is_judged_by_its_age",
-          ("        if not has_holder or pid == scene.observer.pid:", "        if True:")),
+          ("        if not has_holder or pid == reading.observer.pid:", "        if True:")),
     fault("kills by number", "a process that was given the holder's number meanwhile is killed",
           "engine/locks/lock_breaker.py",
           "tests/engine/locks/test_lock_breaker_pid_reuse.py::test_a_number_given_away_before_the_signal_is_spared",

@@ -183,7 +183,7 @@ def _time_of_line(words: str, output: Sequence[OutputLine]) -> float | None:
 
 
 def plan_lines(
-    plan: Sequence[RecoveryStep], twin: str, width: int, with_notes: bool = False
+    plan: Sequence[RecoveryStep], equivalent: str, width: int, with_notes: bool = False
 ) -> list[Line]:
     """The plan step by step, and the equivalent command."""
     text: list[Line] = []
@@ -193,7 +193,7 @@ def plan_lines(
         text.append(((f"  {number:<3}", "warn"), (first, "strong")))
         text += [((f"     {piece}", "strong"),) for piece in other_pieces]
         text += [((f"     {step.note}", "muted"),)] if with_notes and step.note else []
-    pieces = present.fold_text(safe_line(twin), room)
+    pieces = present.fold_text(safe_line(equivalent), room)
     lead = ["  or ", *([" " * 5] * len(pieces))]
     return [
         *text,

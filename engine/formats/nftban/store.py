@@ -292,8 +292,8 @@ class NftbanStore:
         for state in CONTRACT_STATES:
             folder = self._folders[state]
             if folder.last_stat.st_mode & stat.S_IWOTH:
-                remedy = f"chmod o-w {shlex.quote(folder.path)}"
-                return f"{folder.path} is writable by all users: use {remedy}"
+                fix = f"chmod o-w {shlex.quote(folder.path)}"
+                return f"{folder.path} is writable by all users: use {fix}"
             if not folder.trusts_our_files():
                 # All readers would refuse files that we create there.
                 return f"{folder.path} belongs to another user{_sudo_hint(folder.path)}"

@@ -130,7 +130,7 @@ class ClaimedJob(NamedTuple):
 
 
 class ZgbStore:
-    """Jobs in the table `mail_queue`; held and trashed jobs in the sidecar database."""
+    """Jobs in the table "mail_queue"; held and trashed jobs in the sidecar database."""
 
     states: Mapping[State, str] = STATES
     claim_rules = ClaimRules()
@@ -495,7 +495,7 @@ class ZgbStore:
         return control.compute_figures(self._database, now)
 
     def backlog(self, now: float) -> Backlog:
-        """Count waiting and parked jobs in `mail_queue`.
+        """Count waiting and parked jobs in "mail_queue".
 
         Raises:
             Unavailable: the database cannot be read now.

@@ -383,7 +383,7 @@ async def test_arrows_turn_the_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", [State.DEAD, State.PENDING])
 def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run) -> None:
-    """What the summary names as its twin on the command line prints the task."""
+    """What the summary names as its command prints the task."""
     task = a_task(7, state)
     make_spool(tmp_path, [task])
     put_file(tmp_path, task)

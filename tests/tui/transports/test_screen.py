@@ -1,4 +1,4 @@
-"""The transports' screen and its plain twin; S suspends a transport, M sends a test mail by it."""
+"""The transports' screen and its command; S suspends a transport, M sends a test mail by it."""
 
 from __future__ import annotations
 
@@ -632,10 +632,10 @@ def test_only_one_address_is_taken() -> None:
     assert not any(map(address_error, ["admin@example.com", "root@mx1"]))
 
 
-# ---- the plain twin
+# ---- the command
 
 
-def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
+def test_the_command_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     """`spooldeck transports` prints the screen's lines, safely, and ends with 1 where one fails."""
     mail = Mail(tmp_path / "spool")
     shift = NOW - time.time()
@@ -655,7 +655,7 @@ def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     assert way["errors"][0]["pattern"] == "554 refused"
 
 
-def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spooldeck: Run) -> None:
+def test_the_command_says_by_which_transport_mail_goes(tmp_path: Path, spooldeck: Run) -> None:
     """In words and in JSON: nothing here is forced but `none`, and postfix is suspended. Nothing
     fails: 0; and what is not known is null, with its reason. Where the suspensions cannot be read
     that is the first line, and the exit code is 1.
