@@ -171,6 +171,14 @@ class ReadableStore(Protocol):
         """
         ...
 
+    def scan_failed(self, state_names: Collection[str]) -> Iterator[Task | Missing | Problem]:
+        """Yield all tasks of these states that have an error; others too, if that costs less.
+
+        Raises:
+            Unavailable: the whole store cannot be reached.
+        """
+        ...
+
     def count_tasks(self) -> Mapping[State, int]:
         """Return the number of tasks in each state, as cheaply as the format allows.
 
@@ -275,6 +283,13 @@ def count_by_scan(store: ReadableStore) -> dict[State, int]:
     return counts
 
 
+def scan_all_of_states(
+    store: ReadableStore, state_names: Collection[str]
+) -> Iterator[Task | Missing | Problem]:
+    """Yield all tasks of these states: `scan_failed` of a store that has to read each task."""
+    return store.scan(state_names)
+
+
 def read_no_trash(store: ReadableStore, most: int) -> bool:
     """Read none: `read_trash` of a store that keeps no sizes."""
     return True
@@ -328,7 +343,7 @@ class ChangeableStore(ReadableStore, Protocol):
     and controls.
     """
 
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those of the given tasks that still have the same state and revision.
 
         Use it just before `swap`. A store may keep the yielded tasks open (file descriptors, locks)

@@ -163,6 +163,7 @@ def put_file(root: Path, task: Task) -> Path:
     """One more task file in a spool, or another text of one, by rename as all programs do it."""
     new = root / f"{task.id}.new"
     new.write_text(file_text(task))
+    new.chmod(0o640)  # before it is there: a change of mode is another change of the task
     return new.rename(root / "queue" / FOLDERS[task.state] / f"{task.id}.task")
 
 

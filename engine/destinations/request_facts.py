@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from engine.destinations.destination import origin_of
 from engine.text.safe import safe_line
 
-URLS = ("targetUrl", "url")
-"""Fields with the URL: of a delivery to a federation, and of a request of any other kind."""
 BODIES: Mapping[str, float] = {"payload": 1.0, "body": 1.0, "body_base64": 0.75}
 """Fields with the body, and bytes per character."""
 
@@ -46,15 +44,18 @@ def parse_destination(text: str) -> str:
         return safe_line(text)
 
 
-def request_facts(data: bytes) -> tuple[tuple[str, str], ...]:
-    """URL, method and size of the body, each with its name; nothing if it is no request."""
+def request_facts(data: bytes, url_fields: Sequence[str] = ("url",)) -> tuple[tuple[str, str], ...]:
+    """URL, method and size of the body, each with its name; nothing if it is no request.
+
+    `url_fields` are those that may have the URL.
+    """
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
         return ()
     if not isinstance(fields, dict):
         return ()
-    url = next((fields[name] for name in URLS if isinstance(fields.get(name), str)), "")
+    url = next((fields[name] for name in url_fields if isinstance(fields.get(name), str)), "")
     if not url:
         return ()
     method = fields.get("method", "POST")

@@ -57,10 +57,10 @@ def check_store(
         for finding in list_problems(list(problems.values()), lambda problem: f"{command} status")
     )
     for what in ahead[:MAX_LISTED]:
-        remedy = "timedatectl  # is the clock right? was it set back?"
+        fix = "timedatectl  # is the clock right? was it set back?"
         yield (
             "clock",
-            Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", remedy),
+            Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", fix),
         )
     if (word := store.states.get(State.DEAD)) is not None:
         yield "dead", check_dead(counts[State.DEAD], word, f"{command} clusters")
@@ -80,26 +80,26 @@ def check_run_times(folder: str, root: str, now: float) -> Iterator[Finding]:
 
 
 def list_problems(
-    problems: Sequence[Problem], remedy: Callable[[Problem], str], limit: int = MAX_LISTED
+    problems: Sequence[Problem], fix: Callable[[Problem], str], limit: int = MAX_LISTED
 ) -> Iterator[Finding]:
     """A finding for each problem up to a limit, and one with the number of the others."""
     problems = fold_problems(problems)
     for problem in problems[:limit]:
-        yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", remedy(problem))
+        yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", fix(problem))
     if len(problems) > limit:
         more = len(problems) - limit
         words = "and 1 more problem" if more == 1 else f"and {more:,} more problems"
         yield Finding(Grade.WARN, words, "repair those above, then run doctor again")
 
 
-def check_dead(dead: int, word: str, remedy: str) -> Finding:
+def check_dead(dead: int, word: str, fix: str) -> Finding:
     """A finding on the number of dead tasks, with the store's word; `remedy` lists them."""
     if dead <= DLQ_ALERT_LIMIT:
         return Finding(Grade.OK, f"at most {DLQ_ALERT_LIMIT} tasks are {word}")
-    return Finding(Grade.WARN, f"{dead:,} tasks are {word} (over {DLQ_ALERT_LIMIT})", remedy)
+    return Finding(Grade.WARN, f"{dead:,} tasks are {word} (over {DLQ_ALERT_LIMIT})", fix)
 
 
-def check_overdue(overdue: Sequence[float], noun: str, verb: str, remedy: str) -> Finding:
+def check_overdue(overdue: Sequence[float], noun: str, verb: str, fix: str) -> Finding:
     """A finding on overdue tasks, given their due times (epoch seconds UTC).
 
     `noun` and `verb` say what they are and what should happen to them: mail, sends.
@@ -111,4 +111,4 @@ def check_overdue(overdue: Sequence[float], noun: str, verb: str, remedy: str) -
     them = "it" if number == 1 else "them"
     since = format_time(min(overdue))
     what = f"{many} overdue, the first since {since}: no process {verb} {them}"
-    return Finding(Grade.WARN, what, remedy)
+    return Finding(Grade.WARN, what, fix)

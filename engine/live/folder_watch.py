@@ -21,7 +21,7 @@ class FolderWatch:
 
     def __init__(
         self,
-        doorbell: ChangeSource,
+        changes: ChangeSource,
         open_store: Callable[[], ReadableStore],
         touched: Callable[[set[str]], None],
         everything: Callable[[], None],
@@ -37,7 +37,7 @@ class FolderWatch:
         are followed by `shared`; those on a file system that may stop answering, by a thread of
         their own.
         """
-        self._doorbell = doorbell
+        self._changes = changes
         self._open_store = open_store
         self._touched = touched
         self._everything = everything
@@ -50,14 +50,16 @@ class FolderWatch:
 
     def start(self, patience: float) -> None:
         """Start to watch; returns when it watches, or after `patience` seconds."""
-        if paths := self._doorbell.paths:
+        if paths := self._changes.paths:
             folders = WatchedFolders(paths, self._touched, self._everything, self._is_shown)
             shared = self._shared
             if shared is None or mounts.may_hang(paths[0]):
                 shared = SharedFolderWatch()
             self._leave = shared.follow(folders, patience)
-        elif self._doorbell.wait is not None:
-            threading.Thread(target=self._follow_bell, name="spooldeck-watch", daemon=True).start()
+        elif self._changes.wait is not None:
+            threading.Thread(
+                target=self._follow_source, name="spooldeck-watch", daemon=True
+            ).start()
             self._ready.wait(patience)
 
     def stop(self) -> None:
@@ -65,7 +67,7 @@ class FolderWatch:
         self._leave()
         self._stopped.set()
 
-    def _follow_bell(self) -> None:
+    def _follow_source(self) -> None:
         missed = False
         while not self._stopped.is_set():
             try:

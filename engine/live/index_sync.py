@@ -504,14 +504,14 @@ class IndexSync:
 
     # ---- publishing
 
-    def _count_changes(self, sighting: IndexDelta) -> None:
+    def _count_changes(self, delta: IndexDelta) -> None:
         """Count arrivals and departures; a task that returns soon is neither."""
-        self._dirty |= sighting.changed
+        self._dirty |= delta.changed
         if not self.latest.is_complete:
             return
-        appeared = sum(self._departing.pop(ident, None) is None for ident in sighting.appeared)
+        appeared = sum(self._departing.pop(ident, None) is None for ident in delta.appeared)
         now = time.monotonic()
-        self._departing.update((ident, now) for ident in sighting.departed)
+        self._departing.update((ident, now) for ident in delta.departed)
         if appeared:
             self._update(lambda latest: latest._replace(appeared=latest.appeared + appeared))
 

@@ -1,7 +1,8 @@
 """Examine the process that a lock file names: read /proc and decide whether it may be signalled.
 
 Reading (`describe_observer`, `read_process`, `processes_with_flock`) and deciding are separate:
-the decisions use only values of one `LockScene`, so they can be repeated and never mix two moments.
+the decisions use only values of one `LockReading`, so they can be repeated and never mix two
+moments.
 
 Sources: proc(5), proc_pid_fdinfo(5), pidfd_open(2); NFTBan Queue and Mail Contract, "Lock file".
 """
@@ -238,7 +239,7 @@ def shared_file_system(fd: int) -> str:
 # ---- decisions
 
 
-class LockScene(NamedTuple):
+class LockReading(NamedTuple):
     """All facts about a lock that names a process, read at one time."""
 
     claim: LockClaim
@@ -295,15 +296,15 @@ class LockScene(NamedTuple):
         return (self.holder,) if self.holder is not None else self.others
 
 
-def signal_refusal(scene: LockScene) -> str:
+def signal_refusal(reading: LockReading) -> str:
     """Why no process may be signalled for this lock; "" if one may be."""
-    return next(filter(None, _signal_refusals(scene)), "")
+    return next(filter(None, _signal_refusals(reading)), "")
 
 
-def _signal_refusals(scene: LockScene) -> Iterator[str]:
-    claim, mark, observer = scene.claim, scene.claim.mark, scene.observer
-    if scene.remote:
-        yield f"the lock is on a file system that other machines may share ({scene.remote})"
+def _signal_refusals(reading: LockReading) -> Iterator[str]:
+    claim, mark, observer = reading.claim, reading.claim.mark, reading.observer
+    if reading.remote:
+        yield f"the lock is on a file system that other machines may share ({reading.remote})"
     if mark is not None:
         if mark.host != observer.host:
             yield f"the lock was taken on host {safe_line(mark.host)}; this is {observer.host}"
@@ -311,17 +312,17 @@ def _signal_refusals(scene: LockScene) -> Iterator[str]:
             yield "the lock was taken before the last boot"
         if mark.pid_ns != observer.pid_ns:
             yield f"PID {claim.pid} belongs to another PID namespace (a container)"
-        yield heartbeat_contradiction(scene)
-    targets = scene.targets
+        yield heartbeat_contradiction(reading)
+    targets = reading.targets
     if not targets:
         yield "the process with the flock is not visible from here"
     for process in targets:
-        yield _process_refusal(process, scene)
-        if process is scene.holder:
+        yield _process_refusal(process, reading)
+        if process is reading.holder:
             yield from (
-                _foreign_lock_refusals(process, scene)
+                _foreign_lock_refusals(process, reading)
                 if mark is None
-                else _our_lock_refusals(process, scene)
+                else _our_lock_refusals(process, reading)
             )
         elif process.taker not in (claim.pid, 0) or process.pid == claim.pid or mark is None:
             # The kernel names its own taker: not a child of the holder, but a process that took
@@ -329,41 +330,41 @@ def _signal_refusals(scene: LockScene) -> Iterator[str]:
             yield f"PID {process.pid} has the flock, but did not inherit it from PID {claim.pid}"
 
 
-def heartbeat_contradiction(scene: LockScene) -> str:
+def heartbeat_contradiction(reading: LockReading) -> str:
     """Describe two facts of a lock of this project that exclude each other; "" if there are none.
 
     Both use CLOCK_BOOTTIME, which is independent of the date. A two-line lock has no such facts;
     there, a process that started after the lock was written is not its holder.
     """
-    mark = scene.claim.mark
-    if mark is None or mark.boot != scene.observer.boot:
+    mark = reading.claim.mark
+    if mark is None or mark.boot != reading.observer.boot:
         return ""
     started, heartbeat = mark.started / os.sysconf("SC_CLK_TCK"), mark.alive_at
     if heartbeat >= started - CLOCK_SLACK_SECONDS:
         return ""
-    began, last = format_time(scene.booted + started), format_time(scene.booted + heartbeat)
-    return f"PID {scene.claim.pid} started {began}, after its last heartbeat {last}"
+    began, last = format_time(reading.booted + started), format_time(reading.booted + heartbeat)
+    return f"PID {reading.claim.pid} started {began}, after its last heartbeat {last}"
 
 
-def find_contradiction(scene: LockScene) -> str:
+def find_contradiction(reading: LockReading) -> str:
     """Describe facts about a lock that exclude each other, so that its verdict cannot be sure; ""
     if there are none.
     """
-    mark, named = scene.claim.mark, scene.named
-    if early := heartbeat_contradiction(scene):
+    mark, named = reading.claim.mark, reading.named
+    if early := heartbeat_contradiction(reading):
         return early
-    if mark is None or not any(p is not None and p.taker for p in (named, *scene.others)):
+    if mark is None or not any(p is not None and p.taker for p in (named, *reading.others)):
         return ""
-    if mark.boot != scene.observer.boot:
+    if mark.boot != reading.observer.boot:
         return "the lock file is from another boot, but a process here holds the flock"
     if named is not None and named.taker == named.pid and named.started != mark.started:
         return f"PID {named.pid} holds the flock, but its start time does not match the lock file"
     return ""
 
 
-def _process_refusal(process: HolderProcess, scene: LockScene) -> str:
+def _process_refusal(process: HolderProcess, reading: LockReading) -> str:
     """Why a process must not be signalled, independent of the lock; "" if there is no reason."""
-    pid, observer = process.pid, scene.observer
+    pid, observer = process.pid, reading.observer
     if pid == 1:
         return "PID 1 is never signalled"
     if pid == observer.pid:
@@ -378,15 +379,15 @@ def _process_refusal(process: HolderProcess, scene: LockScene) -> str:
     if observer.uid not in (0, uid):
         who = "root" if uid == 0 else f"uid {uid}"
         return f"PID {pid} runs as {who}: permission denied to signal it (use root)"
-    if uid not in (0, scene.owner):
-        return f"PID {pid} runs as uid {uid}, but the lock's folder belongs to uid {scene.owner}"
+    if uid not in (0, reading.owner):
+        return f"PID {pid} runs as uid {uid}, but the lock's folder belongs to uid {reading.owner}"
     if process.files_hidden:
         return f"permission denied: cannot see whether PID {pid} holds the flock"
     return ""
 
 
-def _our_lock_refusals(process: HolderProcess, scene: LockScene) -> Iterator[str]:
-    mark = scene.claim.mark
+def _our_lock_refusals(process: HolderProcess, reading: LockReading) -> Iterator[str]:
+    mark = reading.claim.mark
     assert mark is not None
     pid = process.pid
     if mark.uid not in process.uids:
@@ -397,27 +398,27 @@ def _our_lock_refusals(process: HolderProcess, scene: LockScene) -> Iterator[str
         yield f"PID {pid} inherited the flock from PID {process.taker}"
 
 
-def _foreign_lock_refusals(process: HolderProcess, scene: LockScene) -> Iterator[str]:
+def _foreign_lock_refusals(process: HolderProcess, reading: LockReading) -> Iterator[str]:
     pid = process.pid
-    if abs(scene.mtime - scene.claim.written) > CLOCK_SLACK_SECONDS:
+    if abs(reading.mtime - reading.claim.written) > CLOCK_SLACK_SECONDS:
         yield "the lock file was modified after it was written: its times prove nothing"
-    if scene.busy and process.taker != pid:
+    if reading.busy and process.taker != pid:
         yield f"another process than PID {pid} has the flock"
-    if process.uids != {scene.writer}:
-        yield f"PID {pid} does not run as the owner of the lock file (uid {scene.writer})"
+    if process.uids != {reading.writer}:
+        yield f"PID {pid} does not run as the owner of the lock file (uid {reading.writer})"
     if not process.program.startswith(WORKER_NAMES):
         yield f"PID {pid} does not look like a worker: {safe_line(process.command[:80])}"
 
 
-def heartbeat_age(scene: LockScene, now: float, up: float, slept: float) -> float:
+def heartbeat_age(reading: LockReading, now: float, up: float, slept: float) -> float:
     """Seconds since the holder's last heartbeat; 0 if that is in the future.
 
     `up`: seconds since boot; `slept`: how many of them the machine was suspended.
     """
-    mark = scene.claim.mark
-    if mark is not None and mark.boot == scene.observer.boot:
+    mark = reading.claim.mark
+    if mark is not None and mark.boot == reading.observer.boot:
         return max(0.0, up - mark.alive_at - max(0.0, slept - mark.slept))
-    return max(0.0, now - scene.mtime)
+    return max(0.0, now - reading.mtime)
 
 
 def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
@@ -445,27 +446,27 @@ def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
     return None
 
 
-def is_proven(scene: LockScene, verdict: Verdict) -> bool:
+def is_proven(reading: LockReading, verdict: Verdict) -> bool:
     """True if the verdict is based on kernel facts; False if only on times, which can be wrong.
 
     Our own lock identifies its holder exactly. For another program's lock, only the absence of
     the
     process is certain, and only if no other machine shares the file.
     """
-    if scene.remote:
+    if reading.remote:
         return False
-    if scene.claim.mark is not None:
-        return scene.named is None or not scene.named.hidden
-    return verdict is Verdict.STALE and scene.named is None
+    if reading.claim.mark is not None:
+        return reading.named is None or not reading.named.hidden
+    return verdict is Verdict.STALE and reading.named is None
 
 
-def list_facts(scene: LockScene, age: float, threshold: float) -> tuple[tuple[str, str], ...]:
+def list_facts(reading: LockReading, age: float, threshold: float) -> tuple[tuple[str, str], ...]:
     """Findings as (name, text) pairs for the operator; `age` and `threshold` in seconds."""
-    claim, mark, named = scene.claim, scene.claim.mark, scene.named
-    facts = [("holder", _describe_holder(claim, named, scene.holder))]
+    claim, mark, named = reading.claim, reading.claim.mark, reading.named
+    facts = [("holder", _describe_holder(claim, named, reading.holder))]
     if named is not None and not named.hidden:
-        facts.append(("started", f"{format_time(scene.started_at(named))}: {_identity(scene)}"))
-    now = scene.latest if mark is None else scene.booted + mark.alive_at
+        facts.append(("started", f"{format_time(reading.started_at(named))}: {_identity(reading)}"))
+    now = reading.latest if mark is None else reading.booted + mark.alive_at
     facts += [
         ("last heartbeat", f"{format_time(now)}, {format_rough_duration(age)} ago"),
         ("limit", f"{describe_limit(threshold)} without one"),
@@ -473,34 +474,35 @@ def list_facts(scene: LockScene, age: float, threshold: float) -> tuple[tuple[st
     if mark is None:
         facts.append(("written by", "another program (PID and time only)"))
     else:
-        same = mark.boot == scene.observer.boot, mark.pid_ns == scene.observer.pid_ns
+        same = mark.boot == reading.observer.boot, mark.pid_ns == reading.observer.pid_ns
         facts += [
             ("boot", "same" if same[0] else "an earlier one or another machine"),
             ("PID namespace", "same" if same[1] else "another one (a container)"),
             (
                 "host",
-                safe_line(mark.host) + (", this host" if mark.host == scene.observer.host else ""),
+                safe_line(mark.host)
+                + (", this host" if mark.host == reading.observer.host else ""),
             ),
             ("user", f"uid {mark.uid}"),
         ]
-    if scene.remote:
-        facts.append(("file system", scene.remote))
-    facts.append(("flock", _describe_flock(scene)))
+    if reading.remote:
+        facts.append(("file system", reading.remote))
+    facts.append(("flock", _describe_flock(reading)))
     return tuple(facts)
 
 
-def _identity(scene: LockScene) -> str:
+def _identity(reading: LockReading) -> str:
     """Compare the start time of the live process with the lock file, as text."""
-    if scene.is_elsewhere:
+    if reading.is_elsewhere:
         return "another process: the lock was taken elsewhere"
-    if scene.claim.mark is not None:
-        is_holder = scene.holder is not None
+    if reading.claim.mark is not None:
+        is_holder = reading.holder is not None
         return (
             "matches lock file (same process)"
             if is_holder
             else "PID reused: not the process that took it"
         )
-    if scene.holder is None:
+    if reading.holder is None:
         return "after the lock was written: PID reused"
     return "before the lock was written: may be the holder"
 
@@ -518,18 +520,22 @@ def _describe_holder(
     return f"PID {claim.pid}: {command}"
 
 
-def _describe_flock(scene: LockScene) -> str:
-    if not scene.busy:
+def _describe_flock(reading: LockReading) -> str:
+    if not reading.busy:
         return "free"
-    having = [p for p in (scene.named, *scene.others) if p is not None and p.taker is not None]
+    having = [p for p in (reading.named, *reading.others) if p is not None and p.taker is not None]
     if having:
         # The holder may have it too, if its open files are hidden.
-        hidden = scene.holder is not None and (scene.holder.hidden or scene.holder.files_hidden)
+        hidden = reading.holder is not None and (
+            reading.holder.hidden or reading.holder.files_hidden
+        )
         return (
             ("? " if hidden else "")
             + "held by "
             + ", ".join(
-                f"PID {p.pid}" if p is scene.named else f"PID {p.pid} ({safe_line(p.command[:80])})"
+                f"PID {p.pid}"
+                if p is reading.named
+                else f"PID {p.pid} ({safe_line(p.command[:80])})"
                 for p in having
             )
         )

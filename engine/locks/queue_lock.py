@@ -27,7 +27,7 @@ from engine.text.error_text import error_text
 from engine.text.times import describe_limit, format_rough_duration, format_time
 
 if TYPE_CHECKING:
-    from engine.locks.lock_holder import LockScene
+    from engine.locks.lock_holder import LockReading
 
 HEARTBEAT_SECONDS = 10.0
 """Seconds between two heartbeats; the other program breaks a lock by the age of its file."""
@@ -168,7 +168,7 @@ def _judge_once(
         # A process that has the file open with the flock is the holder: testing would only get in
         # the way.
         free = (named is None or named.taker is None) and files.is_unclaimed(fd)
-    scene = lock_holder.LockScene(
+    reading = lock_holder.LockReading(
         claim,
         busy=not free,
         named=named,
@@ -180,13 +180,13 @@ def _judge_once(
         mtime=state.st_mtime,
         booted=now - up,
     )
-    if scene.busy and (scene.holder is None or scene.holder.taker is None):
-        scene = scene._replace(others=lock_holder.processes_with_flock(state))
+    if reading.busy and (reading.holder is None or reading.holder.taker is None):
+        reading = reading._replace(others=lock_holder.processes_with_flock(state))
         if os.pread(fd, lock_file.MAX_LOCK_BYTES + 1, 0) != data:
             return None  # the processes found may belong to the next holder
-    age = lock_holder.heartbeat_age(scene, now, up, lock_file.suspended_seconds())
-    verdict, reason = judge_lock(scene, age, threshold)
-    doubt = lock_holder.signal_refusal(scene) if verdict in (Verdict.HELD, Verdict.STUCK) else ""
+    age = lock_holder.heartbeat_age(reading, now, up, lock_file.suspended_seconds())
+    verdict, reason = judge_lock(reading, age, threshold)
+    doubt = lock_holder.signal_refusal(reading) if verdict in (Verdict.HELD, Verdict.STUCK) else ""
     return LockEvidence(
         verdict,
         claim.pid,
@@ -195,14 +195,14 @@ def _judge_once(
         reason=reason,
         signal_refusal=doubt,
         facts=(
-            *lock_holder.list_facts(scene, age, threshold),
+            *lock_holder.list_facts(reading, age, threshold),
             ("follows", describe_consequence(verdict, doubt)),
         ),
         identity=_lock_identity(claim, data, state),
-        holders=tuple(process.pid for process in scene.targets),
-        is_proven=lock_holder.is_proven(scene, verdict),
+        holders=tuple(process.pid for process in reading.targets),
+        is_proven=lock_holder.is_proven(reading, verdict),
         limit=threshold,
-        contradiction=lock_holder.find_contradiction(scene),
+        contradiction=lock_holder.find_contradiction(reading),
     )
 
 
@@ -282,25 +282,25 @@ def _lock_identity(claim: LockClaim | None, data: bytes, state: os.stat_result) 
     return f"{state.st_ino:x}.{mark.token if mark else f'{zlib.crc32(data):08x}'}"
 
 
-def judge_lock(scene: LockScene, age: float, threshold: float) -> tuple[Verdict, str]:
+def judge_lock(reading: LockReading, age: float, threshold: float) -> tuple[Verdict, str]:
     """Verdict and reason for a lock that names a process; uses only the given values."""
-    pid, has_holder = scene.claim.pid, scene.holder is not None
+    pid, has_holder = reading.claim.pid, reading.holder is not None
     # On a shared file system, flock and PID say nothing about processes on other machines.
-    far = bool(scene.remote) and (scene.claim.mark is None or scene.is_elsewhere)
-    if not scene.busy and not far:
-        if scene.claim.mark is not None:
+    far = bool(reading.remote) and (reading.claim.mark is None or reading.is_elsewhere)
+    if not reading.busy and not far:
+        if reading.claim.mark is not None:
             # In containers all workers may have the same PID: only the flock shows that it is gone.
             return Verdict.STALE, f"PID {pid} {'released it' if has_holder else 'is gone'}"
-        if not has_holder or pid == scene.observer.pid:
+        if not has_holder or pid == reading.observer.pid:
             return Verdict.STALE, f"PID {pid} is gone"
-    takers = {process.taker for process in scene.others} - {pid, 0, None}
+    takers = {process.taker for process in reading.others} - {pid, 0, None}
     if takers:
         # A container's worker has another PID here, so it need not be a new holder.
-        just = "" if scene.is_elsewhere else "just "
+        just = "" if reading.is_elsewhere else "just "
         who = f"PID {takers.pop()}, which has {just}taken the flock,"
     elif far:
         who = f"PID {pid}, perhaps on another machine,"
-    elif scene.is_elsewhere:
+    elif reading.is_elsewhere:
         who = f"PID {pid} of another container or machine"
     else:
         who = f"PID {pid}" if has_holder else f"a child of PID {pid}, which is gone,"

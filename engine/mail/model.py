@@ -39,7 +39,7 @@ class NotSent(MailError):
 
     def __init__(self, reason: Reason, word: str, text: str, *, permanent: bool = False) -> None:
         """`word` is the reason for logs, starting with `reason`, such as `connect_timeout` or
-        `rejected_550`: a-z, 0-9, `_` and `.`, at most 40 characters."""
+        "rejected_550": a-z, 0-9, `_` and `.`, at most 40 characters."""
         super().__init__(text)
         self.reason, self.word = reason, word
         self.reply = ""

@@ -6,9 +6,7 @@ missing fact is itself the problem.
 
 from __future__ import annotations
 
-import errno
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -25,7 +23,7 @@ from engine.monitor.metrics_check import (
     OwnCounts,
     find_contradictions,
 )
-from engine.monitor.prometheus import Samples
+from engine.monitor.prometheus import NOT_THERE, Samples
 from engine.monitor.throughput import HISTORY_SECONDS, Growth, RunTimes
 from engine.monitor.transport_health import Failure, Health, MailRoutes, Refusals, TransportHealth
 from engine.text.figure import Figure
@@ -556,12 +554,8 @@ def _metrics(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
         for difference in find_contradictions(queue, own_counts)[:1]:
             words = f"queue.prom differs: {difference}"
             yield Level.WARN, AlertKind.CONTRADICTION, words, queue.modified, goal
-    elif queue is not None and queue != _NOT_THERE:
+    elif queue is not None and queue != NOT_THERE:  # before the first run there is none
         yield Level.WARN, AlertKind.BAD_METRICS, f"queue.prom: {queue}", None, goal
-
-
-_NOT_THERE = os.strerror(errno.ENOENT)
-"""Reason text for a missing file. Before the first run there is none, so it raises no alert."""
 
 
 def _is_whole(inputs: AlertInputs) -> bool:

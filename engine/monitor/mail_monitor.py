@@ -14,7 +14,7 @@ from engine.logs.log_tail import LogLine
 from engine.logs.recent_lines import RecentLines
 from engine.logs.task_events import EventKind, parse_event
 from engine.monitor.metrics_check import MetricsReading
-from engine.monitor.prometheus import Samples
+from engine.monitor.prometheus import NOT_THERE, Samples
 from engine.monitor.transport_health import (
     MAX_TRANSPORTS,
     ONE_HOUR,
@@ -54,6 +54,9 @@ _NAME, _ERROR, _LINE = 64, 200, 400
 
 NO_RECORDS: Mapping[str, Sequence[Failure]] = MappingProxyType({})
 """No failures: the value if there are no delivery records."""
+
+NO_MAIL_LOGGED = f"no mail logged yet: no {Source.LOG}, no {Source.METRICS}"
+"""Why nothing is known of a place whose files were never written."""
 
 LAST_SUCCESS = "nftban_mail_last_success_timestamp"
 
@@ -434,6 +437,10 @@ class TransportMonitor:
             return log
         if metrics.tally is not None:
             return metrics
+        if {log.reason, metrics.reason} == {
+            f"{name}: {NOT_THERE}" for name in (Source.LOG, Source.METRICS)
+        }:
+            return window._replace(reason=NO_MAIL_LOGGED)
         return window._replace(reason=f"{log.reason}; {metrics.reason}")
 
     def _minutes(self, transport: _TransportLog, now: float) -> Iterator[DeliveryCounts | None]:
@@ -464,10 +471,10 @@ def merge_failures(logged: Sequence[Failure], recorded: Sequence[Failure]) -> tu
     unmatched = list(recorded)
     failures: list[Failure] = []
     for failure in logged:
-        twin = next((each for each in unmatched if _is_same(failure, each)), None)
-        if twin is not None:
-            unmatched.remove(twin)
-            failure = failure._replace(text=twin.text)
+        same = next((each for each in unmatched if _is_same(failure, each)), None)
+        if same is not None:
+            unmatched.remove(same)
+            failure = failure._replace(text=same.text)
         failures.append(failure)
     rows = sorted((*failures, *unmatched), key=lambda each: each.when or 0.0, reverse=True)
     return tuple(rows[:MAX_FAILURES])

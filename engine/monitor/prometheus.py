@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -26,6 +27,10 @@ _LIMIT = 4 << 20
 
 _MOST = 10_000
 """Maximum samples of a metrics file; real ones have some 30."""
+
+
+NOT_THERE = os.strerror(errno.ENOENT)
+"""Why a file that does not exist has no data."""
 
 
 class BadMetrics(Exception):

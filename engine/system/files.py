@@ -1187,10 +1187,6 @@ def _join_lines(line: str, numbered: Iterator[tuple[int, str]]) -> str:
     return line
 
 
-MAIL_RAW = ("MAIL_SUBJECT",)
-"""Keys of a spooled mail's meta.sh that the NFTBan program writes without escaping."""
-
-
 def _is_comment(text: str, number: int) -> bool:
     if not text.lstrip(" \t").startswith("#"):
         return False

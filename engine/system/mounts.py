@@ -83,7 +83,7 @@ def may_hang(path: str) -> bool:
 def has_journal(mount: Mount, sys: str = "/sys", proc: str = "/proc") -> bool | None:
     """True if a file system of the ext family has a journal; None if unknown.
 
-    Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4` (`journal_task`), and the folder
+    Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4` ("journal_task"), and the folder
     of jbd2 in /proc, which has an entry `DEVICE-INODE` for a journal inside the file system.
     """
     name = os.path.basename(os.path.realpath(f"{sys}/dev/block/{mount.device}"))

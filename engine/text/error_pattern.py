@@ -78,7 +78,7 @@ number there (`timeout: 250 ms`), and text that ends in two colons could be an I
 
 _HTTP_STATUS = re.compile(r"[\[_]HTTP_([1-9][0-9]{2})[\]_](?![^ ])")
 """The status of an HTTP answer, at the start: `[HTTP_503]`; in a task file, which has no brackets,
-`_HTTP_503_`."""
+"_HTTP_503_"."""
 
 _CLASSES = frozenset("245")
 """First digit of a reply: success, temporary failure, permanent failure."""

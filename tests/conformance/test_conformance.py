@@ -14,7 +14,7 @@ from engine import verbs
 from engine.formats.nftban.store import SpoolFolders
 from engine.model import Edge, Missing, Move, Problem, State, Task
 from engine.store import DATA_PART, GUARDED_FIELDS, Gone, Store, Unsupported
-from tests.engine.formats.conftest import IN_USE, also_in_use
+from tests.conformance.conftest import IN_USE, also_in_use
 from tests.rival_processes import TAKER, at_once
 from tests.store_contents import every_file, found, tasks_in
 
@@ -701,6 +701,8 @@ def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Fa
     for state, word in store.states.items():
         there = {task for task in before.values() if task.state is state}
         assert set(store.scan({word})) == there
+    failed = {task for task in before.values() if task.error}
+    assert failed <= set(store.scan_failed(store.states.values())) <= set(before.values())
 
 
 @also_in_use
@@ -808,7 +810,7 @@ def test_a_task_that_has_moved_cannot_be_read(open_store: Opener, a_task: Factor
                 ask(seen._replace(state=state))
 
 
-def test_the_doorbell_says_where_to_look(open_store: Opener, a_task: Factory) -> None:
+def test_the_change_source_names_what_to_scan(open_store: Opener, a_task: Factory) -> None:
     """It tells folders to be watched, or waits, and names a task that somebody else has moved."""
     store, other = open_store(), open_store()
     wait = store.changes.wait

@@ -58,14 +58,14 @@ PACKAGES = {
     "tui.log": "tui.screens",
     "tui.operations": "tui.plan",
     "tui.transports": "tui.plan",
-    "tui.task": "tui.transports",
+    "tui.task": "engine.mail tui.transports",
     "tui.locks": "tui.operations tui.task",
     "tui.queue": "tui.operations tui.task",
     "tui.groups": "tui.queue",
     "tui.overview": "tui.queue",
     "tui": "tui.groups tui.locks tui.log tui.overview",
-    "tui.cli.setup": "engine.formats.kannader engine.formats.zgb engine.formats.bullmq.federation "
-    "engine.formats.zmailer engine.formats.zmailer.mailq_store tui.session",
+    "tui.cli.setup": "engine.formats.bullmq engine.formats.kannader engine.formats.nftban "
+    "engine.formats.zgb engine.formats.zmailer tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
     "tui.cli.formats.nftban": "engine.formats.nftban.doctor tui.cli.queue",
@@ -73,8 +73,8 @@ PACKAGES = {
     "tui.cli.formats.kannader": "tui.cli.queue",
     "tui.cli.formats.zgb": "tui.cli.queue",
     "tui.cli.formats.bullmq": "engine.formats.bullmq.federation tui.cli.queue",
-    "tui.cli.formats.zmailer": "engine.formats.zmailer.agents engine.formats.zmailer.scheduler "
-    "tui.cli.queue",
+    "tui.cli.formats.zmailer": "engine.formats.zmailer.agents engine.formats.zmailer.mailq_store "
+    "engine.formats.zmailer.scheduler tui.cli.queue",
     "tui.cli": "tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
     "tui.packaging": "tui.cli",

@@ -97,7 +97,7 @@ class DrawnScreen(NamedTuple):
 
     @property
     def day(self) -> str:
-        """The day of the scene: stuck where the lock is."""
+        """The day of the place: stuck where the lock is."""
         return "good" if self.good else "stuck" if self.lock.verdict is Verdict.STUCK else "bad"
 
 

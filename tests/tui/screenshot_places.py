@@ -49,7 +49,7 @@ LEFT = (BucketState("mail_send", 3, 5, NOW + 21), BucketState("feeds_sync", 12, 
 """What the buckets hold."""
 
 DAYS = ("good", "bad", "stuck")
-"""Days of the scene; on the last one the worker hangs."""
+"""Days of the place; on the last one the worker hangs."""
 
 CLAIMED = {"good": 40.0, "bad": 2850.0, "stuck": 2850.0}
 """Seconds since the task in work was claimed; on a stuck day before the lock's last heartbeat."""
@@ -73,12 +73,12 @@ def a_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def scenes() -> Iterator[dict[str, Path]]:
+def made_days() -> Iterator[dict[str, Path]]:
     """The spool of each day."""
     with ExitStack() as folders:
         made = {day: folders.enter_context(a_folder()) for day in DAYS}
         for day, root in made.items():
-            make_scene(root, day)
+            make_day(root, day)
         yield made
 
 
@@ -124,7 +124,7 @@ def _due(chance: random.Random, created: float, hung: float) -> float:
     return created + 180.0 if hung else NOW + wait
 
 
-def make_scene(root: Path, day: str = "bad") -> list[Task]:
+def make_day(root: Path, day: str = "bad") -> list[Task]:
     """Make the spool of a day; answers with its tasks."""
     trouble = day != "good"
     for name in ("queue/pending", "queue/work", "queue/dlq", "metrics", "log", "run", "mailspool"):
@@ -291,7 +291,7 @@ def a_screenshot_place(root: Path, **fields: object) -> Place:
 
 
 def _opened(root: Path) -> Store:
-    """The store of the scene: a task in work was claimed when its file says so. (By itself it takes
+    """The store of the place: a task in work was claimed when its file says so. (By itself it takes
     the file's st_ctime, which nobody can set.)
     """
     store = open_store(str(root), lambda: NOW)
@@ -386,7 +386,7 @@ PEERS = (
 
 
 def a_delivery_place(root: Path) -> Place:
-    """The scene's place with deliveries to peers beside its mail, and a registry of them."""
+    """The place with deliveries to peers beside its mail, and a registry of them."""
     refused = "[REFUSED] social.example.org: Connection refused"
     sent = [("social", "org", refused)] * 9 + [("forum", "net", "[TIMEOUT] forum.example.net")] * 4
     tasks = [

@@ -22,7 +22,7 @@ from engine.config import queue_config
 from engine.demo.demo import Demo
 from tests.console_places import in_utc, is_known, until
 from tests.tui.drawn_screens import DRAWN_SCREENS, FIRST, settled, taken
-from tests.tui.screenshot_places import NAME, scenes
+from tests.tui.screenshot_places import NAME, made_days
 from tui.app import Console
 from tui.cli.setup.errors import program_command
 from tui.cli.setup.place_formats import demo_formats, setup_for
@@ -181,7 +181,7 @@ def main() -> int:
         return 1
     BUILD.mkdir(parents=True, exist_ok=True)
     made: set[Path] = set()
-    with in_utc(), scenes() as days:
+    with in_utc(), made_days() as days:
         if not asked.names or DEMO in asked.names:
             made.update(asyncio.run(draw_demo(family)))
         names = asked.names or [name for name in DRAWN_SCREENS if name not in LEFT_OUT]

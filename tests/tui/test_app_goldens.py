@@ -15,7 +15,7 @@ from tests.console_operator import ConsoleOperator
 from tests.console_places import a_stuck_lock, in_utc
 from tests.tui import drawn_cells
 from tests.tui.drawn_screens import DEAD, DRAWN_SCREENS, FIRST, QUEUE, DrawnScreen, settled, taken
-from tests.tui.screenshot_places import NAME, scenes, tasks_of
+from tests.tui.screenshot_places import NAME, made_days, tasks_of
 from tests.tui.terminal.test_screen_cells_repaint import Shown, whole
 from tui.app import Console
 from tui.plan.confirm_screen import ConfirmScreen
@@ -45,7 +45,7 @@ THEMES = themes.theme_names({})
 @pytest.fixture(scope="module")
 def days() -> Iterator[dict[str, Path]]:
     """The spool of each day; nothing here changes them."""
-    with in_utc(), scenes() as made:
+    with in_utc(), made_days() as made:
         yield made
 
 

@@ -503,7 +503,7 @@ async def test_the_overview_is_exported(
 ) -> None:
     """`e` on the overview writes a row for each queue."""
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
-    console = a_console(disk_place(spool), disk_place(spool, "twin"), first=keys.OVERVIEW)
+    console = a_console(disk_place(spool), disk_place(spool, "other"), first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:
         await until(
             pilot, lambda: all(live.inspector.latest.is_complete for live in console.sessions)
@@ -511,7 +511,7 @@ async def test_the_overview_is_exported(
         text = await asyncio.to_thread((await export(pilot, "jsonl")).read_text)
     rows = [json.loads(line) for line in text.splitlines()]
     pending = [(row["place"], row["tasks"]["pending"]) for row in rows]
-    assert pending == [(str(spool), 40), ("twin", 40)]
+    assert pending == [(str(spool), 40), ("other", 40)]
 
 
 class Slow(OverviewScreen):

@@ -45,8 +45,6 @@ from tui.cli.setup.errors import (
     NotReadable,
     discard_stream,
     fail,
-    has_database_name,
-    has_queue_folders,
     print_error,
 )
 from tui.cli.setup.output import (
@@ -59,6 +57,8 @@ from tui.cli.setup.output import (
 )
 from tui.cli.setup.place_formats import (
     default_place,
+    has_file_suffix,
+    has_queue,
     is_format_url,
     is_same_place,
     setup_despite,
@@ -313,7 +313,7 @@ def _find_place(arguments: Namespace) -> None:
             if isinstance(words, str) and words and (_is_place(words) or given.get("show")):
                 given["place"], given[name] = words, None if name == "days" else ""
             if isinstance(words, list) and len(words) > (not given.get("all")):
-                is_place = _is_place(words[-1]) or has_queue_folders(words[-1])
+                is_place = _is_place(words[-1]) or has_queue(words[-1])
                 given["place"] = words.pop() if is_place else None
     for name in _AFTER_PLACE:
         first = given.get(name)
@@ -374,7 +374,7 @@ def _refuse_typo(words: list[str]) -> None:
     first = _first_word(words)
     close = _suggest_words(first, list(COMMANDS), ()) if first else ""
     named = [first] if close else _plain_words(words)
-    is_path = "/" in first or has_database_name(first) or any(map(os.path.lexists, named))
+    is_path = "/" in first or has_file_suffix(first) or any(map(os.path.lexists, named))
     if not first or is_path:
         return
     text = f"unknown command or place: '{safe_line(first)}'{close}"

@@ -27,8 +27,8 @@ from engine.config.queue_config import Config
 from engine.model import State, Task, state_words
 from engine.store import StoreError
 from tui.cli.commands import COMMAND_WORDS
-from tui.cli.setup.errors import EX_UNAVAILABLE, CommandError, fail, has_database_name
-from tui.cli.setup.place_formats import default_place, setup_for
+from tui.cli.setup.errors import EX_UNAVAILABLE, CommandError, fail
+from tui.cli.setup.place_formats import default_place, has_file_suffix, setup_for
 from tui.cli.setup.setup import Setup
 
 READ_SECONDS = 0.1
@@ -155,7 +155,7 @@ def _first_place(words: Sequence[str]) -> str:
     for word in words:
         if (*command, word) in paths:
             command = (*command, word)
-        elif is_url(word) or os.path.isdir(word) or has_database_name(word):
+        elif is_url(word) or os.path.isdir(word) or has_file_suffix(word):
             return word
     return ""
 

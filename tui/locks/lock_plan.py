@@ -86,8 +86,12 @@ class LockPlan:
             return recovery_steps.progress_lines(at, width)
         if not self._why_no_steps(report):
             hold = view.accepted_ids(report)
-            twin = recovery_steps.equivalent_command(self._session.place.recovery_command, hold)
-            return recovery_steps.plan_lines(self._steps_for(report, hold), twin, width, with_notes)
+            equivalent = recovery_steps.equivalent_command(
+                self._session.place.recovery_command, hold
+            )
+            return recovery_steps.plan_lines(
+                self._steps_for(report, hold), equivalent, width, with_notes
+            )
         if report.evidence.verdict in ALARMING_VERDICTS and not self.withdrawn:
             return folded_lines(lock_breaker.manual_advice(report.evidence), width)
         return folded_lines(self._why_no_steps(report), width, "muted")

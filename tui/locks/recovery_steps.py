@@ -183,14 +183,14 @@ def _time_of_line(words: str, output: Sequence[OutputLine]) -> float | None:
 
 
 def plan_lines(
-    plan: Sequence[RecoveryStep], twin: str, width: int, with_notes: bool = False
+    plan: Sequence[RecoveryStep], equivalent: str, width: int, with_notes: bool = False
 ) -> list[Line]:
     """The plan step by step, and the equivalent command."""
     text: list[Line] = []
     for number, step in enumerate(plan, 1):
         text += folded_lines(step.words, width, "strong", ((f"  {number:<3}", "warn"),))
         text += [((f"     {step.note}", "muted"),)] if with_notes and step.note else []
-    return [*text, *folded_lines(twin, width, "muted", (("  or ", "muted"),))]
+    return [*text, *folded_lines(equivalent, width, "muted", (("  or ", "muted"),))]
 
 
 PROGRESS_CELLS, TIME_CELLS = 11, 8

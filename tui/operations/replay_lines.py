@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -13,13 +13,14 @@ from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON
 from engine.replay.settings import ReplayPace
-from engine.text.figure import Figure
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.session.runners import RunningOperation
+from tui.text import figures
 from tui.text.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
 from tui.text.graphs import braille_line
 from tui.text.lines import (
@@ -437,10 +438,19 @@ def flow_lines(
     if rows >= GRAPH_ROWS:
         return [*flow_graph(series, width, rows, latest)]
     in_rate, out_rate = latest.rates or (None, None)
-    inward = _figure("in", series.inward, in_rate, before=before, style="accent", unit="/s")
-    out = _figure("out", series.outward, out_rate, before=before, style="ok", unit="/s")
+    inward = _figure(
+        "in", series.inward, in_rate, before=before, style="accent", format_=figures.format_rate
+    )
+    out = _figure(
+        "out", series.outward, out_rate, before=before, style="ok", format_=figures.format_rate
+    )
     backlog = _figure(
-        "backlog", series.backlog, latest.backlog, before=before, style="warn", unit=""
+        "backlog",
+        series.backlog,
+        latest.backlog,
+        before=before,
+        style="warn",
+        format_="{:,.0f}".format,
     )
     now, then = wait_p95
     wait: Line = (
@@ -462,13 +472,13 @@ def _figure(
     latest: float | None,
     before: int,
     style: str,
-    unit: str,
+    format_: Callable[[float], str],
 ) -> Line:
     """Name, present value, sparkline, and the value before the start."""
 
     def words(some: Sequence[float | None]) -> str:
         last = next((value for value in reversed(some) if value is not None), None)
-        return Figure(last).text(form=f"{{:.1f}}{unit}".format if unit else "{:,.0f}".format)
+        return UNKNOWN if last is None else format_(last)
 
     known = [value for value in values if value is not None]
     now = words(values[-3:]) if latest is None else words((latest,))

@@ -18,7 +18,7 @@ from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import IDLE, NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
-from tui.text.figures import format_count
+from tui.text.figures import format_count, format_rate
 from tui.text.lines import (
     UNKNOWN_RUN,
     Line,
@@ -32,7 +32,13 @@ from tui.text.lines import (
     merge_runs,
 )
 from tui.text.log_line import log_line, shorten_ids
-from tui.text.table import COLUMN_GAP_CELLS, Column, fitted_cells, free_cells, title_line
+from tui.text.table import (
+    COLUMN_GAP_CELLS,
+    Column,
+    fitted_cells,
+    free_cells,
+    title_line,
+)
 from tui.text.task_list import short_id
 from tui.text.task_row import time_fields
 from tui.text.times import format_time
@@ -392,7 +398,7 @@ def _percent_cell(one: KindFigures) -> Run:
 def _rate_cell(one: KindFigures) -> Run:
     if one.per_minute is None:
         return UNKNOWN_RUN
-    text = f"{one.per_minute:.1f}" if 0 < one.per_minute < 9.95 else f"{one.per_minute:,.0f}"
+    text = format_rate(one.per_minute / 60, "/min", is_titled=True)
     return text, "" if one.per_minute else "muted"
 
 

@@ -21,7 +21,7 @@ from engine.text.figure import UNKNOWN, Figure
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_time
 from tui.session.place_session import PlaceSession
-from tui.text.figures import fit_count
+from tui.text.figures import fit_count, format_rate
 from tui.text.graphs import braille_line
 from tui.text.lines import (
     UNKNOWN_RUN,
@@ -270,15 +270,10 @@ def _rate_cell(rate_of: Callable[[Rates], float]) -> Cell:
     def cell(queue: PlaceLine, now: float) -> Run:
         if queue.rates is None:
             return UNKNOWN_RUN
-        text = format_rate(rate_of(queue.rates))
+        text = format_rate(rate_of(queue.rates), is_titled=True)
         return text, "muted" if text == "0.0" else ""
 
     return cell
-
-
-def format_rate(per_second: float) -> str:
-    """A rate per second in at most five cells: `0.0`, `9.4`, `412`, `12k`."""
-    return f"{per_second:.1f}" if per_second < 100 else fit_count(int(per_second), 5)
 
 
 def _eta_cell(queue: PlaceLine, now: float) -> Run:

@@ -33,7 +33,7 @@ from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text import keys
-from tui.text.figures import fit_count, format_bytes, format_count
+from tui.text.figures import fit_count, format_bytes, format_count, format_rate
 from tui.text.glyphs import SPARKS
 from tui.text.graphs import bar, resample
 from tui.text.lines import Line, Run, cells_of, cut_line, fit_text, fold_text, join_ends, merge_runs
@@ -283,8 +283,9 @@ def transport_lines(
             (" " * (longest - len(health.value)), ""),
             (f" {text}", "unknown" if tally is None else "muted"),
         )
-        rate, style = ways.attempts_per_minute(window)
-        lines.append(join_ends(left, ((f"{rate}/min", style or "muted"),), width))
+        rate = UNKNOWN if window.rate is None else format_rate(window.rate, "/min")
+        style = "unknown" if window.rate is None else "muted"
+        lines.append(join_ends(left, ((rate, style),), width))
     return lines
 
 

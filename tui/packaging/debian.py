@@ -128,7 +128,7 @@ def _values(home: Path) -> dict[str, str]:
         "longest": str(LONGEST_SECONDS),
         "start_seconds": str(stop + HOUSEKEEPING_SECONDS),
         "stop_seconds": str(stop),
-        "service": fill_template("service.conf", service).rstrip("\n"),
+        "service": fill_template(f"{TEXTS}/service.conf", service).rstrip("\n"),
         "folders": "\n".join(
             ("d /var/lib/spooldeck 0755 root root - -", *(_tmpfile(path) for path in owned))
         ),
@@ -172,7 +172,7 @@ def _write_root(root: Path, values: Values) -> None:
     ):
         target = root / path
         target.parent.mkdir(parents=True)
-        target.write_text(fill_template(f"debian/{name}", values))
+        target.write_text(fill_template(f"{TEXTS}/debian/{name}", values))
         target.chmod(mode)
 
 
@@ -192,9 +192,9 @@ def _write_debian(folder: Path, values: Values) -> None:
     (folder / "source" / "format").write_text("3.0 (native)\n")
     for path in sorted(Path(TEXTS, "debian").iterdir()):
         if path.name not in ("command", "config.yaml"):
-            (folder / path.name).write_text(fill_template(f"debian/{path.name}", values))
+            (folder / path.name).write_text(fill_template(f"{TEXTS}/debian/{path.name}", values))
     for name, ours in _UNITS.items():
-        (folder / ours).write_text(fill_template(name, values))
+        (folder / ours).write_text(fill_template(f"{TEXTS}/{name}", values))
     (folder / "rules").chmod(0o755)
 
 

@@ -1,6 +1,6 @@
 """Manual pages: Markdown from the command table and MANUAL.md, made into roff by pandoc.
 
-pandoc (https://pandoc.org) comes with the package `pypandoc_binary`. Its writer for manual pages
+pandoc (https://pandoc.org) comes with the package "pypandoc_binary". Its writer for manual pages
 makes man(7) macros, and tbl(1) tables.
 """
 

@@ -117,12 +117,12 @@ class PlanPage(Page):
         text, style, when = self._message
         is_said = bool(text) and asyncio.get_running_loop().time() - when < MESSAGE_SECONDS
         message_line: Line = ((f" {safe_line(text)}", style),)
-        below = self.query_one("#next", Lines)
-        bar = message_line if is_said and not below.display else self._bar
+        has_next = frame_border(*self.size)  # the style follows a new size later
+        bar = message_line if is_said and not has_next else self._bar
         note = words.note if bar is self._bar else ""
         self.query_one("#word", Lines).show([bar_line(bar, note, width)])
         line = message_line if is_said else next_line(words.key, words.does, self._acts_on, width)
-        below.show([cut_line(line, width)])
+        self.query_one("#next", Lines).show([cut_line(line, width)])
 
     def say(self, text: str, look: str = "warn") -> None:
         """Show a message for `MESSAGE_SECONDS`, or until the next key."""

@@ -81,9 +81,8 @@ def fact_parts(facts: LockLineFacts) -> list[Line]:
     rates = facts.rates
     inward, outward = ("?", "?") if rates is None else map(format_rate, rates[:2])
     style = "unknown" if rates is None else ""
-    unit = "" if rates is None else "/s"
-    in_runs: Line = (("in ", "muted"), (f"{inward}{unit}", style))
-    parts: list[Line] = [(*in_runs, ("  out ", "muted"), (f"{outward}{unit}", style))]
+    in_runs: Line = (("in ", "muted"), (inward, style))
+    parts: list[Line] = [(*in_runs, ("  out ", "muted"), (outward, style))]
     if facts.latency is not None:
         wait, run = (
             f"{seconds:.1f}s" if seconds < 10 else format_duration(seconds)

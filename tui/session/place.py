@@ -178,6 +178,8 @@ class Place(NamedTuple):
     free_tasks: Callable[[], Mapping[str, int]] = dict
     """How many more tasks fit on each disk that is written to, by the path of a folder there, the
     disk of the tasks first; blocks."""
+    url_fields: tuple[str, ...] = ("url",)
+    """Fields of a task's JSON data that may have the URL of its request."""
     max_pending: int | None = None
     """Number of pending tasks from which no more are added; None without such a limit."""
     clock_step: Callable[[], str] = str

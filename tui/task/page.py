@@ -26,7 +26,7 @@ from tui.task import task_lines as view
 from tui.task.board import TaskBoard
 from tui.task.parts_lines import Opened
 from tui.task.reader import TaskReader
-from tui.task.task_lines import TaskScene
+from tui.task.task_lines import TaskDetails
 from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
 from tui.text.hints import next_line
@@ -35,14 +35,14 @@ from tui.text.task_list import short_id
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
-View: TypeAlias = Callable[[TaskScene, tuple[Opened, ...], float, int], list[Line]]
+View: TypeAlias = Callable[[TaskDetails, tuple[Opened, ...], float, int], list[Line]]
 
 TABS: Mapping[str, View] = {
-    "summary": lambda scene, opened, now, width: view.summary_lines(scene, now, width),
-    "payload": lambda scene, opened, now, width: parts_lines.payload_lines(opened, now, width),
-    "attempts": lambda scene, opened, now, width: view.attempt_lines(scene, now, width),
-    "log": lambda scene, opened, now, width: view.log_lines(scene, width),
-    "files": lambda scene, opened, now, width: parts_lines.stored_lines(opened, now, width),
+    "summary": lambda details, opened, now, width: view.summary_lines(details, now, width),
+    "payload": lambda details, opened, now, width: parts_lines.payload_lines(opened, now, width),
+    "attempts": lambda details, opened, now, width: view.attempt_lines(details, now, width),
+    "log": lambda details, opened, now, width: view.log_lines(details, width),
+    "files": lambda details, opened, now, width: parts_lines.stored_lines(opened, now, width),
 }
 """The parts, in their order."""
 _WITH_CONTENT = {"payload", "files"}
@@ -94,13 +94,13 @@ class TaskPage(PlanningScreen, Page):
 
     def text_frame(self) -> Frame:
         """The task's id, kind and state; or the name of the part."""
-        scene = self.reader.scene
-        if scene is None:
+        details = self.reader.details
+        if details is None:
             return Frame(short_id(self.reader.id))
-        word = "GONE" if self.reader.gone else scene.state_word.upper()
+        word = "GONE" if self.reader.gone else details.state_word.upper()
         chip = ((f" {word} ", "chip-warn" if self.reader.gone else "chip"),)
-        kind = safe_line(scene.task.kind)
-        return Frame(short_id(scene.task.id), amount=kind, right=chip)
+        kind = safe_line(details.task.kind)
+        return Frame(short_id(details.task.id), amount=kind, right=chip)
 
     def lay_out(self, width: int) -> None:
         """Repaint for the present size."""
@@ -116,17 +116,17 @@ class TaskPage(PlanningScreen, Page):
         """Paint the open part, or all; the text is laid out on a thread."""
         part, (width, height), reader = self.part, self.size, self.reader
         is_board = part == "summary" and width >= WIDE_COLUMNS and height >= WIDE_LINES
-        if reader.scene is not None and (is_board or part in _WITH_CONTENT):
+        if reader.details is not None and (is_board or part in _WITH_CONTENT):
             await reader.open_parts()
-        scene, opened, now = reader.scene, reader.opened, self.context.clock()
-        if scene is None or (part in _WITH_CONTENT and not opened):
+        details, opened, now = reader.details, reader.opened, self.context.clock()
+        if details is None or (part in _WITH_CONTENT and not opened):
             is_board = False
             text: list[Line] = [((f" {_empty_text(reader)}", "muted"),)]
         elif is_board:
             text = []
-            panels = await asyncio.to_thread(board.panels, scene, opened, now, width, height)
+            panels = await asyncio.to_thread(board.panels, details, opened, now, width, height)
         else:
-            text = await asyncio.to_thread(TABS[part], scene, opened, now, self.text_width)
+            text = await asyncio.to_thread(TABS[part], details, opened, now, self.text_width)
         if not self.is_paintable or not self.query("#hints"):
             return
         pane, panes = self.query_one("#text", LongText), self.query_one(TaskBoard)
@@ -135,24 +135,24 @@ class TaskPage(PlanningScreen, Page):
             panes.show(panels)
         pane.show(text)
         pane.add_class("pane")
-        self._show_relatives(scene)
+        self._show_relatives(details)
         pane.show_frame(self.text_frame(), focused=not self.has_relatives)
         if self.shown_part != part:
             self.shown_part = part
             pane.move_to(self._tops.get(part, len(text) if part == "log" else 0))
         self._paint_frame()
 
-    def _show_relatives(self, scene: TaskScene | None) -> None:
+    def _show_relatives(self, details: TaskDetails | None) -> None:
         """Show the parent and the children of the task below its parts, if it has any."""
         part, border = self.query_one("#relatives", Picker), frame_border(*self.size)
         inner = self.size.width - (BOX_FRAME_CELLS if border == BOX else 0)
-        rows = [] if scene is None else view.relative_rows(scene, inner)
+        rows = [] if details is None else view.relative_rows(details, inner)
         self.has_relatives = part.display = bool(rows)
         part.add_class("pane")
         part.styles.height = border + min(len(rows), max(MIN_RELATIVES, self.size.height // 4))
         part.show_rows(rows)
-        if scene is not None and rows:
-            amount = view.relatives_amount(scene.relatives)
+        if details is not None and rows:
+            amount = view.relatives_amount(details.relatives)
             title = "Children" if amount else "Parent"
             right: Line = (("Enter", "key"), (" opens", "muted"))
             part.show_frame(Frame(title, amount=amount, right=right), focused=True)
@@ -167,7 +167,7 @@ class TaskPage(PlanningScreen, Page):
         row = f"  {position}" if position else ""
         trail = (self.session.name, f"{short_id(self.reader.id)}{row}")
         self.query_one(TopLine).update_line(self.context, trail)
-        titles = view.part_titles(self.reader.scene, self.part, TABS)
+        titles = view.part_titles(self.reader.details, self.part, TABS)
         self.query_one("#parts", Lines).show([view.tab_line(titles, self.part, width)])
         self.query_one("#word", Lines).show([cut_line(self._foot(width), width)])
         task = None if self.reader.gone else self.selected_task()
@@ -186,13 +186,13 @@ class TaskPage(PlanningScreen, Page):
         text, style, when = self._message
         if text and 0 <= now - when < MESSAGE_SECONDS:
             return ((f" {safe_line(text)}", style),)
-        if reader.scene is None:
+        if reader.details is None:
             return ()
         if reader.gone:
-            departure: Line = ((f" {view.describe_departure(reader.scene, now)}", "warn"),)
+            departure: Line = ((f" {view.describe_departure(reader.details, now)}", "warn"),)
             log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
             return join_ends(departure, log, width)
-        task = reader.scene.task
+        task = reader.details.task
         if reader.changed and self.part != "summary":
             return ((f" {reader.changed}", "warn"),)
         if (
@@ -211,7 +211,9 @@ class TaskPage(PlanningScreen, Page):
         if not verb or self.verb_refusal(verb, task.state, task):
             key, does = "t", "shows its log lines"
         else:
-            check = reader.scene.cluster.now.answer if reader.scene.cluster is not None else None
+            check = (
+                reader.details.cluster.now.answer if reader.details.cluster is not None else None
+            )
             if key == "R" and check is StillHappens.YES:
                 does += "; its error still happens"
             does += "" if self.context.arming.is_armed else " (! arms first)"
@@ -233,7 +235,7 @@ class TaskPage(PlanningScreen, Page):
         """Go to the previous or the next part."""
         if self.shown_part == self.part:
             self._tops[self.part] = self.query_one("#text", LongText).top
-        titles = tuple(view.part_titles(self.reader.scene, self.part, TABS))
+        titles = tuple(view.part_titles(self.reader.details, self.part, TABS))
         self.part = titles[(titles.index(self.part) + keys.step_of(pressed)) % len(titles)]
         self._paint_frame()
         self.repaint()
@@ -243,6 +245,6 @@ def _empty_text(reader: TaskReader) -> str:
     """Why there is nothing to show."""
     if not reader.gone:
         return "loading ..."
-    if reader.scene is None:
+    if reader.details is None:
         return "task not found"
     return "task is gone; this part was not read before"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from engine.mail.spool_meta import parse_meta
 from engine.model import Part
-from engine.system.files import MAIL_RAW, Refused, parse_assignments
+from engine.system.files import Refused
 from engine.text import render_bytes
 from engine.text.figure import UNKNOWN
 from engine.text.render_bytes import RenderedBytes
@@ -101,7 +102,7 @@ def _parse_assigned(each: Opened) -> dict[str, str]:
     """
     if each.refused or each.part.refusal:
         raise Refused(each.refused or each.part.refusal)
-    return parse_assignments(each.data, lambda key: key.replace("_", "").isalpha(), MAIL_RAW)
+    return parse_meta(each.data, lambda key: key.replace("_", "").isalpha())
 
 
 def _envelope_lines(assigned: Mapping[str, str], now: float, width: int) -> list[Line]:

@@ -19,7 +19,7 @@ from tui.session.recurrence_check import check_clusters
 from tui.task import lookup
 from tui.task import task_lines as view
 from tui.task.parts_lines import Opened
-from tui.task.task_lines import TaskScene
+from tui.task.task_lines import TaskDetails
 from tui.task.why_waiting import outlook
 
 REASONS_SECONDS = 2.0
@@ -35,7 +35,7 @@ class TaskReader:
     def __init__(self, id: str, session: PlaceSession, changed: Callable[[], None]) -> None:
         """`changed` is called after each change of the facts."""
         self.id, self.session, self._notify = id, session, changed
-        self.scene: TaskScene | None = None
+        self.details: TaskDetails | None = None
         """None until the task was found."""
         self.gone = False
         self.changed = ""
@@ -57,7 +57,7 @@ class TaskReader:
             generation = inspector.latest.generation
             try:
                 task = await inspector.queries.task(self.id)
-                if self.scene is None or self.gone or task != self.scene.task:
+                if self.details is None or self.gone or task != self.details.task:
                     await self.read()
                 await self._check_cluster()
             except Unavailable as error:
@@ -71,11 +71,11 @@ class TaskReader:
         """Read the task, then its logs and parts."""
         inspector = self.session.inspector
         task = await inspector.queries.task(self.id)
-        before, states = self.scene, inspector.states
+        before, states = self.details, inspector.states
         # During the first scan, a task not found may still appear.
         self.gone = task is None and (before is not None or inspector.latest.is_complete)
         if task is None:
-            self.scene = before and replace(before, gone=True)
+            self.details = before and replace(before, gone=True)
         else:
             now, place = self.session.clock(), self.session.place
             change = view.describe_changes(before.task, task, states, now) if before else ""
@@ -83,8 +83,8 @@ class TaskReader:
                 self.altered_at = asyncio.get_running_loop().time()
             self.changed, self.is_fresh = change or self.changed, False
             mark = error_pattern.pattern_name(error_pattern.fold_error(task.error))
-            self.scene = replace(
-                before or TaskScene(task, states),
+            self.details = replace(
+                before or TaskDetails(task, states),
                 task=task,
                 states=states,
                 gone=False,
@@ -96,34 +96,34 @@ class TaskReader:
             await self._read_outlook()
         self.take_notes()
         self._notify()
-        if self.scene is not None:
+        if self.details is not None:
             await self.read_log()
-            await self._read_parts(self.scene.task)
+            await self._read_parts(self.details.task)
             await self._read_relatives()
             self._notify()
 
     async def _read_outlook(self) -> None:
-        if self.scene is None or self.gone:
+        if self.details is None or self.gone:
             return
-        task, now = self.scene.task, self.session.clock()
+        task, now = self.details.task, self.session.clock()
         self._asked = now
         new_outlook = await outlook(self.session, task, now)
-        if self.scene.task == task:
-            self.scene = replace(self.scene, outlook=new_outlook)
+        if self.details.task == task:
+            self.details = replace(self.details, outlook=new_outlook)
 
     async def _check_cluster(self) -> None:
         """Count the tasks with the same error, and check whether it still happens."""
-        scene, generation = self.scene, self.session.inspector.latest.generation
-        is_same = scene is not None and (generation, scene.task) == self._counted
-        if scene is None or self.gone or is_same or not self.session.has_readings:
+        details, generation = self.details, self.session.inspector.latest.generation
+        is_same = details is not None and (generation, details.task) == self._counted
+        if details is None or self.gone or is_same or not self.session.has_readings:
             return
-        self._counted, cluster = (generation, scene.task), None
-        if scene.mark:
-            same = filter_language.parse_filter(f"cluster={scene.mark}")
-            clusters = await check_clusters(self.session, Query(scene.task.state, same))
+        self._counted, cluster = (generation, details.task), None
+        if details.mark:
+            same = filter_language.parse_filter(f"cluster={details.mark}")
+            clusters = await check_clusters(self.session, Query(details.task.state, same))
             cluster = clusters[0] if clusters else None
-        if self.scene is not None and self.scene.task == scene.task:
-            self.scene = replace(self.scene, cluster=cluster)
+        if self.details is not None and self.details.task == details.task:
+            self.details = replace(self.details, cluster=cluster)
             self._notify()
 
     async def _read_parts(self, task: Task) -> None:
@@ -134,46 +134,47 @@ class TaskReader:
             parts = await self.session.inspector.actions.parts(task)
         except StoreError:
             return  # it moved: the next read reports that
-        request = self.scene.request if self.scene is not None else ()
+        request = self.details.request if self.details is not None else ()
         if "://" in task.destination and not request:
-            request = await lookup.read_request(self.session.inspector, task, parts)
-        if self.scene is not None and self.scene.task == task:
-            self.scene = replace(self.scene, parts=parts, request=request)
+            fields = self.session.place.url_fields
+            request = await lookup.read_request(self.session.inspector, task, parts, fields)
+        if self.details is not None and self.details.task == task:
+            self.details = replace(self.details, parts=parts, request=request)
 
     async def _read_relatives(self) -> None:
         """Read the parent and the children of the task; the last ones stay if that fails."""
-        scene = self.scene
-        if scene is None or self.gone:
+        details = self.details
+        if details is None or self.gone:
             return
         try:
-            relatives = await self.session.inspector.actions.relatives(scene.task, MAX_CHILDREN)
+            relatives = await self.session.inspector.actions.relatives(details.task, MAX_CHILDREN)
         except StoreError:
             return  # the place is unavailable, which the header shows
-        if self.scene is not None and self.scene.task == scene.task:
-            self.scene = replace(self.scene, relatives=relatives)
+        if self.details is not None and self.details.task == details.task:
+            self.details = replace(self.details, relatives=relatives)
 
     async def open_parts(self) -> None:
         """Read the content of the parts, if it may have changed."""
-        scene = self.scene
-        if scene is None or self.is_fresh or self.gone:
+        details = self.details
+        if details is None or self.is_fresh or self.gone:
             return
         try:
-            opened = await lookup.read_parts(self.session.inspector, scene.task)
+            opened = await lookup.read_parts(self.session.inspector, details.task)
         except StoreError:
             return  # it moved: the next read reports that; keep the old content
-        if self.scene is not None and self.scene.task == scene.task:
+        if self.details is not None and self.details.task == details.task:
             self.opened, self.is_fresh = opened, True
-            self.scene = replace(self.scene, parts=tuple(each.part for each in opened))
+            self.details = replace(self.details, parts=tuple(each.part for each in opened))
 
     async def read_log(self) -> None:
         """Search the logs for the task."""
-        if self.scene is None:
+        if self.details is None:
             return
         self._log_seen = self.session.readings.log
-        task = self.scene.task
+        task = self.details.task
         findings = await asyncio.to_thread(lookup.search_logs, self.session.place.logs, task)
-        if self.scene is not None:
-            self.scene = replace(self.scene, findings=findings)
+        if self.details is not None:
+            self.details = replace(self.details, findings=findings)
 
     async def refresh(self) -> None:
         """Read again what other processes change: new log lines, and the reasons."""
@@ -193,11 +194,11 @@ class TaskReader:
 
     def take_notes(self) -> bool:
         """Take the operators' notes as last read; True if there are others."""
-        scene, readings = self.scene, self.session.readings
-        if scene is None:
+        details, readings = self.details, self.session.readings
+        if details is None:
             return False
-        notes = notes_of(readings.notes, scene.task, self.session.clock())
-        if (notes, readings.notes_error) == (scene.notes, scene.notes_error):
+        notes = notes_of(readings.notes, details.task, self.session.clock())
+        if (notes, readings.notes_error) == (details.notes, details.notes_error):
             return False
-        self.scene = replace(scene, notes=notes, notes_error=readings.notes_error)
+        self.details = replace(details, notes=notes, notes_error=readings.notes_error)
         return True

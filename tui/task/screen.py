@@ -42,7 +42,7 @@ class TaskScreen(TaskPage):
 
     def selected_task(self) -> Task | None:
         """This task."""
-        return None if self.reader.scene is None else self.reader.scene.task
+        return None if self.reader.details is None else self.reader.details.task
 
     def _tick(self) -> None:
         if not self.is_current:
@@ -65,8 +65,8 @@ class TaskScreen(TaskPage):
 
     def action_open(self) -> None:
         """Open the parent or the child under the cursor."""
-        scene, id = self.reader.scene, self.query_one("#relatives", Picker).key
-        family = () if scene is None else (scene.relatives.parent, *scene.relatives.children)
+        details, id = self.reader.details, self.query_one("#relatives", Picker).key
+        family = () if details is None else (details.relatives.parent, *details.relatives.children)
         relative = next((one for one in family if one is not None and one.id == id), None)
         if relative is None:
             self.say("no parent and no children")
@@ -90,11 +90,11 @@ class TaskScreen(TaskPage):
 
     def copies(self) -> tuple[Copy, ...]:
         """The task, and the command that shows it."""
-        scene = self.reader.scene
-        if scene is None:
+        details = self.reader.details
+        if details is None:
             return ()
-        word = scene.states.get(scene.task.state, "")
-        return task_copies(scene.task, word, scene.command, self.context.clock())
+        word = details.states.get(details.task.state, "")
+        return task_copies(details.task, word, details.command, self.context.clock())
 
 
 def task_copies(task: Task, word: str, command: Sequence[str], now: float) -> tuple[Copy, ...]:

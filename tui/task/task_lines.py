@@ -58,7 +58,7 @@ NOT_SEARCHED, NO_RELATIVES = LogFindings(), Relatives()
 
 
 @dataclass(frozen=True, slots=True)
-class TaskScene:
+class TaskDetails:
     """A task with all facts known about it."""
 
     task: Task
@@ -100,22 +100,24 @@ def show_command(place: Sequence[str], task: Task, has_dlq: bool = True) -> tupl
     return (*place, "queue", "list", "--json", "--filter", f"id={task.id}")
 
 
-def part_titles(scene: TaskScene | None, current: str, titles: Iterable[str]) -> Mapping[str, str]:
+def part_titles(
+    details: TaskDetails | None, current: str, titles: Iterable[str]
+) -> Mapping[str, str]:
     """The parts with something to show, and the open one, with their counts."""
-    counts = {"summary": ""} if scene is None else part_counts(scene)
+    counts = {"summary": ""} if details is None else part_counts(details)
     return {title: counts.get(title, "") for title in titles if title in counts or title == current}
 
 
-def part_counts(scene: TaskScene) -> dict[str, str]:
+def part_counts(details: TaskDetails) -> dict[str, str]:
     """The parts that have something to show, with their counts; more follow as they are read."""
-    findings, log = scene.findings, scene.findings.log
-    counts = {"summary": ""} | ({"payload": ""} if scene.parts else {})
+    findings, log = details.findings, details.findings.log
+    counts = {"summary": ""} | ({"payload": ""} if details.parts else {})
     if findings.attempts or findings.history:
         counts["attempts"] = f"{len(findings.attempts):,}"
     if findings.error or (log is not None and log.lines):
         counts["log"] = f"{len(log.lines) if log is not None else 0:,}"
-    if scene.parts:
-        counts["files"] = f"{len(scene.parts):,}"
+    if details.parts:
+        counts["files"] = f"{len(details.parts):,}"
     return counts
 
 
@@ -148,16 +150,16 @@ _LABELS: Mapping[State, str] = {
 """Label of the reasons in a state."""
 
 
-def wait_rows(scene: TaskScene, now: float) -> list[Run]:
+def wait_rows(details: TaskDetails, now: float) -> list[Run]:
     """Why it is not running and when it will: the answer to look for first."""
-    task, why = scene.task, scene.outlook.reasons(scene.task, now)
+    task, why = details.task, details.outlook.reasons(details.task, now)
     rows: list[Run] = []
-    if scene.gone:
-        return [("gone", describe_departure(scene, now))]
+    if details.gone:
+        return [("gone", describe_departure(details, now))]
     if task.state is State.DEAD:
         died = died_at(task)
         when = UNKNOWN if died is None else format_time(died, now)
-        runs = count_runs(task, scene.max_runs)
+        runs = count_runs(task, details.max_runs)
         tries = f", after {format_count(runs, 'attempt')}" if runs else ""
         rows.append(("died", when + tries))
         why = tuple(reason.removeprefix("stays ") for reason in why[1:])
@@ -165,70 +167,70 @@ def wait_rows(scene: TaskScene, now: float) -> list[Run]:
     rows += [
         (label if not at else "", reason.removeprefix(f"{label} ")) for at, reason in enumerate(why)
     ]
-    if (bucket := scene.outlook.bucket) is not None and task.state is State.PENDING:
+    if (bucket := details.outlook.bucket) is not None and task.state is State.PENDING:
         rows.append(("rate limit", describe_bucket(bucket)))
-    if (start := scene.outlook.start) is not None:
+    if (start := details.outlook.start) is not None:
         words = start.sentence(now)
         unknown = f"? {words}" if start.when is None else words.removeprefix("runs ")
         rows.append(("runs", unknown))
     return rows
 
 
-def error_rows(scene: TaskScene, now: float) -> list[Run]:
+def error_rows(details: TaskDetails, now: float) -> list[Run]:
     """The last error, how many tasks have it, and whether it still happens."""
-    if not scene.task.error:
+    if not details.task.error:
         return []
-    rows = [("error", safe_line(scene.task.error).strip())]
-    if scene.cluster is not None:
-        cluster, check = scene.cluster
+    rows = [("error", safe_line(details.task.error).strip())]
+    if details.cluster is not None:
+        cluster, check = details.cluster
         others = max(0, cluster.count - 1)
         also = f"{others:,} {'other' if others == 1 else 'others'}"
-        rows.append(("cluster", f"{scene.mark}, {also}"))
+        rows.append(("cluster", f"{details.mark}, {also}"))
         evidence = f", {check.evidence[0]}" if check.evidence else ""
         rows.append(("still?", f"{check.text}{evidence}"))
-    elif scene.mark:
-        rows.append(("cluster", scene.mark))
+    elif details.mark:
+        rows.append(("cluster", details.mark))
     return rows
 
 
-def fact_rows(scene: TaskScene, now: float) -> list[Run]:
+def fact_rows(details: TaskDetails, now: float) -> list[Run]:
     """All fields of the task, and operators' notes."""
-    task = scene.task
+    task = details.task
     with_own_row = {"last error", "payload", "attempts", "revision"}
-    fields = [row for row in task_fields(task, scene.states, now) if row[0] not in with_own_row]
+    fields = [row for row in task_fields(task, details.states, now) if row[0] not in with_own_row]
     rows: list[Run] = [
         *fields,
-        *((name, safe_line(value)) for name, value in scene.request),
+        *((name, safe_line(value)) for name, value in details.request),
         ("lease", _lease_expiry(task, now)),
-        ("attempts", _attempts_text(scene)),
-        ("payload", _payload_words(scene)),
-        *_note_rows(scene, now),
-        ("cli", safe_line(shlex.join(scene.command))),
+        ("attempts", _attempts_text(details)),
+        ("payload", _payload_words(details)),
+        *_note_rows(details, now),
+        ("cli", safe_line(shlex.join(details.command))),
         ("revision", safe_line(task.rev)),
     ]
     return [row for row in rows if row[1]]
 
 
-def head_lines(scene: TaskScene, now: float, width: int) -> Text:
+def head_lines(details: TaskDetails, now: float, width: int) -> Text:
     """Why it does not run, and when it will."""
-    return lines_text.fact_lines(wait_rows(scene, now), width, NAME_CELLS)
+    return lines_text.fact_lines(wait_rows(details, now), width, NAME_CELLS)
 
 
-def error_lines(scene: TaskScene, now: float, width: int) -> Text:
+def error_lines(details: TaskDetails, now: float, width: int) -> Text:
     """The last error and its cluster."""
-    return lines_text.fact_lines(error_rows(scene, now), width, NAME_CELLS, _error_looks(scene))
+    return lines_text.fact_lines(error_rows(details, now), width, NAME_CELLS, _error_looks(details))
 
 
-def _error_looks(scene: TaskScene) -> Mapping[str, str]:
+def _error_looks(details: TaskDetails) -> Mapping[str, str]:
     styles = {"cluster": "accent"}
-    if scene.cluster is not None:
-        styles["still?"] = STILL_LOOKS[scene.cluster[1].answer]
+    if details.cluster is not None:
+        styles["still?"] = STILL_LOOKS[details.cluster[1].answer]
     return styles
 
 
-def fact_lines(scene: TaskScene, now: float, width: int, without: Collection[str] = ()) -> Text:
+def fact_lines(details: TaskDetails, now: float, width: int, without: Collection[str] = ()) -> Text:
     """The fields of the task, except those that another pane has."""
-    rows = [row for row in fact_rows(scene, now) if row[0] not in without]
+    rows = [row for row in fact_rows(details, now) if row[0] not in without]
     return lines_text.fact_lines(rows, width, NAME_CELLS)
 
 
@@ -236,20 +238,20 @@ NAME_CELLS = 11
 """Width of the names of fields in cells."""
 
 
-def summary_lines(scene: TaskScene, now: float, width: int) -> Text:
+def summary_lines(details: TaskDetails, now: float, width: int) -> Text:
     """The most important facts first; all other fields below."""
-    last = [("changed", scene.changed or _last_event(scene))]
-    rows = [*wait_rows(scene, now), *error_rows(scene, now), *(row for row in last if row[1])]
+    last = [("changed", details.changed or _last_event(details))]
+    rows = [*wait_rows(details, now), *error_rows(details, now), *(row for row in last if row[1])]
     return [
-        *lines_text.fact_lines(rows, width, NAME_CELLS, _error_looks(scene)),
+        *lines_text.fact_lines(rows, width, NAME_CELLS, _error_looks(details)),
         BLANK_LINE,
-        *fact_lines(scene, now, width),
+        *fact_lines(details, now, width),
     ]
 
 
-def _last_event(scene: TaskScene) -> str:
+def _last_event(details: TaskDetails) -> str:
     """The last event in the logs: `14:29:29 failed, will retry`."""
-    event = scene.findings.history[-1] if scene.findings.history else None
+    event = details.findings.history[-1] if details.findings.history else None
     if event is None or event.when is None:
         return ""
     return f"{format_clock(event.when)} {_EVENT_WORDS[event.what][0]}"
@@ -265,27 +267,27 @@ def _lease_expiry(task: Task, now: float) -> str:
     return f"{'expires' if until > now else 'expired'} at {format_time(until, now)}"
 
 
-def _note_rows(scene: TaskScene, now: float) -> list[Run]:
+def _note_rows(details: TaskDetails, now: float) -> list[Run]:
     """Operators' notes, newest first."""
-    texts = [f"? {safe_line(scene.notes_error)}"] if scene.notes_error else []
+    texts = [f"? {safe_line(details.notes_error)}"] if details.notes_error else []
     texts += [
         f"{safe_line(note.text)} ({safe_line(note.who)}, {format_time(note.when, now)})"
-        for note in reversed(scene.notes)
+        for note in reversed(details.notes)
     ]
     return [("" if at else "note", words) for at, words in enumerate(texts)]
 
 
-def _attempts_text(scene: TaskScene) -> str:
-    task = scene.task
-    runs = count_runs(task, scene.max_runs)
+def _attempts_text(details: TaskDetails) -> str:
+    task = details.task
+    runs = count_runs(task, details.max_runs)
     if runs is None:
         return UNKNOWN
-    return f"{runs:,}" if scene.max_runs is None else f"{runs:,} of {scene.max_runs:,}"
+    return f"{runs:,}" if details.max_runs is None else f"{runs:,} of {details.max_runs:,}"
 
 
-def _payload_words(scene: TaskScene) -> str:
-    payload = scene.task.payload
-    payload_part = next((part for part in scene.parts if part.where == payload), None)
+def _payload_words(details: TaskDetails) -> str:
+    payload = details.task.payload
+    payload_part = next((part for part in details.parts if part.where == payload), None)
     if not payload or payload_part is None:
         return safe_line(payload)
     if payload_part.refusal:
@@ -296,9 +298,9 @@ def _payload_words(scene: TaskScene) -> str:
 # Parent and children
 
 
-def relative_rows(scene: TaskScene, width: int) -> list[Choice]:
+def relative_rows(details: TaskDetails, width: int) -> list[Choice]:
     """A row for the parent, then one for each listed child: id, state, return value or error."""
-    parent, children, _ = scene.relatives
+    parent, children, _ = details.relatives
     family = [("parent", parent)] if parent is not None else []
     family += [("  " * (child.depth - 1) + "child", child) for child in children]
     ids = (cells_of(_relative_name(one)) for _, one in family)
@@ -352,10 +354,10 @@ _ATTEMPT_RESULTS: Mapping[EventKind | None, Run] = {
 """Result of an attempt."""
 
 
-def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
+def attempt_lines(details: TaskDetails, now: float, width: int) -> Text:
     """The attempts and other events found in the logs."""
     lines: Text = []
-    for each in scene.findings.attempts:
+    for each in details.findings.attempts:
         words, style = _ATTEMPT_RESULTS.get(each.outcome, ("ended", ""))
         when = each.began if each.began is not None else each.ended
         began = format_time(when, now) if when is not None else UNKNOWN
@@ -368,11 +370,11 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
         lines.append(((f" {each.number:>3}  {began}  ", ""), (words, style)))
         pieces = fold_text(safe_line(each.error), max(8, width - 7)) if each.error else []
         lines += [(("      ", ""), (piece, "muted")) for piece in pieces]
-    coverage = _search_coverage(scene)
+    coverage = _search_coverage(details)
     pieces = fold_text(coverage, width - 2) if coverage else []
     lines += [((f" {piece}", "muted"),) for piece in pieces]
     kinds = (EventKind.QUEUED, EventKind.RETRIED, EventKind.RECOVERED)
-    other = [event for event in scene.findings.history if event.what in kinds]
+    other = [event for event in details.findings.history if event.what in kinds]
     if other:
         lines += [BLANK_LINE, part_line("other events")]
     for event in other:
@@ -397,11 +399,11 @@ _EVENT_WORDS: Mapping[EventKind, Run] = {
 """An event in the timeline, and the colour of its dot."""
 
 
-def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
+def timeline_lines(details: TaskDetails, now: float, width: int) -> Text:
     """What happened to it by the logs, and what comes next."""
     end_kinds = (EventKind.WAITS, EventKind.BURIED)
     # Lines about sending a mail belong to a run, which has lines of its own.
-    history = scene.findings.history
+    history = details.findings.history
     events = [event for event in history if not event.transport] or history
     decided = {event.when for event in events if event.what in end_kinds}
     rows: list[tuple[float | None, Run]] = [
@@ -409,23 +411,23 @@ def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
         for event in events
         if event.what is not EventKind.FAILED or event.when not in decided
     ]
-    task, start = scene.task, scene.outlook.start
+    task, start = details.task, details.outlook.start
     since = None if task.lease is None else task.lease.since or None
     if since and not any(event.what is EventKind.STARTED for event in events):
         rows.append((since, _EVENT_WORDS[EventKind.STARTED]))
     died = died_at(task)
     has_end = bool(died) and not any(e.what in (*end_kinds, EventKind.FAILED) for e in events)
     if has_end:
-        runs = count_runs(task, scene.max_runs)
+        runs = count_runs(task, details.max_runs)
         number = f", attempt {runs:,}" if runs else ""
         rows.append((died, (f"failed, given up{number}", "error")))
     if not any(event.what is EventKind.QUEUED for event in events):
         rows.insert(0, (task.created or None, _EVENT_WORDS[EventKind.QUEUED]))
-    dated = sum(one.outcome is not None for one in scene.findings.attempts) or has_end
-    rows[1:1] = [(None, (text, "warn")) for text in _undated_attempts(scene, dated)]
+    dated = sum(one.outcome is not None for one in details.findings.attempts) or has_end
+    rows[1:1] = [(None, (text, "warn")) for text in _undated_attempts(details, dated)]
     if task.state is State.PENDING and task.due is not None and task.due > now:
         rows.append((task.due, ("backoff ends", "line")))
-    if start is not None and start.when is not None and not scene.gone:
+    if start is not None and start.when is not None and not details.gone:
         rows.append((start.when, ("runs at about this time", "line")))
     lines: Text = []
     for when, (words, style) in rows:
@@ -439,14 +441,14 @@ MAX_UNDATED_ATTEMPTS = 10
 """Attempts that a timeline lists one by one with their errors, the latest ones."""
 
 
-def _undated_attempts(scene: TaskScene, dated: int) -> list[str]:
+def _undated_attempts(details: TaskDetails, dated: int) -> list[str]:
     """The attempts that the task counts without a time in logs or store, but for the `dated` last
     ones; each with its error if the store keeps one of each."""
-    runs = count_runs(scene.task, scene.max_runs) or 0
-    number = runs - max(dated, scene.task.state is State.DONE)  # that one has succeeded
-    if number < 1 or (scene.findings.log is None and not scene.findings.error):
+    runs = count_runs(details.task, details.max_runs) or 0
+    number = runs - max(dated, details.task.state is State.DONE)  # that one has succeeded
+    if number < 1 or (details.findings.log is None and not details.findings.error):
         return []
-    errors = [error for part in scene.parts for error in part.errors][-runs:][:number]
+    errors = [error for part in details.parts for error in part.errors][-runs:][:number]
     if len(errors) < number:
         errors = []  # a job may keep only some: which attempts they are of is unknown
     first = max(0, number - MAX_UNDATED_ATTEMPTS) if errors else number
@@ -458,18 +460,18 @@ def _undated_attempts(scene: TaskScene, dated: int) -> list[str]:
     ]
 
 
-def _search_coverage(scene: TaskScene) -> str:
+def _search_coverage(details: TaskDetails) -> str:
     """How complete the log search is."""
-    if scene.findings.error:
-        return f"logs not searched: {safe_line(scene.findings.error)}"
-    if scene.findings.log is None:
+    if details.findings.error:
+        return f"logs not searched: {safe_line(details.findings.error)}"
+    if details.findings.log is None:
         return "searching the logs ..."
     missing = os.strerror(errno.ENOENT)  # a place need not have every log
-    troubles = scene.findings.log.troubles.items()
+    troubles = details.findings.log.troubles.items()
     sentences = [f"{safe_line(path)}: {safe_line(why)}" for path, why in troubles if why != missing]
-    counted = count_runs(scene.task, scene.max_runs) or 0
-    logged = len(scene.findings.attempts)
-    if scene.findings.log.has_more:
+    counted = count_runs(details.task, details.max_runs) or 0
+    logged = len(details.findings.attempts)
+    if details.findings.log.has_more:
         sentences.append("older log lines were not searched")
     elif logged < counted:
         sentences.append(
@@ -488,16 +490,18 @@ _CONTINUED = " " * 18
 """Indent of a continued line: width of time and level."""
 
 
-def log_lines(scene: TaskScene, width: int) -> Text:
+def log_lines(details: TaskDetails, width: int) -> Text:
     """Log lines that mention the task, newest last, whole but for ids."""
     lines: Text = []
-    for line in () if scene.findings.log is None else scene.findings.log.lines:
+    for line in () if details.findings.log is None else details.findings.log.lines:
         text = safe_line(shorten_ids(line.text))
         first, *other_pieces = fold_text(text, max(8, width - 19))
         lines.append(log_line(line.when, line.level, first, width))
         lines += [((_CONTINUED + piece, "muted"),) for piece in other_pieces]
     if not lines:
-        nothing = "no log lines yet" if scene.findings.log is not None else _search_coverage(scene)
+        nothing = (
+            "no log lines yet" if details.findings.log is not None else _search_coverage(details)
+        )
         lines.append(((f" {nothing}", "muted"),))
     return lines
 
@@ -513,9 +517,9 @@ def last_lines(lines: Text, room: int) -> Text:
 # Outcome
 
 
-def describe_departure(scene: TaskScene, now: float) -> str:
+def describe_departure(details: TaskDetails, now: float) -> str:
     """That the task is gone, with its last event in the log."""
-    last = scene.findings.history[-1] if scene.findings.history else None
+    last = details.findings.history[-1] if details.findings.history else None
     beginnings = (EventKind.QUEUED, EventKind.STARTED, EventKind.RECOVERED)
     if last is None or last.what in beginnings:
         return "task is gone; last known values"

@@ -110,6 +110,8 @@ class KeyQueue:
     def _is_laid_out(self) -> bool:
         """True if the screen is laid out and painted."""
         screen = self._app.screen
+        if screen._compositor.size != self._app.size:
+            return False  # a new size is under way
         if self._is_known:
             return True
         laid_out = bool(screen.size) and not screen._layout_required

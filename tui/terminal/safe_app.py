@@ -85,6 +85,9 @@ class SafeApp(App[None], inherit_bindings=False):
         if isinstance(event, Resize):
             self._terminal_size = event.size
             self.cells.forget()  # the terminal may have moved or cut its lines
+            for screen in self.screen_stack:
+                if isinstance(screen, Confirming):
+                    screen.guard.plan_hidden()  # a part that was cut off was not read
             if event.size == self.size:  # it had another size in between: no new layout follows
                 self.refresh(layout=True)
         if isinstance(event, Key | Paste) and not event.is_forwarded:

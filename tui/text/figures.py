@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from engine.locks.token_buckets import BucketState
-from tui.text.times import UNKNOWN_TIME, _is_valid_time
+from engine.text.figure import UNKNOWN
 
 
 def format_bytes(size: int) -> str:
@@ -46,8 +48,24 @@ def describe_bucket(bucket: BucketState) -> str:
     return f"{bucket.tokens:,} of {bucket.burst:,} tokens{rate}"
 
 
-def format_rate(per_second: float) -> str:
-    """Events per second: `0.0`, `9.4`, `412`; `?` if invalid."""
-    if not _is_valid_time(per_second):
-        return UNKNOWN_TIME
-    return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
+RATE_UNITS = {"/s": 1, "/min": 60, "/h": 3600}
+"""Seconds of the units of rates, in the order in which they are tried."""
+
+
+def format_rate(per_second: float, unit: str = "/s", *, is_titled: bool = False) -> str:
+    """Format a rate: `0.0/s`, `9.4/s`, `412/s`; below 0.1 of `unit` in a longer one: `5/min`,
+    `40/h`, `<1/h`; `?` if it is no rate. At most five cells and the unit.
+
+    `is_titled`: the title of the column has `unit`, so only another one is added.
+    """
+    if not 0 <= per_second < math.inf:
+        return UNKNOWN
+    amount = round(per_second * RATE_UNITS[unit], 6)
+    if not 0 < amount < 0.1:
+        number = f"{amount:.1f}" if amount < 99.95 else fit_count(round(amount), 5)
+        return number if is_titled else number + unit
+    longer = next(
+        (it for it in RATE_UNITS if it != unit and per_second * RATE_UNITS[it] >= 1), "/h"
+    )
+    number = f"{per_second * RATE_UNITS[longer]:.0f}"
+    return f"<1{longer}" if number == "0" else number + longer

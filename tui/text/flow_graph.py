@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from engine.monitor.throughput import FlowSeries, Rates
-from engine.text.figure import Figure
+from engine.text.figure import UNKNOWN, Figure
+from tui.text.figures import format_rate
 from tui.text.graphs import braille_line, overlay, rounded_top
 from tui.text.lines import Line, Run, cut_line, join_ends, width_of
 
@@ -91,7 +92,7 @@ def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap
     """The name and the last value of each line, with `gap` between them."""
     legend: list[Run] = []
     for name, last, style in layers:
-        number = Figure(last).text(form="{:.1f}".format)
+        number = UNKNOWN if last is None else format_rate(last, is_titled=True)
         legend += [(gap if legend else "", ""), (key, style), (f" {name} ", "muted")]
         legend.append((number, "" if last else "muted"))
     return tuple(legend)

@@ -23,7 +23,7 @@ Glyphs: TypeAlias = Mapping[int, str]
 
 
 class _AsciiTable(dict[int, str]):
-    """Keeps ASCII; replaces a character without an ASCII twin by one `?` per cell."""
+    """Keeps ASCII; replaces a character without an ASCII equivalent by one `?` per cell."""
 
     def __missing__(self, code: int) -> str:
         from rich.cells import cell_len  # imported late: most runs need it never
@@ -33,7 +33,7 @@ class _AsciiTable(dict[int, str]):
 
 
 def _ascii_dots(bits: int) -> str:
-    """The ASCII twin of a braille character: where its dots are, above, below or both."""
+    """The ASCII equivalent of a braille character: where its dots are, above, below or both."""
     above, below = bool(bits & 0x1B), bool(bits & 0xE4)
     return ":" if above and below else "'" if above else "." if below else " "
 

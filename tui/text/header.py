@@ -79,7 +79,7 @@ def totals_parts(totals: Totals, width: int) -> list[Line]:
     ]
     if is_wall and totals.rates is not None:
         for name, rate in (("in", totals.rates.inward), ("out", totals.rates.outward)):
-            parts.append(((f"{name} ", "muted"), (f"{format_rate(rate)}/s  ", "strong")))
+            parts.append(((f"{name} ", "muted"), (f"{format_rate(rate)}  ", "strong")))
     return parts
 
 

@@ -10,7 +10,7 @@ class Key(NamedTuple):
     """One row of the key table: an action, its keys, its hint and its help text."""
 
     action: str
-    """Name of the Textual action: `action_NAME` of the screen, or of the app after `app.`."""
+    """Name of the Textual action: "action_NAME" of the screen, or of the app after `app.`."""
     keys: tuple[str, ...]
     """The keys, by their Textual names."""
     shown: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.monitor.prometheus import NOT_THERE
 from engine.monitor.transport_health import (
     MAX_TRANSPORTS,
     CountWindow,
@@ -119,6 +120,8 @@ def _figures(name: str, cells: Sequence[Run], after: str, width: int) -> Line:
 
 def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> list[Line]:
     """Counts per time window with their source, or why they are unknown."""
+    if why := table.unknown_reason([transport]):
+        return labelled_lines("counts     ?", why, "unknown", width)
     titles = ("TRIED", "SENT", "FAILED", "FAIL%", "p50", "p95", "/min")
     lines: list[Line] = [_figures("OVER", [(title, "muted") for title in titles], "FROM", width)]
     for window in transport.windows:
@@ -250,6 +253,8 @@ def spool_line(sending: MailHealth) -> Line:
 
 def _source_line(report: SourceReport, now: float) -> Line:
     name: Run = (f"{MARGIN}{report.source:<{LABEL_CELLS}} ", "muted")
+    if report.problem == NOT_THERE:
+        return name, ("none yet", "muted")
     if report.problem:
         return name, ("? ", "unknown"), (safe_line(report.problem), "")
     log = report.source is Source.LOG

@@ -121,9 +121,9 @@ class SuspendScreen(ConfirmScreen):
         if plan.takes_reason:
             style = "" if self._reason else "muted"
             text += labelled_lines("reason", self.reason_text, style, width)
-        twin = safe_line(shlex.join(plan.equivalent_command(self._reason)))
+        equivalent = safe_line(shlex.join(plan.equivalent_command(self._reason)))
         text += [BLANK_LINE, *plan.fact_lines(width)]
-        text += labelled_lines("cli", twin, "muted", width)
+        text += labelled_lines("cli", equivalent, "muted", width)
         text += plan.figure_lines(now, width)
         self.show((), text, self._prompt_line())
         name = safe_line(plan.name)

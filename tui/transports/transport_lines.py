@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from engine.config.mail_config import NOWHERE
@@ -117,7 +117,8 @@ def attempts_per_minute(window: CountWindow) -> Run:
     """Attempts per minute."""
     if window.rate is None:
         return UNKNOWN_RUN
-    return format_rate(60 * window.rate), "" if window.rate else "muted"
+    text = format_rate(window.rate, "/min", is_titled=True)
+    return text, "" if window.rate else "muted"
 
 
 def last_sent(transport: TransportHealth, limit: float, now: float) -> Run:
@@ -220,8 +221,11 @@ def transport_line(
         return cut_line(merge_runs([*lead, _no_transport_cell(transport, failing)]), width)
     runs: list[Run] = []
     used = routes is not None and routes.use(transport.name) is TransportUse.NOW
+    is_unknown = bool(unknown_reason([transport])) and transport.last_success is None
     for column, cell in form.columns.items():
         text, style = cell(transport, limit, now)
+        if is_unknown and column.title not in (STATE, "USE"):
+            text = ""  # the state has the one question mark, the frame the reason
         runs.append((" " * form.gap, ""))
         if column.title != STATE:
             runs += fitted_cells([column], [(text, style)])
@@ -343,7 +347,14 @@ def describe_route(routes: MailRoutes) -> Run:
         return "mail disabled (mail.method none)", "muted"
     if routes.forced:
         return f"no mail sent: {safe_line(routes.forced)} is forced but unusable", "error"
-    return "no mail sent: no transport is available", "muted"
+    return "no transport is available", "muted"
+
+
+def unknown_reason(transports: Iterable[TransportHealth]) -> str:
+    """The one reason why nothing is counted; "" if something is, or there are several."""
+    windows = [window for transport in transports for window in transport.windows]
+    reasons = {"" if window.tally is not None else window.reason for window in windows}
+    return reasons.pop() if len(reasons) == 1 else ""
 
 
 def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = None) -> Line:
@@ -358,7 +369,8 @@ def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = 
         if transport.health(limit) is Health.FAILING
     ]
     if {transport.health(limit) for transport in sending.transports} == {Health.UNKNOWN}:
-        return (*lead, ("not known", "unknown"))
+        why = unknown_reason(sending.transports).partition(":")[0]
+        return (*lead, (safe_line(why) or "not known", "unknown"))
     if failing:
         return (*lead, (f"failing: {', '.join(map(safe_line, failing))}", "error"))
     return (*lead, ("none failing", "muted"))

@@ -44,6 +44,7 @@ from engine.store import (
     read_one_by_one,
     require_edge,
     sample_by_scan,
+    scan_all_of_states,
 )
 
 RECENT_CHANGES = 1000
@@ -159,6 +160,7 @@ class MemoryStore:
     read_trash = read_no_trash
     trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
+    scan_failed = scan_all_of_states
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Yield every task in the order of state and id, or only the named ones."""

@@ -67,7 +67,7 @@ class ServerFacts(NamedTuple):
 @cache
 def script(*names: str, package: str = "", reads_only: bool = False) -> Script:
     """Files of this folder as one script; with `package`, that script of bullmq is its
-    `package_script`."""
+    "package_script"."""
     parts = [_our_text("common")]
     if package:
         parts.append(f"local function package_script()\n{package_text(package)}\nend")

@@ -85,7 +85,7 @@ def check_demo(option: str, folder: str) -> None:
 
 
 MAX_SOCKET_BYTES = 107
-"""Longest path of a socket: `sun_path` in unix(7), without the NUL at its end."""
+"""Longest path of a socket: "sun_path" in unix(7), without the NUL at its end."""
 
 
 def socket_in(folder: str) -> str:

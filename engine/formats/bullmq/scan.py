@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice, pairwise
-from typing import Self
+from itertools import count, groupby, islice, pairwise
+from typing import Any, Self
 
 from engine.formats.bullmq.connection import Connection, Denied, ScriptCall, pack, script
 from engine.formats.bullmq.place import RedisPlace, job_of, job_text, split_id, task_id
@@ -185,10 +185,14 @@ def count_states(numbers: Mapping[str, int]) -> dict[State, int]:
 
 
 class RedisScan:
-    """One scan of the queues."""
+    """One scan of the queues; with `failed_only`, a state yields the jobs with a reason of
+    failure."""
 
-    def __init__(self, connection: Connection, place: RedisPlace, now: float) -> None:
+    def __init__(
+        self, connection: Connection, place: RedisPlace, now: float, *, failed_only: bool = False
+    ) -> None:
         self._connection, self._place, self._now = connection, place, now
+        self._failed_only = failed_only
         self._preview_left = MAX_PREVIEW
         self._different = self._without_hash = 0
         self._twice: list[str] = []
@@ -278,11 +282,15 @@ class RedisScan:
                 at = PLACES[name]
                 if number <= 0 or at.state is not state or (word and at.word != word):
                     continue
-                start = 0
-                while ids := self._ids(queue, name, start, start + IDS_PER_PAGE - 1):
+                for start in count(0, IDS_PER_PAGE):
+                    end = start + IDS_PER_PAGE - 1
+                    if self._failed_only:
+                        entries, *ids = self._failed_ids(queue, name, start, end)
+                    else:
+                        ids = self._ids(queue, name, start, end)
+                        entries = len(ids)
                     names.add(state, [quoted + text for text in _job_texts(ids)])
-                    start += IDS_PER_PAGE
-                    if len(ids) < IDS_PER_PAGE:
+                    if entries < IDS_PER_PAGE:
                         break
 
     def _ids(self, queue: str, name: str, start: int, end: int) -> list[str]:
@@ -294,6 +302,14 @@ class RedisScan:
         except Unsupported:  # it became another type since it was counted: the next scan shows it
             return []
         return ids
+
+    def _failed_ids(self, queue: str, name: str, start: int, end: int) -> list[Any]:
+        """The number of entries in a part of a list or set, and the failed jobs among them."""
+        words = [self._place.base(queue), self._place.kept_prefix(queue), name, start, end]
+        answer: list[Any] = self._connection.run(
+            ScriptCall(script("failed", reads_only=True), [], words)
+        )
+        return answer
 
     def _sorted_rows(self, names: _JobNames, state: State) -> Iterator[ScanItem]:
         last = ""

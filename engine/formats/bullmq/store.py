@@ -191,6 +191,17 @@ class BullmqStore:
             yield from scan.in_state(self._queues.names(), state, finer)
         yield from scan.find(name for name in touched if name not in by_word and name not in WORDS)
 
+    def scan_failed(self, state_names: Collection[str]) -> Iterator[Task | Missing | Problem]:
+        """Yield the jobs of these states with a reason of failure; the server reads the others.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        scan = RedisScan(self._connection, self.place, self._clock(), failed_only=True)
+        for state, word in STATES.items():
+            if word in state_names:
+                yield from scan.in_state(self._queues.names(), state)
+
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the tasks that are in this state and revision."""
         expected = set(known_tasks)

@@ -19,7 +19,7 @@ is dropped at its first failure, without a bounce, as in the configuration that 
 TLS = ("required", "wrapped", "opportunistic", "none")
 
 INFLIGHT_CHECK_SECONDS = 3600.0
-"""Seconds after which Kannader treats a mail in flight as abandoned (`found_inflight_check_delay`;
+"""Seconds after which Kannader treats a mail in flight as abandoned ("found_inflight_check_delay";
 Kannader spool, section 4)."""
 
 MAX_ATTEMPT_SECONDS = INFLIGHT_CHECK_SECONDS - 600

@@ -60,6 +60,7 @@ from engine.store import (
     read_one_by_one,
     require_edge,
     sample_by_scan,
+    scan_all_of_states,
 )
 from engine.system import files
 from engine.system.files import Refused
@@ -193,6 +194,7 @@ class KannaderStore:
     read_trash = read_no_trash
     trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
+    scan_failed = scan_all_of_states
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan all folders, or only the named ids and state folders.

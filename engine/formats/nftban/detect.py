@@ -10,6 +10,12 @@ from engine.store import Unavailable
 QUEUE_FOLDERS = ("pending", "work", "dlq")
 
 
+def has_queue_folders(path: str) -> bool:
+    """True if a path is that of a queue: its data folder, or `queue` in it."""
+    folders = (f"{path}/queue/pending", f"{path}/pending")
+    return bool(path) and any(map(os.path.isdir, folders))
+
+
 def find_queue_folder(place: str) -> str:
     """Return the folder of a place that has `pending`, `work` and `dlq`.
 

@@ -48,6 +48,7 @@ from engine.store import (
     no_relatives,
     read_one_by_one,
     require_edge,
+    scan_all_of_states,
 )
 from engine.system import files
 from engine.system.files import Refused
@@ -292,8 +293,8 @@ class NftbanStore:
         for state in CONTRACT_STATES:
             folder = self._folders[state]
             if folder.last_stat.st_mode & stat.S_IWOTH:
-                remedy = f"chmod o-w {shlex.quote(folder.path)}"
-                return f"{folder.path} is writable by all users: use {remedy}"
+                fix = f"chmod o-w {shlex.quote(folder.path)}"
+                return f"{folder.path} is writable by all users: use {fix}"
             if not folder.trusts_our_files():
                 # All readers would refuse files that we create there.
                 return f"{folder.path} belongs to another user{_sudo_hint(folder.path)}"
@@ -354,6 +355,7 @@ class NftbanStore:
 
     read_all = read_one_by_one
     relatives = staticmethod(no_relatives)
+    scan_failed = scan_all_of_states
 
     def sample(self, number: int) -> StoreSample:
         """Return the number of task files in each state, and read some; lists each folder once."""

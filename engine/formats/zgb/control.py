@@ -267,7 +267,7 @@ def compute_figures(database: Database, now: float) -> QueueFigures:
 
 
 def count_backlog(database: Database, now: float) -> Backlog:
-    """Count waiting and parked jobs in `mail_queue`.
+    """Count waiting and parked jobs in "mail_queue".
 
     Raises:
         Unavailable: the database cannot be read now.

@@ -52,8 +52,8 @@ EVENTS: Mapping[str, str] = {
     "redirect_applied": "warning",
     "redirect_blocked": "warning",
 }
-"""All events and their level; a `run_end` with an error has level error. The events `already_sent`,
-`in_doubt` and `postponed` are ours: ZGB's document has none for a mail that is not sent again, one
+"""All events and their level; a "run_end" with an error has level error. The events "already_sent",
+"in_doubt" and `postponed` are ours: ZGB's document has none for a mail that is not sent again, one
 that may have been sent before, and one that was not tried."""
 
 ATTEMPT_EVENTS = frozenset({"claimed", "sent"})

@@ -1,4 +1,4 @@
-"""Convert between rows of `mail_queue` and tasks."""
+"""Convert between rows of "mail_queue" and tasks."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def describe_job(number: int, kind: str) -> str:
 
 
 def state_of(row: JobRow, now: float, place: ZgbDatabase) -> State:
-    """Return the state of a job in `mail_queue`."""
+    """Return the state of a job in "mail_queue"."""
     if row.status == "sending":
         return State.ACTIVE
     if row.status == "failed" and (is_parked_time(row.next_at, now) or not place.auto_retry):
@@ -195,7 +195,7 @@ def is_parked_time(moment: float, now: float) -> bool:
 
 
 def task_of(row: JobRow, now: float, place: ZgbDatabase) -> Task:
-    """Build the task of a row in `mail_queue`."""
+    """Build the task of a row in "mail_queue"."""
     state = state_of(row, now, place)
     far = is_parked_time(row.next_at, now)
     extra: Mapping[str, str] = EMPTY

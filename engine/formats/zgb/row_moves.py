@@ -55,7 +55,7 @@ class MoveBatch(NamedTuple):
     sidecar: SidecarDatabase
     queue_db: OwnerConnection
     sidecar_db: OwnerConnection | None
-    """None if the moves change only `mail_queue`."""
+    """None if the moves change only "mail_queue"."""
     token: str
     """The token of moves between the two databases."""
     current_token: str
@@ -293,7 +293,7 @@ def parse_or_invalid(values: tuple[Cell, ...], database: Database) -> JobRow | I
 
 
 def read_unchanged(db: OwnerConnection, database: Database, task: Task, now: float) -> JobRow:
-    """Return the row in `mail_queue` that a task was read from.
+    """Return the row in "mail_queue" that a task was read from.
 
     Raises:
         Gone: the row has changed or is gone.

@@ -67,7 +67,7 @@ class QueueScan:
     # ---- a few jobs
 
     def preview(self) -> Iterator[ScanItem]:
-        """Yield some jobs of `mail_queue`, in any order."""
+        """Yield some jobs of "mail_queue", in any order."""
         for values in select_jobs(
             self._database.connection, self._database.shape, f"LIMIT {PREVIEW_COUNT}"
         ):

@@ -161,7 +161,7 @@ class TableShape(NamedTuple):
     """Time zone of times in text form."""
     period_zone: tzinfo
     orphans: str
-    """SQL condition on `mail_queue` that holds for a job whose registration is gone; "" if that is
+    """SQL condition on "mail_queue" that holds for a job whose registration is gone; "" if that is
     unknown."""
     reused: str
     """SQL condition for a job whose number was probably reused for a newer registration."""
@@ -410,7 +410,7 @@ def select_values(
 
 
 def foreign_columns(db: OwnerConnection) -> tuple[str, ...]:
-    """Return the columns of other programs that `mail_queue` has now: one may be added at any
+    """Return the columns of other programs that "mail_queue" has now: one may be added at any
     time."""
     names = (str(row[1]) for row in db.run("PRAGMA table_info(mail_queue)"))
     return tuple(name for name in names if name not in OWN_COLUMNS)
@@ -423,7 +423,7 @@ def select_jobs(
     values: tuple[Cell, ...] = (),
     run: Callable[[str, Sequence[Cell]], list[tuple[Cell, ...]]] | None = None,
 ) -> list[tuple[Cell, ...]]:
-    """Return rows of `mail_queue` as selected by `TableShape.columns`; `clauses` follow the name
+    """Return rows of "mail_queue" as selected by `TableShape.columns`; `clauses` follow the name
     of the table. A row with a value that is too large has only its key: it stops no other.
     """
     run = run or db.run

@@ -79,7 +79,7 @@ class SidecarRow(NamedTuple):
     since: float
     """When it came into this state, epoch seconds UTC."""
     image: bytes
-    """Its former row in `mail_queue`, or is to be there."""
+    """Its former row in "mail_queue", or is to be there."""
     registration: str
     """What tells its registration from a later one with the same number; "" if unknown."""
 
@@ -271,7 +271,7 @@ class SidecarDatabase:
         )
 
     def mark_leaving(self, db: OwnerConnection, ident: str, token: str) -> None:
-        """Mark a job as leaving for `mail_queue`."""
+        """Mark a job as leaving for "mail_queue"."""
         db.change("UPDATE aside SET leaving = ? WHERE id = ?", (token, ident))
 
     def remove(self, db: OwnerConnection, ident: str) -> None:

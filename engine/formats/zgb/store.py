@@ -62,6 +62,7 @@ from engine.store import (
     read_one_by_one,
     require_edge,
     sample_by_scan,
+    scan_all_of_states,
 )
 
 MOVES_PER_TRANSACTION = 100
@@ -129,7 +130,7 @@ class ClaimedJob(NamedTuple):
 
 
 class ZgbStore:
-    """Jobs in the table `mail_queue`; held and trashed jobs in the sidecar database."""
+    """Jobs in the table "mail_queue"; held and trashed jobs in the sidecar database."""
 
     states: Mapping[State, str] = STATES
     claim_rules = ClaimRules()
@@ -185,6 +186,7 @@ class ZgbStore:
     read_trash = read_no_trash
     trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
+    scan_failed = scan_all_of_states
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan everything, or only the named ids, rows and states.
@@ -493,7 +495,7 @@ class ZgbStore:
         return control.compute_figures(self._database, now)
 
     def backlog(self, now: float) -> Backlog:
-        """Count waiting and parked jobs in `mail_queue`.
+        """Count waiting and parked jobs in "mail_queue".
 
         Raises:
             Unavailable: the database cannot be read now.

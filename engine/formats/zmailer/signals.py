@@ -1,4 +1,4 @@
-"""The signals of a scheduler, as wishes that its loop reads from a descriptor (scheduler(8zm))."""
+"""Signals of a scheduler: its loop reads them as requests from a descriptor (scheduler(8zm))."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 
-class SignalWish(StrEnum):
+class SignalRequest(StrEnum):
     """What a signal asks for."""
 
     REOPEN_LOGS = "reopen the logs"
@@ -19,14 +19,14 @@ class SignalWish(StrEnum):
     DUMP = "write the state to the rendezvous file"
 
 
-WISHES: Mapping[int, SignalWish] = {
-    signal.SIGHUP: SignalWish.REOPEN_LOGS,
-    signal.SIGTERM: SignalWish.EXIT,
-    signal.SIGINT: SignalWish.EXIT,
-    signal.SIGQUIT: SignalWish.SLOW_STOP,
-    signal.SIGALRM: SignalWish.CHECK_NOW,
-    signal.SIGUSR1: SignalWish.REREAD,
-    signal.SIGUSR2: SignalWish.DUMP,
+REQUESTS: Mapping[int, SignalRequest] = {
+    signal.SIGHUP: SignalRequest.REOPEN_LOGS,
+    signal.SIGTERM: SignalRequest.EXIT,
+    signal.SIGINT: SignalRequest.EXIT,
+    signal.SIGQUIT: SignalRequest.SLOW_STOP,
+    signal.SIGALRM: SignalRequest.CHECK_NOW,
+    signal.SIGUSR1: SignalRequest.REREAD,
+    signal.SIGUSR2: SignalRequest.DUMP,
 }
 
 
@@ -39,19 +39,19 @@ class SignalReader:
         for one in (self._receiver, sender):
             one.setblocking(False)
         self._old_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        self._old = {number: signal.signal(number, _note) for number in WISHES}
+        self._old = {number: signal.signal(number, _note) for number in REQUESTS}
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
         return self._receiver.fileno()
 
-    def read(self) -> Iterator[SignalWish]:
-        """Yield each wish once, in the order of the first signals."""
+    def read(self) -> Iterator[SignalRequest]:
+        """Yield each request once, in the order of the first signals."""
         try:
             data = self._receiver.recv(4096)
         except BlockingIOError:
             return
-        yield from dict.fromkeys(WISHES[number] for number in data if number in WISHES)
+        yield from dict.fromkeys(REQUESTS[number] for number in data if number in REQUESTS)
 
     def close(self) -> None:
         """Handle signals as before."""

@@ -1,6 +1,6 @@
 """Give a message to the router: fsync it in a folder of ours, then rename it to router/INODE.
 
-As `mail_open` and `mail_close` of the ZMailer library do it; they use public/ instead of our
+As "mail_open" and "mail_close" of the ZMailer library do it; they use public/ instead of our
 folder. A mail that belongs to a change of a control file is staged first, with the lines that the
 change writes. If its process is killed, the control file decides: once one line was written, the
 next process writes the others and sends the mail; before, it removes the mail.

@@ -29,6 +29,7 @@ from engine.mail.send.spool_entry import (
     UNQUEUED,
     SpoolMark,
 )
+from engine.mail.spool_meta import parse_meta
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.error_text import error_text
@@ -256,9 +257,7 @@ class MailSpool:
     def _read_values(self, bare: Spooled, mail_fd: int, spool: stat_result) -> Spooled:
         data, _ = spool_entry.read_file(META, mail_fd, spool, files.MAX_TASK_BYTES)
         try:
-            values = files.parse_assignments(
-                data, lambda key: key.startswith("MAIL_"), files.MAIL_RAW
-            )
+            values = parse_meta(data)
         except Refused as refusal:
             raise BadMail(spool_entry.shorten_text(f"{META}: {refusal}")) from refusal
         body = _body_name(values.get("MAIL_BODY_FILE", ""), bare, mail_fd, spool)

@@ -111,7 +111,7 @@ class SendResult(NamedTuple):
     unqueued: str = ""
     """Why no task could be made to deliver it from the spool; safe to show."""
     lost: OSError | None = None
-    """Why it could not be stored, if it is neither sent nor stored; its notes (`__notes__`) are why
+    """Why it could not be stored, if it is neither sent nor stored; its notes ("__notes__") are why
     it was not sent."""
 
 
@@ -186,7 +186,7 @@ class Sender:
         *,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> SentMail:
-        """Make one attempt, to one of `recipients` (contract, `nftban_mail_send`).
+        """Make one attempt, to one of `recipients` (contract, "nftban_mail_send").
 
         Raises:
             BadMail: the mail can never be sent.
@@ -218,15 +218,15 @@ class Sender:
         *,
         enqueue: Callable[[str, str], str],
         cancelled: Callable[[], bool] = lambda: False,
-        tell: Callable[[str], object] = lambda text: None,
+        report_failure: Callable[[str], object] = lambda text: None,
     ) -> list[SendResult]:
         """Make some attempts with pauses, then spool the mail and queue a task for it (contract,
-        `nftban_mail_send_with_retry`); return the result for each of `recipients`.
+        "nftban_mail_send_with_retry"); return the result for each of `recipients`.
 
         If all attempts to one recipient failed, the next ones get a single attempt each: the caller
         waits for the pauses only once. `enqueue` takes the task's description and payload and
-        returns its id. `tell` gets a message for each failed attempt that another one follows. A
-        mail that can be neither sent nor spooled is `lost`, and stops no other.
+        returns its id. `report_failure` gets a message for each failed attempt that another one
+        follows. A mail that can be neither sent nor spooled is `lost`, and stops no other.
         """
         results: list[SendResult] = []
         for to in self.recipients(recipient):
@@ -242,7 +242,7 @@ class Sender:
                         attempts=1 if has_failed else self._settings.attempts,
                         enqueue=enqueue,
                         cancelled=cancelled,
-                        report_failure=tell,
+                        report_failure=report_failure,
                     )
             except OSError as error:
                 text = _describe_loss(error)
@@ -690,7 +690,7 @@ class Sender:
         """Make one attempt and record its result; `accepted` is called before anything is recorded.
 
         Each run of a queued mail is a separate send (contract, "Task Types": it calls
-        `nftban_mail_send`), so each counts as one success or failure, like its log line. The real
+        "nftban_mail_send"), so each counts as one success or failure, like its log line. The real
         program counts a mail once after all its attempts, as `send_with_retry` does here, and does
         not count queued mail at all, so those failures stay unseen.
         """

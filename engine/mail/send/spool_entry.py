@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from engine.mail.address import split_addresses
 from engine.mail.model import BadMail
+from engine.mail.spool_meta import parse_meta
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
@@ -201,7 +202,7 @@ def find_domain(meta: bytes) -> str:
     Raises:
         Refused: it is no such file.
     """
-    values = files.parse_assignments(meta, lambda key: key.startswith("MAIL_"), files.MAIL_RAW)
+    values = parse_meta(meta)
     recipients = split_addresses(decode_text(values.get("MAIL_TO", "")))
     domains = {one.rpartition("@")[2].lower() for one in recipients if "@" in one}
     return domains.pop() if len(domains) == 1 else ""

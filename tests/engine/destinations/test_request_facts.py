@@ -12,12 +12,12 @@ from engine.destinations.request_facts import find_destination, request_facts
     [
         ({"url": "https://a.example/x", "method": "PUT", "body": "äb"}, ("PUT", "3 bytes")),
         ({"url": "https://a.example/x", "body_base64": "QUJD"}, ("POST", "3 bytes")),
-        ({"targetUrl": "https://a.example/x", "payload": "{}"}, ("POST", "2 bytes")),
+        ({"target": "https://a.example/x", "payload": "{}"}, ("POST", "2 bytes")),
     ],
 )
 def test_a_request_has_url_method_and_size(data: object, facts: tuple[str, str]) -> None:
     """The size is that of the body as it is before it is encrypted."""
-    found = dict(request_facts(json.dumps(data).encode()))
+    found = dict(request_facts(json.dumps(data).encode(), ("target", "url")))
 
     assert found == {"url": "https://a.example/x", "method": facts[0], "body": facts[1]}
 

@@ -181,9 +181,9 @@ def test_what_a_look_does_not_see_is_asked_for(writer: Writer, reader: Reader) -
     another state, or found meanwhile by its name, neither came nor left."""
     look(writer, [a_task(1), a_task(2), a_task(3)])
     writer.begin_scan()
-    sighting = writer.add_scanned([a_task(2, state=State.DEAD, rev="new")])
+    delta = writer.add_scanned([a_task(2, state=State.DEAD, rev="new")])
     writer.apply_lookup(["x"], [a_task(3, state=State.DEAD, rev="new")])
-    assert (sighting.appeared, sighting.departed) == (frozenset(), frozenset())
+    assert (delta.appeared, delta.departed) == (frozenset(), frozenset())
     assert writer.unseen_ids() == [a_task(1).id]
     assert reader.task(a_task(1).id) is not None
     assert (writer.count(State.PENDING), writer.count(State.DEAD)) == (1, 2)
@@ -234,10 +234,10 @@ class IndexFollowsStore(RuleBasedStateMachine):
                 return
         self.rung.add(ident)
 
-    def account(self, sighting: IndexDelta) -> None:
+    def account(self, delta: IndexDelta) -> None:
         """Count the tasks that came and left."""
-        self.came += len(sighting.appeared)
-        self.left += len(sighting.departed)
+        self.came += len(delta.appeared)
+        self.left += len(delta.departed)
 
     def settle(self, names: set[str]) -> None:
         """Scan some names."""

@@ -673,7 +673,7 @@ async def test_what_was_seen_is_acted_on(place: Path) -> None:
     assert (len(report.done), report.gone, plan.made_at) == (7, (a_task(3).id,), NOW)
 
 
-async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
+async def test_only_what_the_change_source_names_is_read() -> None:
     """A change in a store without folders costs a scan of the changed names, not of everything."""
     memory = MemoryTasks()
     looks: SimpleQueue[Collection[str] | None] = SimpleQueue()

@@ -133,7 +133,7 @@ class Told:
 
 @contextmanager
 def following(
-    doorbell: ChangeSource,
+    changes: ChangeSource,
     open_store: Callable[[], Store],
     *,
     is_shown: bool = True,
@@ -142,7 +142,7 @@ def following(
     """The news of a watch of this source of changes."""
     told = Told()
     watch = FolderWatch(
-        doorbell,
+        changes,
         open_store,
         told.news.put,
         everything=lambda: told.news.put(EVERYTHING),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.locks import lock_file, lock_holder
 from engine.locks.lock_file import LockClaim, ProcessMark, format_claim, parse_claim
-from engine.locks.lock_holder import HolderProcess, LockScene, Observer, signal_refusal
+from engine.locks.lock_holder import HolderProcess, LockReading, Observer, signal_refusal
 from tests.lock_processes import INNOCENT, marked, said
 from tests.tables import each
 
@@ -23,7 +23,7 @@ Start = Callable[..., subprocess.Popen[str]]
 BOOT = "0478a6fb-54b1-47f2-ae6a-cb7a3a69ea7e"
 BOOTED = 1_795_000_000.0
 TAKEN = 1_795_167_737
-"""Epoch seconds at which the scene's lock was written last."""
+"""Epoch seconds at which the reading's lock was written last."""
 
 OURS = LockClaim(
     4242,
@@ -53,9 +53,9 @@ CHILD = HolderProcess(
 )
 
 
-def scene(**changes: object) -> LockScene:
+def reading(**changes: object) -> LockReading:
     """A stuck lock of ours, of which all is known and all fits."""
-    plain = LockScene(
+    plain = LockReading(
         OURS,
         True,
         WORKER,
@@ -67,7 +67,7 @@ def scene(**changes: object) -> LockScene:
         mtime=float(TAKEN),
         booted=BOOTED,
     )
-    return LockScene._make((plain._asdict() | changes).values())
+    return LockReading._make((plain._asdict() | changes).values())
 
 
 def test_what_is_written_is_read() -> None:
@@ -101,7 +101,7 @@ def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None
 )
 def test_a_machine_asleep_is_no_silent_holder(up: float, slept: float, silent: float) -> None:
     """Silent is who gives no sign of life while the machine is awake."""
-    assert lock_holder.heartbeat_age(scene(), TAKEN + 9999.0, up, slept) == silent
+    assert lock_holder.heartbeat_age(reading(), TAKEN + 9999.0, up, slept) == silent
 
 
 @given(st.binary(max_size=300) | st.from_regex(rb"[0-9\n+-]{0,40}", fullmatch=True))
@@ -139,7 +139,7 @@ def _ours(**marks: int) -> LockClaim:
 )
 def test_where_all_fits_there_is_no_doubt(changes: dict[str, object]) -> None:
     """The holder, a handler it left behind, and the real program: proven, they may be ended."""
-    assert signal_refusal(scene(**changes)) == ""
+    assert signal_refusal(reading(**changes)) == ""
 
 
 DOUBTS: list[tuple[dict[str, object], str]] = [
@@ -199,7 +199,7 @@ THEIR_SCENE: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
 def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why: str) -> None:
     """Each single thing that is not as it should be keeps all processes from being signalled; so
     with a lock of the real program, which holds no more than a PID and a time."""
-    assert why in signal_refusal(scene(**changes))
+    assert why in signal_refusal(reading(**changes))
 
 
 ANOTHER_BOOT = HERE._replace(boot=BOOT[::-1])
@@ -217,7 +217,7 @@ CONTRADICTIONS: list[tuple[dict[str, object], str]] = [
 @each(("changes", "why"), CONTRADICTIONS)
 def test_facts_that_exclude_each_other_are_named(changes: dict[str, object], why: str) -> None:
     """A heartbeat before the start, another start time or another boot contradicts the flock."""
-    found = lock_holder.find_contradiction(scene(**changes))
+    found = lock_holder.find_contradiction(reading(**changes))
     assert why in found
     assert bool(found) is bool(why)
 
@@ -254,7 +254,9 @@ FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
 )
 def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, said: str) -> None:
     """If the holder's files are hidden, the processes seen to have the flock may not be all."""
-    assert dict(lock_holder.list_facts(scene(named=named, others=(CHILD,)), 5, 60))["flock"] == said
+    assert (
+        dict(lock_holder.list_facts(reading(named=named, others=(CHILD,)), 5, 60))["flock"] == said
+    )
 
 
 def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:

@@ -178,7 +178,7 @@ print(sum(buckets.spend("mail") for _ in range(200)))
 
 
 def test_rivals_never_spend_more_than_is_there(path: str, start: Callable[..., Child]) -> None:
-    """Four processes with 800 wishes for 300 tokens get 300."""
+    """Four processes with 800 requests for 300 tokens get 300."""
     Path(path).write_text(f" 3600000 {NOW}\nmail 1080000 {NOW}\n")
     rivals = [start(RIVAL, path, str(NOW)) for _ in range(4)]
     for rival in rivals:

@@ -3,12 +3,12 @@
 import errno
 import fcntl
 import os
+import select
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -154,59 +154,73 @@ def test_endless_output_ends_with_the_time() -> None:
     assert len(said) < 2 * ERROR_LIMIT
 
 
+class HeldPipe:
+    """A named pipe that a program and its descendants hold open."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._path = path
+        self._reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self.code = f"import os, signal; os.write(os.open({str(path)!r}, os.O_WRONLY), b'1')"
+        """Python statements that open it, for the program and all that it forks later."""
+
+    def is_held(self) -> bool:
+        """True as soon as a program has opened it; waits until then, in any process."""
+        reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+        is_ready = bool(select.select([reading], [], [])[0])
+        os.close(reading)
+        return is_ready
+
+    def is_released(self) -> bool:
+        """True when all that held it have ended; waits until then. False if none held it."""
+        os.set_blocking(self._reading, True)
+        return os.read(self._reading, 2) == b"1" and os.read(self._reading, 1) == b""
+
+    def close(self) -> None:
+        """Close our end."""
+        os.close(self._reading)
+
+
 @pytest.fixture
-def pipe() -> Iterator[tuple[Context, Callable[[], bool]]]:
-    """A context whose programs inherit a pipe; and whether all that had it have ended."""
-    reading, writing = os.pipe()
-
-    def ended() -> bool:
-        os.close(writing)
-        return os.read(reading, 1) == b""
-
-    yield Context((writing,)), ended
-    os.close(reading)
-
-
-Pipe: TypeAlias = tuple[Context, Callable[[], bool]]
+def pipe(tmp_path: Path) -> Iterator[HeldPipe]:
+    """A pipe that shows whether all processes of a program have ended."""
+    with closing(HeldPipe(tmp_path / "pipe")) as pipe:
+        yield pipe
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_whom_it_leaves_behind_ends_with_it(status: int, pipe: Pipe) -> None:
+def test_whom_it_leaves_behind_ends_with_it(status: int, pipe: HeldPipe) -> None:
     """Descendants that outlive a program end with it, and do not keep its task waiting."""
-    context, ended = pipe
-    code = (
-        f"import os, signal\nif os.fork() == 0:\n    signal.pause()\nraise SystemExit({status})\n"
-    )
+    code = f"{pipe.code}\nif os.fork() == 0:\n    signal.pause()\nraise SystemExit({status})\n"
     if status:
-        assert failure_of(python(code), context) == "exit status 1"
+        assert failure_of(python(code)) == "exit status 1"
     else:
-        python(code)(TASK, context)
-    assert ended()
+        python(code)(TASK, Context())
+    assert pipe.is_released()
 
 
 def test_a_program_that_cannot_be_followed_is_ended(
-    monkeypatch: pytest.MonkeyPatch, pipe: Pipe
+    monkeypatch: pytest.MonkeyPatch, pipe: HeldPipe
 ) -> None:
     """Where the system has no descriptor left to wait with, a program is ended, and fails."""
-    context, ended = pipe
 
     def none_left(pid: int) -> int:
+        assert pipe.is_held()
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as system:
         system.setattr(os, "pidfd_open", none_left)
-        said = failure_of(python("import signal; signal.alarm(5); signal.pause()"), context)
-    assert ended()
+        said = failure_of(python(f"{pipe.code}; signal.alarm(5); signal.pause()"))
+    assert pipe.is_released()
     assert said.startswith("cannot follow ") and "Too many open files" in said
 
 
-def test_a_cancelled_program_is_ended(monkeypatch: pytest.MonkeyPatch, pipe: Pipe) -> None:
+def test_a_cancelled_program_is_ended(monkeypatch: pytest.MonkeyPatch, pipe: HeldPipe) -> None:
     """A worker that is told to end now ends its programs."""
     monkeypatch.setattr(command, "KILL_DELAY_SECONDS", 0.2)
-    context, ended = pipe
-    cancelled = context._replace(is_cancelled=lambda: True)
-    assert failure_of(python("import signal; signal.pause()"), cancelled) == "stopped"
-    assert ended()
+    cancelled = Context(is_cancelled=pipe.is_held)
+    assert failure_of(python(f"{pipe.code}; signal.pause()"), cancelled) == "stopped"
+    assert pipe.is_released()
 
 
 def told(

@@ -120,6 +120,24 @@ async def test_a_new_operation_of_another_process_is_listed(place: Place, dead: 
         await operator.sees("retry 3 DONE u undo, 1d00h")
 
 
+async def test_the_cursor_stays_on_its_operation_when_others_come(
+    place: Place, dead: list[Task]
+) -> None:
+    """A later operation and one that was interrupted come above the row with the cursor; the key
+    that undoes acts on the row that was under it.
+    """
+    first = await asyncio.to_thread(carried_out, place, "purge", dead[:3])
+    async with an_operator(place) as operator:
+        await operator.opens(OperationsScreen, "u")
+        await operator.until(lambda: operator.picker.key == first)
+        await asyncio.to_thread(carried_out, place, "purge", dead[3:4], at=NOW + 1)
+        await asyncio.to_thread(interrupt, place, 3, 1)
+        await operator.until(lambda: len(operator.picker.rows) == 3)
+        assert operator.picker.rows[0].key != first
+        await operator.press("u")
+        await operator.sees("type 3 to undo 3")
+
+
 async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
     """Who and from where, why, the counts, and each row with its outcome; hostile text of the
     journal is inert.

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from textual.events import Resize
+from textual.geometry import Size
 
 from engine.formats.base.memory import MemoryTasks
 from engine.model import LockEvidence, State, Verdict
@@ -48,6 +50,7 @@ from tui.screens.target import Target
 from tui.session.place import NO_WORKER_HINT, Place
 from tui.terminal import paste_detector
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
+from tui.terminal.key_queue import key_event
 from tui.text import keys
 from tui.transports.screen import TransportsScreen
 from tui.transports.send_test_mail_screen import SendTestMailScreen
@@ -348,11 +351,9 @@ async def test_a_screen_that_hides_the_scope_carries_no_plan_out(plan: AnyPlan) 
     async with an_operator(plan.place) as operator:
         await plan.go(operator)
         await operator.opens(plan.KIND, plan.opens)
+        await operator.sees(plan.question)  # until then there is nothing to confirm
         for size in ((59, 24), (80, 14)):
             await operator.pilot.resize_terminal(*size)
-            while operator.console.screen.size != size:
-                await operator.pilot.pause(0.02)
-            await operator.pilot.pause()
             await operator.press(*plan.confirm)
             await operator.sees("needs 60x15")
             assert not await plan.done(operator)
@@ -360,6 +361,37 @@ async def test_a_screen_that_hides_the_scope_carries_no_plan_out(plan: AnyPlan) 
         await operator.press(*plan.confirm)
         while not await plan.done(operator):
             await operator.pilot.pause(0.02)
+
+
+@each(PLANS)
+async def test_keys_that_arrive_with_a_new_size_meet_the_screen_of_that_size(
+    plan: AnyPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that arrive with a size that hides the scope are refused, which is on screen at once;
+    those that arrive with a size that shows it again come too early.
+    """
+    async with an_operator(plan.place) as operator:
+        await plan.go(operator)
+        screen = await operator.opens(plan.KIND, plan.opens)
+        await operator.sees(plan.question)
+
+        async def confirm_at(*size: int) -> None:
+            operator.console.post_message(Resize(Size(*size), Size(*size)))
+            for key in plan.confirm:
+                operator.console.post_message(key_event(key))
+            await operator.pilot.pause()
+            await operator.pilot.pause()
+
+        monkeypatch.setattr(screen, "_tick", lambda: None)
+        await confirm_at(59, 24)
+        assert "needs 60x15" in operator.text
+        await confirm_at(80, 14)
+        assert "needs 60x15" in operator.text
+        monkeypatch.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
+        screen.guard.plan_painted(-2 * READING)
+        await confirm_at(80, 24)
+        assert TOO_EARLY in operator.text
+        assert not await plan.done(operator)
 
 
 @each(PLANS)

@@ -99,7 +99,7 @@ async def a_spool(
     """A console on a spool with these tasks."""
     make_spool(root, list(tasks))
     for task in tasks:
-        put_file(root, task).chmod(0o640)
+        put_file(root, task)
     clock = Clock()
     here = disk_place(root, "here", clock)._replace(command=("spooldeck", "--root", "/q"))
     here = here._replace(**place)  # type: ignore[arg-type]
@@ -383,10 +383,10 @@ async def test_arrows_turn_the_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", [State.DEAD, State.PENDING])
 def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run) -> None:
-    """What the summary names as its twin on the command line prints the task."""
+    """What the summary names as its command prints the task."""
     task = a_task(7, state)
     make_spool(tmp_path, [task])
-    put_file(tmp_path, task).chmod(0o640)
+    put_file(tmp_path, task)
     loaded = queue_config.load_config(None, {"HOME": str(tmp_path)}, ())
     setup = setup_for(loaded, str(tmp_path), {})
     (place,) = open_places(setup, [str(tmp_path)])
@@ -510,7 +510,7 @@ async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
         await operator.show(task)
         await operator.turns_to("files", "TASK_ID")
         await operator.press("j", "j")
-        put_file(tmp_path, task._replace(error="421 4.7.0 try later")).chmod(0o640)
+        put_file(tmp_path, task._replace(error="421 4.7.0 try later"))
         await operator.sees("09:42:08Z new error", '="421 4.7.0 try later"')
         assert operator.part.top == 2
 

@@ -1,4 +1,4 @@
-"""The transports' screen and its plain twin; S suspends a transport, M sends a test mail by it."""
+"""The transports' screen and its command; S suspends a transport, M sends a test mail by it."""
 
 from __future__ import annotations
 
@@ -183,6 +183,18 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
         await operator.until(lambda: " all       1      0      ?" in below(operator))
 
 
+async def test_the_cursor_stays_on_its_transport_when_the_rows_are_sorted_anew(mail: Mail) -> None:
+    """A failing transport heals and goes down, below one that was behind it: the cursor goes with
+    it, and the key of a plan acts on it.
+    """
+    async with mail.screen(on="curl") as operator:
+        assert operator.picker.rows[0].key == "curl"
+        mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)))
+        await operator.until(lambda: operator.picker.rows[0].key != "curl")
+        await operator.opens(SuspendScreen, "S")
+        await operator.sees("y to suspend curl")
+
+
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
     """Transports never used have a row, too; a suspended one keeps its figures, and its detail says
     by whom, and why. The spool has so many mails, or why that is not known.
@@ -272,7 +284,7 @@ async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
 @pytest.mark.parametrize(
     ("forced", "here", "said", "why"),
     [
-        ("", (), "no mail sent: no transport is available", "not used: no curl is installed"),
+        ("", (), "no transport is available", "not used: no curl is installed"),
         ("none", (), "mail disabled (mail.method none)", "disabled (mail.method none)"),
         ("exim", (), "no mail sent: exim is forced but unusable", "disabled: exim is forced"),
         ("", ("curl", "mailx"), "transport: curl;", "in use"),
@@ -342,9 +354,20 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
 async def test_without_mail_it_says_why(tmp_path: Path) -> None:
     """Where there is neither metrics nor log, that is what is shown, not zeros."""
     async with Mail(tmp_path, routes=False).screen() as operator:
-        await operator.until(lambda: "mail.prom   ?" in below(operator))
+        await operator.until(lambda: "mail.prom   none yet" in below(operator))
         assert "no transport in mail.prom" in below(operator)
-        assert "mail.log    ? No such file or directory" in below(operator)
+        assert "mail.log    none yet" in below(operator)
+
+
+async def test_where_no_mail_was_ever_logged_one_line_says_so(tmp_path: Path) -> None:
+    """Transports without any figure have one question mark each, and the reason is said once in the
+    frame and once in the details.
+    """
+    async with Mail(tmp_path).screen(on="curl") as operator:
+        await operator.sees("no mail logged yet: no mail.log, no mail.prom")
+        assert "; no mail logged yet" in operator.text.splitlines()[1]
+        assert [line.split()[1:] for line in operator.rows.splitlines()].count(["?"]) == 5
+        assert "No such file" not in operator.page
 
 
 async def test_hostile_rows_and_detail_both_have_room(unrouted: Mail) -> None:
@@ -609,10 +632,10 @@ def test_only_one_address_is_taken() -> None:
     assert not any(map(address_error, ["admin@example.com", "root@mx1"]))
 
 
-# ---- the plain twin
+# ---- the command
 
 
-def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
+def test_the_command_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     """`spooldeck transports` prints the screen's lines, safely, and ends with 1 where one fails."""
     mail = Mail(tmp_path / "spool")
     shift = NOW - time.time()
@@ -632,7 +655,7 @@ def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     assert way["errors"][0]["pattern"] == "554 refused"
 
 
-def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spooldeck: Run) -> None:
+def test_the_command_says_by_which_transport_mail_goes(tmp_path: Path, spooldeck: Run) -> None:
     """In words and in JSON: nothing here is forced but `none`, and postfix is suspended. Nothing
     fails: 0; and what is not known is null, with its reason. Where the suspensions cannot be read
     that is the first line, and the exit code is 1.

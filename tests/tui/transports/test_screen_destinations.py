@@ -346,8 +346,8 @@ def test_a_destination_is_blocked_after_a_preview(
     shown = spooldeck(*words)
 
     assert (shown.returncode, shown.stderr) == (0, "")
-    twin = f"destinations block {FINE} --reason spam --apply 1"
-    assert twin in shown.stdout.splitlines()[-1]
+    apply_command = f"destinations block {FINE} --reason spam --apply 1"
+    assert apply_command in shown.stdout.splitlines()[-1]
     assert deliveries.registry.get(FINE).blocked == ""
 
     assert json.loads(spooldeck(*words, "--json").stdout)["destination"] == FINE

@@ -119,6 +119,28 @@ async def test_no_plan_is_made_for_a_cluster_that_left() -> None:
         await until(pilot, lambda: "user unknown" in screen_text(console.screen))
 
 
+async def test_the_cursor_stays_on_its_cluster_when_another_grows_past_it() -> None:
+    """The largest cluster becomes the second: the cursor and the plan of a key stay with it."""
+    errors = ["421 4.7.0 try again later"] * 3 + ["550 5.1.1 user unknown"] * 2
+    memory = a_memory([a_task(n, State.DEAD, error=error) for n, error in enumerate(errors)])
+    console = a_console(a_place(memory), start_armed=True)
+    async with console.run_test(size=(100, 30)) as pilot:
+        await loaded(pilot)
+        await pilot.press("4", "c")
+        await until(pilot, lambda: isinstance(console.screen, ClustersScreen))
+        mark = pattern_name(fold_error(errors[0]))
+        await until(pilot, lambda: [row.key for row in picker_of(pilot).rows][:1] == [mark])
+        await pilot.press("g")
+        with memory.condition:
+            for number in range(5, 9):
+                task = a_task(number, State.DEAD, error=errors[-1])
+                memory.put((task.queue, task.id), task)
+        await until(pilot, lambda: picker_of(pilot).rows[0].key != mark)
+        await pilot.press("R")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await until(pilot, lambda: "type 3 to replay 3" in screen_text(console.screen))
+
+
 def picker_of(pilot: Pilot[None]) -> Picker:
     """The rows of the board on top."""
     return pilot.app.screen.query_one(Picker)

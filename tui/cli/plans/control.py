@@ -105,7 +105,7 @@ def _show(setup: Setup, order: Order, arguments: Namespace) -> int:
         known = controls.checked_control(store, order)
         forecast = controls.forecast_control(store, order)
     count = controls.confirmation_count(known, forecast)
-    twin = (
+    command = (
         plan_command.shell_command(_control_command(setup, order, arguments.reason, count))
         if count
         else ""
@@ -114,11 +114,11 @@ def _show(setup: Setup, order: Order, arguments: Namespace) -> int:
         row = view.control_values(order.name, known)
         order_fields = {"target": order.target, "value": order.value}
         preview_fields = {"order": order_fields, "would": forecast.words, "count": count}
-        print(json.dumps({**row, **preview_fields, "command": twin or None}))
+        print(json.dumps({**row, **preview_fields, "command": command or None}))
         return DONE
     width = shutil.get_terminal_size((100, 24)).columns
     print_lines(view.preview_lines(order, known, forecast.words, width))
-    print(f"nothing was changed; {f'to apply: {safe_line(twin)}' if count else 'nothing to do'}")
+    print(f"nothing was changed; {f'to apply: {safe_line(command)}' if count else 'nothing to do'}")
     return DONE
 
 

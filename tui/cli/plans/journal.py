@@ -249,12 +249,12 @@ def _shown_or_done(
     follows: Operation | None = None,
 ) -> int:
     if not arguments.apply:
-        twin = plan_command.shell_command(
+        command = plan_command.shell_command(
             [*plan_command.command_base(setup), *words, "--apply", str(shown_plan.amount)]
         )
         plan_command.show_plan(
             shown_plan,
-            plan_command.plan_view(setup, shown_plan, store, arguments, twin),
+            plan_command.plan_view(setup, shown_plan, store, arguments, command),
             arguments.json,
         )
         return DONE

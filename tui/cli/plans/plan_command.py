@@ -171,7 +171,7 @@ def fit_into_trash(
 
 
 def plan_view(
-    setup: Setup, shown_plan: ShownPlan, store: ReadableStore, arguments: Namespace, twin: str
+    setup: Setup, shown_plan: ShownPlan, store: ReadableStore, arguments: Namespace, command: str
 ) -> view.PlanView:
     """The view of a plan for the screen."""
     verb = VERBS[shown_plan.plan.verb]
@@ -186,7 +186,7 @@ def plan_view(
         facts=shown_plan.facts,
         warnings=shown_plan.warnings,
         reason=arguments.reason,
-        command=twin,
+        command=command,
         undo=_undo_words(verb.name, store.edges, whose),
         refused=shown_plan.refused,
     )

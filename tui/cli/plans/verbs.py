@@ -76,10 +76,10 @@ def restore_named(setup: Setup, arguments: Namespace) -> int:
     with closing(setup.open_store()) as store:
         shown_plan = _planned_tasks("restore", setup, store, arguments)
         if arguments.dry_run:
-            twin = plan_command.shell_command(
+            command = plan_command.shell_command(
                 [*plan_command.command_base(setup), "trash", "restore", *arguments.id]
             )
-            return show_verb(setup, store, shown_plan, arguments, twin)
+            return show_verb(setup, store, shown_plan, arguments, command)
         code = (
             apply_verb(setup, store, shown_plan, arguments)
             if shown_plan.plan.rows
@@ -89,7 +89,7 @@ def restore_named(setup: Setup, arguments: Namespace) -> int:
 
 
 def show_verb(
-    setup: Setup, store: ReadableStore, shown_plan: ShownPlan, arguments: Namespace, twin: str
+    setup: Setup, store: ReadableStore, shown_plan: ShownPlan, arguments: Namespace, command: str
 ) -> int:
     """Print the plan and the command that applies it."""
     if why := plan_command.guard(setup, shown_plan.plan)():
@@ -99,7 +99,7 @@ def show_verb(
         shown_plan = shown_plan._replace(closed=", ".join(sorted(closed)), facts=())
     plan_command.show_plan(
         shown_plan,
-        plan_command.plan_view(setup, shown_plan, store, arguments, twin),
+        plan_command.plan_view(setup, shown_plan, store, arguments, command),
         arguments.json,
     )
     return EX_NOPERM if shown_plan.closed else plan_command.DONE

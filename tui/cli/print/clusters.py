@@ -48,7 +48,7 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
 
 
 def read_failed(store: ReadableStore, word: str | None) -> Iterator[Found]:
-    """Read the tasks of a state, or of all in which a task has an error.
+    """Read the failed tasks of a state, or of all in which a task has an error.
 
     The finished tasks are read only if others name a destination: that a task for it succeeded is
     then evidence that an error has ended.
@@ -58,7 +58,7 @@ def read_failed(store: ReadableStore, word: str | None) -> Iterator[Found]:
     has_destination = False
     # In the order of the store's states: of tasks with one error the last one read is the example.
     words = [store.states[state] for state in store.states if state in chosen_states]
-    for scanned in store.scan(words):
+    for scanned in store.scan_failed(words):
         has_destination |= isinstance(scanned, Task) and bool(scanned.destination)
         yield scanned
     if has_destination and State.DONE in {*store.states} - chosen_states:

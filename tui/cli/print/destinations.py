@@ -125,13 +125,13 @@ def _preview(
     reason = ["--reason", arguments.reason] if arguments.reason else []
     action, origin = ACTIONS[verb], destination.origin
     command = [*plan_command.command_base(setup), "destinations", verb, origin, *reason]
-    twin = safe_line(plan_command.shell_command([*command, "--apply", "1"]))
+    to_apply = safe_line(plan_command.shell_command([*command, "--apply", "1"]))
     if arguments.json:
         facts = {"effect": action.effect, "now": action.fact(destination), "count": 1}
-        print(json.dumps({"verb": verb, "destination": origin, **facts, "command": twin}))
+        print(json.dumps({"verb": verb, "destination": origin, **facts, "command": to_apply}))
         return DONE
     print_lines(view.plan_lines(action, destination, shutil.get_terminal_size((100, 24)).columns))
-    print(f"nothing was changed; to apply: {twin}")
+    print(f"nothing was changed; to apply: {to_apply}")
     return DONE
 
 

@@ -104,11 +104,11 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
     for one in limits:
         if is_nearly_full(one):
             grade = Grade.BAD if one.used >= one.limit else Grade.WARN
-            repair = _REPAIRS.get(one.name, _MORE_FILES).format(command)
-            yield "limits", Finding(grade, describe_limit(one), repair)
+            fix = _FIXES.get(one.name, _MORE_FILES).format(command)
+            yield "limits", Finding(grade, describe_limit(one), fix)
 
 
-_REPAIRS = {"queue": "{} queue work", "trash": "{} trash list  # then expunge some"}
+_FIXES = {"queue": "{} queue work", "trash": "{} trash list  # then expunge some"}
 """What makes room below a limit, with the words of the command that selects the place."""
 _MORE_FILES = "set LimitNOFILE= higher in the unit of its service, then restart it"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
-from itertools import islice
 from typing import NoReturn, TextIO
 
 from engine.store import Unavailable
@@ -45,50 +43,6 @@ def fail(code: int, text: str) -> NoReturn:
         CommandError: always.
     """
     raise CommandError(code, text)
-
-
-_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
-"""Suffixes of SQLite database files."""
-
-
-def has_database_name(path: str) -> bool:
-    """True if a path has the suffix of a database; the only hint if the file does not exist."""
-    return path.lower().endswith(_DATABASE_SUFFIXES)
-
-
-def has_queue_folders(path: str) -> bool:
-    """True if a path is that of an NFTBan queue: its data folder, or `queue` in it."""
-    folders = (f"{path}/queue/pending", f"{path}/pending")
-    return bool(path) and any(map(os.path.isdir, folders))
-
-
-MAX_NEIGHBOURS = 1000
-"""Names in a folder that are compared with one that is missing; a spool may have a million."""
-
-SIMILARITY = 0.75
-"""A name with two letters exchanged in five has 0.8 (difflib)."""
-
-
-def describe_missing(path: str) -> str:
-    """Say that a place does not exist, and name the one that has a similar name beside it, or else
-    the command that makes it.
-    """
-    import shlex  # both only on an error: they slow the start
-    from difflib import get_close_matches
-
-    safe_path = safe_line(path)
-    what, word = ("file", "zgb init") if has_database_name(path) else ("folder", "init")
-    folder, name = os.path.split(path.rstrip("/"))
-    neighbours: list[str] = []
-    with suppress(OSError), os.scandir(folder or ".") as entries:
-        first_entries = islice(entries, MAX_NEIGHBOURS)
-        neighbours += [
-            entry.name for entry in first_entries if entry.is_dir() is (what == "folder")
-        ]
-    if close := get_close_matches(name, neighbours, 1, SIMILARITY):
-        meant = safe_line(os.path.join(folder, close[0]))
-        return f"{safe_path}: no such {what}; did you mean {meant}?"
-    return f"{safe_path}: no such {what} (spooldeck {word} {shlex.quote(path)} makes it)"
 
 
 def program_command() -> list[str]:

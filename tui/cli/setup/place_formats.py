@@ -3,141 +3,34 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from itertools import islice
+from typing import Any
 
 from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
 from engine.formats.bullmq import detect as bullmq
 from engine.formats.kannader import detect as kannader
+from engine.formats.nftban import detect as nftban
 from engine.formats.zgb import detect as zgb
 from engine.formats.zmailer import detect as zmailer
-from engine.policy import RetryPolicy, retries_of
+from engine.policy import retries_of
 from engine.schedules import NO_RETRY, fixed
-from engine.store import Store
-from engine.system import files
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, fail
-from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
-
-if TYPE_CHECKING:
-    from engine.formats.zgb.place import ZgbSettings
-    from engine.formats.zgb.store import ZgbStore
-
-
-def _open_nftban(setup: Setup) -> Store:
-    store: Store = load_function("formats.nftban.spool:open_spool")(setup)
-    return store
-
-
-def _kannader_settings(section: Any, at: Any) -> Any:
-    from engine.formats.kannader import settings
-
-    return settings.parse_settings(section, at)
-
-
-def _open_kannader(setup: Setup) -> Store:
-    from engine.formats.kannader.store import KannaderStore
-
-    return KannaderStore(setup.place, age=lambda moment, now: setup.run_clock().age(moment, now))
-
-
-def _kannader_retry(setup: Setup) -> RetryPolicy:
-    from engine.formats.kannader.settings import retry_policy
-
-    return retry_policy(setup.settings)
-
-
-def _kannader_folders(queue: Queue, at: Address, state_folder: str) -> Queue:
-    pending, work, dlq = (f"{at.text}/{name}" for name in ("queue", "inflight", "cleanup"))
-    return folders_apart(queue, at, state_folder)._replace(pending=pending, work=work, dlq=dlq)
-
-
-def _open_bullmq(setup: Setup) -> Store:
-    from engine.formats.bullmq.place import parse_place
-    from engine.formats.bullmq.store import BullmqStore
-
-    place = parse_place(setup.address, setup.settings)
-    delivered = {kind: "url" for kind, h in setup.config.handlers.items() if h.deliver is not None}
-    return BullmqStore(place._replace(fields={**delivered, **place.fields}))
-
-
-def _bullmq_settings(section: Any, at: Any) -> Any:
-    from engine.formats.bullmq import place
-
-    return place.parse_settings(section, at)
-
-
-def _check_bullmq_demo(option: str, folder: str) -> None:
-    from engine.formats.bullmq.demo import check_demo
-
-    check_demo(option, folder)
-
-
-def _check_federation(config: Config) -> None:
-    if config.federation is not None:  # loaded only if it is configured
-        from engine.formats.bullmq.federation.settings import parse_federation
-
-        parse_federation(config.federation)
-
-
-def _open_zmailer(setup: Setup) -> Store:
-    store: Store = load_function("formats.zmailer.spool:open_spool")(setup)
-    return store
-
-
-def _zmailer_settings(section: Any, at: Any) -> Any:
-    from engine.formats.zmailer import environment
-
-    return environment.parse_settings(section, at)
-
-
-def _open_mailq(setup: Setup) -> Store:
-    from engine.formats.zmailer.mailq_store.place import parse_place
-    from engine.formats.zmailer.mailq_store.store import MailqStore
-
-    return MailqStore(parse_place(setup.address))
-
-
-def _zgb_settings(section: Any, at: Any) -> Any:
-    from engine.formats.zgb import place
-
-    return place.parse_settings(section, at)
-
-
-def _zgb_folders(queue: Queue, at: Address, state_folder: str) -> Queue:
-    folder = os.path.dirname(files.real_path(at.text))
-    root = os.path.dirname(at.text)
-    apart = folders_apart(queue, at, state_folder)
-    return apart._replace(root=root, pending=folder, work=folder, dlq=folder)
-
-
-def open_zgb(path: str, settings: ZgbSettings) -> ZgbStore:
-    """Open a ZGB store that logs its changes to the queue's log, like the ZGB worker.
-
-    Raises:
-        Unavailable: it cannot be reached.
-    """
-    from engine.formats.zgb.log import Log, find_log
-    from engine.formats.zgb.store import ZgbStore
-
-    where = find_log(settings.log, path, os.environ, os.getcwd())
-    # A line that cannot be written is in the journal too, and a screen has no room for it.
-    log = Log(where.path, os.urandom(4).hex(), path, time.time, lambda text: None)
-    return ZgbStore(settings.place(path), write_event=log.write)
-
+from tui.cli.setup.setup import Format, Setup, deferred
 
 FORMATS: dict[str, Format] = {
     "kannader": Format(
         "a Kannader spool",
         is_here=kannader.is_spool,
-        open_store=_open_kannader,
-        retry_policy=_kannader_retry,
+        open_store=deferred("tui.cli.formats.kannader.opening:open_spool"),
+        retry_policy=deferred("tui.cli.formats.kannader.opening:retry_policy"),
         commands="kannader",
-        parse_settings=_kannader_settings,
-        arrange=_kannader_folders,
+        parse_settings=deferred("engine.formats.kannader.settings:parse_settings"),
+        arrange=deferred("tui.cli.formats.kannader.opening:arrange_folders"),
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         work_command=("kannader", "work"),
         why_unworkable=lambda settings: settings.work_refusal,
@@ -149,13 +42,14 @@ FORMATS: dict[str, Format] = {
     "zgb": Format(
         "a ZGB mail queue",
         is_here=zgb.is_database,
-        open_store=lambda setup: open_zgb(setup.place, setup.settings),
-        retry_policy=lambda setup: setup.settings.place("").retry,
+        suffixes=zgb.SUFFIXES,
+        init_command="zgb init",
+        open_store=deferred("tui.cli.formats.zgb.opening:open_queue"),
+        retry_policy=deferred("tui.cli.formats.zgb.opening:retry_policy"),
         commands="zgb",
-        parse_settings=_zgb_settings,
-        arrange=_zgb_folders,
-        # One folder per database, found by each link to it: its workers share a lock there.
-        state_folder=lambda at, queue: f"{files.real_path(at.text)}.spooldeck.d",
+        parse_settings=deferred("engine.formats.zgb.place:parse_settings"),
+        arrange=deferred("tui.cli.formats.zgb.opening:arrange_folders"),
+        state_folder=deferred("tui.cli.formats.zgb.opening:state_folder"),
         work_command=("zgb", "work", "--loop"),
         why_unworkable=lambda settings: settings.work_refusal,
         mail_parts=("transports",),
@@ -165,35 +59,37 @@ FORMATS: dict[str, Format] = {
     ),
     "bullmq": Format(
         "a server of BullMQ queues",
-        is_here=lambda at: at.scheme in bullmq.REDIS_SCHEMES,
-        open_store=_open_bullmq,
+        is_here=bullmq.is_server,
+        open_store=deferred("tui.cli.formats.bullmq.opening:open_server"),
         # A job has its own attempts and delays.
         retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
         commands="bullmq",
-        parse_settings=_bullmq_settings,
-        check_sections=_check_federation,
+        parse_settings=deferred("engine.formats.bullmq.place:parse_settings"),
+        sections={
+            "federation": deferred("engine.formats.bullmq.federation.settings:parse_federation")
+        },
         work_command=("bullmq", "work"),
         is_delivering=True,
         no_destinations="",
         why_unworkable=lambda settings: "",
         claims="job locks",
-        complete_place="formats.bullmq.commands:complete_place",
+        complete_place="formats.bullmq.watch:complete_place",
         probe_job="formats.bullmq.federation:run_probe_now",
-        doctor="formats.bullmq.commands:check_server",
+        doctor="formats.bullmq.doctor:check_server",
         demo={
             "redis": "engine.formats.bullmq.demo:DemoJobs",
             "federation": "engine.formats.bullmq.federation.demo:DemoDeliveries",
         },
-        check_demo=_check_bullmq_demo,
+        check_demo=deferred("engine.formats.bullmq.demo:check_demo"),
     ),
     "zmailer": Format(
         "a ZMailer spool",
         is_here=zmailer.is_spool,
-        open_store=_open_zmailer,
+        open_store=deferred("tui.cli.formats.zmailer.spool:open_spool"),
         # The clause of its scheduler has the retries.
         retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
         commands="zmailer",
-        parse_settings=_zmailer_settings,
+        parse_settings=deferred("engine.formats.zmailer.environment:parse_settings"),
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="tag bytes",
@@ -205,7 +101,7 @@ FORMATS: dict[str, Format] = {
     "mailq": Format(
         "a ZMailer scheduler",
         is_here=zmailer.is_mailq,
-        open_store=_open_mailq,
+        open_store=deferred("tui.cli.formats.zmailer.mailq_place:open_mailq"),
         # The clause of its scheduler has the retries; the limit is an age.
         retry_policy=lambda setup: retries_of(fixed(0.0)),
         commands="zmailer",
@@ -217,7 +113,9 @@ FORMATS: dict[str, Format] = {
     "nftban": Format(
         "an NFTBan queue",
         is_here=lambda at: not at.is_url,
-        open_store=_open_nftban,
+        has_queue=nftban.has_queue_folders,
+        init_command="init",
+        open_store=deferred("tui.cli.formats.nftban.spool:open_spool"),
         retry_policy=lambda setup: queue_config.retry_policy(setup.queue),
         commands="queue",
         arrange=lambda queue, at, state_folder: queue,
@@ -331,6 +229,54 @@ def is_format_url(text: str) -> bool:
     return is_url(text) and any(form.is_here(Address(text)) for form in FORMATS.values())
 
 
+def has_file_suffix(path: str) -> bool:
+    """True if a path has the suffix of a format whose places are files; the only hint if it does
+    not exist.
+    """
+    return any(_has_suffix(path, form) for form in FORMATS.values())
+
+
+def _has_suffix(path: str, form: Format) -> bool:
+    return path.lower().endswith(form.suffixes)
+
+
+def has_queue(path: str) -> bool:
+    """True if a folder has a queue of a format that is found by its folders."""
+    return any(form.has_queue(path) for form in FORMATS.values())
+
+
+MAX_NEIGHBOURS = 1000
+"""Names in a folder that are compared with one that is missing; a spool may have a million."""
+
+SIMILARITY = 0.75
+"""A name with two letters exchanged in five has 0.8 (difflib)."""
+
+
+def describe_missing(path: str) -> str:
+    """Say that a place does not exist, and name the one that has a similar name beside it, or else
+    the command that makes it.
+    """
+    import shlex  # both only on an error: they slow the start
+    from difflib import get_close_matches
+
+    safe_path = safe_line(path)
+    form = next((f for f in FORMATS.values() if _has_suffix(path, f)), FORMATS[DEFAULT_FORMAT])
+    what = "file" if form.suffixes else "folder"
+    folder, name = os.path.split(path.rstrip("/"))
+    neighbours: list[str] = []
+    with suppress(OSError), os.scandir(folder or ".") as entries:
+        first_entries = islice(entries, MAX_NEIGHBOURS)
+        neighbours += [
+            entry.name for entry in first_entries if entry.is_dir() is (what == "folder")
+        ]
+    if close := get_close_matches(name, neighbours, 1, SIMILARITY):
+        meant = safe_line(os.path.join(folder, close[0]))
+        return f"{safe_path}: no such {what}; did you mean {meant}?"
+    return (
+        f"{safe_path}: no such {what} (spooldeck {form.init_command} {shlex.quote(path)} makes it)"
+    )
+
+
 CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"
 """Set by the shell functions of the contract: their queue is NFTBan's, in spite of places that the
 configuration has."""
@@ -407,7 +353,9 @@ def _check_settings(config: Config) -> None:
             raise at.error(f"no such format, expected one of {', '.join(FORMATS)}")
         _settings(config, name)
     for form in FORMATS.values():
-        form.check_sections(config)
+        for name, check in form.sections.items():
+            if (section := getattr(config, name)) is not None:
+                check(section)
 
 
 def _settings(config: Config, name: str) -> Any:

@@ -18,14 +18,13 @@ from engine.system.run_clock import ClockSteps
 from tui.cli.setup.errors import (
     EX_UNAVAILABLE,
     CommandError,
-    describe_missing,
     fail,
-    has_queue_folders,
     program_command,
 )
 from tui.cli.setup.place_formats import (
     DEFAULT_FORMAT,
     default_places,
+    describe_missing,
     detect_format,
     find_address,
     setup_for,
@@ -112,7 +111,7 @@ def _installed(setup: Setup) -> list[str]:
     setup.require_readable()
     if setup.format_name != DEFAULT_FORMAT:
         return [setup.place]  # named by --root
-    if not has_queue_folders(setup.queue.root):
+    if not setup.format.has_queue(setup.queue.root):
         fail(
             EX_UNAVAILABLE,
             f"no queue to open: name a folder with a queue (spooldeck DIR), make one "

@@ -92,12 +92,19 @@ class Format(NamedTuple):
     """Opens the store of a place; raises `Unavailable`."""
     retry_policy: Callable[[Setup], RetryPolicy]
     """How many attempts a task has, and the delay before each."""
+    has_queue: Callable[[str], bool] = lambda path: False
+    """True if a folder has a queue, for a format that takes every path that the others leave."""
+    suffixes: tuple[str, ...] = ()
+    """Suffixes of the names of its places, if they are files."""
+    init_command: str = ""
+    """The command that makes a place, for error texts."""
     commands: str = ""
     """The word of its own commands, for error texts; "" if there are none."""
     parse_settings: Callable[[Any, ConfigLocation], Any] = no_settings
     """Value of `stores.NAME` in the configuration -> settings; raises `ConfigError`."""
-    check_sections: Callable[[Config], object] = lambda config: None
-    """Checks the sections of the configuration that only this format reads; raises `ConfigError`.
+    sections: Mapping[str, Callable[[Any], object]] = {}
+    """Section of the configuration that only this format reads, a field of `Config` -> its check,
+    which raises `ConfigError`; called if the section is there.
     """
     arrange: Callable[[Queue, Address, str], Queue] = folders_apart
     """Adapts the folders of a `Queue` to a place, given our own folder for it."""
@@ -158,6 +165,14 @@ def load_function(where: str) -> Callable[..., Any]:
     module, name = where.split(":")
     function: Callable[..., Any] = getattr(import_module(f"tui.cli.{module}"), name)
     return function
+
+
+def deferred(where: str) -> Callable[..., Any]:
+    """The function of a text "MODULE:FUNCTION" with the module's full name, imported when it is
+    first called.
+    """
+    module, name = where.split(":")
+    return lambda *arguments: getattr(import_module(module), name)(*arguments)
 
 
 class Setup(NamedTuple):
@@ -292,12 +307,12 @@ class Setup(NamedTuple):
         for path in (self.queue.pending, self.queue.work, self.queue.dlq):
             barrier = _unreadable_folder(path)
             if barrier:
-                repair = self._sudo_hint(barrier) or f"chmod u+rx {shlex.quote(barrier)}"
-                raise NotReadable(f"permission denied: cannot read {safe_line(barrier)}: {repair}")
+                fix = self._sudo_hint(barrier) or f"chmod u+rx {shlex.quote(barrier)}"
+                raise NotReadable(f"permission denied: cannot read {safe_line(barrier)}: {fix}")
         root = self.queue.root
         if os.path.isfile(root) and not os.access(root, os.R_OK):
-            repair = self._sudo_hint(root) or f"chmod u+r {shlex.quote(root)}"
-            raise NotReadable(f"permission denied: cannot read {safe_line(root)}: {repair}")
+            fix = self._sudo_hint(root) or f"chmod u+r {shlex.quote(root)}"
+            raise NotReadable(f"permission denied: cannot read {safe_line(root)}: {fix}")
 
     def require_writable(self) -> None:
         """Check that we have the permission to change tasks, before anything is changed.
@@ -330,10 +345,10 @@ class Setup(NamedTuple):
         if self.address.is_url:
             problem = f"no folder for spooldeck's own files: {safe_line(path)} is not writable"
             fail(EX_NOPERM, f"{problem}: set XDG_STATE_HOME (in a unit: StateDirectory=)")
-        repair = (
+        fix = (
             self._sudo_hint(path) or f"a read-only file system, or chmod u+rwx {shlex.quote(path)}"
         )
-        fail(EX_NOPERM, f"permission denied: cannot write to {safe_line(path)}: {repair}")
+        fail(EX_NOPERM, f"permission denied: cannot write to {safe_line(path)}: {fix}")
 
     def _sudo_hint(self, path: str) -> str:
         """ "use sudo -u OWNER ..." for the owner of a folder; "" if we are the owner or root."""

@@ -1,4 +1,4 @@
-"""Fill in the texts of the folder `texts/`: shell functions, units, files of packages."""
+"""Fill in texts of our own: shell functions, units, files of packages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 TEXTS = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/texts"
+"""The folder of units and of files of packages."""
 
 HOUSEKEEPING_SECONDS = 300
 """Seconds that a timer's run gets in addition to its handler: to free a lock, recover orphaned
@@ -14,9 +15,9 @@ tasks and delete expired ones.
 """
 
 
-def fill_template(name: str, values: Mapping[str, str]) -> str:
+def fill_template(path: str, values: Mapping[str, str]) -> str:
     """Fill in a text: replace each @name@; remove lines that consist of one empty value."""
-    with open(f"{TEXTS}/{name}", encoding="utf-8") as file:
+    with open(path, encoding="utf-8") as file:
         text = file.read()
     for key, value in values.items():
         if not value:

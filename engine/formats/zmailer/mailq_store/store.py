@@ -34,6 +34,7 @@ from engine.store import (
     no_relatives,
     read_no_trash,
     read_one_by_one,
+    scan_all_of_states,
 )
 
 MOVES_PER_BATCH = 100
@@ -72,6 +73,7 @@ class MailqStore:
     read_trash = read_no_trash
     trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
+    scan_failed = scan_all_of_states
 
     # ---- reading
 

@@ -37,7 +37,7 @@ from engine.formats.zmailer.scheduling.jobs import ThreadKey
 from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import ThreadTable
 from engine.formats.zmailer.scheduling.work import WorkTable
-from engine.formats.zmailer.signals import SignalReader, SignalWish
+from engine.formats.zmailer.signals import SignalReader, SignalRequest
 from engine.formats.zmailer.spool.changes import LineChanges
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.permissions import write_refusal
@@ -281,13 +281,13 @@ class SchedulerProcess:
     # ---- signals
 
     def _handle_signals(self) -> None:
-        actions: Mapping[SignalWish, Callable[[], object]] = {
-            SignalWish.REOPEN_LOGS: self._log.reopen,
-            SignalWish.EXIT: self.loop.end,
-            SignalWish.SLOW_STOP: self.loop.stop,
-            SignalWish.CHECK_NOW: self.loop.check_now,
-            SignalWish.REREAD: self._reread,
-            SignalWish.DUMP: self._dump,
+        actions: Mapping[SignalRequest, Callable[[], object]] = {
+            SignalRequest.REOPEN_LOGS: self._log.reopen,
+            SignalRequest.EXIT: self.loop.end,
+            SignalRequest.SLOW_STOP: self.loop.stop,
+            SignalRequest.CHECK_NOW: self.loop.check_now,
+            SignalRequest.REREAD: self._reread,
+            SignalRequest.DUMP: self._dump,
         }
         for wish in self._signals.read():
             try:

@@ -31,6 +31,7 @@ from engine.store import (
     read_one_by_one,
     require_edge,
     sample_by_scan,
+    scan_all_of_states,
 )
 
 MOVES_PER_BATCH = 100
@@ -118,6 +119,7 @@ class ZmailerStore:
     read_trash = read_no_trash
     trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
+    scan_failed = scan_all_of_states
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan all control files, or what some names mean: task ids, control files, spool ids.

@@ -17,18 +17,16 @@ from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
 from tests.bullmq_jobs import CREATED_MS, NOW, write_failed, write_hash, write_waiting
 from tests.console_operator import an_operator
-from tests.engine.formats.bullmq.test_place import Run, run
+from tests.engine.formats.bullmq.conftest import Run
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer, running_server
 from tests.store_contents import found
 from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
 from tui.session.place import Place
-from tui.task.task_lines import LogFindings, TaskScene, timeline_lines
+from tui.task.task_lines import LogFindings, TaskDetails, timeline_lines
 from tui.text import glyphs, keys
 from tui.text.table import short_names
-
-__all__ = ["run"]  # a fixture
 
 
 @pytest.fixture
@@ -421,9 +419,9 @@ def test_a_timeline_has_the_attempts_before_the_last(
     task = found(store, "mails/1")
     parts = tuple(store.parts(task))
     findings = LogFindings(Mentions())
-    scene = TaskScene(task, store.states, max_runs=3, findings=findings, parts=parts)
+    details = TaskDetails(task, store.states, max_runs=3, findings=findings, parts=parts)
 
-    shown = ["".join(text for text, _ in line) for line in timeline_lines(scene, NOW, 100)]
+    shown = ["".join(text for text, _ in line) for line in timeline_lines(details, NOW, 100)]
 
     created, *middle, died = [" ".join(line.replace(glyphs.MARK, "").split()) for line in shown]
     assert created.endswith("created")

@@ -13,11 +13,10 @@ from redis.retry import Retry
 
 from engine import verbs
 from engine.config.place_address import parse_address
-from engine.config.validators import ConfigError, ConfigLocation
 from engine.formats.bullmq import connection
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.moves import EDGES
-from engine.formats.bullmq.place import BullmqSettings, JobLimit, parse_place, parse_settings
+from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
 from engine.store import Full, Unavailable, Unsupported
@@ -144,28 +143,6 @@ def test_a_port_without_tls_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"rediss://127.0.0.1:{listener.getsockname()[1]}/0"
         assert "no TLS within 0.05 s: is this a port with TLS?" in refusal(url)
-
-
-def test_settings_of_the_worker_are_checked() -> None:
-    """A limit needs both of its numbers; an unknown key or a wrong value is named."""
-    at = ConfigLocation("some.yaml", "stores.bullmq")
-    assert parse_settings(None, at) == BullmqSettings()
-    said = {"lease": 5, "metrics": 60, "limiter": {"mails": {"max": 10, "duration": 0.5}}}
-    place = parse_place(parse_address("redis://host"), parse_settings(said, at))
-    assert (place.lease_seconds, place.metrics_points) == (5.0, 60)
-    assert place.limits == {"mails": JobLimit(10, 0.5)}
-    assert place._replace(fields={"": "url"}).field("mails") == "url"
-    for wrong, key in (
-        ({"metrics": -1}, "stores.bullmq.metrics"),
-        ({"limiter": {"mails": {"max": 3}}}, "stores.bullmq.limiter.mails"),
-        ({"limiter": {"mails": {"max": 0, "duration": 1}}}, "stores.bullmq.limiter.mails.max"),
-        ({"limiter": 3}, "stores.bullmq.limiter"),
-        ({"destination": 'url"'}, "stores.bullmq.destination"),
-        ({"lesse": 3}, "stores.bullmq.lesse"),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            parse_settings(wrong, at)
-        assert f"some.yaml: {key}" in str(caught.value)
 
 
 def test_a_place_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:

@@ -122,6 +122,31 @@ def test_a_sample_of_a_long_queue_reads_a_few_jobs(
     assert client.info("commandstats")["cmdstat_hgetall"]["calls"] == len(ids)
 
 
+def test_failed_jobs_of_a_long_queue_are_found_by_the_server(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """Jobs with a reason of failure are read in every state, also retried ones that wait; of the
+    thousands without one, no row."""
+    write_all_places(client)
+    with client.pipeline() as pipe:
+        for number in range(100, 6100):
+            reason = {"failedReason": "retried"} if number in (100, 3000, 6099) else {}
+            write_hash(pipe, f"bull:mails:{number}", **reason)
+            pipe.lpush("bull:mails:wait", number)
+        pipe.execute()
+    store = open_bullmq()
+    task = scanned(store)[0]["mails/100"]
+    store.swap(task, verbs.hold(task, NOW))
+    expected = {t.id: t.error for t in scanned(store)[0].values() if t.error}
+    client.config_resetstat()
+    found = [item for item in store.scan_failed(store.states.values()) if isinstance(item, Task)]
+    read = client.info("commandstats")["cmdstat_hgetall"]["calls"]
+    assert {t.id: t.error for t in found if t.error} == expected
+    assert expected.keys() == {f"mails/{n}" for n in (4, 7, 100, 3000, 6099)}
+    assert read == len(found) <= 6
+    assert [*store.scan_failed(["failed"])] == [scanned(store)[0]["mails/7"]]
+
+
 @pytest.mark.parametrize("queue", ["mails", "a/b", "50%", "%2F"])
 @pytest.mark.parametrize("job", ["1", "repeat:x:5", "a/b"])
 def test_an_id_names_one_queue_and_job(queue: str, job: str) -> None:

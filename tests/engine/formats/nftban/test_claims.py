@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import verbs
-from engine.formats.nftban.hint import FileState, NextDue, PendingHint, file_state, seal
+from engine.formats.nftban.hint import (
+    ALWAYS_CHECKED,
+    FileState,
+    NextDue,
+    PendingHint,
+    file_state,
+    seal,
+)
 from engine.formats.nftban.pending_line import PendingLine, kind_of
 from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.model import State
@@ -242,11 +249,17 @@ def test_a_wrong_hint_never_hides_a_due_task(
     assert ident.endswith("0b0b0b0b")
 
 
+@pytest.mark.parametrize("checked", [ALWAYS_CHECKED, 0], ids=["few", "very many"])
 def test_a_name_that_is_also_claimed_voids_the_hint(
-    spool: SpoolFolders, store: NftbanStore, waiting: Path
+    spool: SpoolFolders,
+    store: NftbanStore,
+    monkeypatch: pytest.MonkeyPatch,
+    waiting: Path,
+    checked: int,
 ) -> None:
     """A due task whose id is also in work/ is passed over, and taken as soon as that one is gone,
-    though pending/ has not changed since."""
+    though pending/ has not changed since; also of more files than are checked each time."""
+    monkeypatch.setattr("engine.formats.nftban.hint.ALWAYS_CHECKED", checked)
     Path(spool.staging_dir, "next-due").unlink()
     add(store, token="0b0b0b0b")
     (due,) = (path for path in waiting.parent.iterdir() if path != waiting)

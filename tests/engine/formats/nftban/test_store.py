@@ -43,6 +43,8 @@ from tests.unprivileged_user import as_other_user, nobodys_folder
 Opener = Callable[..., NftbanStore]
 
 DAY = 86_400.0
+OTHER = 65534
+"""A user and a group that are not ours."""
 
 
 def taken(store: NftbanStore, now: float = NOW, limit: int = 9) -> list[str]:
@@ -342,15 +344,37 @@ def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_full_scan_shows_no_task_of_another_user(spool: SpoolFolders, open_spool: Opener) -> None:
-    """A file in the contract's form that belongs to a user who does not own the spool is a problem,
-    in a full scan as in a scan by name."""
+@pytest.mark.parametrize(
+    ("owner", "mode", "has_link", "problem"),
+    [
+        ((OTHER, OTHER), 0o640, False, "belongs to user"),
+        ((0, OTHER), 0o660, False, "is writable by group"),
+        ((0, 0), 0o640, True, "has a second hard link"),
+    ],
+    ids=["owner", "group", "link"],
+)
+def test_a_full_scan_shows_no_task_that_another_user_could_write(
+    spool: SpoolFolders,
+    open_spool: Opener,
+    owner: tuple[int, int],
+    mode: int,
+    has_link: bool,
+    problem: str,
+) -> None:
+    """A file in the contract's form that belongs to a user who does not own the spool, that a
+    foreign group may write, or that is hard-linked into a folder of all users is a problem, in a
+    full scan as in a scan by name."""
     path = Path(spool.pending, NAME)
     path.write_bytes(FILE)
-    os.chown(path, 65534, 65534)
+    path.chmod(mode)
+    os.chown(path, *owner)
+    if has_link:
+        os.link(path, path.parent.parent / "other name")
+        path.parent.chmod(0o1777)
     store = open_spool()
     for items in (set(store.scan()), set(store.scan({IDENT}))):
-        assert [type(item) for item in items] == [Problem]
+        (item,) = items
+        assert isinstance(item, Problem) and item.what.startswith(problem)
 
 
 @pytest.mark.parametrize(("state", "end"), [(State.ACTIVE, None), (State.PENDING, State.HELD)])

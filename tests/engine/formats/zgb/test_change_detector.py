@@ -1,4 +1,4 @@
-"""The mail queue's doorbell: what has changed, and what it costs to know it."""
+"""The mail queue's change source: what has changed, and what it costs to know it."""
 
 from __future__ import annotations
 

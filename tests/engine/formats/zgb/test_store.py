@@ -1,6 +1,10 @@
 """The mail queue at work: claims, tokens, waits, orphans, switches, and our own database."""
 
+import os
+import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -471,6 +475,58 @@ def test_a_held_or_trashed_job_leaves_their_table(
     store.swap(aside, aside._replace(state=State.PENDING))
     assert sql(f"SELECT {names} FROM mail_queue") == before
     assert sql("SELECT count(*) FROM config WHERE key LIKE 'spooldeck%'") == [(1,)]
+
+
+def moved_until_commit(place: ZgbDatabase, state: State, number: int) -> bool:
+    """Move the user's job in a process that is killed just before its commit of that number; True
+    if it came to it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _move_until_commit(place, state, number)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
+
+
+def _move_until_commit(place: ZgbDatabase, state: State, number: int) -> None:
+    connect, commits = sqlite3.connect, list[str]()
+
+    def trace(statement: str) -> None:
+        commits.extend([statement] * (statement == "COMMIT"))
+        if len(commits) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def connect_traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        db: sqlite3.Connection = connect(*args, **options)
+        db.set_trace_callback(trace)
+        return db
+
+    sqlite3.connect = connect_traced  # type: ignore[assignment]
+    with closing(ZgbStore(place, lambda: NOW)) as store:
+        task = there(store)
+        store.swap(task, task._replace(state=state))
+
+
+def test_a_process_killed_between_two_commits_loses_no_job(place: ZgbDatabase) -> None:
+    """A process that is killed just before any commit of a move between the queue and our file
+    leaves the job in one place: where it was, or where it was to go."""
+    with closing(ZgbStore(place, lambda: NOW)) as store:
+        store.enqueue(1001)
+        other = there(store, ORGANIZER)
+        store.swap(other, other._replace(state=State.HELD))  # makes our file, with its own commit
+    for before, after in ((State.PENDING, State.HELD), (State.HELD, State.PENDING)):
+        seen = [before]
+        while seen[-1] is before and moved_until_commit(place, after, len(seen)):
+            with closing(ZgbStore(place, lambda: NOW)) as store:
+                seen.append(there(store).state)
+                assert problems_in(store) == {}
+        assert len(seen) > 2
+        with closing(ZgbStore(place, lambda: NOW)) as store:
+            assert there(store).state is after
 
 
 def test_an_old_job_of_a_reused_number_stays_in_the_trash(both_jobs: ZgbStore, sql: Sql) -> None:

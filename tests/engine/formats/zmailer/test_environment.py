@@ -8,6 +8,7 @@ import pytest
 
 from engine.config.validators import ConfigError, ConfigLocation
 from engine.formats.zmailer.environment import (
+    SchedulerFiles,
     ZmailerSettings,
     parse_environment,
     parse_settings,
@@ -111,3 +112,20 @@ def test_settings_name_both_files() -> None:
     assert parse_settings(None, at) == ZmailerSettings()
     with pytest.raises(ConfigError, match="unknown key"):
         parse_settings({"conf": "x"}, at)
+
+
+@pytest.mark.parametrize(
+    ("conf", "environ", "path"),
+    [
+        ("", {}, "/post/.scheduler.notify"),
+        ('PARAMnotifysock="UNIX:/run/x"', {}, "/run/x"),
+        ("PARAMnotifysock=/run/y", {"SCHEDULERNOTIFY": "/run/z"}, "/run/y"),
+        ("", {"SCHEDULERNOTIFY": "/run/z"}, "/run/z"),
+    ],
+)
+def test_the_configuration_may_name_another_socket(
+    conf: str, environ: dict[str, str], path: str
+) -> None:
+    """PARAMnotifysock names a path, with UNIX: or without, else SCHEDULERNOTIFY of zmailer.conf."""
+    found = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
+    assert found.notify_socket("/post") == path

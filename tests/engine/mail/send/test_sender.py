@@ -757,19 +757,19 @@ def test_a_sender_that_cannot_count_tokens_does_not_send(tmp_path: Path) -> None
 # One attempt of a mail that another program queues and retries
 
 TEXT = Content("Hallo\n", html=False)
-ERRAND = SendRequest("7-user-1795170000", NOW, "7-user", 1, {"X-Original-To": "hans@example.org"})
+REQUEST = SendRequest("7-user-1795170000", NOW, "7-user", 1, {"X-Original-To": "hans@example.org"})
 
 
 def once(
     post: Sender,
-    errand: SendRequest = ERRAND,
+    request: SendRequest = REQUEST,
     said: Content = TEXT,
     to: str = "a@b.org",
     **more: Any,
 ) -> None:
     """Make one attempt."""
     hooks = {"ready": lambda transport: None, "cancelled": never} | more
-    post.send_once(said, to, "Anmeldung", errand, **hooks)
+    post.send_once(said, to, "Anmeldung", request, **hooks)
 
 
 def parsed(mail: Mail) -> EmailMessage[str, str]:
@@ -785,7 +785,9 @@ def test_send_once_uses_the_callers_id_and_headers(tmp_path: Path) -> None:
     assert mail["Message-ID"] == "<7-user-1795170000@web1.example.com>"
     assert mail["X-Original-To"] == "hans@example.org"
     assert mail.get_content_type() == "text/plain"
-    once(sender_parts.post(), ERRAND._replace(headers={"X-Original-To": "a@b.org\r\nBcc: c@d.org"}))
+    once(
+        sender_parts.post(), REQUEST._replace(headers={"X-Original-To": "a@b.org\r\nBcc: c@d.org"})
+    )
     assert parsed(transport.accepted[1])["Bcc"] is None
 
 
@@ -804,7 +806,7 @@ def test_send_once_sends_the_same_bytes_each_time(tmp_path: Path) -> None:
     with pytest.raises(NotSent):
         once(sender_parts.post())
     sender_parts.now += 3600
-    once(sender_parts.post(), ERRAND._replace(attempt=2))
+    once(sender_parts.post(), REQUEST._replace(attempt=2))
     first, second = transport.asked
     assert first == second
     assert not (tmp_path / "mailspool").exists()

@@ -55,8 +55,8 @@ def test_a_control_is_shown_then_applied(whole: ZgbConsolePlace, spooldeck: Run)
 
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "Now 1 (send), then 0 (pause: jobs wait)." in shown.stdout
-    twin = f"control {PAUSE} --value 0 --reason 'mx7 is down' --apply 1"
-    assert twin in shown.stdout.splitlines()[-1]
+    apply_command = f"control {PAUSE} --value 0 --reason 'mx7 is down' --apply 1"
+    assert apply_command in shown.stdout.splitlines()[-1]
     assert whole.setting(PAUSE) == "1"
 
     done = spooldeck(*words, "--apply", "1")

@@ -307,7 +307,7 @@ def test_the_kinds(root: Path, spooldeck: Run) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     assert row_of(ended.stdout, "KIND")[:4] == ["/min", "FAIL%", "WAIT", "p50"]
     assert row_of(ended.stdout, "mail_send") == ["0.1", "0%", "40s", "40s", "2s", "2s", "log"]
-    assert row_of(ended.stdout, "report") == ["0", "-", "-", "-", "-", "-", "log"]
+    assert row_of(ended.stdout, "report") == ["0.0", "-", "-", "-", "-", "-", "log"]
     mail, report = told
     assert (mail["kind"], mail["wait_p95"], mail["source"]) == ("mail_send", 40.0, "log")
     assert (report["run_p50"], report["unknown"]) == (None, "no runs in the log in 10m")

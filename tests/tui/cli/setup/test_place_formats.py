@@ -41,7 +41,7 @@ from tui.operations.worker_screen import WorkerScreen
 from tui.session import place_session
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.place_session import PlaceSession
-from tui.task.task_lines import TaskScene, show_command, summary_lines
+from tui.task.task_lines import TaskDetails, show_command, summary_lines
 from tui.task.why_waiting import reasons
 from tui.text import keys
 
@@ -428,8 +428,8 @@ def test_the_summary_describes_the_lease() -> None:
     )
     for lease, said in table:
         assert lease is not None
-        scene = TaskScene(LEASED._replace(lease=lease), {State.ACTIVE: "inflight"})
-        text = words(summary_lines(scene, NOW, 100))
+        details = TaskDetails(LEASED._replace(lease=lease), {State.ACTIVE: "inflight"})
+        text = words(summary_lines(details, NOW, 100))
 
         assert [part for part in said if part not in text] == []
         assert (", until " in text) is bool(lease.until)

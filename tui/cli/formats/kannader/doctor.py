@@ -60,8 +60,8 @@ def _server(setup: Setup, kannaders: Sequence[int]) -> Finding:
     if why and kannaders:
         return Finding(Grade.OK, f"Kannader sends from here; spooldeck's worker could not: {why}")
     if why:
-        repair = "set stores.kannader.host in the configuration, or start Kannader"
-        return Finding(Grade.WARN, f"spooldeck's worker cannot send from here: {why}", repair)
+        fix = "set stores.kannader.host in the configuration, or start Kannader"
+        return Finding(Grade.WARN, f"spooldeck's worker cannot send from here: {why}", fix)
     return Finding(Grade.OK, f"mail goes to {settings.host}, port {settings.port}")
 
 

@@ -10,6 +10,7 @@ from argparse import Namespace
 
 from engine import verbs
 from engine.config.nftban_variables import RUN_DIR
+from engine.formats.nftban.detect import has_queue_folders
 from engine.formats.nftban.store import make_spool
 from engine.model import State
 from engine.store import Full, Unsupported
@@ -28,7 +29,6 @@ from tui.cli.setup.errors import (
     EX_UNAVAILABLE,
     EX_USAGE,
     fail,
-    has_queue_folders,
     print_result,
 )
 from tui.cli.setup.output import print_json

@@ -228,7 +228,7 @@ def expunge(setup: Setup, arguments: Namespace) -> int:
     if arguments.dry_run:
         _show_planned("expunge", expired, arguments)
         if not arguments.json:
-            print(f"{len(expired)} would be purged from DLQ; nothing was changed")
+            print(f"{len(expired)} would be deleted permanently; nothing was changed")
         store.close()
         return 0
     plan = plans.freeze_plan("expunge", expired, now)
@@ -241,8 +241,8 @@ def expunge(setup: Setup, arguments: Namespace) -> int:
     else:
         print(f"Purged {purged} tasks from DLQ")
     for ident in report.gone:
-        print_error(f"{ident}: not purged: changed since the scan")
+        print_error(f"{ident}: not deleted: changed since the scan")
     for ident, reason in report.failed:
-        print_error(f"{ident}: not purged: {safe_line(reason)}")
+        print_error(f"{ident}: not deleted: {safe_line(reason)}")
     setup.log_if_allowed("INFO", f"Purged {purged} DLQ tasks older than {days:g} days")
     return 0 if purged == len(expired) else 1

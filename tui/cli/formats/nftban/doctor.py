@@ -115,8 +115,8 @@ def _with_blocker(
         if isinstance(error.__cause__, ValueError):
             path = f"{setup.state_folder}/suspended"
             again = "spooldeck mail suspend NAME for each transport that must stay off"
-            repair = f"rm {shlex.quote(path)}  # then {again}"
-            return mail_facts._replace(settings=[*mail_facts.settings, (str(error), repair)])
+            fix = f"rm {shlex.quote(path)}  # then {again}"
+            return mail_facts._replace(settings=[*mail_facts.settings, (str(error), fix)])
         return mail_facts._replace(problem=str(error))
     if token_at is not None:
         return mail_facts._replace(
@@ -152,7 +152,7 @@ def _token_at(setup: Setup, settings: MailSettings, name: str) -> float | None:
 
 
 def _invalid_settings(setup: Setup, settings: MailSettings) -> Iterator[tuple[str, str]]:
-    """Yield each invalid mail setting with its repair, by the rules of the code that uses it."""
+    """Yield each invalid mail setting with its fix, by the rules of the code that uses it."""
     for name, text, check, strict in (
         ("recipient", settings.recipient, require_addresses, settings.strict),
         ("sender", settings.sender, require_address, False),
@@ -182,7 +182,7 @@ def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
     """Why the relay's password file is unusable, by the rules of the code that reads it."""
     from engine.mail.transports.curl import read_secret
 
-    repair = f"write the password into {path}, on one line and nothing else"
+    fix = f"write the password into {path}, on one line and nothing else"
     try:
         read_secret(path)
     except PermissionError:
@@ -191,8 +191,8 @@ def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
         yield f"mail.relay.password_file: {path}: {error_text(error)}", "correct the path"
     except ValueError as error:
         if os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            repair = f"chmod 600 {shlex.quote(path)}"
-        yield f"mail.relay.password_file: {path}: {error}", repair
+            fix = f"chmod 600 {shlex.quote(path)}"
+        yield f"mail.relay.password_file: {path}: {error}", fix
 
 
 def _program(setup: Setup, kind: str) -> place_facts.InstalledProgram:

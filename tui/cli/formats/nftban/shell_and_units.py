@@ -1,6 +1,6 @@
 """`shell-init`: print bash functions of the contract; `install-units`: write systemd units.
 
-The texts are in the folder `texts/`; values of the place are filled in here.
+The texts are in folders `texts/`; values of the place are filled in here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from tui.cli.setup.errors import (
 )
 from tui.cli.setup.output import captured_lines, print_json
 from tui.cli.setup.setup import Setup, load_function
-from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, fill_template
+from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, TEXTS, fill_template
+
+_SHELL_INIT = f"{os.path.dirname(os.path.abspath(__file__))}/texts/shell-init.sh"
 
 _UNITS = (
     "spooldeck-queue.service",
@@ -62,7 +64,7 @@ def shell_init(arguments: Namespace) -> int:
         "secret": nftban_variables.PASSWORD_VARIABLE,
         "lost": str(LOST_NULL),
     }
-    sys.stdout.write(fill_template("shell-init.sh", values))
+    sys.stdout.write(fill_template(_SHELL_INIT, values))
     sys.stdout.flush()
     return 0
 
@@ -109,7 +111,7 @@ def _write_units(setup: Setup, where: str, values: Mapping[str, str]) -> None:
             why = f"logrotate cannot name files in {safe_line(setup.queue.log_dir)}"
             print_error(f"{name} not written: {why}")
             continue
-        print(_write_unit(f"{where}/{name}", fill_template(name, values).encode()))
+        print(_write_unit(f"{where}/{name}", fill_template(f"{TEXTS}/{name}", values).encode()))
 
 
 _NEXT_STEPS = """\
@@ -183,7 +185,7 @@ def _values(setup: Setup) -> dict[str, str]:
         "longest": f"{longest:g}",
         "start_seconds": str(stop + HOUSEKEEPING_SECONDS),
         "stop_seconds": str(stop),
-        "service": fill_template("service.conf", service).rstrip("\n"),
+        "service": fill_template(f"{TEXTS}/service.conf", service).rstrip("\n"),
         "folders": "\n".join(_tmpfile(path, queue.run_dir, owner) for path in folders),
         "logs": _logs(queue.log_dir),
         "su": f"{user} {group}",

@@ -19,8 +19,9 @@ from engine.store import Unavailable
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import describe_missing, print_error
+from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
+from tui.cli.setup.place_formats import describe_missing
 from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:

@@ -208,9 +208,9 @@ class _WorkerRun:
         from tui.cli.formats.nftban.recorder import RecorderThread
 
         assert self.worker is not None and self._store is not None
-        worker, ring = self.worker, self.worker.wake
+        worker, wake = self.worker, self.worker.wake
         watch = FolderWatch(
-            self._store.changes, partial(open_spool, self._setup), lambda names: ring(), ring
+            self._store.changes, partial(open_spool, self._setup), lambda names: wake(), wake
         )
         flight = RecorderThread(self._setup)
         if not until_idle:

@@ -198,7 +198,7 @@ def queue_shut(setup: Setup, kind: str) -> str:
         return why if silent else ""  # the worker of ZGB sends
     route = current_route(setup, place.zgb_settings)
     if route.why:
-        return f"{route.why} ({route.repair})"
+        return f"{route.why} ({route.fix})"
     if kind not in place.zgb_settings.letters:
         return f"unknown kind of mail: {safe_line(kind)}"
     with closing(place.open()) as store:
@@ -641,8 +641,8 @@ class _SingleRun:
         refusals = []
         if backlog.waiting and (damaged_rows := _unreadable(store)):
             rows = f"{damaged_rows:,} rows are damaged" if damaged_rows > 1 else "1 row is damaged"
-            repair = f"spooldeck zgb doctor {safe_line(shlex.quote(self._place.path))}"
-            refusals.append(f"{rows} ({repair})")
+            fix = f"spooldeck zgb doctor {safe_line(shlex.quote(self._place.path))}"
+            refusals.append(f"{rows} ({fix})")
         refusals += dict.fromkeys(filter(None, {**run.refused, **self._refused}.values()))
         if run.owed:
             refusals.append(f"cannot store {run.owed} outcomes; their jobs are still claimed")

@@ -56,12 +56,12 @@ def _make_ok(what: str) -> Finding:
     return Finding(Grade.OK, what)
 
 
-def _warn(what: str, repair: str) -> Finding:
-    return Finding(Grade.WARN, what, repair)
+def _warn(what: str, fix: str) -> Finding:
+    return Finding(Grade.WARN, what, fix)
 
 
-def _make_bad(what: str, repair: str) -> Finding:
-    return Finding(Grade.BAD, what, repair)
+def _make_bad(what: str, fix: str) -> Finding:
+    return Finding(Grade.BAD, what, fix)
 
 
 def _checks(place: ZgbPlace) -> Iterator[tuple[str, Iterable[Finding]]]:
@@ -113,7 +113,7 @@ def _control(path: str, *words: str) -> str:
     return shlex.join(["spooldeck", "control", *words[:1], path, *words[1:], "--apply", "1"])
 
 
-_REPAIRS: Mapping[str, str] = {
+_FIXES: Mapping[str, str] = {
     "locked by": "wait, or find the process: fuser -v {path}",
     "damaged": "stop its other programs, then: sqlite3 {path} .recover | sqlite3 {path}.mended",
     "not a SQLite database": "give the path of the database, or restore a backup of it",
@@ -126,11 +126,11 @@ _REPAIRS: Mapping[str, str] = {
     "other users can write to the folder": "chmod go-w that folder, or run this as another user",
     "disk is full": "free space on the disk of {path}",
 }
-"""The repair of a database problem, by a part of its error text."""
+"""The fix of a database problem, by a part of its error text."""
 
 
 def _describe_database_repair(path: str, why: str) -> str:
-    """The repair of a database that cannot be opened."""
+    """The fix of a database that cannot be opened."""
     path = os.path.abspath(path)
     if not os.access(path, os.F_OK):
         return "give the path of the database, or restore a backup of it"
@@ -138,7 +138,7 @@ def _describe_database_repair(path: str, why: str) -> str:
 
 
 def _find_known_repair(path: str, why: str) -> str:
-    named = (repair for sign, repair in _REPAIRS.items() if sign in why)
+    named = (fix for sign, fix in _FIXES.items() if sign in why)
     return next(named, "").format(path=shlex.quote(path))
 
 
@@ -190,12 +190,12 @@ def _describe_row_repair(problem: Problem, store: ZgbStore) -> str:
 
 def _cron(place: ZgbPlace, state: QueueState) -> Found:
     command = cron_line(place.path, place.setup.config.path)
-    repair = f"crontab -e, add the line: {CRON_SCHEDULE} {command}"
+    fix = f"crontab -e, add the line: {CRON_SCHEDULE} {command}"
     sign = state.last_active
     if sign is None:
-        yield _warn("no run is recorded", repair)
+        yield _warn("no run is recorded", fix)
     elif state.is_silent and (state.settings.is_enabled or state.last_end is not None):
-        yield _warn(f"the last run was {format_rough_duration(state.now - sign)} ago", repair)
+        yield _warn(f"the last run was {format_rough_duration(state.now - sign)} ago", fix)
     elif state.failure:
         read = f"read the queue's log: spooldeck log {shlex.quote(place.path)}"
         known = _find_known_repair(place.path, state.failure)
@@ -210,7 +210,7 @@ def _cron(place: ZgbPlace, state: QueueState) -> Found:
             f"runs are {format_rough_duration(state.usual_gap)} apart; {rate} mails per hour need "
             "one at least "
             f"every {format_rough_duration(most)}",
-            repair,
+            fix,
         )
 
 
@@ -238,7 +238,7 @@ def _lease(place: ZgbPlace) -> Found:
 def _transport(place: ZgbPlace) -> Found:
     route = current_route(place.setup, place.zgb_settings)
     if route.why:
-        yield _make_bad(route.why, route.repair)
+        yield _make_bad(route.why, route.fix)
         return
     sender = mail_settings(place.setup, place.zgb_settings).sender
     yield _make_ok(f"mail goes by {route.name}, from {sender}")
@@ -274,12 +274,12 @@ def _redirect(place: ZgbPlace, state: QueueState, store: ZgbStore) -> Found:
     if not state.settings.is_redirected:
         yield _make_ok("off")
     elif state.redirection is queue_config.RedirectDecision.UNDECIDABLE:
-        repair = "set startDate and endDate to days as YYYY-MM-DD"
+        fix = "set startDate and endDate to days as YYYY-MM-DD"
         if not store.has_creation_times:
-            repair = f"{repair}, and add a created_at to mail_queue or {store.place.registrations}"
+            fix = f"{fix}, and add a created_at to mail_queue or {store.place.registrations}"
         yield _warn(
             f"{queue_config.UNDECIDABLE_ERROR}: users' mails wait",
-            f"{repair}, or disable it: {off}",
+            f"{fix}, or disable it: {off}",
         )
     elif state.redirection is queue_config.RedirectDecision.REDIRECTED:
         yield _warn(f"ON: test mode, users' mails go to {place.zgb_settings.redirect_to}", off)

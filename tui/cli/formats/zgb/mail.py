@@ -64,8 +64,8 @@ class MailRoute(NamedTuple):
     """The transport; "" if none."""
     why: str = ""
     """Why no transport can be used."""
-    repair: str = ""
-    """The repair."""
+    fix: str = ""
+    """The fix."""
     stopped: tuple[str, ...] = ()
     """Each suspended transport, and by whom it was suspended."""
     resume: str = ""
@@ -81,7 +81,7 @@ def current_route(setup: Setup, zgb_settings: ZgbSettings) -> MailRoute:
         suspended = setup.mail.suspensions().read()
         choice = setup.mail.registry(settings).choose(suspended)
     except (ConfigError, OSError, ValueError) as error:
-        return MailRoute(why=safe_line(str(error)), repair="correct this setting")
+        return MailRoute(why=safe_line(str(error)), fix="correct this setting")
     place = shlex.quote(setup.place)
     stopped = tuple(f"{name} is {describe_suspender(each)}" for name, each in suspended.items())
     resume = "; ".join(f"spooldeck mail resume {name} --root {place}" for name in suspended)
@@ -92,7 +92,7 @@ def current_route(setup: Setup, zgb_settings: ZgbSettings) -> MailRoute:
 
 
 def _describe_repair(settings: MailSettings, why_not: Mapping[str, Unused], resume: str) -> str:
-    """The repair that lets mail be sent again."""
+    """The fix that lets mail be sent again."""
     if settings.method == NOWHERE:
         return "set mail.method, or remove it to choose a transport automatically"
     if resume and any(why.cause is Cause.SUSPENDED for why in why_not.values()):
@@ -239,33 +239,33 @@ class RegistrationHandler:
     def _send(self, store: ZgbStore, task: Task, context: Context) -> None:
         log = self._parts.log
         now = self._parts.clock()
-        errand = self._require_claim(store, task, context)[1]
-        made = errand.created or int(now)
+        claimed = self._require_claim(store, task, context)[1]
+        made = claimed.created or int(now)
         # This Message-ID is unique on this host. If nothing distinguishes the job from a later one
         # with its number, each attempt gets its own ID: otherwise the later mail would look like
         # this one.
-        ident = f"zgb-{errand.number}-{errand.kind}-{errand.identity or made}"
+        ident = f"zgb-{claimed.number}-{claimed.kind}-{claimed.identity or made}"
         message_id = f"<{ident}@{this_host().name}>"
         its = {
-            "job": errand.job,
-            "reg": errand.number,
-            "type": errand.kind,
-            "attempt": errand.attempt,
+            "job": claimed.job,
+            "reg": claimed.number,
+            "type": claimed.kind,
+            "attempt": claimed.attempt,
         }
         # Before logging "claimed", which belongs to this attempt.
-        sent = self._was_sent(errand, message_id)
+        sent = self._was_sent(claimed, message_id)
         log.write("claimed", **its, message_id=message_id)
         if sent:
             log.write("already_sent", **its, message_id=message_id)
             return
-        if errand.is_orphan:
+        if claimed.is_orphan:
             log.write("orphan_deleted", **its)
             return  # done: the row is deleted, the token is spent
-        whom = self._whom(errand, its)
-        body, subject = self._merge_content(errand)
+        whom = self._whom(claimed, its)
+        body, subject = self._merge_content(claimed)
         doubt = task.error == LEASE_EXPIRED or may_have_sent(task.error)
         settled = Settled(
-            ident, made, task.id, attempt=errand.attempt, headers=whom.headers, is_doubtful=doubt
+            ident, made, task.id, attempt=claimed.attempt, headers=whom.headers, is_doubtful=doubt
         )
         began = time.monotonic()
 
@@ -300,12 +300,12 @@ class RegistrationHandler:
         except MailError as error:
             raise Failed(str(error)) from error
 
-    def _was_sent(self, errand: ClaimedJob, message_id: str) -> bool:
+    def _was_sent(self, claimed: ClaimedJob, message_id: str) -> bool:
         # Without a mark the mail cannot be distinguished from the next one of its number.
-        if errand.attempt < 2 or not errand.identity:
+        if claimed.attempt < 2 or not claimed.identity:
             return False
         try:
-            return self._parts.log.was_sent(message_id, errand.job, errand.attempt)
+            return self._parts.log.was_sent(message_id, claimed.job, claimed.attempt)
         except OSError as error:
             why = f"cannot read whether it was already sent: {error_text(error)}"
             raise Postponed(self._parts.clock() + RETRY_SECONDS, why) from error
@@ -340,7 +340,7 @@ class RegistrationHandler:
             why = f"the lease ends in {until - now:.0f} s, too soon to send anything"
             raise Postponed(now + 1, why)
 
-    def _whom(self, errand: ClaimedJob, its: Mapping[str, object]) -> _Addressed:
+    def _whom(self, claimed: ClaimedJob, its: Mapping[str, object]) -> _Addressed:
         """The recipient, with the test mode applied.
 
         Raises:
@@ -348,30 +348,30 @@ class RegistrationHandler:
             Postponed: the test mode is undecidable.
         """
         parts, letter = self._parts, self._letter
-        to = letter.to or as_text(errand.registration.get(letter.to_column)).strip()
+        to = letter.to or as_text(claimed.registration.get(letter.to_column)).strip()
         if not letter.to and not letter.to_column:
             to = parts.mail.recipient
         if not to:
             column = f" in its column {letter.to_column}" if letter.to_column else ""
-            raise Fatal(f"registration {errand.number} has no address{column}")
+            raise Fatal(f"registration {claimed.number} has no address{column}")
         try:
             to = require_address(to, parts.mail.strict)
         except BadMail as error:
-            raise Fatal(f"registration {errand.number}: {error}") from error
-        if errand.redirection is queue_config.RedirectDecision.UNDECIDABLE:
+            raise Fatal(f"registration {claimed.number}: {error}") from error
+        if claimed.redirection is queue_config.RedirectDecision.UNDECIDABLE:
             parts.log.write("redirect_blocked", **its, error=queue_config.UNDECIDABLE_ERROR)
             raise Postponed(parts.clock() + RETRY_SECONDS, queue_config.UNDECIDABLE_ERROR)
-        if errand.redirection is queue_config.RedirectDecision.REDIRECTED:
+        if claimed.redirection is queue_config.RedirectDecision.REDIRECTED:
             elsewhere = queue_config.redirected_address(to, parts.zgb_settings.redirect_to)
             parts.log.write("redirect_applied", **its, to=mask_address(elsewhere))
             return _Addressed(elsewhere, {ORIGINAL_HEADER: to})
-        if errand.is_test:
+        if claimed.is_test:
             parts.log.write("redirect_blocked", **its, error="registration period: no test mode")
         return _Addressed(to)
 
-    def _merge_content(self, errand: ClaimedJob) -> tuple[Content, str]:
-        values = {name: as_text(cell) for name, cell in errand.registration.items()}
-        values.setdefault("number", str(errand.number))
+    def _merge_content(self, claimed: ClaimedJob) -> tuple[Content, str]:
+        values = {name: as_text(cell) for name, cell in claimed.registration.items()}
+        values.setdefault("number", str(claimed.number))
         try:
             return mail_merge.merge_values(_loaded(self._letter), self._letter.subject, values)
         except BadMail as error:

@@ -69,8 +69,8 @@ def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
 def _conf(files: SchedulerFiles) -> Iterator[Finding]:
     """Check scheduler.conf, and the file with its passwords."""
     if files.conf is None:
-        repair = "set stores.zmailer.scheduler_conf in the configuration, or MAILSHARE"
-        yield Finding(Grade.WARN, files.problem, repair)
+        fix = "set stores.zmailer.scheduler_conf in the configuration, or MAILSHARE"
+        yield Finding(Grade.WARN, files.problem, fix)
         return
     check = shlex.join(["spooldeck", "zmailer", "check", files.conf_path])
     if errors := files.conf.errors:
@@ -128,8 +128,8 @@ def _scheduler(
     else:
         yield Finding(Grade.WARN, "no scheduler is running", "start the scheduler")
     if spool_controls.is_frozen(folders):
-        repair = _command(setup, "control", "freeze", "--value", "off", "--apply", "1")
-        yield Finding(Grade.WARN, "frozen by an operator: no agent is started", repair)
+        fix = _command(setup, "control", "freeze", "--value", "off", "--apply", "1")
+        yield Finding(Grade.WARN, "frozen by an operator: no agent is started", fix)
 
 
 def _notify(setup: Setup, files: SchedulerFiles, scheduler: int | None) -> Finding:
@@ -238,8 +238,8 @@ def _files(
     with suppress(OSError), folders.open_below(folders.fd, STAGED) as staged_fd:
         if staged_count := len(os.listdir(staged_fd)):
             what = f"{STAGED}: {_count(staged_count, 'file')} of a change that was interrupted"
-            repair = "the next change, such as hold and its undo, completes it"
-            yield Finding(Grade.WARN, what, repair)
+            fix = "the next change, such as hold and its undo, completes it"
+            yield Finding(Grade.WARN, what, fix)
     if not (lone or wrong):
         yield Finding(Grade.OK, "each message has its control file")
 

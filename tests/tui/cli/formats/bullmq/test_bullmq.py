@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 import redis
 
+from engine.destinations.request_facts import request_facts
 from tests.bullmq_jobs import write_failed, write_hash, write_waiting
 from tests.examples import deep_but
 from tests.nftban_queues import Run
 from tests.redis_server import TestServer
+from tui.cli.formats.bullmq.watch import URL_FIELDS
 
 
 @pytest.fixture
@@ -257,3 +259,10 @@ def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
     op = on_redis("journal").stdout.split(" | ")[1]
     assert on_redis("undo", op, "--apply", "1").returncode == 0
     assert client.hget("bull:mails:1", "data") == '{"to":"a@x.example","n":1}'
+
+
+def test_the_request_of_a_delivery_is_found_by_the_fields_of_its_format() -> None:
+    """Data of a delivery to a federation and of any other request have their URL elsewhere."""
+    for field in ("targetUrl", "url"):
+        data = json.dumps({field: "https://a.example/x"}).encode()
+        assert request_facts(data, URL_FIELDS)[0] == ("url", "https://a.example/x")

@@ -55,7 +55,7 @@ ones are suspended or not running.
 
 
 def send(setup: Setup, arguments: Namespace) -> int:
-    """Send a mail in one attempt to each recipient (contract, `nftban_mail_send`)."""
+    """Send a mail in one attempt to each recipient (contract, "nftban_mail_send")."""
     settings = setup.mail.settings()
     _read_null_words(arguments, settings)
     text = _content(arguments, settings)
@@ -132,7 +132,7 @@ def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
             arguments.subject,
             enqueue=lambda description, payload: enqueue(setup, description, payload),
             cancelled=stop.asked,
-            tell=print_error if sys.stderr.isatty() else _ignore_text,
+            report_failure=print_error if sys.stderr.isatty() else _ignore_text,
         )
         recipients = post.recipients(arguments.recipient)
     for ended, recipient in zip(results, recipients, strict=True):

@@ -1,26 +1,21 @@
-"""BullMQ queues on a server: facts for the console, and the checks of `doctor`."""
+"""Facts about the BullMQ queues of a server, for the console: read at intervals, by kind."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Mapping
 
-from engine.doctor.finding import Finding, Grade
 from engine.formats.bullmq import facts
-from engine.formats.bullmq.connection import Connection, Denied
+from engine.formats.bullmq.connection import Connection
 from engine.formats.bullmq.place import parse_place
-from engine.formats.bullmq.repeats import Repeats
 from engine.formats.bullmq.scan import KnownQueues
 from engine.monitor.latency import KindFigures, percentile
 from engine.monitor.throughput import HISTORY_SECONDS
-from engine.store import StoreError, Unavailable
-from engine.text.figure import Figure
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.cli.formats.bullmq.worker import handled_queues
-from tui.cli.queue.doctor import check_store
 from tui.cli.setup.setup import Setup
 from tui.session.place import Place, PlaceGroups, WholeQueueFigures
+from tui.text.figures import format_rate
 
 FIGURES_SECONDS = 2.0
 """Seconds for which the facts on screen are current: as long as the queues that are listed."""
@@ -31,6 +26,10 @@ a search visits all keys."""
 
 KINDS_SECONDS, KINDS_COST_FACTOR = 10.0, 50
 """Seconds between two reads of finished jobs, also as a multiple of the last one's duration."""
+
+
+URL_FIELDS = ("targetUrl", "url")
+"""Fields with the URL: of a delivery to a federation, and of a request of any other kind."""
 
 
 class ServerWatch:
@@ -95,7 +94,10 @@ def kinds_by_jobs(runs: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
 
 def rate_rows(kinds: Iterable[KindFigures]) -> list[tuple[str, str]]:
     """Finished jobs per minute of each queue, or why that is unknown, as a row for the screen."""
-    rates = {one.kind: Figure(one.per_minute).text(form="{:,.1f}/min".format) for one in kinds}
+    rates = {
+        one.kind: UNKNOWN if one.per_minute is None else format_rate(one.per_minute / 60, "/min")
+        for one in kinds
+    }
     named = facts.list_names(f"{kind} {rate}" for kind, rate in rates.items())
     why = {one.unknown for one in kinds if one.per_minute is None}
     return [("rates", ": ".join((named, *sorted(why))))] if rates else []
@@ -122,38 +124,6 @@ def _kind_of(one: facts.QueueRuns) -> KindFigures:
 def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of a server, with the facts about it."""
     groups = PlaceGroups({"kind": "queue"}, lambda queues: {})
-    return place._replace(queue_figures=ServerWatch(setup).read, groups=groups)
-
-
-def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
-    """Check a server and its queues; yields the name of each check and a finding; only reads."""
-    try:
-        place = parse_place(setup.address)
-        with closing(Connection(place)) as connection:
-            state = facts.read_state(connection, place, time.time())
-            gate = Repeats(connection, place).gate
-            closed = {name: gate(name)[0] for name in handled_queues(setup)}
-    except Denied as error:
-        yield "server", Finding(Grade.BAD, str(error), "give its user the rights (ACL SETUSER)")
-        return
-    except Unavailable as error:
-        yield "server", Finding(Grade.BAD, str(error), "start it, or correct its address")
-        return
-    except StoreError as error:
-        yield "server", Finding(Grade.BAD, str(error), "give this user the permission")
-        return
-    count = len(state.queues)
-    yield (
-        "server",
-        Finding(Grade.OK, f"{count:,} queues: {facts.list_names(q.name for q in state.queues)}"),
+    return place._replace(
+        queue_figures=ServerWatch(setup).read, groups=groups, url_fields=URL_FIELDS
     )
-    for warning in facts.find_warnings(state):
-        grade = Grade.BAD if warning.is_severe else Grade.WARN
-        yield "server", Finding(grade, warning.what, warning.fix)
-    for queue, why in closed.items():
-        if why:
-            what = f"`bullmq work` takes no job of {safe_line(queue)}: {why}"
-            yield "server", Finding(Grade.WARN, what, "correct it, or run a worker of its version")
-    for name, value in facts.describe_state(state, time.time()):
-        yield "server", Finding(Grade.OK, f"{name}: {value}")
-    yield from check_store(setup)

@@ -1,0 +1,76 @@
+"""The notify socket of a scheduler."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from engine.formats.zmailer import notify
+from engine.formats.zmailer.notify import NotifySocket
+
+
+def test_a_notice_names_a_new_file(tmp_path: Path) -> None:
+    """A datagram `NEW path`; the socket has mode 0200 and is removed at the end."""
+    path = str(tmp_path / ".scheduler.notify")
+    assert not notify.send(path, "I/F/3276785")
+    there = NotifySocket(path)
+    assert stat.S_IMODE(os.lstat(path).st_mode) == 0o200
+    assert [notify.send(path, one) for one in ("I/F/3276785", "77", "A/9-x")] == [True] * 3
+
+    assert list(there.receive()) == ["I/F/3276785", "77", "A/9-x"]
+    assert list(there.receive()) == []
+    there.close()
+    assert not os.path.lexists(path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"NEW ",
+        b"new 7",
+        b"NEW 7\n",
+        b"NEW 0",
+        b"NEW ../7",
+        b"NEW A/B/C/7",
+        b"NEW 7\0",
+        b"OLD 7",
+    ],
+)
+def test_any_other_datagram_is_ignored(tmp_path: Path, data: bytes) -> None:
+    """Only exactly `NEW` and the path of a control file counts; at most ten are read at a time."""
+    path = str(tmp_path / "socket")
+    there = NotifySocket(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        for one in (data, b"x" * 5000, *[b"NEW 8"] * 9):
+            try:
+                sock.sendto(one, path)
+            except BlockingIOError:
+                break
+    found = list(there.receive())
+    assert set(found) == {"8"}
+    assert len(found) <= 8
+    there.close()
+
+
+def test_a_socket_of_an_ended_scheduler_is_replaced(tmp_path: Path) -> None:
+    """A sender that finds only that is not disturbed; another kind of file stays."""
+    path = tmp_path / "socket"
+    first = NotifySocket(str(path))
+    first._socket.close()
+    assert not notify.send(str(path), "7")
+    second = NotifySocket(str(path))
+    assert notify.send(str(path), "7")
+    first.close()
+    assert path.exists()
+    second.close()
+    path.write_text("a file")
+    with pytest.raises(FileExistsError, match="expected a socket"):
+        NotifySocket(str(path))
+    assert path.read_text() == "a file"
+    assert [one.name for one in tmp_path.iterdir()] == ["socket"]
