@@ -16,14 +16,14 @@ from textual.timer import Timer
 
 from tests.console_places import Clock, a_console, is_known, loaded, until
 from tui.app import Console
-from tui.format import keys
-from tui.format.present import Line
 from tui.screens.page import ListScreen
 from tui.session.place import Place
 from tui.task.page import TaskPage
 from tui.terminal import bandwidth
 from tui.terminal.paste_detector import BURST_KEYS, PasteDetector
 from tui.terminal.plain_text import screen_text
+from tui.text import keys
+from tui.text.lines import Line
 from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 

@@ -17,8 +17,6 @@ from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.monitor.prometheus import QueueGauges, render_queue
 from tests.open_store import open_store
 from tui.app import Console
-from tui.format import keys
-from tui.format.glyphs import ASCII
 from tui.log.screen import LogScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.page import ListScreen
@@ -26,6 +24,8 @@ from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 from tui.task.screen import TaskScreen
 from tui.terminal.safe_app import SafeApp
+from tui.text import keys
+from tui.text.glyphs import ASCII
 from tui.widgets.task_list import TaskList
 
 NOW = 1_795_167_728.0

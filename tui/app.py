@@ -19,11 +19,6 @@ from engine.live.call_thread import DaemonExecutor
 from engine.live.shared_parts import SharedParts
 from engine.locks.lock_file import boot_seconds
 from engine.text.safe import safe_line
-from tui.format import keys
-from tui.format.glyphs import ASCII, Glyphs
-from tui.format.glyphs import glyphs_of_locale as glyphs_of
-from tui.format.present import Line
-from tui.format.table import short_names
 from tui.leaving import ConsoleExit
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
@@ -38,6 +33,11 @@ from tui.terminal.paste_detector import Confirming
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.sized_screen import pass_on_size
 from tui.terminal.stylesheet_cache import CachedStylesheet
+from tui.text import keys
+from tui.text.glyphs import ASCII, Glyphs
+from tui.text.glyphs import glyphs_of_locale as glyphs_of
+from tui.text.lines import Line
+from tui.text.table import short_names
 from tui.widgets.theme_loader import ThemeLoader
 
 if TYPE_CHECKING:

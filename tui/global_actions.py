@@ -11,9 +11,6 @@ from textual.app import App, SuspendNotSupported
 
 from engine.model import State
 from engine.store import StoreError
-from tui.format import export, keys, present
-from tui.format.export import Export, ExportRefused, ExportTable
-from tui.format.progress_bar import ProgressBar
 from tui.plan import planning
 from tui.plan.acting_screen import PlanningScreen
 from tui.screens import palette_commands
@@ -27,6 +24,10 @@ from tui.screens.progress import ProgressScreen
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
 from tui.terminal import clipboard, plain_text
+from tui.text import export, keys
+from tui.text.export import Export, ExportRefused, ExportTable
+from tui.text.figures import format_count
+from tui.text.progress_bar import ProgressBar
 from tui.widgets.theme import theme_names as theme_names
 
 WHOLE_COMMAND = "whole command"
@@ -159,7 +160,7 @@ async def _write_export(app: App[Any], screen: BaseScreen, sheet: ExportTable, p
     try:
         amount = await sheet.pass_rows(file.write_rows)
         await asyncio.to_thread(file.discard if file.is_stopped else file.finish)
-        rows = present.format_count(amount, "row")
+        rows = format_count(amount, "row")
         message = "stopped; nothing written" if file.is_stopped else f"{rows} in {path}"
     except (ExportRefused, StoreError) as error:
         await asyncio.to_thread(file.discard)

@@ -9,10 +9,10 @@ from textual.app import App
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tui.format import keys
-from tui.format.present import Line, cells_of
 from tui.log.log_widget import LogLines
 from tui.terminal.key_queue import key_event
+from tui.text import keys
+from tui.text.lines import Line, cells_of
 from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList

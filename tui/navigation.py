@@ -9,12 +9,12 @@ from textual.app import App
 from textual.screen import Screen
 
 from engine.index.schema import Query
-from tui.format import keys
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import CURRENT_PLACE, Target
 from tui.session.place_session import PlaceSession
 from tui.terminal.paste_detector import Confirming
+from tui.text import keys
 
 if TYPE_CHECKING:
     from tui.queue.screen import QueueScreen

@@ -11,6 +11,7 @@ from engine.config import shell_assignments, validators
 from engine.config.shell_assignments import Variable
 from engine.config.validators import Check, ConfigError, ConfigLocation
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 DATA_DIR = "/var/lib/nftban"
@@ -201,7 +202,7 @@ def _read_files(
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            return {}, f"{safe_line(path)}: cannot be read: {error.strerror}"
+            return {}, f"{safe_line(path)}: cannot be read: {error_text(error)}"
         parsed = shell_assignments.parse_variables(text, {**_FOLDERS, **read}, environ)
         for key, variable in parsed.items():
             at = ConfigLocation(f"{safe_line(path)}: line {variable.line}", key)

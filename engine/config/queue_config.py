@@ -39,6 +39,7 @@ from engine.config.validators import ConfigError as ConfigError
 from engine.locks import queue_lock
 from engine.policy import Rate, RetryPolicy
 from engine.schedules import Schedule
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 SEARCH_PATHS = (
@@ -265,7 +266,7 @@ def _read_first_file(
             data = _read_config_file(candidate, path is not None)
         except (FileNotFoundError, NotADirectoryError) as error:
             if path is not None:
-                raise ConfigError(f"{safe_line(path)}: {error.strerror}") from error
+                raise ConfigError(f"{safe_line(path)}: {error_text(error)}") from error
             continue
         except ConfigError:
             if path is None and _is_hidden(candidate):
@@ -605,7 +606,7 @@ def _read_config_file(path: str, named: bool) -> bytes:
         raise
     except OSError as error:
         is_link = in_cwd and error.errno == errno.ELOOP
-        what = "a symbolic link (name the file with --config)" if is_link else error.strerror
+        what = "a symbolic link (name the file with --config)" if is_link else error_text(error)
         raise ConfigError(f"{safe_line(path)}: cannot be read: {what}") from error
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from engine.config import yaml_file
 from engine.system import files, users
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 FILE_NAME = "filters.yaml"
@@ -39,14 +40,14 @@ def read_filters(environ: Mapping[str, str]) -> Mapping[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise SavedFilterError(f"{path}: {error.strerror or error}") from error
+        raise SavedFilterError(f"{path}: {error_text(error)}") from error
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise yaml_file.BadYaml("expected a regular file")
         data, _ = files.read_guarded(fd, yaml_file.MAX_BYTES)
         return _parse_filters(data)
     except (OSError, files.Refused, yaml_file.BadYaml) as error:
-        raise SavedFilterError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        raise SavedFilterError(f"{path}: {error_text(error)}") from error
     finally:
         os.close(fd)
 
@@ -104,7 +105,7 @@ def save_filter(environ: Mapping[str, str], name: str, text: str) -> bool:
         files.make_folders(folder, 0o700)
         dir_fd = files.open_dir(folder)
     except OSError as error:
-        raise SavedFilterError(f"{FILE_NAME}: {error.filename}: {error.strerror}") from error
+        raise SavedFilterError(f"{FILE_NAME}: {error.filename}: {error_text(error)}") from error
     try:
         if not files.claim_flock(dir_fd):
             raise SavedFilterError(f"{folder}: another process saves a filter: try again")
@@ -117,7 +118,7 @@ def save_filter(environ: Mapping[str, str], name: str, text: str) -> bool:
         _parse_filters(data)  # a file over the limits of the reader would be lost to all
         files.replace_durably(FILE_NAME, dir_fd, data, mode=0o600)
     except (OSError, yaml_file.BadYaml) as error:
-        why = getattr(error, "strerror", None) or error
+        why = error_text(error)
         raise SavedFilterError(f"{folder}/{FILE_NAME}: {why}") from error
     finally:
         os.close(dir_fd)

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterator
 
 from engine.system.supervisor import own_limit
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 DNS, REFUSED, RESET = "DNS", "REFUSED", "RESET"
@@ -72,5 +73,5 @@ def describe_error(error: BaseException) -> str:
     if lack := next(filter(None, map(own_limit, _chain(error))), ""):
         return lack
     *_, inner = _chain(error)
-    text = getattr(inner, "verify_message", "") or getattr(inner, "strerror", "") or str(inner)
+    text = getattr(inner, "verify_message", "") or error_text(inner)
     return str(text) or type(inner).__name__

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from engine.config.place_address import parse_address, places_folder
 from engine.system import files
+from engine.text.error_text import error_text
 
 KEEPER_MODULE = "engine.demo.keeper"
 CONFIG_FILE = "spooldeck.yaml"
@@ -113,7 +114,7 @@ class Demo:
             files.make_folders(self.folder)
             log = open(f"{self.folder}/{LOG_FILE}", "ab")
         except OSError as error:
-            raise self._failure(error.strerror or str(error)) from error
+            raise self._failure(error_text(error)) from error
         with log:
             self._keeper = subprocess.Popen(
                 self._argv,

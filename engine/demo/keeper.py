@@ -27,6 +27,7 @@ from engine.model import Task
 from engine.policy import RetryPolicy
 from engine.store import Store
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.work.rescuer import task_after_failure
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -141,7 +142,7 @@ def load_demo_place(name: str) -> DemoPlace:
 
 def _describe(error: BaseException) -> str:
     """One line about an error."""
-    text = (error.strerror or str(error)) if isinstance(error, OSError) else repr(error)
+    text = error_text(error) if isinstance(error, OSError) else repr(error)
     return " ".join(text.split())
 
 

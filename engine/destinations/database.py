@@ -20,7 +20,9 @@ from typing import Any, NamedTuple, TypeAlias
 from engine.config.place_address import Address
 from engine.store import Unavailable
 from engine.system import users
+from engine.system.cleanup import closed_on_error
 from engine.system.users import Account
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 PATIENCE_SECONDS = 5.0
@@ -165,7 +167,7 @@ class SqlDatabase:
         except UnicodeEncodeError as error:
             raise BadValue(f"{self.address.text}: a text with half of a character") from error
         except (OSError, users.Unsafe) as error:
-            why = getattr(error, "strerror", None) or str(error)
+            why = error_text(error)
             raise Unavailable(f"{self.address.text}: {why.lower()}") from error
 
 
@@ -199,8 +201,9 @@ def _connect_sqlite(address: Address, patience: float, creates: bool) -> PooledC
             isolation_level=None,
             check_same_thread=False,
         )
-        raw.execute("PRAGMA trusted_schema = OFF")
-        file_stat = os.stat(path)
+        with closed_on_error(raw):
+            raw.execute("PRAGMA trusted_schema = OFF")
+            file_stat = os.stat(path)
     return PooledConnection(raw, (file_stat.st_dev, file_stat.st_ino), account)
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from engine.destinations import destination as destinations
 from engine.destinations.destination import Destination
 from engine.destinations.registry import Registry, update
-from engine.policy import format_time
 from engine.store import Gone, Unsupported
+from engine.text.times import format_time
 
 
 class DestinationState(StrEnum):

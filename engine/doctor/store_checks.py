@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.model import Problem, State, Task, fold_problems
-from engine.policy import DAY_SECONDS, DLQ_ALERT_LIMIT, UNITS_PER_TOKEN, format_time
+from engine.policy import DAY_SECONDS, DLQ_ALERT_LIMIT, UNITS_PER_TOKEN
 from engine.seen_time import note_run
 from engine.store import ReadableStore, Unavailable
 from engine.system.run_clock import describe_step, read_moment, read_seen_time
+from engine.text.times import format_time
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far a time may be ahead of our clock before it is reported."""

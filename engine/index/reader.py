@@ -31,6 +31,7 @@ from engine.index.schema import (
 from engine.index.search import Search
 from engine.model import Problem, State, Task
 from engine.operations.plan_rows import Row
+from engine.system.cleanup import closed_on_error
 
 
 class Reader:
@@ -46,12 +47,13 @@ class Reader:
             f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
         )
         self.path = path
-        self._db.execute("PRAGMA cache_size=-512")
-        self._db.execute("PRAGMA temp_store=FILE")
-        self._matcher = Matcher()
-        self._matcher.install(self._db)
-        self._listed = ListedRows(self._db)
-        self._search = Search(self._db, self._matcher, self._listed)
+        with closed_on_error(self._db):
+            self._db.execute("PRAGMA cache_size=-512")
+            self._db.execute("PRAGMA temp_store=FILE")
+            self._matcher = Matcher()
+            self._matcher.install(self._db)
+            self._listed = ListedRows(self._db)
+            self._search = Search(self._db, self._matcher, self._listed)
 
     def close(self) -> None:
         """Close the file."""

@@ -34,6 +34,7 @@ from engine.index.schema import (
     row_of,
 )
 from engine.model import Missing, Problem, State, Task
+from engine.system.cleanup import closed_on_error
 
 Key: TypeAlias = tuple[int, str, str]
 """State, id and queue: what tells rows apart."""
@@ -88,17 +89,18 @@ class Writer:
     def __init__(self, path: str) -> None:
         """Create a new index in a file that does not exist yet."""
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        for pragma in (
-            "page_size=8192",
-            "journal_mode=WAL",
-            "synchronous=OFF",  # the file is not used after a crash
-            "wal_autocheckpoint=1000",
-            "cache_size=-1024",  # KiB: the kernel caches the file, for all places together
-            "temp_store=FILE",  # MEMORY would cost 30-70 MiB for each index created
-        ):
-            self._db.execute(f"PRAGMA {pragma}").fetchall()
-        self._db.executescript(CREATE_SCHEMA)
-        self._db.execute(DEPARTURE_TRIGGER)
+        with closed_on_error(self._db):
+            for pragma in (
+                "page_size=8192",
+                "journal_mode=WAL",
+                "synchronous=OFF",  # the file is not used after a crash
+                "wal_autocheckpoint=1000",
+                "cache_size=-1024",  # KiB: the kernel caches the file, for all places together
+                "temp_store=FILE",  # MEMORY would cost 30-70 MiB for each index created
+            ):
+                self._db.execute(f"PRAGMA {pragma}").fetchall()
+            self._db.executescript(CREATE_SCHEMA)
+            self._db.execute(DEPARTURE_TRIGGER)
         self._ranks = {at: RowPositions() for at in range(len(STATES))}
         # One byte for each row number: unseen rows are found without reading the disk.
         self._marks = bytearray(1)

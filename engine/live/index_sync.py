@@ -25,6 +25,7 @@ from engine.live.shared_parts import SharedParts
 from engine.model import Edges, Missing, Problem, State, Task, TaskCounts
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir
+from engine.text.error_text import error_text
 
 FIRST_BATCH_ROWS = 100
 """Rows in a transaction at the beginning of a full scan, so that the first appear immediately."""
@@ -227,7 +228,7 @@ class IndexSync:
                 except Unavailable as error:
                     self._mark_unavailable(str(error))
                 except OSError as error:
-                    self._mark_unavailable(f"{error.filename or 'the store'}: {error.strerror}")
+                    self._mark_unavailable(f"{error.filename or 'the store'}: {error_text(error)}")
                 except sqlite3.Error as error:
                     assert self._scratch is not None  # only the index in it raises sqlite3.Error
                     self._mark_unavailable(f"the index in {self._scratch.path}: {error}")

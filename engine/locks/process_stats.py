@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.locks import lock_file
-from engine.policy import format_rough_duration
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 
 MAX_FILES = 512
 """Maximum number of open files to examine; further ones are shown as "more"."""
@@ -138,7 +139,7 @@ def _why(error: OSError) -> str:
     """Why /proc could not be read."""
     if isinstance(error, FileNotFoundError | ProcessLookupError):
         return "it has exited"
-    return (error.strerror or str(error)).lower()
+    return error_text(error).lower()
 
 
 def _read_io(pid: int, proc: ProcReader) -> tuple[int, int] | str:

@@ -23,6 +23,8 @@ from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import LockEvidence, Verdict
 from engine.system import files
+from engine.text.error_text import error_text
+from engine.text.times import describe_limit, format_rough_duration, format_time
 
 if TYPE_CHECKING:
     from engine.locks.lock_holder import LockReading
@@ -87,7 +89,7 @@ def examine_lock(
     except FileNotFoundError:
         return LockEvidence(Verdict.FREE, reason="no lock file", identity=NO_LOCK)
     except (OSError, files.Refused) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        why = error_text(error)
         return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {why}")
     try:
         return _judge(path, fd, None, threshold=threshold, now=clock(), up=uptime())
@@ -303,8 +305,8 @@ def judge_lock(reading: LockReading, age: float, threshold: float) -> tuple[Verd
     else:
         who = f"PID {pid}" if has_holder else f"a child of PID {pid}, which is gone,"
     if policy.is_stuck(age, threshold):
-        limit = policy.describe_limit(threshold)
-        why = f"no heartbeat for {policy.format_rough_duration(age)} (limit {limit})"
+        limit = describe_limit(threshold)
+        why = f"no heartbeat for {format_rough_duration(age)} (limit {limit})"
         return Verdict.STUCK, f"{who} is alive, {why}"
     return Verdict.HELD, f"{who} is running"
 
@@ -332,10 +334,9 @@ def check_claims(
     late = begun - (now - evidence.age) > HEARTBEAT_SECONDS + WRITE_SECONDS
     if not late or not -WRITE_SECONDS <= now - begun <= threshold:
         return evidence
-    last = policy.format_time(now - evidence.age)
+    last = format_time(now - evidence.age)
     doubt = (
-        f"a task was claimed {policy.format_time(begun)}, after the last heartbeat {last}: it "
-        "was alive"
+        f"a task was claimed {format_time(begun)}, after the last heartbeat {last}: it was alive"
     )
     *facts, _ = evidence.facts
     facts.append(("follows", describe_consequence(Verdict.STUCK, doubt)))

@@ -26,6 +26,7 @@ from engine.logs.log_file import CELL_BYTES, NO_TIME, FileEntry, Key, LogFile
 from engine.logs.log_filter import ALL_LINES, LineFilter, lines_naming_task
 from engine.logs.log_tail import LogLine, SharedLog
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 STEP_CELLS = 16
@@ -198,9 +199,7 @@ class _RotatedLog:
                 changed = True
         except OSError as error:
             gone = isinstance(error, FileNotFoundError)
-            why = (
-                (_REMOVED if self.files else NO_LOG_FILE) if gone else error.strerror or str(error)
-            )
+            why = (_REMOVED if self.files else NO_LOG_FILE) if gone else error_text(error)
             remark = "; its former lines are still shown" if self.files else ""
             self.trouble = why + remark
             return changed

@@ -8,6 +8,7 @@ import stat
 
 from engine.logs.log_tail import LogLine, Tail, parse_log_line
 from engine.system import files
+from engine.text.error_text import error_text
 
 REACH_SECONDS = 3600.0
 """Seconds before the first poll that are read."""
@@ -52,7 +53,7 @@ class RecentLines:
             lines = self._tail.poll()
             os.stat(self.path)
         except OSError as error:
-            self.problem = error.strerror or str(error)
+            self.problem = error_text(error)
             self.is_behind = False
             return []
         self.problem = ""

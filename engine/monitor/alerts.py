@@ -24,16 +24,11 @@ from engine.monitor.metrics_check import (
     find_contradictions,
 )
 from engine.monitor.prometheus import NOT_THERE, Samples
-from engine.monitor.throughput import (
-    HISTORY_SECONDS,
-    Growth,
-    RunTimes,
-    format_duration,
-    format_rough_duration,
-)
+from engine.monitor.throughput import HISTORY_SECONDS, Growth, RunTimes
 from engine.monitor.transport_health import Failure, Health, MailRoutes, Refusals, TransportHealth
-from engine.policy import format_time
+from engine.text.figure import Figure
 from engine.text.safe import safe_line
+from engine.text.times import format_duration, format_rough_duration, format_time
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far the clock of a log or metrics file may be ahead of our clock."""
@@ -296,7 +291,7 @@ def _dead(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     clusters = "" if not sorts else " in 1 cluster" if sorts == 1 else f" in {sorts:,} clusters"
     more = f", +{grown:,} in {_span(growth)}" if growth is not None and grown > 0 else ""
     limit = f" (limit {limits.dlq:,})" if dead > limits.dlq else ""
-    words = f"{dead:,}{'' if inputs.complete else '+'} dead{clusters}{more or limit}"
+    words = f"{Figure(dead, inputs.complete).text()} dead{clusters}{more or limit}"
     kind = AlertKind.DEAD if dead > limits.dlq else AlertKind.GROWING
     yield Level.WARN, kind, words, None, (Where.STATE, State.DEAD)
 
@@ -310,7 +305,7 @@ def _span(growth: Growth) -> str:
 def _problems(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if inputs.problems and not inputs.unavailable:
         is_one = inputs.problems == 1 and inputs.is_scanned
-        number = f"{inputs.problems:,}{'' if inputs.is_scanned else '+'}"
+        number = Figure(inputs.problems, inputs.is_scanned).text()
         words = "1 problem" if is_one else f"{number} problems"
         yield Level.WARN, AlertKind.PROBLEMS, words, None, (Where.PROBLEMS,)
 
@@ -340,7 +335,7 @@ def _idle(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
 
 def _count_due(inputs: AlertInputs) -> str:
     """The number of due tasks, with `+` if it is a lower bound."""
-    return f"{inputs.due or 0:,}{'+' if inputs.is_sample else ''}"
+    return Figure(inputs.due or 0, not inputs.is_sample).text()
 
 
 def lacks_worker(inputs: AlertInputs, now: float, limits: Thresholds) -> bool:
@@ -513,7 +508,7 @@ def _refused(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     recent = recent_refusals(inputs.refusals, now)
     if recent:
         count = count_refusals(inputs.refusals, now)
-        mails = "1 mail" if count == "1" else f"{count} mails"
+        mails = "1 mail" if count.text() == "1" else f"{count.text()} mails"
         words = f"{mails} refused or lost in a day: {recent[0].text or recent[0].word}"
         yield Level.WARN, AlertKind.REFUSED, words, recent[0].when, (Where.TRANSPORTS,)
 
@@ -526,10 +521,10 @@ def recent_refusals(refusals: Refusals | str, now: float) -> list[Failure]:
     return [each for each in some if each.when is None or now - each.when < DAY_SECONDS]
 
 
-def count_refusals(refusals: Refusals | str, now: float) -> str:
-    """The number of those of the last day, with `+` if records of that day were removed."""
+def count_refusals(refusals: Refusals | str, now: float) -> Figure:
+    """The number of those of the last day; not exact if records of that day were removed."""
     is_cut = isinstance(refusals, Refusals) and now - refusals.since < DAY_SECONDS
-    return f"{len(recent_refusals(refusals, now)):,}{'+' if is_cut else ''}"
+    return Figure(len(recent_refusals(refusals, now)), not is_cut)
 
 
 def _warned(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:

@@ -20,16 +20,11 @@ from engine.monitor.throughput import (
     Drain,
     Growth,
     Trend,
-    format_rough_duration,
 )
-from engine.policy import (
-    DAY_SECONDS,
-    describe_time_to_empty,
-    format_deadline,
-    format_time,
-    seconds_to_spend,
-)
+from engine.policy import DAY_SECONDS, seconds_to_spend
 from engine.text.safe import safe_line, state_name
+from engine.text.times import format_deadline, format_rough_duration, format_time
+from engine.waiting_reasons import describe_time_to_empty
 
 MIN_TREND_TASKS = 2
 """Up to this many tasks in `TREND_WINDOW_SECONDS` seconds, a trend cannot be told from none."""

@@ -17,8 +17,8 @@ from engine.logs import task_events
 from engine.logs.log_tail import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, Verdict
-from engine.policy import describe_limit, format_rough_duration, format_time
 from engine.text.safe import safe_line
+from engine.text.times import describe_limit, format_rough_duration, format_time
 
 RUN_WINDOW_SECONDS = 600.0
 """Seconds before the lock's last heartbeat over which started tasks are counted."""

@@ -15,7 +15,6 @@ from engine.logs.recent_lines import RecentLines
 from engine.logs.task_events import EventKind, parse_event
 from engine.monitor.metrics_check import MetricsReading
 from engine.monitor.prometheus import NOT_THERE, Samples
-from engine.monitor.throughput import format_rough_duration
 from engine.monitor.transport_health import (
     MAX_TRANSPORTS,
     ONE_HOUR,
@@ -31,6 +30,7 @@ from engine.monitor.transport_health import (
     read_totals,
 )
 from engine.text.error_pattern import fold_error, pattern_name
+from engine.text.times import format_rough_duration
 
 MAX_ERROR_PATTERNS = 32
 """Error patterns kept for each transport; further ones are counted together."""

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, RecordedSample, encode_sample
 from engine.system import files, users
+from engine.system.cleanup import closed_on_error
 from engine.system.users import Account
+from engine.text.error_text import error_text
 
 SAMPLE_INTERVAL_SECONDS = 10.0
 """Seconds between two samples."""
@@ -256,8 +258,9 @@ def _connect(folder: int, how: str) -> sqlite3.Connection:
     # that another SQLite connection of this process holds on it.
     path = f"file:/proc/self/fd/{folder}/{RING_FILE}?mode={how}"
     file = sqlite3.connect(path, uri=True, timeout=BUSY_TIMEOUT_SECONDS[how], cached_statements=8)
-    file.execute("PRAGMA trusted_schema=OFF")
-    file.execute("PRAGMA cell_size_check=ON")
+    with closed_on_error(file):
+        file.execute("PRAGMA trusted_schema=OFF")
+        file.execute("PRAGMA cell_size_check=ON")
     file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 16)
     return file
 
@@ -321,5 +324,5 @@ def _is_damage(error: sqlite3.OperationalError) -> bool:
 
 def _why(error: Exception) -> str:
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        return error_text(error)
     return str(error)

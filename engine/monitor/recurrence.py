@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from engine.destinations.destination import Destination
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import EMPTY
-from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 
 RECENT_SECONDS = 600.0
 """Seconds for which an error counts as still happening after it was last seen, unless enough tasks

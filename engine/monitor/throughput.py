@@ -14,8 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from engine.model import State
-from engine.policy import format_duration as format_duration
-from engine.policy import format_rough_duration as format_rough_duration
+from engine.text.times import format_rough_duration
 
 HISTORY_SECONDS = 600.0
 """History length in seconds."""

@@ -26,6 +26,7 @@ from engine.store import (
     Unavailable,
     Unsupported,
 )
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 CONTROL_VERB = "control"
@@ -299,7 +300,7 @@ def _run_action(act: Callable[[], str], writer: JournalWriter) -> ControlResult:
     try:
         answer = act()
     except (StoreError, OSError) as error:
-        words = error.strerror if isinstance(error, OSError) else ""
+        words = error_text(error) if isinstance(error, OSError) else ""
         with suppress(Unavailable):  # report the first error, not this one
             _write_result(writer, REFUSED_NOTE, words or str(error))
         raise

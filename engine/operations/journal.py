@@ -44,6 +44,7 @@ from engine.operations.plans import Plan
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 __all__ = [
     "MASKED_LOCAL_PART",
@@ -130,7 +131,7 @@ class Journal:
             if isinstance(error, Unavailable):  # the rows of the plan cannot be read
                 raise
             raise Unavailable(
-                f"the journal in {self.folder} cannot be written: {error.strerror}"
+                f"the journal in {self.folder} cannot be written: {error_text(error)}"
             ) from error
         return JournalWriter(op, f"{self.folder}/{op}.jsonl", fd, folder, self._clock)
 
@@ -154,7 +155,9 @@ class Journal:
                     os.close(one)
             if isinstance(error, TimeoutError):
                 return None
-            raise Unavailable(f"the journal's {op} cannot be written: {error.strerror}") from error
+            raise Unavailable(
+                f"the journal's {op} cannot be written: {error_text(error)}"
+            ) from error
 
     # ---- reading
 
@@ -272,7 +275,7 @@ class Journal:
         except FileNotFoundError:
             return frozenset()
         except OSError as error:
-            raise Unavailable(f"the journal in {self.folder}: {error.strerror}") from error
+            raise Unavailable(f"the journal in {self.folder}: {error_text(error)}") from error
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[IO[bytes]]:
@@ -290,7 +293,7 @@ class Journal:
         except FileNotFoundError:
             yield BytesIO()
         except OSError as error:
-            raise Unavailable(f"the journal's {name}: {error.strerror}") from error
+            raise Unavailable(f"the journal's {name}: {error_text(error)}") from error
 
     def _open(self, *, make: bool = False) -> int:
         """Open the folder for reading, so that it can be synced: an O_PATH descriptor cannot."""

@@ -18,6 +18,7 @@ from engine.operations.plans import Row
 from engine.operations.temp_table import TableSequence, TempTable, text_value, value_text
 from engine.store import MAX_PART_BYTES, Unavailable
 from engine.text import decode
+from engine.text.error_text import error_text
 
 MAX_LINE_BYTES = 4 << 20
 """Maximum bytes of a line; ours have at most a tenth of that."""
@@ -272,7 +273,7 @@ class SavedImages(Mapping[str, bytes]):
             try:
                 image = os.pread(self._fd, size, start)
             except OSError as error:
-                raise Unavailable(f"a saved image: {error.strerror}") from error
+                raise Unavailable(f"a saved image: {error_text(error)}") from error
             if len(image) < size:
                 raise Unavailable("a saved image was cut off")
             return image

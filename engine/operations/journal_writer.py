@@ -15,6 +15,7 @@ from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.plans import NO_VALUES, Plan, Row
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 IMAGE_FILE_MODE = 0o600
 """Mode of the file with task images: a task may have been edited to remove a secret."""
@@ -110,7 +111,7 @@ class JournalWriter:
             files.fsync(self._before)
         except OSError as error:
             raise Unavailable(
-                f"cannot save task images, nothing changed: {error.strerror}"
+                f"cannot save task images, nothing changed: {error_text(error)}"
             ) from error
 
     def write_outcomes(self, ended: Sequence[RowOutcome]) -> None:
@@ -151,7 +152,7 @@ class JournalWriter:
             if sync:
                 files.fsync(self._fd)
         except OSError as error:
-            raise Unavailable(f"the journal cannot be written: {error.strerror}") from error
+            raise Unavailable(f"the journal cannot be written: {error_text(error)}") from error
 
     def _require_there(self) -> None:
         """Check that the open file still has its name: its folder may have been replaced.

@@ -23,6 +23,7 @@ from engine.operations.journal import mask_addresses
 from engine.store import ReadableStore, Unavailable
 from engine.system import files
 from engine.text import decode
+from engine.text.error_text import error_text
 
 NOTES_FILE_NAME = "notes.jsonl"
 
@@ -202,7 +203,7 @@ class Notes:
         return f"{self.folder}/{NOTES_FILE_NAME}"
 
     def _trouble(self, what: str, error: OSError) -> Unavailable:
-        return Unavailable(f"{what}: {self._path}: {error.strerror or error}")
+        return Unavailable(f"{what}: {self._path}: {error_text(error)}")
 
 
 def sweep_notes(notes: Notes, store: ReadableStore) -> int:

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from engine.monitor.throughput import MIN_RUNS
-from engine.policy import format_rough_duration
 from engine.replay.settings import MAX_RATE, ReplayPace
+from engine.text.times import format_rough_duration
 
 
 class WorkerPresence(NamedTuple):

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from engine.policy import format_rough_duration
 from engine.replay.outcomes import ObservedChange, ReplayOutcome
 from engine.replay.settings import ReplayPace, double_rate, halve_rate
+from engine.text.times import format_rough_duration
 
 MAX_TASKS_PER_STEP = 100
 """Maximum tasks sent in one step: few, so that an order takes effect soon."""

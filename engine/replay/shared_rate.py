@@ -9,6 +9,7 @@ from engine.locks.token_buckets import TokenBuckets
 from engine.replay.scheduler import MAX_TASKS_PER_STEP
 from engine.replay.settings import bucket_rate
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 BUCKET_NAME = "replay"
@@ -61,7 +62,7 @@ class SharedTokens:
             return 0
 
     def _failed(self, error: OSError) -> None:
-        self.problem = f"cannot take a token: {safe_line(self._path)}: {error.strerror}"
+        self.problem = f"cannot take a token: {safe_line(self._path)}: {error_text(error)}"
 
     def _bucket(self, rate: float | None) -> TokenBuckets | None:
         if rate is None or not self._path:

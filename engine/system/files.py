@@ -16,6 +16,7 @@ from contextlib import suppress
 from os import stat_result
 
 from engine.system.fd_cache import FdCache
+from engine.text.error_text import error_text
 
 TYPE_CHECKING = False  # typing loads re and enum, at each start
 if TYPE_CHECKING:
@@ -312,7 +313,9 @@ def open_guarded(name: str, dir_fd: int) -> int:
             raise
         kind = stat.S_IFMT(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
         refusal = Untrusted if kind in (stat.S_IFREG, stat.S_IFLNK) else Refused
-        raise refusal(_TYPE_REFUSALS.get(kind) or f"cannot be opened: {error.strerror}") from error
+        raise refusal(
+            _TYPE_REFUSALS.get(kind) or f"cannot be opened: {error_text(error)}"
+        ) from error
 
 
 def open_outgoing(

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from engine.policy import format_duration, format_time
 from engine.seen_time import RunMoment, SeenTime, note_run
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
+from engine.text.times import format_duration, format_time
 
 RECORD = "run-times"
 """File name: the last run and the last step of the clock, then one stretch a line."""
@@ -81,7 +82,7 @@ class RunClock:
         try:
             return self.note(now).age(moment)
         except OSError as error:
-            self._log("WARN", f"{self._folder}/{RECORD}: {error.strerror}: ages are not known")
+            self._log("WARN", f"{self._folder}/{RECORD}: {error_text(error)}: ages are not known")
             return 0.0
 
 

@@ -13,6 +13,7 @@ from itertools import islice
 
 from engine.model import State
 from engine.store import Unavailable
+from engine.system.cleanup import closed_on_error
 from engine.text.decode import utf8_name
 
 _STATES = tuple(State)
@@ -25,8 +26,9 @@ class SortedNames:
     def __init__(self) -> None:
         # An empty file name means a private temporary database on disk.
         self._db = sqlite3.connect("", check_same_thread=False)
-        self._db.execute("PRAGMA cache_size=-1024")
-        self._db.execute("CREATE TABLE name(name TEXT, state INT)")
+        with closed_on_error(self._db):
+            self._db.execute("PRAGMA cache_size=-1024")
+            self._db.execute("CREATE TABLE name(name TEXT, state INT)")
         self._counts: dict[State, int] = {}
 
     def __enter__(self) -> SortedNames:

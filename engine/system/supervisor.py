@@ -29,6 +29,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from engine.system.users import Account
+from engine.text.error_text import error_text
 
 MAX_OUTPUT_BYTES = 8192
 """Bytes of output to keep (the last ones): a program may print without end."""
@@ -179,7 +180,7 @@ class SupervisorPool:
                 else:
                     link.close(at_once=is_over)
         except OSError as error:
-            why, code = error.strerror or str(error), error.errno or 0
+            why, code = error_text(error), error.errno or 0
             raise CannotRun(why, started=started, code=code) from error
 
     def _take_link(self, pass_fds: tuple[int, ...], kept_fds: tuple[int, ...]) -> _Link:
@@ -397,7 +398,7 @@ def _supervise(
 
 def _reason(error: Exception) -> tuple[str, int]:
     """The reason as text, and the errno; 0 if it has none."""
-    why = (error.strerror if isinstance(error, OSError) else "") or str(error) or repr(error)
+    why = error_text(error)
     code = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
     return why.encode("utf-8", "replace").decode(), code or 0
 

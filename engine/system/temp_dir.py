@@ -15,6 +15,7 @@ import time
 
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 PREFIX = "spooldeck-index-"
 OWNER_FILE = "owner"
@@ -43,7 +44,7 @@ class TempDir:
                 remove_abandoned(parent)
                 self.path, self._fd = _create_claimed(parent)
             except OSError as error:
-                refusals.append(f"{parent}: {error.strerror}")
+                refusals.append(f"{parent}: {error_text(error)}")
             else:
                 return
         raise Unavailable(f"no temporary folder for the index: {'; '.join(refusals)}")

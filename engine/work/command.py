@@ -56,7 +56,7 @@ class CommandHandler:
             Fatal: it has an exit status that excludes further attempts.
             Lacking: no process could be made, or there is no such program.
             Failed: it cannot be started, has an exit status other than 0, or times out; the
-                text is its output, shortened by `error_text`.
+                text is its output, shortened by `shorten_output`.
         """
         program = Program(
             self._argv,
@@ -74,7 +74,7 @@ class CommandHandler:
             raise raises(f"cannot {verb} {self._argv[0]}: {error}") from error
         if ran.status == 0 and not ran.end_reason:
             return ran.output
-        output, whole = error_text(ran.output), ran.output.decode("utf-8", "replace").strip()
+        output, whole = shorten_output(ran.output), ran.output.decode("utf-8", "replace").strip()
         if ran.end_reason:
             raise Failed(f"{ran.end_reason}: {output}" if output else ran.end_reason, whole)
         failure_class = Fatal if ran.status in self._fatal_statuses else Failed
@@ -93,7 +93,7 @@ def task_environment(task: Task) -> Mapping[str, str]:
     }
 
 
-def error_text(output: bytes) -> str:
+def shorten_output(output: bytes) -> str:
     """Return the first 200 characters of the output, as the contract's program stores them.
 
     If the output has more than `KEPT` bytes, its beginning is lost; then return the last lines.

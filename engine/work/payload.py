@@ -3,6 +3,7 @@
 from engine.model import Task
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 from engine.work.handlers import Context, Failed, Fatal, Handler
 
 
@@ -31,4 +32,4 @@ def _require(path: str, mail_spool: str, root: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Failed(f"payload not touched: it cannot be checked: {error.strerror}") from error
+        raise Failed(f"payload not touched: it cannot be checked: {error_text(error)}") from error

@@ -26,7 +26,7 @@ from tui.cli import main
 from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Format, Setup
-from tui.format import keys
+from tui.text import keys
 
 for _name, _test in vars(test_conformance).items():
     if _name.startswith("test_"):

@@ -49,9 +49,9 @@ PACKAGES = {
     "engine.formats.zmailer.scheduler": "engine.formats.zmailer engine.formats.zmailer.mailq",
     "engine.formats.zmailer.agents": "engine.mail.send engine.formats.zmailer",
     "themes": "",
-    "tui.format": "engine.live engine.monitor",
-    "tui.session": "engine.replay tui.format",
-    "tui.terminal": "tui.format",
+    "tui.text": "engine.live engine.monitor",
+    "tui.session": "engine.replay tui.text",
+    "tui.terminal": "tui.text",
     "tui.widgets": "engine.config tui.terminal themes",
     "tui.screens": "tui.session tui.widgets",
     "tui.plan": "tui.screens",
@@ -182,14 +182,14 @@ def test_the_engine_knows_no_screen() -> None:
 
 def test_what_prints_loads_no_textual() -> None:
     """The formats of the console, and the commands that print, start without loading Textual."""
-    light = ("tui.format", "tui.cli.print", "tui.cli.plans")
+    light = ("tui.text", "tui.cli.print", "tui.cli.plans")
     names = [name for name in MODULES if name in light or package_of(name) in light]
     code = f"import sys, {', '.join(names)}; print('textual' in sys.modules)"
 
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
 
     assert (run.stdout.strip(), run.stderr) == ("False", "")
-    assert "tui.format.keys" in names
+    assert "tui.text.keys" in names
 
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -41,10 +41,10 @@ from tests.tui.screenshot_places import (
     mail_of_screenshots,
 )
 from tui.app import Console
-from tui.format import keys
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 from tui.terminal.plain_text import screen_text
+from tui.text import keys
 
 _STUCK = a_stuck_lock()
 DOUBT = _STUCK._replace(signal_refusal="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])

@@ -27,7 +27,7 @@ from tui.app import Console
 from tui.cli.setup.errors import program_command
 from tui.cli.setup.place_formats import demo_formats, setup_for
 from tui.cli.setup.places import make_places
-from tui.format.glyphs import UTF8
+from tui.text.glyphs import UTF8
 
 ROOT = Path(__file__).parents[2]
 IN_GIT, BUILD = ROOT / "screenshots", ROOT / "build" / "screenshots"

@@ -19,12 +19,12 @@ from engine.operations.journal import Journal
 from tests.console_operator import ConsoleOperator, an_operator, key_of
 from tests.console_places import make_spool
 from tests.tui.workers_with_lock import wired
-from tui.format import keys
 from tui.log.screen import LogScreen
 from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
+from tui.text import keys
 
 GONE, STILL = "421 4.7.0 try again later", "550 5.1.1 user unknown"
 CONFIG = """\

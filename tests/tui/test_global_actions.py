@@ -49,8 +49,6 @@ from tests.mail_transports import PlaceTransports
 from tests.pseudo_terminals import Terminal
 from tests.pseudo_terminals import console as on_a_terminal
 from tui.app import Console
-from tui.format import keys
-from tui.format.export import ExportTable, RowSink
 from tui.locks.list_screen import LocksScreen
 from tui.log.screen import LogScreen
 from tui.operations.controls_screen import ControlsScreen
@@ -68,6 +66,8 @@ from tui.screens.palette_commands import (
 from tui.screens.target import Target
 from tui.session.place import Place
 from tui.terminal.plain_text import screen_text
+from tui.text import keys
+from tui.text.export import ExportTable, RowSink
 from tui.transports.screen import TransportsScreen
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList

@@ -15,12 +15,12 @@ from tests.console_places import (
     some_tasks,
     task_list,
 )
-from tui.format import keys
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.menu import MenuScreen
 from tui.task.screen import TaskScreen
+from tui.text import keys
 
 
 async def click_on(operator: ConsoleOperator, text: str) -> None:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from engine.config import queue_config
 from engine.config.place_address import has_password, is_url
 from engine.store import StoreError, Unavailable, Unsupported
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from tui.cli.command_table import HELP_TEXT, REPORT_LOST_MAIL, USAGE, WITHOUT_CONFIGURATION
 from tui.cli.commands import COMMAND_WORDS, COMMANDS, CommandWord
@@ -116,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ReaderGone:
         return code
     except OSError as error:
-        print_error(f"cannot write the output: {error.strerror}")
+        print_error(f"cannot write the output: {error_text(error)}")
         discard_stream(sys.stdout)
         return EX_IOERR
     return code
@@ -164,7 +165,7 @@ def _run_reporting_errors(words: list[str]) -> int:
         return EX_OSERR
     except OSError as error:
         where = f"{safe_line(os.fsdecode(error.filename))}: " if error.filename else ""
-        print_error(f"{where}{error.strerror or error}")
+        print_error(f"{where}{error_text(error)}")
         if (
             error.filename and error.errno in _NO_ROOM
         ):  # without a file name, the error is about our output

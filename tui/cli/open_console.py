@@ -14,6 +14,7 @@ from importlib import import_module
 from engine.config import queue_config
 from engine.store import Unavailable
 from engine.system import malloc
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.version import VERSION
 from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error, program_command
@@ -21,7 +22,7 @@ from tui.cli.setup.place_formats import demo_formats, demo_options
 from tui.cli.setup.places import make_places, place_names
 from tui.cli.setup.setup import Setup, load_function
 from tui.cli.splash import SplashScreen
-from tui.format.glyphs import glyphs_of_locale
+from tui.text.glyphs import glyphs_of_locale
 
 
 def open_console(setup: Setup, arguments: Namespace) -> int:
@@ -97,8 +98,8 @@ def run(
 
 
 def _first_screen(name: str) -> str:
-    from tui.format import keys
     from tui.screens.target import SCREEN_TARGETS
+    from tui.text import keys
 
     screens = {"": keys.OVERVIEW, "queue": keys.LIST}
     boards = {target.pane for target in SCREEN_TARGETS.values()} - {keys.LIST}
@@ -143,7 +144,7 @@ def _demo_option(arguments: Namespace) -> str:
     except Unavailable as error:
         fail(EX_UNAVAILABLE, f"demo --{option}: {error}")
     except OSError as error:
-        fail(EX_USAGE, f"demo --{option} --keep {safe_line(arguments.keep)}: {error.strerror}")
+        fail(EX_USAGE, f"demo --{option} --keep {safe_line(arguments.keep)}: {error_text(error)}")
     return option
 
 

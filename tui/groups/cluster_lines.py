@@ -9,13 +9,16 @@ from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
 from engine.text.error_pattern import reply_code
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.graphs import bar, braille_line, resample
-from tui.format.present import Line
-from tui.format.table import Choice, format_amount
-from tui.format.task_row import time_fields
 from tui.groups.group_lines import task_lines
 from tui.session.recurrence_check import CheckedCluster
+from tui.text.figures import fit_count, format_count
+from tui.text.frames import NARROW_COLUMNS
+from tui.text.graphs import bar, braille_line, resample
+from tui.text.lines import MARGIN_CELLS, Line, cut_line, fact_lines, fit_text, width_of
+from tui.text.styles import STILL_LOOKS
+from tui.text.table import Choice
+from tui.text.task_row import time_fields
+from tui.text.times import format_time
 
 EVIDENCE_NAME_CELLS = 10
 """Cells for the names of the evidence."""
@@ -32,12 +35,12 @@ FIXED_CELLS = 55
 
 def head_line(width: int) -> Line:
     """Column titles."""
-    error = present.fit_text("ERROR", _error_cells(width))
-    if width < present.NARROW_COLUMNS:
-        return ((present.fit_text(f"   COUNT  {error}  STILL?", width), "muted"),)
-    share = present.fit_text("SHARE", SHARE_CELLS + 5)
+    error = fit_text("ERROR", _error_cells(width))
+    if width < NARROW_COLUMNS:
+        return ((fit_text(f"   COUNT  {error}  STILL?", width), "muted"),)
+    share = fit_text("SHARE", SHARE_CELLS + 5)
     titles = f"   CLUSTER  COUNT  {share}  CODE  {error}  LAST   STILL?"
-    return ((present.fit_text(titles, width), "muted"),)
+    return ((fit_text(titles, width), "muted"),)
 
 
 def cluster_rows(clusters: Sequence[CheckedCluster], now: float, width: int) -> list[Choice]:
@@ -54,16 +57,16 @@ def cluster_line(
     clusters, `most`: those of the largest one.
     """
     cluster, answer = judged
-    error = present.fit_text(safe_line(cluster.pattern), _error_cells(width))
-    still = (answer.text, present.STILL_LOOKS[answer.answer])
-    count = format_amount(cluster.count, 5)
-    if width < present.NARROW_COLUMNS:
-        return present.cut_line(((f"   {count:>5}  ", "strong"), (f"{error}  ", ""), still), width)
+    error = fit_text(safe_line(cluster.pattern), _error_cells(width))
+    still = (answer.text, STILL_LOOKS[answer.answer])
+    count = fit_count(cluster.count, 5)
+    if width < NARROW_COLUMNS:
+        return cut_line(((f"   {count:>5}  ", "strong"), (f"{error}  ", ""), still), width)
     code = reply_code(cluster.pattern)
     words = safe_line(cluster.pattern.removeprefix(code).lstrip())  # the code has a column
-    error = present.fit_text(words, _error_cells(width))
+    error = fit_text(words, _error_cells(width))
     percent = f"{100 * cluster.count / total:.0f}%" if total else ""
-    return present.cut_line(
+    return cut_line(
         (
             ("   ", ""),
             (f"{cluster.mark:<7}", "accent"),
@@ -94,8 +97,8 @@ def evidence_lines(
     """
     cluster, answer = judged
     first, last = cluster.first, judged.last
-    since = "" if first is None else present.format_time(first, now)
-    last_text = "" if last is None else f"last {present.format_time(last, now)}"
+    since = "" if first is None else format_time(first, now)
+    last_text = "" if last is None else f"last {format_time(last, now)}"
     fields = [
         ("error", safe_line(cluster.pattern)),
         *(("" if at else "now", sentence) for at, sentence in enumerate(answer.evidence)),
@@ -104,7 +107,7 @@ def evidence_lines(
         ("example", "" if tasks else safe_line(cluster.example)),
     ]
     rows = [row for row in fields if row[1]]
-    lines = present.fact_lines(rows, width, EVIDENCE_NAME_CELLS)
+    lines = fact_lines(rows, width, EVIDENCE_NAME_CELLS)
     if any(deaths):
         lines.append(_deaths_line(deaths, now, width))
     if not tasks:
@@ -118,16 +121,16 @@ def _deaths_line(deaths: Sequence[int], now: float, width: int) -> Line:
     times = now - 60 * DEATHS_MINUTES, now
     period = "-".join(time.strftime("%H:%M", time.gmtime(when)) for when in times)
     text: Line = ((f"  {period}, max ", "muted"), (f"{max(deaths):,}/min", ""))
-    names = present.MARGIN_CELLS + EVIDENCE_NAME_CELLS
-    cells = max(8, min(60, width - names - 3 - present.width_of(text)))
+    names = MARGIN_CELLS + EVIDENCE_NAME_CELLS
+    cells = max(8, min(60, width - names - 3 - width_of(text)))
     (graph,) = braille_line(resample(deaths, 2 * cells), 0, max(deaths), 1)
-    label = present.fit_text(" " * present.MARGIN_CELLS + "deaths", names)
-    return present.cut_line(((f"{label}  ", "muted"), (graph, "warn"), *text), width)
+    label = fit_text(" " * MARGIN_CELLS + "deaths", names)
+    return cut_line(((f"{label}  ", "muted"), (graph, "warn"), *text), width)
 
 
 def next_step(judged: CheckedCluster, *, read_only: bool) -> tuple[str, str]:
     """The key for the next step on a cluster, and what it does."""
-    answer, amount = judged.now.answer, present.format_count(judged.cluster.count, "task")
+    answer, amount = judged.now.answer, format_count(judged.cluster.count, "task")
     if judged.has_left:
         return "9", "shows where they failed: they have left the spool"
     if read_only or answer is StillHappens.UNKNOWN:
@@ -141,7 +144,7 @@ def summary(clusters: Sequence[CheckedCluster]) -> str:
     """Number of failed tasks and clusters, and which clusters stopped."""
     tasks = sum(judged.cluster.count for judged in clusters)
     over = [judged.cluster.mark for judged in clusters if judged.now.answer is StillHappens.NO]
-    kinds = f"{tasks:,} failed, {present.format_count(len(clusters), 'cluster')}"
+    kinds = f"{tasks:,} failed, {format_count(len(clusters), 'cluster')}"
     return f"{kinds}; stopped happening: {', '.join(over)}" if over else kinds
 
 
@@ -165,7 +168,7 @@ def cluster_values(clusters: Sequence[CheckedCluster]) -> list[Mapping[str, obje
 
 
 def _error_cells(width: int) -> int:
-    return max(8, width - (19 if width < present.NARROW_COLUMNS else FIXED_CELLS))
+    return max(8, width - (19 if width < NARROW_COLUMNS else FIXED_CELLS))
 
 
 def _time_or_date(when: float | None, now: float) -> str:

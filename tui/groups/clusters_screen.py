@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from engine.index.error_clusters import count_deaths
 from engine.index.filter_language import Filter, equality_filter
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
 from tui.groups import cluster_lines as view
 from tui.groups.grouped_tasks import GroupActions
 from tui.screens.base import key_bindings
 from tui.session.recurrence_check import CheckedCluster, check_clusters
+from tui.text import keys
+from tui.text.hints import next_line
+from tui.text.lines import Line
+from tui.text.styles import STILL_LOOKS
 from tui.widgets.line_widgets import Frame, LongText
 
 
@@ -50,7 +53,7 @@ class ClustersScreen(GroupActions[CheckedCluster]):
     def rows_frame(self) -> Frame:
         """The frame of the clusters: how many there are, and of how many tasks."""
         failed = sum(judged.cluster.count for judged in self._groups)
-        amount = f"{len(self._groups):,}, failed {failed:,}" if self.is_known else "?"
+        amount = f"{len(self._groups):,}, failed {failed:,}" if self.is_known else UNKNOWN
         text = self._query.filter.text
         right: Line = ((f"filter {safe_line(text)}   ", "key"),) if text else ()
         return Frame("Clusters", "4", amount, (*right, ("order: count", "muted")))
@@ -59,7 +62,7 @@ class ClustersScreen(GroupActions[CheckedCluster]):
         """The frame of the evidence, with the answer."""
         if (selected := self.selected_group) is None:
             return Frame("Evidence")
-        still = (selected.now.text, present.STILL_LOOKS[selected.now.answer])
+        still = (selected.now.text, STILL_LOOKS[selected.now.answer])
         return Frame(selected.cluster.mark, right=(("STILL? ", "muted"), still))
 
     def lay_out(self, width: int) -> None:
@@ -85,12 +88,10 @@ class ClustersScreen(GroupActions[CheckedCluster]):
         """The next step for the cluster under the cursor, and what a key acts on."""
         selected, width = self.selected_group, self.size.width
         if selected is None:
-            return present.next_line("Esc", "back to the tasks", "nothing", width)
+            return next_line("Esc", "back to the tasks", "nothing", width)
         refused = self.verb_refusal("retry", self._query.state)
         key, does = view.next_step(selected, read_only=bool(refused))
-        return present.next_line(
-            key, does, f"{selected.cluster.count:,} in {selected.cluster.mark}", width
-        )
+        return next_line(key, does, f"{selected.cluster.count:,} in {selected.cluster.mark}", width)
 
     def scope_words(self, group: CheckedCluster) -> str:
         """The scope of a plan for a cluster."""

@@ -8,22 +8,18 @@ from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
 from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.metrics_check import OwnCounts
-from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.graphs import FULL_CELL, bar
-from tui.format.present import Line, Run
-from tui.format.table import (
-    COLUMN_GAP_CELLS,
-    UNKNOWN_RUN,
-    Column,
-    fitted_cells,
-    format_amount,
-    free_cells,
-    title_line,
-)
-from tui.format.task_row import time_fields
+from engine.text.safe import safe_line, state_name
 from tui.queue.metrics_pane import BAR_LOOKS, state_lines
 from tui.session.place import GroupFacts
+from tui.text import task_list
+from tui.text.figures import fit_count, format_count
+from tui.text.frames import NARROW_COLUMNS
+from tui.text.graphs import FULL_CELL, bar
+from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fact_lines, heading_line
+from tui.text.table import COLUMN_GAP_CELLS, Column, fitted_cells, free_cells, title_line
+from tui.text.task_list import TaskContext, id_cells, task_columns, task_line
+from tui.text.task_row import time_fields
+from tui.text.times import format_duration, format_time
 
 NO_NAME = "(none)"
 """Name of the group of tasks without a value."""
@@ -65,13 +61,13 @@ class GroupColumns:
         title = title or table.by
         self._facts = facts
         more = (PAYLOADS,) * any(group.payloads is not None for group in table.groups)
-        self._more = (*more, *((AGENTS,) * bool(facts))) if width >= present.NARROW_COLUMNS else ()
-        longest = max((present.cells_of(name_of(group.name)) for group in table.groups), default=0)
+        self._more = (*more, *((AGENTS,) * bool(facts))) if width >= NARROW_COLUMNS else ()
+        longest = max((cells_of(name_of(group.name)) for group in table.groups), default=0)
         self.width, self._most = width, max((group.total for group in table.groups), default=0)
         has_errors = any(group.error for group in table.groups)
         room = width // 5 if has_errors else 3 * width // 10
         self._name = Column(title.upper(), max(len(title), min(longest, room)))
-        self._times = TIMES if width >= present.NARROW_COLUMNS else ()
+        self._times = TIMES if width >= NARROW_COLUMNS else ()
         used_states = [
             state for state in states if any(group.count(state) for group in table.groups)
         ]
@@ -87,7 +83,7 @@ class GroupColumns:
         self._titles = [*self._fixed(states), self._error]
 
     def _fixed(self, words: Mapping[State, str]) -> list[Column]:
-        titles = (_short_title(present.state_name(words[state])) for state in self.states)
+        titles = (_short_title(state_name(words[state])) for state in self.states)
         counts = [COUNT._replace(title=title) for title in ("ALL", *titles)]
         first = [self._name, counts[0], Column("", BAR_CELLS)]
         return [*first, *counts[1:], *self._more, *self._times]
@@ -112,11 +108,11 @@ class GroupColumns:
             error = f"{safe_line(facts.pending)}{'; ' if error else ''}{error}"
         cells = [
             (name_of(group.name), "accent" if group.name else "muted"),
-            (format_amount(group.total, COUNT.width), "strong"),
+            (fit_count(group.total, COUNT.width), "strong"),
         ]
         other_cells = [*counts, *more, *times, (error, "warn" if facts.pending else "")]
         gap: Run = (" " * COLUMN_GAP_CELLS, "")
-        return present.cut_line(
+        return cut_line(
             (
                 ("   ", ""),
                 *fitted_cells(self._titles[:2], cells),
@@ -140,13 +136,13 @@ def name_of(name: str) -> str:
 
 
 def _count_run(number: int) -> Run:
-    return (format_amount(number, COUNT.width), "") if number else (".", "muted")
+    return (fit_count(number, COUNT.width), "") if number else (".", "muted")
 
 
 def _payloads(group: TaskGroup) -> Run:
     if group.payloads is None:
         return UNKNOWN_RUN
-    return format_amount(group.payloads, PAYLOADS.width), ""
+    return fit_count(group.payloads, PAYLOADS.width), ""
 
 
 def _agents(facts: GroupFacts) -> Run:
@@ -156,9 +152,7 @@ def _agents(facts: GroupFacts) -> Run:
 
 
 def _oldest(group: TaskGroup, now: float) -> Run:
-    return (
-        UNKNOWN_RUN if group.oldest is None else (present.format_duration(now - group.oldest), "")
-    )
+    return UNKNOWN_RUN if group.oldest is None else (format_duration(now - group.oldest), "")
 
 
 def _next_due(group: TaskGroup, now: float) -> Run:
@@ -167,7 +161,7 @@ def _next_due(group: TaskGroup, now: float) -> Run:
     if group.next_due is None:
         return UNKNOWN_RUN
     until_due = group.next_due - now
-    return ("now", "") if until_due <= 0 else (present.format_duration(until_due), "")
+    return ("now", "") if until_due <= 0 else (format_duration(until_due), "")
 
 
 def state_bar(group: TaskGroup, most: int, width: int) -> Line:
@@ -197,23 +191,23 @@ def detail_lines(
     counts = {state: group.count(state) for state in states}
     ages = [("oldest", "? no creation time")]
     if group.oldest is not None:
-        ages = [("oldest", present.format_time(group.oldest, now))]
+        ages = [("oldest", format_time(group.oldest, now))]
     wakeup = facts.wakeup if facts and group.next_due is None else group.next_due
     if group.count(State.PENDING):
         due = "? unknown"
         if wakeup is not None:
-            due = "now" if wakeup <= now else present.format_time(wakeup, now)
+            due = "now" if wakeup <= now else format_time(wakeup, now)
         elif facts and facts.pending:
             due = f"- {safe_line(facts.pending)}"
         ages.append(("next due", due))
     if group.error:
-        when = "" if group.error_at is None else f"{present.format_time(group.error_at, now)}: "
+        when = "" if group.error_at is None else f"{format_time(group.error_at, now)}: "
         ages.append(("last error", f"{when}{safe_line(group.error)}"))
     ages += facts.rows if facts is not None else ()
     bars = state_lines(None, OwnCounts(states, counts, True), True, width - 2)
     return [
         *((("  ", ""), *line) for line in bars),  # in line with the names below
-        *present.fact_lines(ages, width, LABEL_CELLS),
+        *fact_lines(ages, width, LABEL_CELLS),
     ]
 
 
@@ -226,12 +220,12 @@ def task_lines(
     limit: AttemptLimit = attempts_allowed,
 ) -> list[Line]:
     """Some tasks of a group under a title. `limit`: maximum attempts of each task."""
-    shape = present.task_columns(state, width, longest=present.id_cells(tasks), limit=limit)
-    where = present.TaskContext()
+    shape = task_columns(state, width, longest=id_cells(tasks), limit=limit)
+    where = TaskContext()
     return [
-        present.heading_line(f"{title}, newest first", width),
-        present.title_line(shape, width),
-        *(present.task_line(task, shape, now, where, width) for task in tasks),
+        heading_line(f"{title}, newest first", width),
+        task_list.title_line(shape, width),
+        *(task_line(task, shape, now, where, width) for task in tasks),
     ]
 
 
@@ -239,9 +233,9 @@ def others_line(table: GroupTable, width: int) -> list[Line]:
     """The groups without a row, counted."""
     if not table.others:
         return []
-    text = f"   ({table.others:,} others, {present.format_count(table.other_tasks, 'task')})"
+    text = f"   ({table.others:,} others, {format_count(table.other_tasks, 'task')})"
     text += ": groups --all lists them"
-    return [present.cut_line(((text, "muted"),), width)]
+    return [cut_line(((text, "muted"),), width)]
 
 
 def tabs_line(table: GroupTable, titles: Mapping[str, str] = {}) -> Line:
@@ -286,8 +280,8 @@ def no_values(by: str) -> str:
 def summary(table: GroupTable, titles: Mapping[str, str]) -> str:
     """Number of tasks and of groups, by the place's own titles."""
     by = titles.get(table.by, table.by)
-    amount = present.format_count(len(table.groups) + table.others, "group")
-    return f"{present.format_count(table.total, 'task')} by {by}, {amount}"
+    amount = format_count(len(table.groups) + table.others, "group")
+    return f"{format_count(table.total, 'task')} by {by}, {amount}"
 
 
 def group_values(

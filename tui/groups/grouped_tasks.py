@@ -13,11 +13,7 @@ from engine.index.filter_language import BadFilter, Filter
 from engine.index.schema import Query
 from engine.model import State, Task
 from engine.store import Unavailable
-from engine.text.safe import safe_line
-from tui.format import keys, present, task_row
-from tui.format.export import ExportTable, RowSink
-from tui.format.present import Line
-from tui.format.table import Choice
+from engine.text.safe import safe_line, state_name
 from tui.plan.acting_screen import PlanningScreen
 from tui.plan.planning import VerbRequest, hint_words, verb_in_state, verbs_elsewhere
 from tui.screens.base import Copy
@@ -25,6 +21,10 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
+from tui.text import keys, task_row
+from tui.text.export import ExportTable, RowSink
+from tui.text.lines import Line
+from tui.text.table import Choice
 from tui.widgets.picker import Picker
 
 G = TypeVar("G")
@@ -189,7 +189,7 @@ class GroupActions(GroupReader[G]):
     def state_word(self) -> str:
         """Word for the state that verbs act on."""
         state = self._query.state
-        return present.state_name(self.session.inspector.states.get(state, "") if state else "all")
+        return state_name(self.session.inspector.states.get(state, "") if state else "all")
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the hints of the verbs of these tasks; those that are refused now are grey."""

@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from engine.index.filter_language import Filter, equality_filter
 from engine.index.group_counts import FILTER_FIELDS, TaskGroup
 from engine.model import State
-from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
-from tui.format.table import Choice
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line, state_name
 from tui.groups import group_lines as view
 from tui.groups.grouped_tasks import GroupActions
 from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.screens.base import key_bindings
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.hints import next_line
+from tui.text.lines import Line, fit_text
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, LongText
 
 
@@ -69,9 +72,9 @@ class GroupsScreen(GroupActions[TaskGroup]):
         """The frame of the groups: how many there are, of how many tasks, and the groupings."""
         table, text = self._read.table, self._query.filter.text
         amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
-        right: Line = ((f"filter {present.fit_text(safe_line(text), 20).strip()}  ", "key"),)
+        right: Line = ((f"filter {fit_text(safe_line(text), 20).strip()}  ", "key"),)
         right = (*(right if text else ()), *view.tabs_line(table, self.session.place.group_titles))
-        return Frame("Groups", "", amount if self.is_known else "?", right)
+        return Frame("Groups", "", amount if self.is_known else UNKNOWN, right)
 
     def text_frame(self) -> Frame:
         """The frame of the details, with the name of the group."""
@@ -102,7 +105,7 @@ class GroupsScreen(GroupActions[TaskGroup]):
         key, tasks = self._tasks
         if key == self.key_of(selected) and tasks:
             state = tasks[0].state
-            title = f"{present.state_name(states[state])} {selected.count(state):,}"
+            title = f"{state_name(states[state])} {selected.count(state):,}"
             limit = self.session.place.max_attempts
             lines += view.task_lines(title, tasks, state, now=now, width=width, limit=limit)
         text.show(lines)
@@ -111,13 +114,13 @@ class GroupsScreen(GroupActions[TaskGroup]):
         """The next step for the group under the cursor, and what a key acts on."""
         selected, width = self.selected_group, self.size.width
         if selected is None:
-            return present.next_line("Esc", "back to the tasks", "nothing", width)
+            return next_line("Esc", "back to the tasks", "nothing", width)
         states = self.session.inspector.states
         state = self.target_state(selected)
-        word = present.state_name(states.get(state, "")) if state else ""
-        amount = present.format_count(selected.count(state), "task")
+        word = state_name(states.get(state, "")) if state else ""
+        amount = format_count(selected.count(state), "task")
         scope = f"{self.count_of(selected):,} {self.state_word} in {view.name_of(selected.name)}"
-        return present.next_line("Enter", f"shows {amount} in {word}", scope, width)
+        return next_line("Enter", f"shows {amount} in {word}", scope, width)
 
     def scope_words(self, group: TaskGroup) -> str:
         """The scope of a plan for a group."""

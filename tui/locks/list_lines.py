@@ -10,23 +10,17 @@ from engine.index.backlog import BacklogSummary
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, Verdict
 from engine.monitor import lock_diagnosis
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.human import format_count
-from tui.format.present import Line, Run
-from tui.format.table import (
-    COLUMN_GAP_CELLS,
-    UNKNOWN_RUN,
-    Column,
-    free_cells,
-    short_names,
-    table_line,
-    title_line,
-)
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
+from tui.text.figures import fit_count, format_count
+from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, folded_lines, section
+from tui.text.lock import ALARMING_VERDICTS, is_freeable
+from tui.text.table import COLUMN_GAP_CELLS, Column, free_cells, short_names, table_line, title_line
+from tui.text.times import format_duration
 
 NO_LOCK_NOTE = "more workers may run: each task is claimed by one of them"
 """Note on workers in a place without a lock."""
@@ -99,15 +93,19 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
         return [(" ?", "unknown"), ("", ""), UNKNOWN_RUN, UNKNOWN_RUN, ("", "")]
     free = evidence.verdict is Verdict.FREE
     due = None if waiting is None else waiting.due
-    blocks = "?" if due is None else format_count(due, 7)
+    blocks = Figure(due).text(form=lambda count: fit_count(int(count), 7))
     oldest = waiting.oldest_due if waiting is not None else None
     cells = [
-        "-" if free else "?" if evidence.pid is None else f"PID {evidence.pid}",
-        "-" if free else "?" if evidence.since is None else view.format_beat(now - evidence.since),
+        "-" if free else UNKNOWN if evidence.pid is None else f"PID {evidence.pid}",
+        "-"
+        if free
+        else UNKNOWN
+        if evidence.since is None
+        else view.format_beat(now - evidence.since),
         "-" if free else blocks,
-        "-" if free or oldest is None else present.format_duration(now - oldest),
+        "-" if free or oldest is None else format_duration(now - oldest),
     ]
-    styles = {"-": "muted", "?": "unknown"}
+    styles = {"-": "muted", UNKNOWN: "unknown"}
     return [view.verdict_chip(evidence), *((text, styles.get(text, "")) for text in cells)]
 
 
@@ -117,7 +115,7 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
     shape = [COLUMNS[at] for at in column_indexes]
     names = short_names([lock.name for lock in locks])
     free = free_cells(shape, width)
-    longest = max(map(present.cells_of, names), default=0)
+    longest = max(map(cells_of, names), default=0)
     name = Column("PLACE", max(5, min(longest, 24, free - COLUMN_GAP_CELLS)), keeps_end=True)
     shape, free = [name, *shape], free - name.width - COLUMN_GAP_CELLS
     if free >= MIN_REASON_CELLS:
@@ -133,7 +131,7 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
 
 
 def _alarms(lock: PlaceLock) -> bool:
-    return lock.evidence is not None and lock.evidence.verdict in present.ALARMING_VERDICTS
+    return lock.evidence is not None and lock.evidence.verdict in ALARMING_VERDICTS
 
 
 def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
@@ -143,12 +141,12 @@ def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
         return "W", "starts a worker: no worker running"
     if evidence is None or lock.why_no_lock:
         return "", lock.why_no_lock or "lock not examined yet"
-    if evidence.verdict not in present.ALARMING_VERDICTS:
+    if evidence.verdict not in ALARMING_VERDICTS:
         return "", view.why_no_plan(evidence)
     if refusal:
         return "", refusal
     does = "shows the evidence and frees the lock"
-    return "U", does if present.is_freeable(evidence) else "shows the evidence and why it stays"
+    return "U", does if is_freeable(evidence) else "shows the evidence and why it stays"
 
 
 def detail_lines(
@@ -161,15 +159,15 @@ def detail_lines(
     if lock.why_no_lock:
         return _no_lock_lines(lock, width)
     if lock.evidence is None:
-        return [present.cut_line(((" not examined yet", "muted"),), width)]
+        return [cut_line(((" not examined yet", "muted"),), width)]
     report = matching_report(lock.evidence, report)
-    lines = _fold_lines(report.finding.sentence, width)
+    lines = _folded(report.finding.sentence, width)
     lines += _backlog_lines(lock, kinds, now, width)
     facts = view.evidence_lines(report, width)
-    lines += view.section("evidence", facts) if facts else []
+    lines += section("evidence", facts) if facts else []
     works = view.active_task_lines(report, now, width)
-    lines += view.section("tasks in work, by the logs", works) if works else []
-    return [*lines, *view.section("recovery", _steps(lock, lock.evidence, width))]
+    lines += section("tasks in work, by the logs", works) if works else []
+    return [*lines, *section("recovery", _steps(lock, lock.evidence, width))]
 
 
 def _no_lock_reason(lock: PlaceLock) -> str:
@@ -181,10 +179,10 @@ def _no_lock_reason(lock: PlaceLock) -> str:
 
 def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
     """Details of a place without a lock."""
-    lines = _fold_lines(f"lock: {lock.why_no_lock}", width)
+    lines = _folded(f"lock: {lock.why_no_lock}", width)
     if lock.worker is not None:
         words = f"worker: PID {lock.worker}, started by this console: W stops it"
-        lines += [*_fold_lines(words, width), *_fold_lines(NO_LOCK_NOTE, width, "muted")]
+        lines += [*_folded(words, width), *_folded(NO_LOCK_NOTE, width, "muted")]
     return lines
 
 
@@ -210,31 +208,29 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
     if not waiting.due:
         return [((" waiting: no due tasks", ""),)]
     oldest = waiting.oldest_due
-    old = "" if oldest is None else f", oldest {present.format_duration(now - oldest)}"
-    lines = _fold_lines(f"waiting: {present.format_count(waiting.due, 'due task')}{old}", width)
+    old = "" if oldest is None else f", oldest {format_duration(now - oldest)}"
+    lines = _folded(f"waiting: {format_count(waiting.due, 'due task')}{old}", width)
     if kinds is None or kinds.by != "kind":
         return lines
     parts = [f"{safe_line(row.name) or '(none)'} {row.total:,}" for row in kinds.rows[:MAX_KINDS]]
     more_kinds = len(kinds.rows) - len(parts) + kinds.others
     parts += [f"({more_kinds:,} more kinds)"] if more_kinds else []
-    return [*lines, *_fold_lines("by kind: " + "   ".join(parts), width)]
+    return [*lines, *_folded("by kind: " + "   ".join(parts), width)]
 
 
 def _steps(lock: PlaceLock, evidence: LockEvidence, width: int) -> list[Line]:
     if lock.lacks_worker:
-        return _fold_lines(f"nothing to free; {NO_WORKER_HINT}", width, "warn")
+        return _folded(f"nothing to free; {NO_WORKER_HINT}", width, "warn")
     if evidence.verdict in (Verdict.FREE, Verdict.HELD):
-        return _fold_lines(view.why_no_plan(evidence), width)
+        return _folded(view.why_no_plan(evidence), width)
     ladder = lock_breaker.planned_steps(evidence)
     if not ladder:
-        return _fold_lines(lock_breaker.manual_advice(evidence), width, "warn")
+        return _folded(lock_breaker.manual_advice(evidence), width, "warn")
     lines: list[Line] = []
     for number, step in enumerate(ladder, 1):
-        first, *other_pieces = present.fold_text(safe_line(step), max(8, width - 6))
-        lines.append(((f"  {number:<3}", "key"), (first, "")))
-        lines += [((f"     {piece}", ""),) for piece in other_pieces]
+        lines += folded_lines(step, width, lead=((f"  {number:<3}", "key"),))
     return lines
 
 
-def _fold_lines(text: str, width: int, style: str = "") -> list[Line]:
-    return view.fold_lines(text, width, style, " ")
+def _folded(text: str, width: int, style: str = "") -> list[Line]:
+    return folded_lines(text, width, style, ((" ", ""),))

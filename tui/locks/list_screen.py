@@ -6,9 +6,6 @@ from collections.abc import Collection
 
 from textual.app import ComposeResult
 
-from tui.format import keys, present
-from tui.format.present import Line
-from tui.format.table import Choice
 from tui.locks import list_lines as view
 from tui.locks.list_follower import LocksFollower
 from tui.operations.worker_screen import show_worker_plan
@@ -17,6 +14,11 @@ from tui.screens.target import SCREEN_TARGETS, Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
+from tui.text import keys
+from tui.text.frames import BOX
+from tui.text.hints import next_line
+from tui.text.lines import Line
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -53,7 +55,7 @@ class LocksScreen(LocksFollower):
         part.display = self.is_wide and session is not None
         self.query_one("#left").styles.height = "1fr" if self.is_wide else "auto"
         if self.is_wide and session is not None:
-            picker.styles.height = present.BOX + 1 + len(picker.rows)
+            picker.styles.height = BOX + 1 + len(picker.rows)
             self.graph_pane.show(part, session, self.context.clock(), self.rows_width)
 
     def trail(self) -> tuple[str, ...]:
@@ -98,7 +100,7 @@ class LocksScreen(LocksFollower):
             return ()
         refusal = session.place.why_no_unlock(self.context.arming.read_only)
         key, does = view.next_step(view.place_lock(session), refusal)
-        return present.next_line(key, does, f"lock of {session.name}", self.size.width)
+        return next_line(key, does, f"lock of {session.name}", self.size.width)
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""

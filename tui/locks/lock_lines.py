@@ -9,11 +9,26 @@ from typing import NamedTuple
 from engine.locks import lock_breaker, process_stats
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
-from engine.policy import describe_limit, format_deadline, format_rough_duration
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import BLANK_LINE, SHORT_ID_CELLS, Line, Run
+from engine.text.times import describe_limit, format_deadline, format_rough_duration
 from tui.locks.examination import ActiveTask, LockReport
+from tui.text.figures import format_count
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    cut_line,
+    fit_text,
+    fold_text,
+    folded_lines,
+    merge_runs,
+    parts_that_fit,
+    width_of,
+)
+from tui.text.lock import is_freeable, verdict_style
+from tui.text.task_list import SHORT_ID_CELLS, short_id
+from tui.text.times import format_age, format_clock, format_duration
 
 NAME_CELLS = 12
 """Width of the fact names in cells."""
@@ -26,12 +41,12 @@ def format_beat(seconds: float) -> str:
     """The age of a heartbeat: `2s ago`, `95s ago`, `47m ago`."""
     if 0 <= seconds < SECONDS_UP_TO:
         return f"{int(seconds)}s ago"
-    return present.format_age(seconds)
+    return format_age(seconds)
 
 
 def verdict_chip(evidence: LockEvidence) -> Run:
     """The verdict as a word; as a chip if it needs an operator."""
-    style = present.verdict_style(evidence.verdict)
+    style = verdict_style(evidence.verdict)
     chip = f"chip-{style}" if evidence.verdict in (Verdict.STUCK, Verdict.STALE) else style
     return f" {evidence.verdict.upper()} ", chip
 
@@ -40,24 +55,27 @@ def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
     """The verdict and how sure it is, its process, the tasks behind it, and the reason."""
     finding, evidence, waiting = report.finding, report.evidence, report.backlog
     alarms = evidence.verdict in (Verdict.STUCK, Verdict.STALE)
-    age = f"{present.format_duration(evidence.age)}, " if alarms and evidence.since else ""
+    age = f"{format_duration(evidence.age)}, " if alarms and evidence.since else ""
     parts: list[Line] = [
         (("   ", ""), verdict_chip(evidence), (f"  {age}{finding.certainty}", "strong"))
     ]
     if evidence.pid is not None:
         parts.append((("   PID ", "muted"), (f"{evidence.pid}", "strong")))
     if waiting is not None and waiting.due:
-        due = present.format_count(waiting.due, "due task")
+        due = format_count(waiting.due, "due task")
         waits = "waits" if waiting.due == 1 else "wait"
         parts.append(((f"   {due} {waits}", "error" if alarms else ""),))
         if waiting.oldest_due is not None:
-            parts.append(((f", oldest {present.format_duration(now - waiting.oldest_due)}", ""),))
+            parts.append(((f", oldest {format_duration(now - waiting.oldest_due)}", ""),))
     drain = _drain_words(report) if alarms else ""
     drain_part = f"   {drain}" if drain else ""
-    fits = present.width_of(tuple(run for part in parts for run in part)) + len(drain_part) <= width
-    head = present.parts_that_fit([*parts, *([((drain_part, "muted"),)] if fits else [])], width)
-    lines = [head, *fold_lines(finding.why, width, indent="   ")]
-    return [*lines, *(fold_lines(drain, width, "muted", "   ") if drain and not fits else [])]
+    fits = width_of(tuple(run for part in parts for run in part)) + len(drain_part) <= width
+    head = parts_that_fit([*parts, *([((drain_part, "muted"),)] if fits else [])], width)
+    lines = [head, *folded_lines(finding.why, width, lead=(("   ", ""),))]
+    return [
+        *lines,
+        *(folded_lines(drain, width, "muted", (("   ", ""),)) if drain and not fits else []),
+    ]
 
 
 def _drain_words(report: LockReport) -> str:
@@ -84,12 +102,12 @@ def timeline_lines(report: LockReport, now: float, width: int) -> list[Line]:
     alive = max(1, room - late - silent)
     bar: Line = (("   ", ""), ("▄" * alive, "ok"), ("▄" * silent, "warn"), ("▄" * late, "error"))
     words: Line = (
-        (f"   {present.format_clock(began)} process started   ", "muted"),
-        (f"{present.format_clock(evidence.since)} last heartbeat   ", "ok"),
+        (f"   {format_clock(began)} process started   ", "muted"),
+        (f"{format_clock(evidence.since)} last heartbeat   ", "ok"),
         (f"limit {describe_limit(evidence.limit)}   ", "warn"),
-        (f"over by {present.format_duration(over)}", "error"),
+        (f"over by {format_duration(over)}", "error"),
     )
-    return [bar, present.cut_line(words, width)]
+    return [bar, cut_line(words, width)]
 
 
 class Fact(NamedTuple):
@@ -103,7 +121,7 @@ class Fact(NamedTuple):
     """
 
 
-MARK_LOOKS = {"ok": "ok", "!": "warn", "?": "unknown", "": ""}
+MARK_LOOKS = {"ok": "ok", "!": "warn", UNKNOWN: "unknown", "": ""}
 
 
 def list_facts(report: LockReport) -> list[Fact]:
@@ -125,22 +143,22 @@ def list_facts(report: LockReport) -> list[Fact]:
     for number, life in enumerate(report.processes):
         process_facts = process_stats.list_facts(life.now, life.delta)
         if number:
-            others.append(Fact(f"PID {life.now.pid}", life.now.command or "?"))
+            others.append(Fact(f"PID {life.now.pid}", life.now.command or UNKNOWN))
         contradicts = evidence.verdict is Verdict.STUCK and life.delta and life.delta.is_working
         for name, words in process_facts:
             proof = name in ("CPU", "IO", "state") and not number
-            mark = "?" if words.startswith("?") else "!" if contradicts else "ok"
+            mark = UNKNOWN if words.startswith(UNKNOWN) else "!" if contradicts else "ok"
             (proofs if proof else others).append(Fact(name, words, mark if proof else ""))
     if "flock" in facts:
         words = facts["flock"]
-        proofs.append(Fact("flock", words, "?" if words.startswith("?") else "ok"))
+        proofs.append(Fact("flock", words, UNKNOWN if words.startswith(UNKNOWN) else "ok"))
     names = ("user", "file system", "written by")
     return [*proofs, *others, *(Fact(name, facts[name]) for name in names if name in facts)]
 
 
 def _origin(facts: Mapping[str, str]) -> Fact:
     """Where the lock was taken: boot, host and PID namespace."""
-    boot, space, host = (facts.get(name, "?") for name in ("boot", "PID namespace", "host"))
+    boot, space, host = (facts.get(name, UNKNOWN) for name in ("boot", "PID namespace", "host"))
     same = boot == "same", host.endswith("this host"), space == "same"
     words = (
         "this boot" if same[0] else f"boot: {boot}",
@@ -161,13 +179,13 @@ def evidence_lines(report: LockReport, width: int) -> list[Line]:
     lines: list[Line] = []
     indent = NAME_CELLS + 6
     for name, words, mark in list_facts(report):
-        text = words.removeprefix("? ") if mark == "?" else words
-        pieces = present.fold_text(safe_line(text) or "?", max(8, width - indent - 1))
-        style = "unknown" if words.startswith("?") else ""
+        text = words.removeprefix("? ") if mark == UNKNOWN else words
+        pieces = fold_text(safe_line(text) or UNKNOWN, max(8, width - indent - 1))
+        style = "unknown" if words.startswith(UNKNOWN) else ""
         lines.append(
             (
                 (f" {mark:<3}", MARK_LOOKS[mark]),
-                (present.fit_text(name, NAME_CELLS) + "  ", "muted"),
+                (fit_text(name, NAME_CELLS) + "  ", "muted"),
                 (pieces[0], style),
             )
         )
@@ -182,14 +200,14 @@ def active_task_lines(report: LockReport, now: float, width: int) -> list[Line]:
     lines: list[Line] = []
     for work in report.active_tasks:
         task, summary = work
-        lines.append(present.cut_line((("  ", ""), (safe_line(task.id), "strong")), width))
+        lines.append(cut_line((("  ", ""), (safe_line(task.id), "strong")), width))
         unknown = "unknown" if summary.unknown else "warn" if summary.accepted else ""
         words = lock_diagnosis.describe_task_log(summary, now)
         if not summary.unknown and report.is_abandoned:
             words += (
                 f". {lock_diagnosis.ADVICE_TEXT[summary.advice].partition(':')[0].capitalize()}."
             )
-        lines += fold_lines(words, width, unknown, "    ")
+        lines += folded_lines(words, width, unknown, (("    ", ""),))
     more = report.active_count - len(report.active_tasks)
     return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
 
@@ -197,10 +215,10 @@ def active_task_lines(report: LockReport, now: float, width: int) -> list[Line]:
 def active_task_line(work: ActiveTask, report: LockReport, now: float, width: int) -> Line:
     """Row of an active task."""
     task, summary = work
-    since = format_rough_duration(now - task.lease.since) if task.lease is not None else "?"
-    tries = "?" if task.attempts is None else f"{task.attempts + 1}"
+    since = format_rough_duration(now - task.lease.since) if task.lease is not None else UNKNOWN
+    tries = Figure(None if task.attempts is None else task.attempts + 1).text()
     cells = (
-        (present.short_id(task.id), SHORT_ID_CELLS, "accent", 0),
+        (short_id(task.id), SHORT_ID_CELLS, "accent", 0),
         (safe_line(task.kind), 12, "", 48),
         (f"for {since}", 12, "", 40),
         (f"try {tries}", 6, "muted", 70),
@@ -208,7 +226,7 @@ def active_task_line(work: ActiveTask, report: LockReport, now: float, width: in
     runs: list[Run] = [("   ", "")]
     for text, cell_width, style, least in cells:
         if width >= least:
-            runs += [(present.fit_text(text, cell_width), style), ("  ", "")]
+            runs += [(fit_text(text, cell_width), style), ("  ", "")]
     if summary.unknown:
         is_absent = summary.unknown.endswith("do not exist")  # none of the logs
         advice: Run = (f"? {'not in the log' if is_absent else summary.unknown}", "unknown")
@@ -217,7 +235,7 @@ def active_task_line(work: ActiveTask, report: LockReport, now: float, width: in
     else:
         advice = ("release: not finished" if report.is_abandoned else "not finished", "")
     runs.append((safe_line(advice[0]), advice[1]))
-    return present.cut_line(present.merge_runs(runs), width)
+    return cut_line(merge_runs(runs), width)
 
 
 def task_result_lines(
@@ -233,7 +251,9 @@ def task_result_lines(
     lines: list[Line] = []
     for task in were:
         words = _describe_task_result(task, now_are, states, now)
-        lines += fold_lines(f"{task.id}: {words}", width, "unknown" if words[0] == "?" else "")
+        lines += folded_lines(
+            f"{task.id}: {words}", width, "unknown" if words[0] == UNKNOWN else ""
+        )
     return lines
 
 
@@ -249,22 +269,11 @@ def _describe_task_result(
     if is_now.state is State.ACTIVE:
         return f"still in {where}"
     counted = (is_now.attempts or 0) - (task.attempts or 0)
-    tries = f", {present.format_count(counted, 'attempt')} counted" if counted > 0 else ""
+    tries = f", {format_count(counted, 'attempt')} counted" if counted > 0 else ""
     due = ""
     if is_now.state is State.PENDING and is_now.due is not None:
         due = f", due {format_deadline(is_now.due, now)}" if is_now.due > now else ", due now"
     return f"to {where}{tries}{due}"
-
-
-def section(title: str, lines: Sequence[Line]) -> list[Line]:
-    """Lines with a title above, and a blank line between it and what is before."""
-    return [BLANK_LINE, ((f" {title}", "title"),), *lines]
-
-
-def fold_lines(text: str, width: int, style: str = "", indent: str = "  ") -> list[Line]:
-    """Fold a text into lines, escaped for the terminal."""
-    room = max(8, width - len(indent) - 1)
-    return [((f"{indent}{piece}", style),) for piece in present.fold_text(safe_line(text), room)]
 
 
 def accepted_ids(report: LockReport) -> list[str]:
@@ -296,6 +305,6 @@ def why_no_plan(evidence: LockEvidence | None) -> str:
     if evidence.signal_refusal:
         return f"no process is signalled: {evidence.signal_refusal}"
     known = evidence.verdict is Verdict.STALE or evidence.holders
-    if not known or not present.is_freeable(evidence) or not lock_breaker.planned_steps(evidence):
+    if not known or not is_freeable(evidence) or not lock_breaker.planned_steps(evidence):
         return "no plan: lock holder unknown"
     return ""

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.store import Unavailable
-from tui.format import present
-from tui.format.present import BLANK_LINE, Line
 from tui.locks import lock_lines as view
 from tui.locks import recovery_steps
 from tui.locks.examination import LockReport
 from tui.locks.recovery_steps import OutputLine, RecoveryStep
 from tui.session.place_session import PlaceSession
+from tui.text.lines import BLANK_LINE, Line, folded_lines
+from tui.text.lock import ALARMING_VERDICTS
 
 
 class LockPlan:
@@ -92,9 +92,9 @@ class LockPlan:
             return recovery_steps.plan_lines(
                 self._steps_for(report, hold), equivalent, width, with_notes
             )
-        if report.evidence.verdict in present.ALARMING_VERDICTS and not self.withdrawn:
-            return view.fold_lines(lock_breaker.manual_advice(report.evidence), width)
-        return view.fold_lines(self._why_no_steps(report), width, "muted")
+        if report.evidence.verdict in ALARMING_VERDICTS and not self.withdrawn:
+            return folded_lines(lock_breaker.manual_advice(report.evidence), width)
+        return folded_lines(self._why_no_steps(report), width, "muted")
 
     def _why_no_steps(self, report: LockReport) -> str:
         """Why no steps are shown: before the lock was examined, those of the first report are, but
@@ -122,7 +122,7 @@ class LockPlan:
             became = view.task_result_lines(self._were, self._now_are, states, now, width)
         text = [*became, BLANK_LINE] if became else []
         for line in self._recovery.lines:
-            text += view.fold_lines(line, width)
+            text += folded_lines(line, width)
         return text
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from tui.format import keys
-from tui.format.present import Line
-from tui.format.table import Choice
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.locks.question import LockQuestion
@@ -17,6 +14,9 @@ from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
+from tui.text import keys
+from tui.text.lines import Line, section
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -162,7 +162,7 @@ class LockPanes(GraphScreen, LockQuestion):
         text: list[Line] = []
         if not self._border:
             text += view.verdict_lines(report, now, width)
-            text += view.section("steps", self._plan.step_lines(report, width, with_notes=False))
+            text += section("steps", self._plan.step_lines(report, width, with_notes=False))
         if self._plan.is_begun:
             text += self._plan.result_lines(self._inspector.states, now, width)
         facts, works = (
@@ -170,5 +170,5 @@ class LockPanes(GraphScreen, LockQuestion):
             view.active_task_lines(report, now, width),
         )
         titled = self._plan.is_begun or not self._border
-        text += view.section("evidence", facts) if titled else facts
-        return [*text, *(view.section("tasks in work, by the logs", works) if works else [])]
+        text += section("evidence", facts) if titled else facts
+        return [*text, *(section("tasks in work, by the logs", works) if works else [])]

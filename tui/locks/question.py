@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from engine.model import State
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line
 from tui.locks.examination import LockExaminer, LockReport
 from tui.locks.lock_plan import LockPlan
 from tui.plan.confirm_screen import ConfirmScreen
@@ -13,6 +11,10 @@ from tui.plan.plan_page import PlanWords
 from tui.screens.console_context import ConsoleContext
 from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import PlaceSession
+from tui.text.frames import BOX, BOX_FRAME_CELLS, NARROW_COLUMNS, frame_border
+from tui.text.lines import Line
+from tui.text.lock import ALARMING_VERDICTS
+from tui.text.task_list import short_id
 from tui.widgets.picker import Picker
 
 
@@ -31,10 +33,10 @@ class LockQuestion(ConfirmScreen):
 
     @property
     def _border(self) -> int:
-        return present.frame_border(*self.size)
+        return frame_border(*self.size)
 
     def _inside(self, width: int) -> int:
-        return width - (present.BOX_FRAME_CELLS if self._border == present.BOX else 0)
+        return width - (BOX_FRAME_CELLS if self._border == BOX else 0)
 
     def describe(self) -> PlanWords:
         """The words around the plan, with the next step."""
@@ -67,7 +69,7 @@ class LockQuestion(ConfirmScreen):
         who = f"PID {pids}" if self.expected_digits else "the lock"
         word = self._inspector.states.get(State.ACTIVE, State.ACTIVE)
         tasks = f"{report.active_count:,} in {safe_line(word)}"
-        return f"{who}; {tasks}" + (f"   H L K: {present.short_id(row)}" if row else "")
+        return f"{who}; {tasks}" + (f"   H L K: {short_id(row)}" if row else "")
 
     def prompt_line(self) -> Line:
         """The question, the result, or why no question is asked."""
@@ -78,10 +80,10 @@ class LockQuestion(ConfirmScreen):
             words, style = self._session.recovery.outcome
             return ((f" {safe_line(words)}", style),)
         if not self._has_plan:
-            alarms = now is not None and now.verdict in present.ALARMING_VERDICTS
+            alarms = now is not None and now.verdict in ALARMING_VERDICTS
             style = "warn" if alarms or self._plan.withdrawn else "muted"
             return ((f" {safe_line(self.why_not_applicable())}", style),)
-        room = self.size.width >= present.NARROW_COLUMNS
+        room = self.size.width >= NARROW_COLUMNS
         digits = f"type the PID {self.expected_digits} to free the lock" if room else "type the PID"
         return self.confirm_prompt(digits, "free the lock (no process to signal)")
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Verdict
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line
+from tui.text.figures import format_count
+from tui.text.lines import Line, fit_text, fold_text, folded_lines
 
 LOCK_TAKEN_LINE = "the lock is taken over"
 """Output of the recovery process when it has taken the lock."""
@@ -85,7 +85,7 @@ def task_steps(states: Mapping[State, str], held: int) -> tuple[RecoveryStep, ..
     )
     if not held:
         return (back,)
-    some = present.format_count(held, "task")
+    some = format_count(held, "task")
     why = "accepted (log), a repeat would be a duplicate"
     return RecoveryStep(f"{some} in {work} to {parked}: {why}", "", HELD_PREFIX), back
 
@@ -187,18 +187,10 @@ def plan_lines(
 ) -> list[Line]:
     """The plan step by step, and the equivalent command."""
     text: list[Line] = []
-    room = max(8, width - 6)
     for number, step in enumerate(plan, 1):
-        first, *other_pieces = present.fold_text(safe_line(step.words), room)
-        text.append(((f"  {number:<3}", "warn"), (first, "strong")))
-        text += [((f"     {piece}", "strong"),) for piece in other_pieces]
+        text += folded_lines(step.words, width, "strong", ((f"  {number:<3}", "warn"),))
         text += [((f"     {step.note}", "muted"),)] if with_notes and step.note else []
-    pieces = present.fold_text(safe_line(equivalent), room)
-    lead = ["  or ", *([" " * 5] * len(pieces))]
-    return [
-        *text,
-        *(((begin + piece, "muted"),) for begin, piece in zip(lead, pieces, strict=False)),
-    ]
+    return [*text, *folded_lines(equivalent, width, "muted", (("  or ", "muted"),))]
 
 
 PROGRESS_CELLS, TIME_CELLS = 11, 8
@@ -212,13 +204,13 @@ def progress_lines(at: Sequence[StepState], width: int) -> list[Line]:
     indent = 5 + PROGRESS_CELLS + TIME_CELLS
     for number, (step, how, after) in enumerate(at, 1):
         when = "" if after is None else f"+{after - first_signal:.1f}s"
-        first, *other_pieces = present.fold_text(safe_line(step.words), max(8, width - indent - 1))
+        first, *other_pieces = fold_text(safe_line(step.words), max(8, width - indent - 1))
         style = "muted" if how in (RecoveryProgress.TO_DO, RecoveryProgress.SKIPPED) else ""
         text.append(
             (
                 (f"  {number:<3}", "key"),
-                (present.fit_text(how, PROGRESS_CELLS), PROGRESS_LOOKS[how]),
-                (present.fit_text(when, TIME_CELLS), "muted"),
+                (fit_text(how, PROGRESS_CELLS), PROGRESS_LOOKS[how]),
+                (fit_text(when, TIME_CELLS), "muted"),
                 (first, style),
             )
         )

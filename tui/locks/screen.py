@@ -11,7 +11,6 @@ from engine.monitor import lock_diagnosis
 from engine.operations.execute import Report
 from engine.operations.plans import verb_refusal
 from engine.verbs import VERBS
-from tui.format import keys
 from tui.locks.examination import READING_LOGS
 from tui.locks.panes import LockPanes
 from tui.operations.worker_screen import show_worker_plan
@@ -21,6 +20,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.target import SCREEN_TARGETS
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import why_not_abandoned
+from tui.text import keys
 from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
 

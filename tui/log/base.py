@@ -12,9 +12,8 @@ from textual.app import ComposeResult
 from engine.logs.log_filter import DEBUG, LineFilter, lines_naming_task
 from engine.logs.merged_log import NO_LOG_FILE, STEP_CELLS
 from engine.store import Unavailable
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
 from tui.log import log_lines as view
 from tui.log.counter import LogCounter
 from tui.log.histogram import LogHistogram
@@ -25,6 +24,9 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.lines import Line, cells_of, fit_text_end
 from tui.widgets.line_widgets import Frame, Lines
 
 LogJob: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
@@ -132,7 +134,7 @@ class LogBase(ListScreen):
                 elif not is_complete:
                     self.start_job(self.reader.read_tail)
         except OSError as error:
-            self.say(f"log not readable: {error.strerror or error}")
+            self.say(f"log not readable: {error_text(error)}")
         self.paint()
 
     def start_job(self, work: LogJob) -> None:
@@ -145,7 +147,7 @@ class LogBase(ListScreen):
             try:
                 await work()
             except OSError as error:
-                self.say(f"log not readable: {error.strerror or error}")
+                self.say(f"log not readable: {error_text(error)}")
             except Unavailable:
                 return  # the screen is closing
             finally:
@@ -229,10 +231,10 @@ class LogBase(ListScreen):
 def files_frame(paths: Sequence[str], troubles: Mapping[str, str]) -> Frame:
     """The frame of the lines: how many logs there are, and their names."""
     missing = [path for path in paths if troubles.get(path) == NO_LOG_FILE]
-    amount = present.format_count(len(paths), "file")
+    amount = format_count(len(paths), "file")
     if missing:
         amount = f"{len(paths) - len(missing)} of {amount}"
     names = [f"{'no ' if path in missing else ''}{PurePath(path).name}" for path in paths]
     text = safe_line(", ".join(names))
-    right: Line = ((present.fit_text_end(text, min(40, present.cells_of(text))), "muted"),)
+    right: Line = ((fit_text_end(text, min(40, cells_of(text))), "muted"),)
     return Frame("Log", "7", amount, right)

@@ -13,14 +13,16 @@ from engine.logs.log_filter import (
 )
 from engine.logs.merged_log import LogPosition
 from engine.model import State
-from tui.format import keys, present
-from tui.format.present import Line
-from tui.format.progress_bar import ProgressBar, bar_line
 from tui.log import log_lines as view
 from tui.log.base import LogBase
 from tui.log.reader import SHOW_PROGRESS_SECONDS, index_of
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
+from tui.text import keys
+from tui.text.hints import next_line
+from tui.text.lines import Line, join_ends, width_of
+from tui.text.progress_bar import ProgressBar, bar_line
+from tui.text.task_list import short_id
 
 
 class FilteredLog(LogBase):
@@ -105,21 +107,21 @@ class FilteredLog(LogBase):
         elif self.line_task.is_gone:
             key, does = (
                 "t",
-                f"shows all lines of {present.short_id(self.line_task.id)} (task is gone)",
+                f"shows all lines of {short_id(self.line_task.id)} (task is gone)",
             )
         elif self.line_task.id:
             state = self.line_task.describe()
-            does = f"opens task {present.short_id(self.line_task.id)}{': ' if state else ''}{state}"
+            does = f"opens task {short_id(self.line_task.id)}{': ' if state else ''}{state}"
             key = "Enter"
         elif self.is_following:
             key, does = "e", "goes to the last error"
         if selected is None or selected.line.when is None:
-            return present.next_line(key, does, "", width)
+            return next_line(key, does, "", width)
         time_format, milliseconds = view.LogTimeFormat.TIME, self.style.has_milliseconds
         at = view.format_time(selected.line.when, time_format, milliseconds)
         right: Line = (("at ", "muted"), (f"{at} ", "strong"))
-        room = width - present.width_of(right) - 1
-        return present.join_ends(present.next_line(key, does, "", room), right, width)
+        room = width - width_of(right) - 1
+        return join_ends(next_line(key, does, "", room), right, width)
 
     def action_open(self) -> None:
         """Open the task named in the line."""

@@ -11,10 +11,10 @@ from textual.geometry import Size
 from engine.logs.line_rates import LineRate, LineRates
 from engine.logs.log_file import FileEntry
 from engine.logs.merged_log import MergedLog
-from tui.format import present
-from tui.format.glyphs import SPARKS
-from tui.format.present import Line, Run
 from tui.log.reader import LogReader
+from tui.text.frames import BOX, frame_border
+from tui.text.glyphs import SPARKS
+from tui.text.lines import Line, Run, cut_line, join_ends
 from tui.widgets.line_widgets import Frame, Lines
 
 PERIOD_SECONDS = 3600.0
@@ -72,8 +72,8 @@ class LogHistogram(Lines):
 
     def paint(self, selected: FileEntry | None, screen: Size) -> None:
         """Paint the bars for a screen of that size; `selected` is the line under the cursor."""
-        border = present.frame_border(*screen)
-        self.display, is_box = border > 0, border == present.BOX
+        border = frame_border(*screen)
+        self.display, is_box = border > 0, border == BOX
         height = BAR_LINES if screen.height < WALL_LINES else 2 * BAR_LINES
         self.styles.height = height + border if is_box else 1
         width, begin, end = self.size.width, self._begin, self._end
@@ -103,7 +103,7 @@ def histogram_lines(parts: Sequence[LineRate], width: int, height: int) -> list[
             ("".join(sign for sign, _ in some), style)
             for style, some in groupby(cells, key=lambda cell: cell[1])
         ]
-        lines.append(present.cut_line(((" " * MARGIN_CELLS, ""), *runs), width))
+        lines.append(cut_line(((" " * MARGIN_CELLS, ""), *runs), width))
     return lines
 
 
@@ -134,7 +134,7 @@ def small_histogram(parts: Sequence[LineRate], begin: float, end: float, width: 
         for style, some in groupby(cells, key=lambda cell: cell[1])
     ]
     timed_bars = ((f" {_clock(begin)} ", "muted"), *runs, (f" {_clock(end)}", "muted"))
-    return present.join_ends(timed_bars, (("lines ", "muted"), ("errors ", "warn")), width)
+    return join_ends(timed_bars, (("lines ", "muted"), ("errors ", "warn")), width)
 
 
 def axis_line(begin: float, end: float, cursor: float | None, width: int) -> str:

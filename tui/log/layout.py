@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from engine.logs.log_file import FileEntry, Key
-from tui.format.present import Line
 from tui.log.log_lines import LogStyle, entry_lines, quiet_line
+from tui.text.lines import Line
 
 
 class LogLayout:

@@ -7,9 +7,10 @@ from engine.model import State, Task
 from engine.store import Unavailable
 from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.safe import safe_line
-from tui.format import present
 from tui.log import log_lines as view
 from tui.session.place_session import PlaceSession
+from tui.text.figures import format_count
+from tui.text.task_list import count_runs
 
 
 class LineTask:
@@ -53,8 +54,8 @@ class LineTask:
             return ""
         names = self._session.inspector.states
         parts = [safe_line(names.get(task.state, task.state.value))]
-        if runs := present.count_runs(task, self._session.place.max_attempts(task)):
-            parts.append(present.format_count(runs, "attempt"))
+        if runs := count_runs(task, self._session.place.max_attempts(task)):
+            parts.append(format_count(runs, "attempt"))
         if task.error and task.state is State.DEAD:
             parts.append(f"cluster {pattern_name(fold_error(task.error))}")
         return ", ".join(parts)

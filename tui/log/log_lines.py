@@ -15,8 +15,21 @@ from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, ERROR, LEVELS, WARN, level_rank
 from engine.logs.merged_log import NO_LOG_FILE, describe_troubles
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line, Run
+from tui.text.figures import format_count
+from tui.text.lines import (
+    Line,
+    Run,
+    cells_of,
+    cut_line,
+    fit_text,
+    fold_text,
+    join_ends,
+    merge_runs,
+    width_of,
+)
+from tui.text.log_line import shorten_ids
+from tui.text.task_list import SHORT_ID_CELLS, short_id
+from tui.text.times import UNKNOWN_TIME, format_duration
 
 MAX_LINE_CHARS = 4_096
 """Maximum number of characters shown of a line."""
@@ -79,27 +92,27 @@ def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
     cut = entry.hidden_bytes + len(entry.line.text) - len(entry.line.text[:MAX_LINE_CHARS])
     head = _head(entry, style, width)
     text_style = "muted" if entry.rank <= DEBUG else ""
-    room = width - present.width_of(head)
+    room = width - width_of(head)
     if not style.wrap or room < 20:
         if style.has_ids:
             text = _without_id(text)
-        text = _with_error(safe_line(present.shorten_ids(text)), room)
+        text = _with_error(safe_line(shorten_ids(text)), room)
         note = _cut_note(cut, entry.is_torn)
         runs: Line = ((text, text_style), (note, "muted")) if note else ((text, text_style),)
-        if note and present.width_of(runs) > room:
-            runs = present.join_ends(runs[:1], runs[1:], room)
-        return [_marked(present.cut_line((*head, *runs), width), style.hits)]
+        if note and width_of(runs) > room:
+            runs = join_ends(runs[:1], runs[1:], room)
+        return [_marked(cut_line((*head, *runs), width), style.hits)]
     text = safe_line(text)
-    pieces = present.fold_text(text[: room * MAX_WRAPPED_LINES], room)
+    pieces = fold_text(text[: room * MAX_WRAPPED_LINES], room)
     more = len(text) - room * MAX_WRAPPED_LINES
     note = _cut_note(max(0, more) + cut, entry.is_torn)
-    blank = (" " * present.width_of(head), "")
+    blank = (" " * width_of(head), "")
     lines: list[Line] = [
         (*(head if n == 0 else (blank,)), (p, text_style)) for n, p in enumerate(pieces)
     ]
     if note:
         lines.append((blank, (note.strip(), "muted")))
-    return [_marked(present.cut_line(line, width), style.hits) for line in lines]
+    return [_marked(cut_line(line, width), style.hits) for line in lines]
 
 
 _ERROR_AT = " last_error="
@@ -119,7 +132,7 @@ def _without_id(text: str) -> str:
 def _with_error(text: str, room: int) -> str:
     """A delivery line that does not fit, with its error first."""
     head, marker, error = text.partition(_ERROR_AT)
-    return text if not marker or present.cells_of(text) <= room else f"{error}  {head}"
+    return text if not marker or cells_of(text) <= room else f"{error}  {head}"
 
 
 def _marked(line: Line, hits: Sequence[str]) -> Line:
@@ -157,17 +170,17 @@ def _head(entry: FileEntry, style: LogStyle, width: int) -> Line:
     )
     runs.append(((level or " ") + gap, level_style if level else ""))
     if style.sources:
-        name = present.fit_text(log_name(line.source) if level else "", style.sources)
+        name = fit_text(log_name(line.source) if level else "", style.sources)
         runs.append((name + gap, "muted"))
     if style.has_ids:
-        name = "".join(present.short_id(id) for id in labelled_ids(line.text)[:1])
-        runs.append((present.fit_text(name, present.SHORT_ID_CELLS) + " ", "accent"))
+        name = "".join(short_id(id) for id in labelled_ids(line.text)[:1])
+        runs.append((fit_text(name, SHORT_ID_CELLS) + " ", "accent"))
     return tuple(runs)
 
 
 def source_cells(logs: Sequence[str]) -> int:
     """Cells for the names of some logs; 0 for one log."""
-    most = max((present.cells_of(log_name(path)) for path in logs), default=0)
+    most = max((cells_of(log_name(path)) for path in logs), default=0)
     return min(MAX_SOURCE_CELLS, most) if len(logs) > 1 else 0
 
 
@@ -184,7 +197,7 @@ def format_time(when: float | None, stamps: LogTimeFormat, has_milliseconds: boo
     try:
         text = time.strftime(form, time.localtime(when))
     except (ValueError, OverflowError, OSError):  # outside the calendar's range
-        return f"{present.UNKNOWN_TIME:<{width}}"
+        return f"{UNKNOWN_TIME:<{width}}"
     return f"{text}.{int(when % 1 * 1000):03d}" if has_milliseconds else text
 
 
@@ -198,7 +211,7 @@ def quiet_line(before: FileEntry, after: FileEntry, width: int) -> Line | None:
     apart = after.key[0] - before.key[0]
     if not QUIET_SECONDS <= apart < float("inf"):
         return None
-    amount = f"{apart:.0f}s" if apart < 2 * QUIET_SECONDS else present.format_duration(apart)
+    amount = f"{apart:.0f}s" if apart < 2 * QUIET_SECONDS else format_duration(apart)
     margin = 3 if width >= WIDE_CELLS else 2
     rule_cells = width - margin - len(amount) - 16
     rule: Line = (
@@ -206,7 +219,7 @@ def quiet_line(before: FileEntry, after: FileEntry, width: int) -> Line | None:
         (f" quiet {amount} ", "muted"),
         ("─" * max(0, rule_cells), "line"),
     )
-    return present.cut_line(((" " * margin, ""), *rule), width)
+    return cut_line(((" " * margin, ""), *rule), width)
 
 
 class LogStatus(NamedTuple):
@@ -245,15 +258,15 @@ def status_line(status: LogStatus, width: int) -> Line:
         parts.append((("   /", "key"), name, (safe_line(status.search_text), "strong")))
     if status.wrap:
         parts.append((("   w", "key"), (" wrap", "muted")))
-    line = present.merge_runs(run for part in parts for run in part)
-    return present.join_ends(line, (*_counts(status), (" ", "")), width)
+    line = merge_runs(run for part in parts for run in part)
+    return join_ends(line, (*_counts(status), (" ", "")), width)
 
 
 def _counts(status: LogStatus) -> Line:
     if status.uncounted_bytes:
         return ((f"{status.uncounted_bytes >> 20:,} MiB, lines not counted", "muted"),)
     if status.lines == status.matching:
-        lines = present.format_count(status.lines, "line")
+        lines = format_count(status.lines, "line")
         return ((lines if status.counted else f"{status.lines:,} lines so far", "muted"),)
     of = f" of {status.lines:,}{' lines' if status.counted else ' so far'}"
     return ((f"{status.matching:,}", "strong"), (of, "muted"))
@@ -265,7 +278,7 @@ def trouble_line(troubles: Mapping[str, str], width: int) -> Line:
     if not unread:
         return ()
     text = f" ! {describe_troubles(unread)}; {_log_help(unread)}"
-    return present.cut_line(((text, "warn"),), width)
+    return cut_line(((text, "warn"),), width)
 
 
 def empty_lines(
@@ -291,8 +304,8 @@ def empty_lines(
         text = "no matching lines (Esc clears, - lowers the level)"
     else:
         text = "nothing logged yet"
-    pieces = present.fold_text(text, max(20, width - 6))
-    return [(), *(present.cut_line(((f"   {piece}", "muted"),), width) for piece in pieces)]
+    pieces = fold_text(text, max(20, width - 6))
+    return [(), *(cut_line(((f"   {piece}", "muted"),), width) for piece in pieces)]
 
 
 def _log_help(troubles: Mapping[str, str]) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from textual.strip import Strip
 
 from engine.logs.log_file import FileEntry
-from tui.format import present
-from tui.format.glyphs import CURSOR
-from tui.format.present import BLANK_LINE, Line
 from tui.log.layout import LogLayout
 from tui.log.log_lines import LogStyle
 from tui.terminal.scroll import scroll_up
+from tui.text.glyphs import CURSOR
+from tui.text.lines import BLANK_LINE, Line
+from tui.text.styles import cursor_line
 from tui.widgets.line_widgets import Painted
 
 SCROLL_DIVISOR = 3
@@ -152,9 +152,7 @@ class LogLines(Painted, can_focus=True):
             return line
         (text, style), *other_runs = line
         sign = CURSOR if row == first else " "
-        return present.cursor_line(
-            ((sign, "accent"), (text[1:], style), *other_runs), self.size.width
-        )
+        return cursor_line(((sign, "accent"), (text[1:], style), *other_runs), self.size.width)
 
 
 def scrolled_rows(before: Mapping[int, Line], now: Sequence[Line]) -> int:

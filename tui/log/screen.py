@@ -7,7 +7,6 @@ from __future__ import annotations
 from engine.logs.log_filter import ERROR, LineFilter, parse_line_filter, parse_typed_time
 from engine.logs.merged_log import LogPosition
 from engine.text.safe import safe_line
-from tui.format import keys
 from tui.log import log_lines as view
 from tui.log.filtering import FilteredLog, filter_error
 from tui.log.reader import index_of
@@ -15,6 +14,7 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
+from tui.text import keys
 
 
 class LogScreen(FilteredLog):

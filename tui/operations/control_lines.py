@@ -8,13 +8,23 @@ from engine.locks.token_buckets import BucketState
 from engine.model import Problem
 from engine.operations import controls
 from engine.operations.controls import ControlRow, Order
-from engine.policy import format_deadline, format_rough_duration
 from engine.store import Control
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.graphs import bar
-from tui.format.present import BLANK_LINE, Line, Run
+from engine.text.times import format_deadline, format_rough_duration
 from tui.session.place import WholeQueueFigures
+from tui.text import lines as lines_text
+from tui.text.figures import describe_bucket
+from tui.text.graphs import bar
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    cells_of,
+    cut_line,
+    fit_text,
+    folded_lines,
+    part_line,
+)
 
 NAME_CELLS, VALUE_CELLS, NARROW_VALUE_CELLS = 22, 20, 12
 """Width of a control's name and of its value in cells; LESS is the value on a narrow screen."""
@@ -38,9 +48,7 @@ def warning_lines(figures: WholeQueueFigures, width: int) -> list[Line]:
     """The queue's warnings, in full."""
     lines: list[Line] = []
     for warning in figures.warnings:
-        first, *folded = present.fold_text(safe_line(warning), max(8, width - 3))
-        lines.append(((" ! ", "warn"), (first, "warn")))
-        lines += [((f"   {piece}", "warn"),) for piece in folded]
+        lines += folded_lines(warning, width, "warn", ((" ! ", "warn"),))
     return lines
 
 
@@ -52,10 +60,10 @@ def fact_lines(figures: WholeQueueFigures, width: int) -> list[Line]:
     """Facts that the queue reports about itself, or why it cannot."""
     lines: list[Line] = []
     if figures.unknown:
-        lines.append(present.cut_line(((f" ? {safe_line(figures.unknown)}", "unknown"),), width))
+        lines.append(cut_line(((f" ? {safe_line(figures.unknown)}", "unknown"),), width))
     named = [(safe_line(name), safe_line(words)) for name, words in figures.rows]
     names = max(FACT_CELLS, min(24, max((len(name) for name, _ in named), default=0)))
-    return [*lines, *present.fact_lines(named, width, names)]
+    return [*lines, *lines_text.fact_lines(named, width, names)]
 
 
 def pause_line(known_controls: Mapping[str, Control]) -> Line:
@@ -76,8 +84,8 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
     widest = max((len(value) for value in values), default=0)
     now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(5, widest))
     names = min(width // 3, max((len(each.label) for each in rows), default=8) + 1)
-    head = f"   {present.fit_text('CONTROL', names)}  {present.fit_text('VALUE', now)}  EFFECT"
-    return ((present.fit_text(head, width), "muted"),), [
+    head = f"   {fit_text('CONTROL', names)}  {fit_text('VALUE', now)}  EFFECT"
+    return ((fit_text(head, width), "muted"),), [
         (each.label, _row(each.label, each.control, names, now, width)) for each in rows
     ]
 
@@ -87,31 +95,31 @@ def _row(name: str, control: Control, names: int, now: int, width: int) -> Line:
     refused = control.refusal
     words: Run = (f"refused: {safe_line(refused)}", "muted") if refused else (control.summary, "")
     cells: tuple[Run, ...] = (
-        (f"   {present.fit_text(safe_line(name), names)}  ", "muted" if refused else "strong"),
-        (f"{present.fit_text(value, now)}  ", "muted" if refused else ""),
+        (f"   {fit_text(safe_line(name), names)}  ", "muted" if refused else "strong"),
+        (f"{fit_text(value, now)}  ", "muted" if refused else ""),
         words,
     )
-    return present.cut_line(cells, width)
+    return cut_line(cells, width)
 
 
 def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tuple[str, Line]]:
     """One line for each rate limit: its kind, its tokens, a bar, the rate and the next token."""
     named = [(safe_line(bucket.name) or "all kinds", bucket) for bucket in tokens]
-    names = max((present.cells_of(name) for name, _ in named), default=0)
+    names = max((cells_of(name) for name, _ in named), default=0)
     rows = []
     for name, bucket in named:
-        tokens_, _, rate = present.describe_bucket(bucket).partition(", ")
+        tokens_, _, rate = describe_bucket(bucket).partition(", ")
         wait_seconds = 0.0 if bucket.next is None else max(0.0, bucket.next - now)
         soon = "" if bucket.next is None else f"next in {format_rough_duration(wait_seconds)}"
         filled = bar(bucket.tokens / max(1, bucket.burst), GAUGE_CELLS)
         line: Line = (
-            (f"   {present.fit_text(name, min(names, NAME_CELLS))}  ", "strong"),
-            (present.fit_text(filled, GAUGE_CELLS), "accent"),
+            (f"   {fit_text(name, min(names, NAME_CELLS))}  ", "strong"),
+            (fit_text(filled, GAUGE_CELLS), "accent"),
             (f"  {tokens_}", "" if bucket.tokens else "warn"),
             (f"  {rate}" if rate else "", "muted"),
             (f"  {soon}", "muted"),
         )
-        rows.append((BUCKET + bucket.name, present.cut_line(line, width)))
+        rows.append((BUCKET + bucket.name, cut_line(line, width)))
     return rows
 
 
@@ -124,11 +132,11 @@ def limit_lines(bucket: BucketState, now: float, width: int) -> list[Line]:
     """Details of a rate limit."""
     rows = [
         ("what", f"rate limit of {safe_line(bucket.name) or 'all kinds'}"),
-        ("tokens", present.describe_bucket(bucket)),
+        ("tokens", describe_bucket(bucket)),
         ("next token", next_token_words(bucket, now)),
         ("change", "in the configuration, then restart the worker"),
     ]
-    return present.fact_lines([row for row in rows if row[1]], width, FACT_CELLS)
+    return lines_text.fact_lines([row for row in rows if row[1]], width, FACT_CELLS)
 
 
 def detail_lines(name: str, control: Control, width: int) -> list[Line]:
@@ -143,7 +151,7 @@ def detail_lines(name: str, control: Control, width: int) -> list[Line]:
         ("refused", control.refusal),
     ]
     facts = [(label, safe_line(words)) for label, words in rows if words]
-    return present.fact_lines(facts, width, FACT_CELLS)
+    return lines_text.fact_lines(facts, width, FACT_CELLS)
 
 
 def describe_undo(name: str, control: Control) -> str:
@@ -169,21 +177,16 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
     words.append((f"Undo: {describe_undo(label, control)}.", ""))
     lines: list[Line] = []
     for text, style in words:
-        lines += _folded(text, style, width)
+        lines += folded_lines(text, width, style)
     if control.has_forecast:
-        lines += [BLANK_LINE, present.part_line("effect now (from the queue)")]
+        lines += [BLANK_LINE, part_line("effect now (from the queue)")]
         lines += store_text_lines("loading ..." if foretold is None else foretold, width)
     return lines
 
 
 def store_text_lines(text: str, width: int, style: str = "") -> list[Line]:
     """Text from a store, each of its lines folded."""
-    return [line for each in text.splitlines() for line in _folded(each, style, width)]
-
-
-def _folded(text: str, style: str, width: int) -> list[Line]:
-    pieces = present.fold_text(safe_line(text), max(8, width - 3))
-    return [((f"  {piece}", style),) for piece in pieces]
+    return [line for each in text.splitlines() for line in folded_lines(each, width, style)]
 
 
 def target_lines(control: Control, problems: Sequence[Problem], width: int) -> list[Line]:
@@ -194,10 +197,10 @@ def target_lines(control: Control, problems: Sequence[Problem], width: int) -> l
     listed = known or [(problem.where, problem.what) for problem in problems]
     if not listed:
         return []
-    lines: list[Line] = [BLANK_LINE, present.part_line("targets" if known else "problems")]
+    lines: list[Line] = [BLANK_LINE, part_line("targets" if known else "problems")]
     for name, words in listed[:MAX_TARGETS]:
         row = (("  ", ""), (safe_line(name), "strong"), (f"  {safe_line(words)}", "muted"))
-        lines.append(present.cut_line(row, width))
+        lines.append(cut_line(row, width))
     more = len(listed) - MAX_TARGETS
     return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
 
@@ -214,7 +217,7 @@ def page_lines(
     for name, control in known_controls.items():
         lines += [
             BLANK_LINE,
-            present.part_line(safe_line(name)),
+            part_line(safe_line(name)),
             *detail_lines(name, control, width),
         ]
     return lines

@@ -12,8 +12,6 @@ from engine.operations.controls import Order
 from engine.operations.journal import Intent
 from engine.store import Control, Outlook, StoreError
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import BLANK_LINE, Line
 from tui.operations import control_lines as view
 from tui.plan.acting_screen import control_refusal
 from tui.plan.confirm_screen import ConfirmScreen
@@ -21,6 +19,8 @@ from tui.screens.base import PASTED, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.lines import BLANK_LINE, Line, fact_lines, part_line
 
 CONTROL_KEYS = frozenset({"pause_queue"})
 """Actions of other screens that open a plan for a control."""
@@ -138,7 +138,7 @@ class ControlScreen(ConfirmScreen):
     def _plan_lines(self, width: int) -> list[Line]:
         lines: list[Line] = []
         if self._trouble:
-            lines += [present.part_line("not done (from the queue)")]
+            lines += [part_line("not done (from the queue)")]
             lines += [*view.store_text_lines(self._trouble, width, "error"), BLANK_LINE]
         foretold = None if self._foretold is None else self._foretold.words
         lines += view.preview_lines(self._order, self._target_control, foretold, width)
@@ -148,11 +148,11 @@ class ControlScreen(ConfirmScreen):
         # Incomplete input gives no valid command.
         if not controls.order_problem(self._target_control, self._order) and self._count:
             rows.append(("cli", safe_line(shlex.join(self._equivalent_command()))))
-        return [*lines, BLANK_LINE, *present.fact_lines(rows, width, 8)]
+        return [*lines, BLANK_LINE, *fact_lines(rows, width, 8)]
 
     def _result_lines(self, width: int) -> list[Line]:
         answer, trouble = self._answer
-        lines: list[Line] = [present.part_line("result (from the queue)")]
+        lines: list[Line] = [part_line("result (from the queue)")]
         lines += view.store_text_lines(answer, width)
         if trouble:
             lines += [

@@ -8,9 +8,6 @@ from collections.abc import Collection, Sequence
 from engine.locks.token_buckets import BucketState
 from engine.operations.controls import ControlRow, control_rows
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import BLANK_LINE, Line
-from tui.format.table import Choice
 from tui.operations import control_lines as view
 from tui.operations.control_screen import CONTROL_KEYS, show_control_plan
 from tui.plan.acting_screen import control_refusal, pause_control
@@ -18,6 +15,10 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.page import ROW_HAS_LEFT, ListScreen
 from tui.session.place import WholeQueueFigures
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.hints import hint_lines, next_line
+from tui.text.lines import BLANK_LINE, Line
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -106,15 +107,15 @@ class ControlsScreen(ListScreen):
         """The next step for the control under the cursor."""
         selected, width = self._selected, self.size.width
         if self._limit is not None:
-            return present.next_line("2", "opens the tasks; rate limits are read-only", "", width)
+            return next_line("2", "opens the tasks; rate limits are read-only", "", width)
         if selected is None:
-            return present.next_line("2", "opens the tasks; there is nothing to control", "", width)
+            return next_line("2", "opens the tasks; there is nothing to control", "", width)
         name, why = safe_line(selected.label), selected.control.refusal
         if why:
-            return present.next_line("", f"refused: {safe_line(why)}", name, width)
+            return next_line("", f"refused: {safe_line(why)}", name, width)
         if self.context.arming.read_only:
-            return present.next_line("", "read only: started with --read-only", name, width)
-        return present.next_line("Enter", "plans the change", name, width)
+            return next_line("", "read only: started with --read-only", name, width)
+        return next_line("Enter", "plans the change", name, width)
 
     # Actions
 
@@ -136,7 +137,7 @@ class ControlsScreen(ListScreen):
             refused.add("pause_queue")
         words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         hints = keys.hints_of(self.KIND, refused, self.without(), words)
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
+        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
 
     def action_open(self) -> None:
         """Open a plan for the control under the cursor."""

@@ -14,15 +14,28 @@ from engine.operations.plans import transition_of
 from engine.policy import DAY_SECONDS
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.settings import pace_from_json
-from engine.text.safe import safe_line
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
-from tui.format import present
-from tui.format.present import BLANK_LINE, Line, Run
-from tui.format.table import COLUMN_GAP_CELLS, Column, free_cells, table_line, title_line
 from tui.operations.replay_lines import format_rate
 from tui.plan.plan_lines import describe_value
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
+from tui.text.figures import format_count
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    cells_of,
+    cut_line,
+    fact_lines,
+    fit_text,
+    fit_text_end,
+    heading_line,
+)
+from tui.text.table import COLUMN_GAP_CELLS, Column, free_cells, table_line, title_line
+from tui.text.task_list import short_id
+from tui.text.times import format_clock, format_duration, format_time
 
 UNDO_SECONDS = DAY_SECONDS
 """Seconds for which an operation can be undone."""
@@ -172,9 +185,7 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     if ran + back >= done:
         return "no: all ran", "muted"
     return (
-        f"part {present.format_duration(seconds_left)}"
-        if back or ran
-        else present.format_duration(seconds_left)
+        f"part {format_duration(seconds_left)}" if back or ran else format_duration(seconds_left)
     ), ""
 
 
@@ -222,7 +233,7 @@ def describe_operation(operation: Operation) -> str:
         return f"{safe_line(intent.verb)} of {when}{short_name(intent.undoes)}"
     scope = intent.filter or intent.scope
     if scope.startswith("row "):
-        scope = present.short_id(scope.removeprefix("row "))
+        scope = short_id(scope.removeprefix("row "))
     return safe_line(f"{operation_name(operation)} {scope.replace('cluster=', '')}".rstrip())
 
 
@@ -269,7 +280,7 @@ def operation_table(
     words = [len(operation_state(one).word) for one in ones]
     state = STATE._replace(width=min(STATE.width, max(5, *words, 5)))
     behind = [c for c in (tasks, state, end) if width >= c.least]
-    longest = max((present.cells_of(describe_operation(one.operation)) for one in ones), default=4)
+    longest = max((cells_of(describe_operation(one.operation)) for one in ones), default=4)
     for when, gap in ((WHEN, COLUMN_GAP_CELLS), (WHEN, 1), (WHEN._replace(width=5), 1)):
         before = [c for c in (when, who) if width >= c.least]
         what = Column("WHAT", max(4, free_cells([*before, *behind], width, gap)))
@@ -287,7 +298,7 @@ def _row(one: ListedOperation, shape: Sequence[Column], now: float, width: int, 
     operation = one.operation
     word, style, _ = operation_state(one)
     cells: dict[str, Run] = {
-        "WHEN": (present.format_clock(operation.started)[: shape[0].width], "muted"),
+        "WHEN": (format_clock(operation.started)[: shape[0].width], "muted"),
         "WHO": (safe_line(operation.intent.who.name), ""),
         "WHAT": (describe_operation(operation), "strong"),
         "TASKS": (task_count(operation), ""),
@@ -334,7 +345,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     where = f" on {who.host}, PID {who.pid}" if who.host else ""
     word, _, more = operation_state(one)
     undo_text, _ = undo_time_left(one, now)
-    ended = "" if operation.ended is None else f", ended {present.format_clock(operation.ended)}"
+    ended = "" if operation.ended is None else f", ended {format_clock(operation.ended)}"
     amounts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
     amounts += [f"{operation.open_rows:,} open"] if operation.open_rows else []
     planned = f"{operation.planned:,} planned: {', '.join(amounts)}"
@@ -344,7 +355,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ("what", describe_operation(operation)),
         ("who", f"{person}{where}"),
         ("from", who.ssh.split(" ")[0] if who.ssh else ""),
-        ("when", f"{present.format_time(operation.started, now)}{ended}"),
+        ("when", f"{format_time(operation.started, now)}{ended}"),
         ("reason", intent.reason),
         ("filter", intent.filter),
         ("scope", intent.scope),
@@ -363,7 +374,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ),
     ]
     facts = [(name, safe_line(" ".join(words.splitlines()))) for name, words in rows if words]
-    return present.fact_lines(facts, width, 13)
+    return fact_lines(facts, width, 13)
 
 
 def _undo_words(one: ListedOperation, undo_text: str) -> str:
@@ -379,7 +390,7 @@ def _pace_text(operation: Operation) -> str:
     try:
         pace = pace_from_json(operation.intent.pace) if operation.intent.pace else None
     except ValueError:
-        return "?"
+        return UNKNOWN
     if pace is None:
         return ""
     canary = ", ".join(str(size) for size in pace.canary if size)
@@ -391,30 +402,28 @@ def row_lines(
 ) -> list[Line]:
     """The first rows with their results; `states` are the store's own words."""
     verb, more = operation.intent.verb, operation.planned - len(entries)
-    lines: list[Line] = [
-        present.heading_line(present.format_count(operation.planned, "row"), width)
-    ]
+    lines: list[Line] = [heading_line(format_count(operation.planned, "row"), width)]
     cells = 38 if width >= 100 else 24
     for row, ended in entries:
         its = transition_of(verb, row) if verb in VERBS or row.target is not None else None
         start, goal = its or (row.state, row.state)
         state_words = (states.get(s, s) if s else "nowhere" for s in (start, goal))
         where = (
-            " -> ".join(map(present.state_name, state_words))
+            " -> ".join(map(state_name, state_words))
             if start is not goal
             else safe_line(next(state_words))
         )
         name = RESULT_WORDS[ended.result] if ended else "open"
         end, style = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warn")
         words = ended.reason if ended else "not moved"
-        name = present.fit_text_end(safe_line(row.id), cells)
+        name = fit_text_end(safe_line(row.id), cells)
         runs = (
             (f"   {name}  ", ""),
-            (f"{present.fit_text(end, 11)} ", style),
-            (f"{present.fit_text(where, 18)} ", "muted"),
+            (f"{fit_text(end, 11)} ", style),
+            (f"{fit_text(where, 18)} ", "muted"),
             (safe_line(words), "muted"),
         )
-        lines.append(present.cut_line(runs, width))
+        lines.append(cut_line(runs, width))
     return [*lines, ((f"   +{more:,} more", "muted"),)] if more > 0 else lines
 
 
@@ -431,14 +440,14 @@ def note_lines(operation: Operation, width: int) -> list[Line]:
     events = [note for note in operation.notes if note.get("what") not in known]
     if not events:
         return []
-    lines: list[Line] = [BLANK_LINE, present.heading_line("events", width)]
-    return [*lines, *(present.cut_line(_note(note), width) for note in events)]
+    lines: list[Line] = [BLANK_LINE, heading_line("events", width)]
+    return [*lines, *(cut_line(_note(note), width) for note in events)]
 
 
 def _note(note: Mapping[str, Any]) -> Line:
     when = note.get("when")
-    stamp = present.format_clock(when) if isinstance(when, float | int) else "?"
+    stamp = format_clock(when) if isinstance(when, float | int) else UNKNOWN
     fields = {k: v for k, v in note.items() if k not in ("line", "when", "what")}
     words = ", ".join(str(v) if k == "why" else f"{k} {v}" for k, v in fields.items())
-    sentence = str(note.get("what", "?")).replace("_", " ") + (f": {words}" if words else "")
+    sentence = str(note.get("what", UNKNOWN)).replace("_", " ") + (f": {words}" if words else "")
     return ((f"   {stamp}  ", "muted"), (safe_line(sentence), ""))

@@ -8,8 +8,6 @@ from textual.app import ComposeResult
 from engine.operations.journal import Entry
 from engine.store import StoreError
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import BLANK_LINE, Line
 from tui.operations import operation_lines as view
 from tui.operations.operation_lines import ListedOperation
 from tui.operations.undo_plans import show_undo
@@ -18,6 +16,9 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.page import Page
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.hints import next_line
+from tui.text.lines import BLANK_LINE, Line
 from tui.widgets.line_widgets import Frame, Lines, LongText
 
 MAX_LISTED_ROWS = 2000
@@ -85,8 +86,8 @@ class RecordScreen(Page):
         name = view.short_name(operation.op)
         undo_text, _ = view.undo_time_left(self._one, self._console_context.clock())
         if undo_text == "-" or undo_text.startswith("no") or "plan_undo" in self.without():
-            return present.next_line("Esc", "goes back to the operations", name, width)
-        return present.next_line("u", "plans the undo", name, width)
+            return next_line("Esc", "goes back to the operations", name, width)
+        return next_line("u", "plans the undo", name, width)
 
     def _lines(self, width: int) -> list[Line]:
         operation, entries = self._one.operation, self._entries

@@ -9,21 +9,34 @@ from typing import NamedTuple
 from engine.model import State
 from engine.monitor.throughput import FlowSeries
 from engine.operations.execute import Report, RowResult
-from engine.policy import format_rough_duration
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON
 from engine.replay.settings import ReplayPace
-from engine.text.safe import safe_line
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line, state_name
+from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
-from tui.format import human, present
-from tui.format.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
-from tui.format.graphs import braille_line
-from tui.format.present import Line, Run
-from tui.format.table import Choice
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.session.runners import RunningOperation
+from tui.text import figures
+from tui.text.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
+from tui.text.graphs import braille_line
+from tui.text.lines import (
+    Line,
+    Run,
+    cut_line,
+    fit_text,
+    fit_text_end,
+    folded_lines,
+    join_ends,
+    parts_that_fit,
+    width_of,
+)
+from tui.text.table import Choice
+from tui.text.task_list import SHORT_ID_CELLS, short_id
+from tui.text.times import format_clock
 
 FLOW_SECONDS = 600.0
 """Seconds for which the course of the queue is shown."""
@@ -148,7 +161,7 @@ def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationVi
 def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[OutcomeCount, ...]:
     """Counts by outcome; they add up to the planned number."""
     tally, is_final = now.tally, bool(now.stopped) or now.is_over
-    source = present.state_name(states.get(now.source, now.source))
+    source = state_name(states.get(now.source, now.source))
     return (
         OutcomeCount("done", tally.delivered, "ok", True),
         OutcomeCount("failed", tally.failed, "error", True),
@@ -207,7 +220,7 @@ def head_lines(view: OperationView, width: int) -> list[Line]:
     """State and numbers, the bar, the counts with their sum, and the reasons."""
     lines = [_state_line(view, width), _bar(view, width), counts_line(view, width)]
     for words, style in view.reasons:
-        lines += [((f"   {piece}", style),) for piece in _folded(words, width - 4)]
+        lines += folded_lines(words, width, style, (("   ", ""),))
     return lines
 
 
@@ -221,7 +234,7 @@ def _state_line(view: OperationView, width: int) -> Line:
         (("   ", ""), (f"{share}%", "ok")),
     ]
     if view.ended is not None:
-        times = f"{present.format_clock(view.began)} to {present.format_clock(view.ended)}"
+        times = f"{format_clock(view.began)} to {format_clock(view.ended)}"
         seconds = view.ended - view.began
         took = "<0.1s" if seconds < 0.05 else format_seconds(seconds)
         parts.append((("   ", ""), ("took ", "muted"), (took, "strong"), (f"  {times}", "muted")))
@@ -234,7 +247,7 @@ def _state_line(view: OperationView, width: int) -> Line:
     )
     if failing:
         parts.append((("   failing ", "muted"), (failing, "accent")))
-    return present.cut_line(present.parts_that_fit(parts, width), width)
+    return cut_line(parts_that_fit(parts, width), width)
 
 
 def _bar(view: OperationView, width: int) -> Line:
@@ -253,7 +266,7 @@ def _bar(view: OperationView, width: int) -> Line:
         strict=True,
     ):
         runs.append((sign * (end - start), style))
-    return present.cut_line((*runs, ("░" * (room - edges[-1]), "line")), width)
+    return cut_line((*runs, ("░" * (room - edges[-1]), "line")), width)
 
 
 def counts_line(view: OperationView, width: int) -> Line:
@@ -267,18 +280,16 @@ def counts_line(view: OperationView, width: int) -> Line:
         plus = [
             (f"{' + ' if at else ''}{n.amount:,} {n.name}", n.style) for at, n in enumerate(some)
         ]
-        return present.cut_line(
-            (("   ", ""), *plus, (equals, "strong" if exact else "error")), width
-        )
+        return cut_line((("   ", ""), *plus, (equals, "strong" if exact else "error")), width)
     runs: list[Run] = [("   ", "")]
     for count in listed:
         style = count.style if count.amount else "muted"
         runs.append((f"{count.amount:,} {count.name}   ", style))
     figures = " + ".join(f"{count.amount:,}" for count in listed if count.amount)
     right: Line = ((figures + equals, "muted" if exact else "error"), ("   ", ""))
-    if exact and present.width_of((*runs, *right)) >= width:
-        return present.cut_line(tuple(runs), width)
-    return present.join_ends(tuple(runs), right, width)
+    if exact and width_of((*runs, *right)) >= width:
+        return cut_line(tuple(runs), width)
+    return join_ends(tuple(runs), right, width)
 
 
 # Steps of a replay
@@ -305,7 +316,7 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
     steps = _steps(now)
     current = next((at for at, step in enumerate(steps) if step.ended is None), len(steps) - 1)
     rules = ", ".join(rule.why or rule.words for rule in now.rules) or "none: errors do not stop it"
-    lines: list[Line] = [((present.fit_text(STEP_HEAD, width), "muted"),)]
+    lines: list[Line] = [((fit_text(STEP_HEAD, width), "muted"),)]
     for at, step in enumerate(steps):
         word, style, rule = ("DONE", "ok", "passed") if at < current else ("-", "muted", "")
         if at == current:
@@ -329,7 +340,7 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
             (f" {skipped:>7,}", "warn" if skipped else "muted"),
             (f"  {safe_line(rule)}", "muted"),
         )
-        lines.append(present.cut_line(runs, width))
+        lines.append(cut_line(runs, width))
     return lines
 
 
@@ -384,7 +395,7 @@ _RESULT_WORDS: Mapping[str, str] = {
 
 def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Line, list[Choice]]:
     """Titles and one row for each task; `past` is the word of a task that the verb changed."""
-    cells = present.SHORT_ID_CELLS
+    cells = SHORT_ID_CELLS
     head = f"   {'ID':<{cells}}  {'AT':<9}  {'RESULT':<11} {'TOOK':>6}  REPLY"
     timed = any(task.when for task in tasks)
     if not timed:
@@ -393,19 +404,19 @@ def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Li
     for task in tasks:
         word = _RESULT_WORDS.get(task.result, task.result)
         style = "ok" if word == past else RESULT_LOOKS.get(word, "muted")
-        name = present.short_id(task.id)
+        name = short_id(task.id)
         took = "-" if task.seconds is None else format_seconds(task.seconds)
-        when: Line = ((f"{present.format_clock(task.when)[:8]:<9}  ", "muted"),) if timed else ()
+        when: Line = ((f"{format_clock(task.when)[:8]:<9}  ", "muted"),) if timed else ()
         runs = (
             ("   ", ""),
-            (f"{present.fit_text_end(safe_line(name), cells)}  ", "accent"),
+            (f"{fit_text_end(safe_line(name), cells)}  ", "accent"),
             *when,
-            (f"{present.fit_text(word, 11)} ", style),
+            (f"{fit_text(word, 11)} ", style),
             *(((f"{took:>6} ", "muted" if took == "-" else ""),) if timed else ()),
             (f" {safe_line(task.detail)}", ""),
         )
-        rows.append(Choice(task.id, present.cut_line(runs, width)))
-    return ((present.fit_text(head, width), "muted"),), rows
+        rows.append(Choice(task.id, cut_line(runs, width)))
+    return ((fit_text(head, width), "muted"),), rows
 
 
 # The queue meanwhile
@@ -428,10 +439,10 @@ def flow_lines(
         return [*flow_graph(series, width, rows, latest)]
     in_rate, out_rate = latest.rates or (None, None)
     inward = _figure(
-        "in", series.inward, in_rate, before=before, style="accent", format_=human.format_rate
+        "in", series.inward, in_rate, before=before, style="accent", format_=figures.format_rate
     )
     out = _figure(
-        "out", series.outward, out_rate, before=before, style="ok", format_=human.format_rate
+        "out", series.outward, out_rate, before=before, style="ok", format_=figures.format_rate
     )
     backlog = _figure(
         "backlog",
@@ -450,7 +461,7 @@ def flow_lines(
     half = (width - 3) // 2
     pairs = ((inward, out), (backlog, () if now is None else wait))
     return [
-        (("   ", ""), *present.cut_line(left, half - 2), ("  ", ""), *present.cut_line(right, half))
+        (("   ", ""), *cut_line(left, half - 2), ("  ", ""), *cut_line(right, half))
         for left, right in pairs
     ]
 
@@ -467,7 +478,7 @@ def _figure(
 
     def words(some: Sequence[float | None]) -> str:
         last = next((value for value in reversed(some) if value is not None), None)
-        return "?" if last is None else format_(last)
+        return UNKNOWN if last is None else format_(last)
 
     known = [value for value in values if value is not None]
     now = words(values[-3:]) if latest is None else words((latest,))
@@ -478,7 +489,3 @@ def _figure(
         (f"  {spark}", style),
         (f"  was {words(values[:before])}", "muted"),
     )
-
-
-def _folded(text: str, width: int) -> list[str]:
-    return present.fold_text(safe_line(text), max(8, width))

@@ -13,13 +13,14 @@ from engine.replay.settings import RemainderPolicy
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.format import keys, present
 from tui.operations.undo_plans import show_undo
 from tui.plan.planning import preparing
 from tui.screens.base import PASTED
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.runners import RunningOperation
+from tui.text import keys
+from tui.text.hints import hint_lines
 from tui.widgets.line_widgets import Lines
 
 ARM_FIRST = "OBSERVE: press ! first: {what} changes more tasks"
@@ -169,7 +170,7 @@ class OrderScreen(ListScreen):
             words["pause"] = "resume"
         hints = keys.hints_of(self.KIND, refused, self.without(), words)
         hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
+        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
 
 
 async def _pause_sending(work: RunningOperation) -> None:

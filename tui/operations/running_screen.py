@@ -6,13 +6,10 @@ import asyncio
 
 from textual.app import ComposeResult
 
-from engine.policy import format_time
 from engine.replay.progress import Phase
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 from engine.verbs import VERBS
-from tui.format import keys, present
-from tui.format.flow_graph import graph_steps
-from tui.format.present import Line
 from tui.operations import replay_lines as view
 from tui.operations.replay_lines import FLOW_SECONDS, SPARKLINE_CELLS
 from tui.operations.replay_orders import OrderScreen
@@ -25,6 +22,13 @@ from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.flow_graph import graph_steps
+from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
+from tui.text.hints import next_line
+from tui.text.lines import Line
+from tui.text.times import format_clock
 from tui.widgets.line_widgets import Frame, Lines
 from tui.widgets.picker import Picker
 
@@ -100,8 +104,8 @@ class ReplayScreen(OrderScreen):
     def lay_out(self, width: int) -> None:
         """Paint state, steps, results and the queue meanwhile."""
         now, height = self._view, self.size.height
-        border = present.frame_border(*self.size)
-        width -= present.BOX_FRAME_CELLS if border == present.BOX else 0
+        border = frame_border(*self.size)
+        width -= BOX_FRAME_CELLS if border == BOX else 0
         free = height - 3 - border - MIN_TASK_ROWS  # header, next step and hints
         head = view.head_lines(now, width)
         free -= border + len(head)
@@ -110,7 +114,7 @@ class ReplayScreen(OrderScreen):
         steps = [] if progress is None else view.step_lines(progress, width)
         free -= _show_lines(self.query_one("#steps", Lines), steps, border, free)
         # From a large screen on, graphs take a third of it.
-        rows = height // 3 if border == present.BOX else 2
+        rows = height // 3 if border == BOX else 2
         _show_lines(self.query_one("#flow", Lines), self._flow(width, rows), border, free)
         past = VERBS[self.work.plan.verb].past
         title, tasks = view.task_table(now.tasks, past, width)
@@ -140,10 +144,8 @@ class ReplayScreen(OrderScreen):
         now, work = self._view, self.work
         age = format_seconds(max(0.0, self.context.clock() - work.began))
         who = safe_line(work.intent.who.name)
-        started: Line = (
-            (f"started {present.format_clock(work.began)} by {who}, {age} ago", "muted"),
-        )
-        title = f"{work.name.upper()} {present.format_count(work.planned, 'TASK').upper()}"
+        started: Line = ((f"started {format_clock(work.began)} by {who}, {age} ago", "muted"),)
+        title = f"{work.name.upper()} {format_count(work.planned, 'TASK').upper()}"
         self.query_one("#state", Lines).show_frame(Frame(title, right=started), focused=True)
         self.query_one("#steps", Lines).show_frame(Frame("Steps"))
         order: Line = (("problems first", "muted"),) if len(now.tasks) > 1 else ()
@@ -159,7 +161,7 @@ class ReplayScreen(OrderScreen):
         now, work = self._view, self.work
         acts_on = f"{now.waiting:,} waiting" if now.waiting and work.ended is None else ""
         key, does = self._next_step(now)
-        return present.next_line(key, does, acts_on, self.size.width)
+        return next_line(key, does, acts_on, self.size.width)
 
     def say(self, text: str, look: str = "warn") -> None:
         """Show a message; the result of this operation is on the screen, with its next step."""

@@ -10,9 +10,6 @@ from textual import work
 from engine.operations.journal import Operation
 from engine.store import StoreError, Unavailable
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import BLANK_LINE, Line
-from tui.format.table import Choice
 from tui.operations import operation_lines as view
 from tui.operations import undo_plans
 from tui.operations.operation_lines import ListedOperation
@@ -24,6 +21,11 @@ from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.hints import hint_lines, next_line
+from tui.text.lines import BLANK_LINE, Line, folded_lines
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
 
@@ -124,23 +126,21 @@ class OperationsScreen(ListScreen):
         if history.error and history.operations:
             return ((f" ! {safe_line(history.error)}", "error"),)
         if selected is None:
-            return present.next_line("2", "opens the tasks; changes are listed here", "", width)
+            return next_line("2", "opens the tasks; changes are listed here", "", width)
         operation = selected.operation
         if selected.switched:
             name, key = safe_line(selected.switched), "S" if selected.suspended else "u"
-            return present.next_line(key, f"plans to {selected.way_back} {name}", name, width)
+            return next_line(key, f"plans to {selected.way_back} {name}", name, width)
         name = f"{operation_name(operation)} {view.short_name(operation.op)}"
         if view.needs_decision(operation):
-            open_tasks = present.format_count(operation.open_rows, "task")
-            return present.next_line(
-                "R", f"resumes the other {open_tasks}; D abandons", name, width
-            )
+            open_tasks = format_count(operation.open_rows, "task")
+            return next_line("R", f"resumes the other {open_tasks}; D abandons", name, width)
         if operation.is_running or undo_plans.why_no_undo(operation):
-            return present.next_line("Enter", "shows every task of it", name, width)
+            return next_line("Enter", "shows every task of it", name, width)
         undo_text, _ = view.undo_time_left(selected, self.context.clock())
         if undo_text == "-" or undo_text.startswith("no"):
-            return present.next_line("Enter", "shows every task of it", name, width)
-        return present.next_line("u", "plans the undo; Enter shows every task", name, width)
+            return next_line("Enter", "shows every task of it", name, width)
+        return next_line("u", "plans the undo; Enter shows every task", name, width)
 
     def show_hints(self, grey: object = ()) -> None:
         """Grey out keys that do not apply to the operation under the cursor."""
@@ -159,7 +159,7 @@ class OperationsScreen(ListScreen):
         words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         hints = keys.hints_of(self.KIND, refused, self.without(), words)
         hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
+        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
 
     def without(self) -> set[str]:
         """Hide the keys that write if the console is read only, or if nothing is listed."""
@@ -323,18 +323,16 @@ class AbandonScreen(ConfirmScreen):
     def lay_out(self, width: int) -> None:
         """What would happen to the operation and its rows."""
         one = self._one
-        rows = present.format_count(self._operation.open_rows - one.half_moved, "task")
+        rows = format_count(self._operation.open_rows - one.half_moved, "task")
         words = (
             f"{rows} not moved: unchanged. The journal closes the operation, "
             "and no console asks again to resume it."
         )
         if one.half_moved:
-            half = present.format_count(one.half_moved, "task")
+            half = format_count(one.half_moved, "task")
             words = f"{half} half moved: completed or rolled back first. {words}"
         width = self.text_width
-        text: list[Line] = [
-            ((f"  {piece}", ""),) for piece in present.fold_text(words, max(8, width - 3))
-        ]
+        text = folded_lines(words, width)
         text += [BLANK_LINE, *view.detail_lines(one, self._clock(), width)]
         self.show((), text, self.confirm_prompt("", "abandon it"))
         scope = undo_plans.operation_scope(self._operation)

@@ -11,12 +11,13 @@ from engine.operations.undo import REASON_RETENTION_OVER
 from engine.replay.settings import ReplayPace, pace_from_json
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.format import present
 from tui.plan.planning import prepare
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
+from tui.text.figures import format_count
+from tui.text.times import format_clock
 
 UNLIMITED_DAYS = float("inf")
 """Days for which dead tasks are kept without a configured retention."""
@@ -55,7 +56,7 @@ async def show_undo(
     back = await prepare(screen, plan_words("undo", operation), making)
     if back is None:
         return
-    retention_warning = f"{present.format_count(len(back.held), 'task')}: {REASON_RETENTION_OVER}"
+    retention_warning = f"{format_count(len(back.held), 'task')}: {REASON_RETENTION_OVER}"
     notices = [*warnings, *([retention_warning] if back.held else [])]
     screen.app.push_screen(
         PlanScreen(back.plan, operation_scope(operation), session, context, warnings=notices)
@@ -75,7 +76,7 @@ async def show_resume(
     plan, now = plan_and_operation
     half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
     if half and not plan.rows:
-        screen.say(f"only {present.format_count(half, 'half-moved task')} left: D completes it")
+        screen.say(f"only {format_count(half, 'half-moved task')} left: D completes it")
         return
     screen.app.push_screen(
         PlanScreen(
@@ -98,7 +99,7 @@ async def _rest_of(session: PlaceSession, operation: Operation) -> tuple[Plan, O
 
 def plan_words(verb: str, operation: Operation) -> str:
     """A plan that is being prepared: `the undo plan of 38,994 tasks`."""
-    return f"the {verb} plan of {present.format_count(operation.planned, 'task')}"
+    return f"the {verb} plan of {format_count(operation.planned, 'task')}"
 
 
 def half_moved_warning(amount: int) -> str:
@@ -118,4 +119,4 @@ def recorded_pace(operation: Operation) -> ReplayPace | None:
 def operation_scope(operation: Operation) -> str:
     """Description of an operation: `replay of 09:12:08Z by ana`."""
     who = safe_line(operation.intent.who.name)
-    return f"{operation_name(operation)} of {present.format_clock(operation.started)} by {who}"
+    return f"{operation_name(operation)} of {format_clock(operation.started)} by {who}"

@@ -13,22 +13,35 @@ from engine.logs.log_tail import LogLine
 from engine.model import STALLED_KEY, State, Task, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
-from engine.policy import format_rough_duration
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.human import format_rate
-from tui.format.present import Line, Run
-from tui.format.table import (
-    COLUMN_GAP_CELLS,
+from engine.text.times import format_rough_duration
+from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import IDLE, NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
+from tui.text.figures import format_count, format_rate
+from tui.text.lines import (
     UNKNOWN_RUN,
+    Line,
+    Run,
+    cells_of,
+    cut_line,
+    fact_lines,
+    fit_text,
+    heading_line,
+    join_ends,
+    merge_runs,
+)
+from tui.text.log_line import log_line, shorten_ids
+from tui.text.table import (
+    COLUMN_GAP_CELLS,
     Column,
     fitted_cells,
     free_cells,
     title_line,
 )
-from tui.format.task_row import time_fields
-from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import IDLE, NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
+from tui.text.task_list import short_id
+from tui.text.task_row import time_fields
+from tui.text.times import format_time
 
 MANY_FAILURES = 0.1
 """Share of failed runs from which it is shown as a warning."""
@@ -39,7 +52,7 @@ def format_seconds(seconds: float | None) -> str:
     `?` if unknown.
     """
     if seconds is None:
-        return "?"
+        return UNKNOWN
     if seconds < 9.95:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     return format_rough_duration(seconds)
@@ -62,7 +75,7 @@ _WorkerCell = Callable[[WorkerRow], Run]
 
 
 def _task_cell(row: WorkerRow) -> Run:
-    return safe_line(present.short_id(row.task)), "accent"
+    return safe_line(short_id(row.task)), "accent"
 
 
 def _pid_cell(row: WorkerRow) -> Run:
@@ -132,7 +145,7 @@ def worker_columns(
     """
 
     def longest(title: str, least: int, most: int) -> int:
-        cells = (present.cells_of(_WORKER_CELLS[title](row)[0]) for row in rows)
+        cells = (cells_of(_WORKER_CELLS[title](row)[0]) for row in rows)
         return max(least, min(most, max(cells, default=least)))
 
     columns = [
@@ -198,7 +211,7 @@ def worker_line(row: WorkerRow, columns: Sequence[Column], width: int, gap: int)
     if row.task:
         cells = [_WORKER_CELLS[column.title](row) for column in columns]
         runs = [*lead, *fitted_cells(columns, cells, gap)]
-        return present.cut_line(present.merge_runs(runs), width)
+        return cut_line(merge_runs(runs), width)
     identity_columns = [column for column in columns if column.title in ("PLACE", "PID", "OWNER")]
     cells = [_WORKER_CELLS[column.title](row) for column in identity_columns]
     known = row.note in (NO_WORKER, NOT_COUNTED, IDLE)
@@ -206,11 +219,11 @@ def worker_line(row: WorkerRow, columns: Sequence[Column], width: int, gap: int)
     words = f"{row.note}: {row.connection}" if row.connection else row.note
     note: Run = (" " * gap + safe_line(words), style)
     runs = [*lead, *fitted_cells(identity_columns, cells, gap), note]
-    row_runs = present.merge_runs(runs)
+    row_runs = merge_runs(runs)
     if row.pid is None or not columns or columns[-1].title != "HEARTBEAT":
-        return present.cut_line(row_runs, width)
+        return cut_line(row_runs, width)
     end = width - free_cells(columns, width, gap) - gap
-    return present.cut_line(present.join_ends(row_runs, (_heartbeat_cell(row),), end), width)
+    return cut_line(join_ends(row_runs, (_heartbeat_cell(row),), end), width)
 
 
 def is_busy(row: WorkerRow) -> bool:
@@ -221,7 +234,7 @@ def is_busy(row: WorkerRow) -> bool:
 def _brief_name(row: WorkerRow) -> str:
     """The PID, else the start of the owner's name."""
     if row.pid is None and row.owner and not row.is_abandoned:
-        return present.fit_text(row.owner, min(BRIEF_NAME_CELLS, present.cells_of(row.owner)))
+        return fit_text(row.owner, min(BRIEF_NAME_CELLS, cells_of(row.owner)))
     return _pid_cell(row)[0]
 
 
@@ -231,17 +244,17 @@ def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> li
     if not busy:
         is_read = rows and all(row.note != NOT_COUNTED for row in rows)
         notice = f"{NO_WORKER}: W starts one" if is_read else NOT_COUNTED
-        return [present.cut_line(((f"   {notice}", "muted"),), width)]
-    pids = max(present.cells_of(_brief_name(row)) for row in busy)
+        return [cut_line(((f"   {notice}", "muted"),), width)]
+    pids = max(cells_of(_brief_name(row)) for row in busy)
     lines = []
     for row in busy[: max(0, height)]:
         sign: Run = ("! " if row.is_stuck else "  ", "error")
-        pid = f"{present.fit_text(_brief_name(row), pids, right=True)}  "
+        pid = f"{fit_text(_brief_name(row), pids, right=True)}  "
         right: Line = ((f"{row.name} ", "muted"), (f"{_running_cell(row)[0]:>5}", _urgent(row)))
         left: Line = (sign, (pid, ""), (f"{_task_cell(row)[0]:<8}  ", "accent"), _what(row))
         if not row.task:
             left, right = (sign, (pid, ""), _what(row)), ((row.name, "muted"),)
-        lines.append(present.join_ends(left, right, width))
+        lines.append(join_ends(left, right, width))
     return lines
 
 
@@ -288,7 +301,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
         (
             "waiting",
-            f"{present.format_count(waiting, 'task')}, {'?' if due is None else f'{due:,}'} due",
+            f"{format_count(waiting, 'task')}, {UNKNOWN if due is None else f'{due:,}'} due",
         ),
         ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),
         ("last", session.worker.last_end),
@@ -298,7 +311,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
     if task is None:
         return [(name, safe_line(text)) for name, text in rows if text]
     most, tries = session.place.max_attempts(task), task.attempts
-    attempt = "?" if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
+    attempt = UNKNOWN if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
     rows += [
         ("task", f"{task.id}  {task.description}"),
         ("destination", task.destination),
@@ -321,7 +334,7 @@ def _limit_words(row: WorkerRow) -> str:
 
 def _lease_words(task: Task, now: float) -> str:
     until = None if task.lease is None else task.lease.until
-    return "" if not until else f"until {present.format_time(until, now)}"
+    return "" if not until else f"until {format_time(until, now)}"
 
 
 def detail_lines(
@@ -330,9 +343,9 @@ def detail_lines(
     """Details of a worker, then the last log lines about its task, at least one, then those of its
     place, as far as `height` lines hold.
     """
-    lines = present.fact_lines(detail_rows(row, session, now), width)
+    lines = fact_lines(detail_rows(row, session, now), width)
     task_log = [event.line for event in session.events() if row.task and event.id == row.task]
-    lines += _log_lines(present.short_id(row.task), task_log, width, max(2, height - len(lines)))
+    lines += _log_lines(short_id(row.task), task_log, width, max(2, height - len(lines)))
     return lines + _log_lines(row.name, session.readings.log, width, height - len(lines))
 
 
@@ -340,10 +353,10 @@ def _log_lines(name: str, log: Sequence[LogLine], width: int, height: int) -> li
     """The last log lines under a heading; nothing if `height` has no room for one."""
     if not log or height < 2:
         return []
-    lines = [present.heading_line(safe_line(f"log of {name}"), width)]
+    lines = [heading_line(safe_line(f"log of {name}"), width)]
     for line in log[1 - height :]:
-        text = present.shorten_ids(line.text)
-        lines.append(present.log_line(line.when, line.level, text, width))
+        text = shorten_ids(line.text)
+        lines.append(log_line(line.when, line.level, text, width))
     return lines
 
 
@@ -424,13 +437,13 @@ def kind_table(
     """The titles, and a line for each kind; `places` adds a column with the place, `sources` one
     with the source of the figures, and below the kinds a line for each reason of a `?`.
     """
-    names = [present.cells_of(safe_line(row.figures.kind)) for row in rows]
+    names = [cells_of(safe_line(row.figures.kind)) for row in rows]
     lead = [Column("KIND", max(6, min(16, max(names, default=6))))]
     if places:
-        place_cells = [present.cells_of(row.place) for row in rows]
+        place_cells = [cells_of(row.place) for row in rows]
         lead.insert(0, Column("PLACE", max(5, min(12, max(place_cells, default=5)))))
     columns = [*lead, *(column for column, _ in _KIND_COLUMNS)]
-    from_cells = max([4, *(present.cells_of(row.figures.source) for row in rows)])
+    from_cells = max([4, *(cells_of(row.figures.source) for row in rows)])
     columns += [Column("FROM", from_cells)] if sources else []
     spare = free_cells(columns, width) + COLUMN_GAP_CELLS
     wider = max(0, min(spare, 12))  # the names take some of it, so that numbers end at the right
@@ -441,17 +454,17 @@ def kind_table(
         one = row.figures
         cells: list[Run] = [(row.place, "strong" * row.is_stalled)] if places else []
         cells += [(safe_line(one.kind), ""), *(cell(one) for _, cell in _KIND_COLUMNS)]
-        cells += [(one.source or "?", "muted" if one.source else "unknown")] if sources else []
+        cells += [(one.source or UNKNOWN, "muted" if one.source else "unknown")] if sources else []
         sign: Run = ("! " if row.is_stalled and places else "  ", "error")
-        line = present.merge_runs([(" ", ""), sign, *fitted_cells(columns, cells)])
-        lines.append(present.cut_line(line, width))
+        line = merge_runs([(" ", ""), sign, *fitted_cells(columns, cells)])
+        lines.append(cut_line(line, width))
     reasons: dict[str, list[str]] = {}
     for row in rows if sources else ():
         if row.figures.unknown and row.figures.per_minute != 0:
             reasons.setdefault(row.figures.unknown, []).append(safe_line(row.figures.kind))
     for why, kinds in reasons.items():
         text = f"{why} ({', '.join(dict.fromkeys(kinds))})"
-        lines.append(present.cut_line((("   ? ", "unknown"), (text, "muted")), width))
+        lines.append(cut_line((("   ? ", "unknown"), (text, "muted")), width))
     return title_line(columns, width), lines
 
 

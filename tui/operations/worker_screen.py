@@ -7,12 +7,13 @@ import shlex
 
 from engine.model import State, Verdict
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.screens.base import PASTED, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.lines import Line, folded_lines
 
 CHECK_SECONDS = 1.0
 """Seconds between two checks whether a started worker has ended."""
@@ -103,8 +104,7 @@ class WorkerScreen(ConfirmScreen):
         words = self._start_words() if self.pid is None else self._stop_words()
         text: list[Line] = []
         for sentence in words:
-            pieces = present.fold_text(sentence, max(8, self.text_width - 3))
-            text += [((f"  {piece}", ""),) for piece in pieces]
+            text += folded_lines(sentence, self.text_width)
         settled = self.why_not_applicable()
         end_words = "" if self._ended_pid is None else f", end PID {self._ended_pid}"
         prompt = f"type the PID {self._ended_pid} to {verb}"
@@ -120,7 +120,7 @@ class WorkerScreen(ConfirmScreen):
         waiting = session.inspector.latest.counts.get(State.PENDING, 0)
         words = [
             f"runs: {safe_line(shlex.join(session.place.worker_command))}",
-            f"runs {present.format_count(waiting, 'pending task')} and sends due mail until "
+            f"runs {format_count(waiting, 'pending task')} and sends due mail until "
             "W stops it; quit asks whether to stop it",
         ]
         if lock is not None and lock.verdict is Verdict.STUCK:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from tui.format import keys, present
-from tui.format.present import Line
-from tui.format.table import Choice
 from tui.operations import worker_lines as view
 from tui.operations.worker_screen import show_worker_plan
 from tui.screens.base import Copy, key_bindings
@@ -16,6 +13,12 @@ from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.terminal.render_cache import Box
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.frames import frame_border
+from tui.text.hints import next_line
+from tui.text.lines import Line
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -31,7 +34,7 @@ class KindsPane(Lines):
     ) -> None:
         """Show as many kinds as `height` lines hold, the frame included."""
         kinds = view.place_kinds(sessions, now)
-        border = present.frame_border(*self.screen.size)
+        border = frame_border(*self.screen.size)
         room = max(1, height - border - 1)
         several = len({kind.place for kind in kinds}) > 1
         head, lines = view.kind_table(kinds[:room], width, places=several, sources=True)
@@ -104,7 +107,7 @@ class WorkersScreen(ListScreen):
         """The number of processes, and of the tasks that they run."""
         workers = count_workers(self._rows.values())
         tasks = sum(bool(row.task) for row in self._rows.values())
-        running: Line = ((f"running {present.format_count(tasks, 'task')}", "muted"),)
+        running: Line = ((f"running {format_count(tasks, 'task')}", "muted"),)
         return Frame("Workers", "3", f"{workers}" if workers else "none", running if tasks else ())
 
     def text_frame(self) -> Frame:
@@ -118,10 +121,10 @@ class WorkersScreen(ListScreen):
     def default_message(self) -> Line:
         """The next step for the row under the cursor, and what a key acts on."""
         if (selected := self._selected) is None:
-            return present.next_line("", "move the cursor to a worker", "", self.size.width)
+            return next_line("", "move the cursor to a worker", "", self.size.width)
         row, session = selected
         acts_on = (row.owner or row.name) if row.pid is None else f"PID {row.pid}"
-        return present.next_line(*view.next_step(row, session), acts_on, self.size.width)
+        return next_line(*view.next_step(row, session), acts_on, self.size.width)
 
     # Actions
 

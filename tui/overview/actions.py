@@ -11,7 +11,6 @@ from textual import work
 from engine.model import State
 from engine.monitor.alerts import Where
 from engine.store import Unavailable
-from tui.format import keys, present
 from tui.operations.worker_screen import show_worker_plan
 from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
@@ -22,9 +21,11 @@ from tui.screens.base import QUIT_AGAIN, Copy
 from tui.screens.page import MESSAGE_SECONDS, ROW_HAS_LEFT
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.times import format_clock
 
 if TYPE_CHECKING:
-    from tui.format.export import ExportTable, RowSink
+    from tui.text.export import ExportTable, RowSink
 
 
 SEEN_SECONDS = 1.0
@@ -72,7 +73,7 @@ class OverviewLinks(FocusedPanes):
     def action_unlock(self) -> None:
         """Open the lock screen of the place whose alert shows this key, or of the one here."""
         if self._frozen is not None:
-            self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then U")
+            self.say(f"frozen at {format_clock(self._frozen.at)}: p goes live, then U")
             return
         if self._refuses(needs_row=False):
             return
@@ -118,7 +119,7 @@ class OverviewLinks(FocusedPanes):
     def action_worker(self) -> None:
         """Open the plan to start a worker of the place, or to stop the one started here."""
         if self._frozen is not None:
-            self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then W")
+            self.say(f"frozen at {format_clock(self._frozen.at)}: p goes live, then W")
         elif not self._refuses(needs_row=False):
             show_worker_plan(self, self._selected_place, self.context)
 
@@ -215,7 +216,7 @@ class OverviewActions(OverviewLinks):
 
     def export_table(self) -> ExportTable | None:
         """Export: one row per place."""
-        from tui.format.export import ExportTable
+        from tui.text.export import ExportTable
 
         now, real = self._shown_at, self.context.clock()
         snapshots = [self._snapshot_of(session, view.SPARKLINE_CELLS) for session in self._sessions]

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, bucket_filter
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.glyphs import CURSOR
-from tui.format.graphs import heat_style
-from tui.format.human import format_count
-from tui.format.present import ON_CURSOR, Line
+from tui.text.figures import fit_count
+from tui.text.glyphs import CURSOR
+from tui.text.graphs import heat_style
+from tui.text.lines import Line, cut_line, fit_text, fit_text_end, merge_runs
+from tui.text.styles import ON_CURSOR
 
 FILTER_FIELDS = {"destination": "dest", "group": "group", "kind": "kind", "error": "cluster"}
 """Names of the row fields in the filter language."""
@@ -73,11 +73,11 @@ def table_lines(ages: Ages, cursor: AgeCell | None, width: int, names: int) -> l
     room = width - 4 - sum(_cell_width(at, cell) for at in range(AGE_CLASSES + 1))
     bounds = [*map(str, BOUNDS_MINUTES), f"{BOUNDS_MINUTES[-1]}+"]
     heads = [
-        present.fit_text(text, _cell_width(at, cell), right=True)
+        fit_text(text, _cell_width(at, cell), right=True)
         for at, text in enumerate(["ALL", *bounds])
     ]
     text = " " * (room + 3) + "".join(heads) + " "
-    rows = [present.cut_line(((text, "muted"),), width)]
+    rows = [cut_line(((text, "muted"),), width)]
     largest = max(ages.total.counts, default=0)
     for at in row_cells(ages, names):
         row = row_at(ages, at, names)
@@ -87,7 +87,7 @@ def table_lines(ages: Ages, cursor: AgeCell | None, width: int, names: int) -> l
             line = _line(
                 row, row_label(ages, at, names), column, cell=cell, room=room, largest=largest
             )
-            rows.append(present.cut_line(line, width))
+            rows.append(cut_line(line, width))
     return rows
 
 
@@ -111,11 +111,11 @@ def _line(row: AgeRow, label: str, column: int, cell: int, room: int, largest: i
     total = "strong" if label == TOTAL else ""
     runs: list[tuple[str, str]] = [
         (f"{sign}  ", "accent"),
-        (present.fit_text_end(label, room), total),
+        (fit_text_end(label, room), total),
     ]
     for at in range(AGE_CLASSES + 1):
         number, width = cell_count(row, at), _cell_width(at, cell)
-        text = format_count(number, cell - 1) if number else "."
+        text = fit_count(number, cell - 1) if number else "."
         if at == column:
             runs.append((f"{f'[{text}]':>{width}}", ON_CURSOR))
             continue
@@ -123,7 +123,7 @@ def _line(row: AgeRow, label: str, column: int, cell: int, room: int, largest: i
         style = (total if at == 0 else heat_style(number, largest)) if number else "muted"
         blank = width - cell if at else 0
         runs += [(" " * blank, ""), (f"{text:>{width - blank}}", style)]
-    return (*present.merge_runs(runs), (" ", ""))
+    return (*merge_runs(runs), (" ", ""))
 
 
 def table_heading(ages: Ages, place: str, word: str, titles: Mapping[str, str]) -> str:

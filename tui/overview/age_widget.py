@@ -6,9 +6,9 @@ from textual.message import Message
 from textual.strip import Strip
 
 from engine.index.age_table import Ages
-from tui.format.present import BLANK_LINE, Line
 from tui.overview import age_lines as view
 from tui.overview.age_lines import AgeCell
+from tui.text.lines import BLANK_LINE, Line
 from tui.widgets.line_widgets import Painted, changed_lines
 
 

@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line, Run
-from tui.format.task_row import time_fields
 from tui.screens.target import Target
+from tui.text import keys
+from tui.text.frames import NARROW_COLUMNS
+from tui.text.lines import Line, Run, cells_of, cut_line, fit_text_end, join_ends, width_of
+from tui.text.task_row import time_fields
+from tui.text.times import format_clock, format_time
 
 CHIPS = {Level.CRIT: "chip-error", Level.WARN: "chip-warn", Level.INFO: "muted"}
 
@@ -46,32 +48,32 @@ def alert_lines(
     which the console can start a worker.
     """
     place_names = [names.get(one.target.place, safe_line(one.target.place)) for one in alerts]
-    narrow = width < present.NARROW_COLUMNS
-    room = 0 if narrow else min(20, max(map(present.cells_of, place_names), default=0))
+    narrow = width < NARROW_COLUMNS
+    room = 0 if narrow else min(20, max(map(cells_of, place_names), default=0))
     lefts: list[Line] = []
     for alert, name in zip(alerts, place_names, strict=True):
         chip = (f" {alert.level} ", CHIPS[alert.level])
         if narrow:
             lefts.append(((" ", ""), chip, (f" {name}: {alert.text}", "")))
             continue
-        place = present.fit_text_end(name, room)
+        place = fit_text_end(name, room)
         lefts.append((("   ", ""), chip, (f"  {place}  ", "strong"), (alert.text, "")))
     if not keys_shown or narrow:
-        return [present.cut_line(line, width) for line in lefts]
+        return [cut_line(line, width) for line in lefts]
     steps = [next_step(one, can_start=one.target.place in startable) for one in alerts]
     hints = [(key, word) for key, word, _ in steps]
     keys_width = max((len(key) for key, _ in hints), default=0)
     words_width = max((len(word) for _, word in hints), default=0)
     lines: list[Line] = []
     for alert, alert_line, (key, word) in zip(alerts, lefts, hints, strict=True):
-        room = width - present.width_of(alert_line) - keys_width - words_width - 3
+        room = width - width_of(alert_line) - keys_width - words_width - 3
         right: Line = ((f"{key:>{keys_width}}", "key"), (f" {word:<{words_width}} ", "muted"))
         if room < 0:  # out of line with the others, or without its word
-            fits = present.width_of(alert_line) + len(f" {key} {word} ") <= width
+            fits = width_of(alert_line) + len(f" {key} {word} ") <= width
             right = ((f" {key}", "key"), (f" {word} " if fits else " ", "muted"))
         elif room >= _SINCE_CELLS:
             right = (_since_run(alert), *right)
-        lines.append(present.join_ends(alert_line, right, width))
+        lines.append(join_ends(alert_line, right, width))
     return lines
 
 
@@ -81,7 +83,7 @@ _SINCE_CELLS = 24
 
 def _since_run(alert: Alert) -> Run:
     """Time of day in UTC at which an alert began, in a column of its own."""
-    words = "" if alert.since is None else f"since {present.format_clock(alert.since)}"
+    words = "" if alert.since is None else f"since {format_clock(alert.since)}"
     return f"{words:<18}", "muted"
 
 
@@ -126,7 +128,7 @@ def no_alerts_line(known: bool) -> Line:
 
 def alert_text(alert: Alert, now: float) -> str:
     """Full text of an alert: place as given by the operator, and start time."""
-    since = f" (since {present.format_time(alert.since, now)})" if alert.since is not None else ""
+    since = f" (since {format_time(alert.since, now)})" if alert.since is not None else ""
     return f"{alert.level} {alert.target.place}: {alert.text}{since}"
 
 

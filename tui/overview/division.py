@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tui.format import present
+from tui.text.frames import BOX, NARROW_COLUMNS, RULE, WALL_COLUMNS
 
 LOW_LINES, HIGH_LINES = 15, 30
 """Heights in lines: up to LOW only queues and alerts, from HIGH on two columns of panes."""
 WIDE_CELLS = 120
 """Minimum width in cells for two columns of panes."""
 WALL_LINES = 60
-"""Smallest height for three columns of panes, from `present.WALL_COLUMNS` on."""
+"""Smallest height for three columns of panes, from `WALL_COLUMNS` on."""
 MIN_AGE_LINES = 5
 """Lines of the smallest age table: titles, total, two names or the others, the sentence below."""
 MAX_AGE_LINES = 12
@@ -74,7 +74,7 @@ class OverviewFrame(NamedTuple):
     @property
     def is_wide(self) -> bool:
         """True if panes are side by side."""
-        return self.border == present.BOX
+        return self.border == BOX
 
     @property
     def is_wall(self) -> bool:
@@ -93,11 +93,11 @@ class OverviewFrame(NamedTuple):
 
 def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     """Divide the lines of the screen between its panes."""
-    if width <= present.NARROW_COLUMNS or height <= LOW_LINES:
+    if width <= NARROW_COLUMNS or height <= LOW_LINES:
         return _divide_small_screen(width, height)
     wide = width >= WIDE_CELLS and height >= HIGH_LINES
-    wall = wide and width >= present.WALL_COLUMNS and height >= WALL_LINES
-    border = present.BOX if wide else present.RULE
+    wall = wide and width >= WALL_COLUMNS and height >= WALL_LINES
+    border = BOX if wide else RULE
     most_alerts = 2 if height < 22 else 3 if height < HIGH_LINES else height // 8
     alerts = border + max(1, min(needs.alerts, most_alerts))
     height_below = height - 3 - alerts  # header, next step, hints

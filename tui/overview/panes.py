@@ -12,12 +12,8 @@ from engine.index.age_table import summarize_ages
 from engine.logs.log_filter import WARN
 from engine.logs.log_tail import LogLine
 from engine.monitor.recorded_history import RecordedHistory
-from engine.monitor.throughput import format_rough_duration
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.flow_graph import AXIS_CELLS, time_axis
-from tui.format.present import Line
-from tui.format.table import Choice
+from engine.text.times import format_rough_duration
 from tui.overview import age_lines as age_view
 from tui.overview import past_values
 from tui.overview.age_widget import AgeTable
@@ -38,6 +34,10 @@ from tui.screens.target import Target
 from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
+from tui.text.flow_graph import AXIS_CELLS, time_axis
+from tui.text.frames import BOX_FRAME_CELLS
+from tui.text.lines import Line, cut_line
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, Lines, Painted
 from tui.widgets.picker import Picker
 
@@ -237,7 +237,7 @@ class OverviewPanes:
         frame, right = self.frame, (("z", "key"), (" range", "muted"))
         graphs: Sequence[tuple[Lines, int]] = [(self.lines[GRAPH], frame.sides.get(GRAPH, 0))]
         if frame.is_wall:
-            width = frame.middle_width - present.BOX_FRAME_CELLS
+            width = frame.middle_width - BOX_FRAME_CELLS
             graphs = list(zip(self.graphs, frame.graphs, strict=False))
         for (part, lines), session in zip(graphs, places, strict=False):
             drawn = (session.number, time.now, width, lines)
@@ -261,7 +261,7 @@ def age_title(session: PlaceSession, read: PlaceReads) -> str:
 def age_sentence(read: PlaceReads, width: int) -> Line:
     """Since when tasks wait, and whether they become fewer."""
     sentence = f"   Backlog {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
-    return present.cut_line(((sentence, "muted"),), width)
+    return cut_line(((sentence, "muted"),), width)
 
 
 def ages_right(age: float | None) -> Line:
@@ -273,4 +273,4 @@ def ages_right(age: float | None) -> Line:
 
 def inner_width(frame: OverviewFrame) -> int:
     """The cells inside a pane of the left column."""
-    return frame.left_width - (present.BOX_FRAME_CELLS if frame.is_wide else 0)
+    return frame.left_width - (BOX_FRAME_CELLS if frame.is_wide else 0)

@@ -10,8 +10,6 @@ from engine.logs.log_tail import LogLine
 from engine.monitor.latency import NO_RUNS
 from engine.monitor.throughput import HISTORY_SECONDS
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line
 from tui.overview.pausable import FrozenTime
 from tui.overview.side_panes import (
     LOG_TOO_SHORT,
@@ -22,6 +20,7 @@ from tui.overview.side_panes import (
 )
 from tui.session.place_session import PlaceSession
 from tui.session.recent_events import NO_EVENTS, EventMemory
+from tui.text.lines import Line, cut_line
 
 NOTHING_LOGGED: Line = (("   none until then", "muted"),)
 NOTHING_RUN: Line = ((f"   {NO_RUNS}", "muted"),)
@@ -91,9 +90,7 @@ def with_unknown_places(
     """
     several = len(late) > 1 or bool(pane_rows.rows)
     unknown = [
-        present.cut_line(
-            unknown_then_line(LOG_TOO_SHORT, seconds, f"{safe_line(name)}: " * several), width
-        )
+        cut_line(unknown_then_line(LOG_TOO_SHORT, seconds, f"{safe_line(name)}: " * several), width)
         for name, seconds in late.items()
     ]
     if pane_rows.rows:

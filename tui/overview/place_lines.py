@@ -17,15 +17,27 @@ from engine.model import State, count_by_words
 from engine.monitor.alerts import Level, needs_attention
 from engine.monitor.forecast import Forecast, drain_with_rate_limit
 from engine.monitor.throughput import Drain, Rates, Trend
-from engine.policy import format_time
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.safe import safe_line, state_name
-from tui.format import present
-from tui.format.graphs import braille_line
-from tui.format.human import format_count, format_rate
-from tui.format.present import Line, Run
-from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN, short_names
-from tui.format.task_row import time_fields
+from engine.text.times import format_time
 from tui.session.place_session import PlaceSession
+from tui.text.figures import fit_count, format_rate
+from tui.text.graphs import braille_line
+from tui.text.lines import (
+    UNKNOWN_RUN,
+    Line,
+    Run,
+    cut_line,
+    fit_text,
+    fit_text_end,
+    merge_runs,
+    parts_that_fit,
+    width_of,
+)
+from tui.text.log_line import log_line, shorten_ids
+from tui.text.table import TABLE_MARGIN_CELLS, short_names
+from tui.text.task_row import time_fields
+from tui.text.times import format_duration
 
 SPARKLINE_CELLS, MIN_SPARKLINE_CELLS = 9, 8
 """Width of the sparkline at 80x24, in cells."""
@@ -204,9 +216,9 @@ def _state_cell(state: State, width: int) -> Cell:
 
 def _count_run(queue: PlaceLine, number: int, width: int, style: str) -> Run:
     """A count; with + while tasks are still read, but then no task is not known to be none."""
-    if queue.complete:
-        return format_count(number, width), style if number else "muted"
-    return (f"{format_count(number, width - 1)}+", style) if number else UNKNOWN_RUN
+    figure = Figure(number, queue.complete)
+    text = figure.text(form=lambda count: fit_count(int(count), width - (not queue.complete)))
+    return text, "unknown" if text == UNKNOWN else style if number else "muted"
 
 
 @cache  # equal columns have the same cell
@@ -243,13 +255,13 @@ def _with_words(column: PlaceColumn, queues: Sequence[PlaceLine], word: str) -> 
 def _retry_cell(queue: PlaceLine, now: float) -> Run:
     if queue.due is None or not queue.complete:
         return UNKNOWN_RUN
-    return format_count(max(0, queue.counts.get(State.PENDING, 0) - queue.due), 5), ""
+    return fit_count(max(0, queue.counts.get(State.PENDING, 0) - queue.due), 5), ""
 
 
 def oldest_cell(queue: PlaceLine, now: float) -> Run:
     """The age of the oldest pending task."""
     if queue.oldest is not None:
-        return present.format_duration(now - queue.oldest), ""
+        return format_duration(now - queue.oldest), ""
     is_empty = queue.due is not None and not queue.counts.get(State.PENDING, 0)
     return ("-", "") if is_empty else UNKNOWN_RUN
 
@@ -355,12 +367,10 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
 
 def head_line(queues: Sequence[PlaceLine], form: OverviewLayout, width: int) -> Line:
     """Column titles; a state's title is the stores' own word if all agree and it fits."""
-    titles = [present.fit_text(_title(queues, c), c.width, right=True) for c in form.columns]
-    last = [present.fit_text("LAST 10m", form.spark)] if form.spark else []
-    text = " " * TABLE_MARGIN_CELLS + " ".join(
-        [present.fit_text("QUEUE", form.name), *titles, *last]
-    )
-    return ((present.fit_text(text, width), "muted"),)
+    titles = [fit_text(_title(queues, c), c.width, right=True) for c in form.columns]
+    last = [fit_text("LAST 10m", form.spark)] if form.spark else []
+    text = " " * TABLE_MARGIN_CELLS + " ".join([fit_text("QUEUE", form.name), *titles, *last])
+    return ((fit_text(text, width), "muted"),)
 
 
 def _title(queues: Sequence[PlaceLine], column: PlaceColumn) -> str:
@@ -389,29 +399,27 @@ _ALERT_LOOKS = {Level.CRIT: "error", Level.WARN: "warn", "": ""}
 
 def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, width: int) -> Line:
     """The line of a place; its error if it cannot be read."""
-    sign = "?" if queue.unavailable else "!" if queue.alert_level else " "
+    sign = UNKNOWN if queue.unavailable else "!" if queue.alert_level else " "
     lead: Line = (
         (" ", ""),
         (f"{sign} ", "unknown" if queue.unavailable else _ALERT_LOOKS[queue.alert_level]),
-        (present.fit_text_end(name, form.name) + " ", "strong" if queue.alert_level else ""),
+        (fit_text_end(name, form.name) + " ", "strong" if queue.alert_level else ""),
     )
     if queue.unavailable:
         asked = [c for c in form.columns if c.state is not None][:4]
-        cells = [(present.fit_text("?", c.width, right=True) + " ", "unknown") for c in asked]
+        cells = [(fit_text(UNKNOWN, c.width, right=True) + " ", "unknown") for c in asked]
         # On a narrow screen the reason matters more than a row of question marks.
-        while cells and width - present.width_of((*lead, *cells)) < REASON_CELLS:
+        while cells and width - width_of((*lead, *cells)) < REASON_CELLS:
             cells.pop()
-        return present.cut_line((*lead, *cells, (safe_line(_short_error(queue)), "unknown")), width)
+        return cut_line((*lead, *cells, (safe_line(_short_error(queue)), "unknown")), width)
     runs: list[Run] = []
     for column in form.columns:
         is_blank = queue.is_part and column.title not in _PART_COLUMNS
         text, style = ("", "") if is_blank else column.cell(queue, now)
-        runs += [(present.fit_text(text, column.width, right=True), style), (" ", "")]
+        runs += [(fit_text(text, column.width, right=True), style), (" ", "")]
     text, style = _spark_cell(queue, now)
     tail = [(text[-form.spark :], style)] if form.spark else []
-    return present.cut_line(
-        present.merge_runs([*lead, *(runs if tail else runs[:-1]), *tail]), width
-    )
+    return cut_line(merge_runs([*lead, *(runs if tail else runs[:-1]), *tail]), width)
 
 
 class DrawnRow(NamedTuple):
@@ -455,11 +463,9 @@ def tokens_line(tokens: Sequence[BucketState] | str, width: int) -> Line:
     second.
     """
     if isinstance(tokens, str):
-        return present.cut_line(
-            ((" rate limit  ", "title"), (f"? {safe_line(tokens)}", "unknown")), width
-        )
+        return cut_line(((" rate limit  ", "title"), (f"? {safe_line(tokens)}", "unknown")), width)
     if not tokens:
-        return present.cut_line(((" rate limit  ", "title"), ("none", "muted")), width)
+        return cut_line(((" rate limit  ", "title"), ("none", "muted")), width)
     parts: list[Line] = [((" rate limit  ", "title"),)]
     for bucket in tokens:
         name = safe_line(bucket.name) if bucket.name else "all kinds"
@@ -467,7 +473,7 @@ def tokens_line(tokens: Sequence[BucketState] | str, width: int) -> Line:
         more = ", paused" if bucket.paused else more
         style = "" if bucket.tokens else "warn"
         parts.append(((f"{name} {bucket.tokens} of {bucket.burst} tokens{more}   ", style),))
-    return present.cut_line(present.parts_that_fit(parts, width), width)
+    return cut_line(parts_that_fit(parts, width), width)
 
 
 class ShownLine(NamedTuple):
@@ -544,8 +550,8 @@ NO_WARNINGS_LINE: Line = (("   none since the console started", "muted"),)
 
 def warning_line(name: str, warning: ShownLine, width: int) -> Line:
     """A line of a log; `name` of its place, "" if there is only one."""
-    text = present.shorten_ids(f"{name}  {warning.text}" if name else warning.text)
-    return present.log_line(warning.line.when, warning.line.level, text, width, margin=3)
+    text = shorten_ids(f"{name}  {warning.text}" if name else warning.text)
+    return log_line(warning.line.when, warning.line.level, text, width, margin=3)
 
 
 def describe_place(queue: PlaceLine) -> str:

@@ -10,10 +10,6 @@ from textual.app import ComposeResult
 from engine.index.filter_language import format_term
 from engine.store import Unavailable
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
-from tui.format.progress_bar import first_scan_line
-from tui.format.table import Choice
 from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
 from tui.overview import side_panes, snapshot
@@ -44,6 +40,13 @@ from tui.screens.page import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession, lease_workers
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.hints import hint_lines, next_line
+from tui.text.lines import Line, cells_of
+from tui.text.progress_bar import first_scan_line
+from tui.text.table import Choice
+from tui.text.times import format_clock
 from tui.widgets.line_widgets import Frame, Lines
 
 UNCHANGED_PAINT_SECONDS = 5.0
@@ -107,7 +110,7 @@ class SteadyOverview(OverviewActions):
         """Paint the lines above and below the panes."""
         context = self.context
         if (frozen := self._frozen) is not None:
-            chip: Line = ((f" FROZEN {present.format_clock(frozen.at)} ", "chip-accent"),)
+            chip: Line = ((f" FROZEN {format_clock(frozen.at)} ", "chip-accent"),)
             totals = snapshot.totals(self._snapshots)
             context = context._replace(totals=lambda: totals, operations=lambda: chip)
         self._top.update_line(context, self.trail())
@@ -378,15 +381,13 @@ class OverviewScreen(SteadyOverview):
         if is_live and self._pane == ALERTS and (alert := self._alert) is not None:
             can_start = self.can_start_worker(self._selected_place)
             key, _, does = alert_view.next_step(alert, can_start=can_start)
-            return present.next_line(key, does, self._selected_place.name, self.size.width)
+            return next_line(key, does, self._selected_place.name, self.size.width)
         if self._pane not in (ALERTS, QUEUES, AGES) and (target := self._target) is not None:
             does = side_panes.TARGET_STEPS[target.pane]
-            return present.next_line("Enter", does, self._selected_place.name, self.size.width)
+            return next_line("Enter", does, self._selected_place.name, self.size.width)
         if self._pane == AGES:
             table, count = self._age_table, self._age_table.count
-            words = (
-                "" if count is None else f"{table.cell_text}: {present.format_count(count, 'task')}"
-            )
+            words = "" if count is None else f"{table.cell_text}: {format_count(count, 'task')}"
             return ((f" {safe_line(words)}", ""),)
         matching = (
             each for each in self._snapshots if each.queue.number == self._selected_place.number
@@ -405,7 +406,7 @@ class OverviewScreen(SteadyOverview):
             grey, words = {*grey, *LIVE_ONLY_ACTIONS}, {**words, "freeze": "live"}
         hints = keys.hints_of(self.KIND, grey, self.without(), words)
         lines = max(1, self._frame.hints)
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width, lines))
+        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width, lines))
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
@@ -477,7 +478,7 @@ def place_message(
         worst = alert_view.sort_alerts(moment.alerts)[0]
         key, _, does = alert_view.next_step(worst, can_start=can_start)
         if key != "Enter":  # here, Enter opens the queue
-            return present.next_line(key, does, session.name, width)
+            return next_line(key, does, session.name, width)
     queue, lock = moment.queue, moment.lock
     words = safe_line(view.describe_place(queue))
     notes = [words]
@@ -486,7 +487,7 @@ def place_message(
     elif not queue.unavailable and lock is not None:
         words += f"; lock {'' if is_live else 'was '}{lock.verdict}"
         notes = [f"{words}: {safe_line(lock.reason)}", words]
-    room = width - present.cells_of(f" next  Enter  acts on {session.name} ")
+    room = width - cells_of(f" next  Enter  acts on {session.name} ")
     texts = [*(f"opens the queue ({note})" for note in notes), "opens the queue"]
-    does = next((text for text in texts if present.cells_of(text) <= room), texts[-1])
-    return present.next_line("Enter", does, session.name, width)
+    does = next((text for text in texts if cells_of(text) <= room), texts[-1])
+    return next_line("Enter", does, session.name, width)

@@ -15,16 +15,12 @@ from engine.logs.log_tail import LogLine
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.prometheus import Samples
-from engine.monitor.throughput import Trend, format_duration
+from engine.monitor.throughput import Trend
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, TransportHealth
 from engine.operations.journal import Operation
-from engine.policy import format_time
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.glyphs import SPARKS
-from tui.format.graphs import bar, resample
-from tui.format.human import format_bytes, format_count, format_rate
-from tui.format.present import Line, Run
+from engine.text.times import format_duration, format_time
 from tui.operations import operation_lines, worker_lines
 from tui.operations.worker_lines import PlaceKind
 from tui.overview import place_lines as lines_view
@@ -36,6 +32,14 @@ from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
+from tui.text import keys
+from tui.text.figures import fit_count, format_bytes, format_count, format_rate
+from tui.text.glyphs import SPARKS
+from tui.text.graphs import bar, resample
+from tui.text.lines import Line, Run, cells_of, cut_line, fit_text, fold_text, join_ends, merge_runs
+from tui.text.lock import ALARMING_VERDICTS, verdict_style
+from tui.text.styles import STILL_LOOKS
+from tui.text.times import format_age
 from tui.transports import destination_lines
 from tui.transports import transport_lines as ways
 from tui.widgets.line_widgets import Frame
@@ -176,25 +180,23 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
     rows: list[PaneRow] = []
     clusters = _shown_clusters(data)[:MAX_PANE_ROWS]
     most = max((one.cluster.count for _, one in clusters), default=1)
-    still = max((present.cells_of(one.now.text) for _, one in clusters), default=0)
+    still = max((cells_of(one.now.text) for _, one in clusters), default=0)
     several = data.is_wall and len(data.sessions) > 1
-    place = max((present.cells_of(session.name) for session, _ in clusters), default=0) + several
+    place = max((cells_of(session.name) for session, _ in clusters), default=0) + several
     room = max(8, width - 19 - still - place * several)
     for session, (cluster, now) in clusters:
-        error = present.fit_text(safe_line(cluster.pattern), room)
+        error = fit_text(safe_line(cluster.pattern), room)
         runs: Line = (
             (f"  {cluster.mark:<7}", "accent"),
-            (f"{format_count(cluster.count, 4):>4} ", ""),
+            (f"{fit_count(cluster.count, 4):>4} ", ""),
             (bar(cluster.count / most, 3), "muted"),
-            (f" {present.fit_text(session.name, place - 1)}" if several else "", "muted"),
+            (f" {fit_text(session.name, place - 1)}" if several else "", "muted"),
             (f" {error} ", ""),
-            (f"{now.text:>{still}}", present.STILL_LOOKS[now.answer]),
+            (f"{now.text:>{still}}", STILL_LOOKS[now.answer]),
         )
         words = filter_language.format_term("cluster", "=", cluster.mark)
         target = Target(keys.LIST, session.number, State.DEAD, words)
-        rows.append(
-            PaneRow(f"{session.number} {cluster.mark}", present.cut_line(runs, width), target)
-        )
+        rows.append(PaneRow(f"{session.number} {cluster.mark}", cut_line(runs, width), target))
     return PaneRows(rows, () if rows else [(("  none", "muted"),)])
 
 
@@ -230,14 +232,14 @@ def _transport_pane(data: OverviewData, width: int) -> PaneRows:
     if data.is_wall and faults:
         faults.sort(key=lambda one: -one.times)
         most = faults[0].times
-        foot.append(present.cut_line((("  errors of the last hour, grouped", "muted"),), width))
+        foot.append(cut_line((("  errors of the last hour, grouped", "muted"),), width))
         for fault in faults[:MAX_FAULTS]:
             runs: Line = (
-                (f"  {format_count(fault.times, 4):>4} ", ""),
+                (f"  {fit_count(fault.times, 4):>4} ", ""),
                 (bar(fault.times / most, 3), "muted"),
                 (f" {safe_line(fault.example)}", ""),
             )
-            foot.append(present.cut_line(runs, width))
+            foot.append(cut_line(runs, width))
     return PaneRows(rows, () if rows else lines, foot)
 
 
@@ -264,8 +266,8 @@ def transport_lines(
     if sending is None:
         return [(("  not recorded", "muted"),)]
     if not (used := used_transports(sending, limit)):
-        return [present.cut_line(ways.no_transports_line(sending, has_mail=has_mail), width)]
-    name = min(12, max(present.cells_of(safe_line(transport.name)) for transport in used))
+        return [cut_line(ways.no_transports_line(sending, has_mail=has_mail), width)]
+    name = min(12, max(cells_of(safe_line(transport.name)) for transport in used))
     longest = max(len(transport.health(limit).value) for transport in used)
     lines: list[Line] = []
     for transport in used[:height]:
@@ -273,17 +275,17 @@ def transport_lines(
         word = _CHIPS.get(health, ways.LOOKS[health])
         judged = transport.judged or window
         tally, over = judged.tally, "" if judged is window else f" {judged.name}"
-        text = "?" if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
+        text = UNKNOWN if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
         left: Line = (
             ("! " if health is Health.FAILING else "  ", "error"),
-            (f"{present.fit_text(safe_line(transport.name), name)} ", ""),
+            (f"{fit_text(safe_line(transport.name), name)} ", ""),
             (f" {health.value.upper()} ", word),
             (" " * (longest - len(health.value)), ""),
             (f" {text}", "unknown" if tally is None else "muted"),
         )
-        rate = "?" if window.rate is None else format_rate(window.rate, "/min")
+        rate = UNKNOWN if window.rate is None else format_rate(window.rate, "/min")
         style = "unknown" if window.rate is None else "muted"
-        lines.append(present.join_ends(left, ((rate, style),), width))
+        lines.append(join_ends(left, ((rate, style),), width))
     return lines
 
 
@@ -320,14 +322,14 @@ def _worker_pane(data: OverviewData, width: int) -> PaneRows:
 
 
 def _lock_pane(data: OverviewData, width: int) -> PaneRows:
-    room = max(present.cells_of(session.name) for session in data.sessions)
+    room = max(cells_of(session.name) for session in data.sessions)
     rows = []
     for session, moment in zip(data.sessions, data.moments, strict=True):
         lock = moment.lock
         sign: Run = ("! " if _is_alarming(lock) else "  ", "error")
-        lead: Line = (sign, (f"{present.fit_text(session.name, room)}  ", ""))
+        lead: Line = (sign, (f"{fit_text(session.name, room)}  ", ""))
         if moment.queue.unavailable:
-            line = present.cut_line((*lead, (" ?       cannot be read", "unknown")), width)
+            line = cut_line((*lead, (" ?       cannot be read", "unknown")), width)
         else:
             none = session.place.no_lock if session.place.has_leases else "no lock"
             line = _lock_line(lead, lock, none, data.now, width)
@@ -337,21 +339,21 @@ def _lock_pane(data: OverviewData, width: int) -> PaneRows:
 
 
 def _is_alarming(lock: LockEvidence | None) -> bool:
-    return lock is not None and lock.verdict in present.ALARMING_VERDICTS
+    return lock is not None and lock.verdict in ALARMING_VERDICTS
 
 
 def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, width: int) -> Line:
     if lock is None:
-        return present.cut_line((*lead, (f" -       {none}", "muted")), width)
-    style = present.verdict_style(lock.verdict)
+        return cut_line((*lead, (f" -       {none}", "muted")), width)
+    style = verdict_style(lock.verdict)
     chip = f"chip-{style}" if style in ("error", "warn") else style
     word = f" {lock.verdict.upper()} "
     holder = "" if lock.pid is None else f"PID {lock.pid}"
     free = lock.verdict is Verdict.FREE
     text = holder or ("no process holds it" if free else safe_line(lock.reason))
-    age = "" if free or lock.since is None else present.format_age(now - lock.since)
+    age = "" if free or lock.since is None else format_age(now - lock.since)
     left: Line = (*lead, (word, chip), (" " * max(1, 9 - len(word)), ""), (text, "muted"))
-    return present.join_ends(left, ((age, style),), width)
+    return join_ends(left, ((age, style),), width)
 
 
 def _operation_pane(data: OverviewData, width: int) -> PaneRows:
@@ -371,12 +373,12 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
         state = operation_lines.operation_state(listed)
         _, undo_look = operation_lines.undo_time_left(listed, data.now)
         hour = format_time(operation.started)[11:16]
-        tasks = present.format_count(operation.planned, "task")
+        tasks = format_count(operation.planned, "task")
         named = f"{operation_name(operation)} {tasks}" if operation.planned else ""
         what = f"{named or operation_lines.describe_operation(operation)} on {place}"
         left: Line = (
             (f"  {hour} ", "muted"),
-            (f"{present.fit_text(safe_line(operation.intent.who.name), 6)} ", ""),
+            (f"{fit_text(safe_line(operation.intent.who.name), 6)} ", ""),
             (what, ""),
         )
         can_undo = not undo_look and not operation.is_running
@@ -386,22 +388,22 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
         next_key: Line = ((key, "key"), (f" {step:<6}", "muted"))
         right: Line = ((state.word.upper(), state.style), ("  ", ""), *next_key)
         target = Target(keys.OPERATIONS, numbers[place], id=operation.op)
-        rows.append(PaneRow(operation.op, present.join_ends(left, right, width), target))
+        rows.append(PaneRow(operation.op, join_ends(left, right, width), target))
     return PaneRows(rows, () if rows else [(("  none in the last 24 hours", "muted"),)])
 
 
 def _place_pane(data: OverviewData, width: int) -> PaneRows:
     rows = []
-    room = max(present.cells_of(session.name) for session in data.sessions)
+    room = max(cells_of(session.name) for session in data.sessions)
     for session in data.sessions:
         latest = session.inspector.latest
-        lead: Line = ((f"  {present.fit_text(session.name, room)}  ", ""),)
+        lead: Line = ((f"  {fit_text(session.name, room)}  ", ""),)
         if latest.unavailable:
             why = safe_line(latest.unavailable)
-            line = present.cut_line((*lead, (f"? {why}", "unknown")), width)
+            line = cut_line((*lead, (f"? {why}", "unknown")), width)
         else:
-            tasks = present.format_count(sum(latest.counts.values()), "task")
-            wrong = present.format_count(latest.problems, "problem") if latest.problems else ""
+            tasks = format_count(sum(latest.counts.values()), "task")
+            wrong = format_count(latest.problems, "problem") if latest.problems else ""
             if wrong and not latest.is_complete:
                 wrong = f"{latest.problems:,}+ problems"
             left = (
@@ -410,7 +412,7 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
                 (f"{tasks:>12}  ", ""),
                 (wrong, "warn"),
             )
-            line = present.join_ends(left, (_metrics_cell(session, data.now),), width)
+            line = join_ends(left, (_metrics_cell(session, data.now),), width)
         rows.append(PaneRow(f"{session.number}", line, Target(keys.LIST, session.number)))
     return PaneRows(rows, foot=_host_lines(data.sessions, room, width))
 
@@ -425,7 +427,7 @@ def _host_lines(sessions: Sequence[PlaceSession], room: int, width: int) -> list
     disks = {one.device: (name, one) for name, one in reversed(known)}
     lines = [
         _gauge_line(
-            present.fit_text("disk" if len(disks) == 1 else f"disk of {name}", room),
+            fit_text("disk" if len(disks) == 1 else f"disk of {name}", room),
             share := one.used_bytes / max(1, one.total_bytes),
             f"{share:.0%} of {format_bytes(one.total_bytes)}",
             "warn" if share >= FULL_DISK else "",
@@ -436,8 +438,8 @@ def _host_lines(sessions: Sequence[PlaceSession], room: int, width: int) -> list
     if known:
         load, cpus = known[0][1].load, known[0][1].cpus
         style = "warn" if load > cpus else ""
-        text = f"{load:.1f} of {present.format_count(cpus, 'CPU')}"
-        lines.append(_gauge_line(present.fit_text("load", room), load / cpus, text, style, width))
+        text = f"{load:.1f} of {format_count(cpus, 'CPU')}"
+        lines.append(_gauge_line(fit_text("load", room), load / cpus, text, style, width))
     return lines
 
 
@@ -451,7 +453,7 @@ def _metrics_cell(session: PlaceSession, now: float) -> Run:
         return "no metrics", "muted"
     if not isinstance(metrics, Samples):
         return "unreadable", "unknown"
-    return present.format_age(now - metrics.modified), "muted"
+    return format_age(now - metrics.modified), "muted"
 
 
 GAUGE_CELLS = 16
@@ -468,14 +470,14 @@ def _control_pane(data: OverviewData, width: int) -> PaneRows:
             named = [(number, safe_line(one.name) or "all kinds", one) for one in moment.tokens]
             buckets += [(number, f"{lead}{name}", one) for number, name, one in named]
         elif session.place.tokens is not None:
-            line = present.cut_line(((f"  {lead}? {safe_line(moment.tokens)}", "unknown"),), width)
+            line = cut_line(((f"  {lead}? {safe_line(moment.tokens)}", "unknown"),), width)
             rows.append(PaneRow(f"{number} ?", line, Target(keys.CONTROLS, number)))
-    longest = max((present.cells_of(name) for _, name, _ in buckets), default=0)
+    longest = max((cells_of(name) for _, name, _ in buckets), default=0)
     cells = max(8, min(longest, width - GAUGE_CELLS - 21))
     rows += [
         PaneRow(
             f"{number} {name}",
-            _bucket_line(present.fit_text(name, cells), one, width),
+            _bucket_line(fit_text(name, cells), one, width),
             Target(keys.CONTROLS, number),
         )
         for number, name, one in buckets
@@ -494,23 +496,21 @@ def _gauge_line(name: str, share: float, text: str, style: str, width: int) -> L
     filled = bar(min(1.0, share), GAUGE_CELLS).rstrip()
     unfilled = "\u2581" * (GAUGE_CELLS - len(filled))
     line: Line = ((f"  {name}  ", ""), (filled, "accent"), (f"{unfilled}  ", "line"), (text, style))
-    return present.cut_line(line, width)
+    return cut_line(line, width)
 
 
 def _outlook_pane(data: OverviewData, width: int) -> PaneRows:
     """The forecasts of all places, in full sentences."""
     lines: list[Line] = []
-    room = max(present.cells_of(session.name) for session in data.sessions)
+    room = max(cells_of(session.name) for session in data.sessions)
     for session, moment in zip(data.sessions, data.moments, strict=True):
         name = session.name
         for each in moment.forecasts:
-            for text in present.fold_text(each.sentence, max(8, width - room - 4)):
-                lead = f"  {present.fit_text(name, room)}  "
+            for text in fold_text(each.sentence, max(8, width - room - 4)):
+                lead = f"  {fit_text(name, room)}  "
                 lines.append(((lead, "strong"), (text, snapshot.forecast_style(each))))
                 name = ""
-    return PaneRows(
-        head=[present.cut_line(line, width) for line in lines] or [(("  ?", "unknown"),)]
-    )
+    return PaneRows(head=[cut_line(line, width) for line in lines] or [(("  ?", "unknown"),)])
 
 
 def _named(name: str, key: str, right: str = "") -> Callable[[OverviewData], Frame]:
@@ -607,7 +607,7 @@ def histogram_lines(counts: Sequence[EventCounts], width: int, rows: int) -> lis
             runs.append(
                 (SPARKS[level] if level else " ", "warn" if foot > row * steps else "muted")
             )
-        lines.append(present.merge_runs(runs))
+        lines.append(merge_runs(runs))
     return lines
 
 
@@ -630,7 +630,7 @@ def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRow
     """
     if width <= 0:
         return {}
-    none = PaneRows(head=[present.cut_line(unknown_then_line(ONLY_COUNTS, later), width)])
+    none = PaneRows(head=[cut_line(unknown_then_line(ONLY_COUNTS, later), width)])
     return {
         name: pane.rows(data, width) if pane.is_recorded or not later else none
         for name, pane in (WALL_PANES if data.is_wall else WIDE_PANES).items()

@@ -17,7 +17,7 @@ from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import parse_mail_event
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory
 from engine.monitor.sample_codec import RecordedSample
-from engine.monitor.throughput import Drain, Trend, format_duration
+from engine.monitor.throughput import Drain, Trend
 from engine.monitor.transport_health import (
     DeliveryCounts,
     MailHealth,
@@ -26,9 +26,7 @@ from engine.monitor.transport_health import (
     find_mail_log,
 )
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line, Totals
-from tui.format.task_row import time_fields, with_times
+from engine.text.times import format_duration
 from tui.overview import place_lines
 from tui.overview.place_lines import PlaceLine
 from tui.session.place import Place
@@ -41,6 +39,10 @@ from tui.session.place_session import (
 )
 from tui.session.recent_events import NO_EVENTS, EventMemory
 from tui.session.worker_rows import kind_figures
+from tui.text.header import Totals
+from tui.text.lines import UNKNOWN_RUN, Line, cut_line, parts_that_fit, width_of
+from tui.text.task_row import time_fields, with_times
+from tui.text.times import format_time
 
 NOTHING_RECORDED = "nothing recorded"
 
@@ -239,7 +241,7 @@ def freeze_notice(at: float, now: float, selected: PlaceSnapshot, width: int) ->
             else ""
         )
         notice = (*lead, (by, "muted"))
-    room = present.width_of(notice) + present.width_of(STEP_KEYS) <= width
+    room = width_of(notice) + width_of(STEP_KEYS) <= width
     return (*notice, *STEP_KEYS) if room else notice
 
 
@@ -260,23 +262,23 @@ def describe_gap(gap: MissingSpan, now: float) -> str:
 
 
 def _time(when: float, now: float) -> str:
-    return present.format_time(when, now).split(" (")[0]
+    return format_time(when, now).split(" (")[0]
 
 
 def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> list[Line]:
     """The forecast: briefly in one line, or in full sentences."""
     title = (" forecast  ", "title")
     if not forecasts:
-        return [(title, ("?", "unknown"))] if height else []
+        return [(title, UNKNOWN_RUN)] if height else []
     if height < len(forecasts):
         parts: list[Line] = [
             (title,),
             *(((f"{each.brief}   ", forecast_style(each)),) for each in forecasts),
         ]
-        return [present.cut_line(present.parts_that_fit(parts, width), width)]
+        return [cut_line(parts_that_fit(parts, width), width)]
     leads = [title] + [(" " * len(title[0]), "")] * (len(forecasts) - 1)
     return [
-        present.cut_line((lead, (each.sentence, forecast_style(each))), width)
+        cut_line((lead, (each.sentence, forecast_style(each))), width)
         for lead, each in zip(leads, forecasts, strict=True)
     ]
 

@@ -12,12 +12,12 @@ from engine.operations.execute import Report
 from engine.operations.plans import bar_reason, verb_refusal
 from engine.store import DATA_PART
 from engine.verbs import VERBS
-from tui.format import keys
 from tui.plan import planning
 from tui.plan.planning import VerbRequest
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
+from tui.text import keys
 
 TASK_JUST_CHANGED = "task changed just now: check it, press the key again"
 """Refusal if the task changed just before the key was pressed."""

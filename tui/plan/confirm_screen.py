@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from tui.format import present
-from tui.format.present import Line
 from tui.plan.plan_page import PlanPage, PlanWords
 from tui.screens.base import PASTED, TOO_EARLY
 from tui.terminal.paste_detector import Confirming
+from tui.text.frames import NARROW_COLUMNS
+from tui.text.lines import Line
 
 LEAST_COLUMNS, LEAST_LINES = 60, 15
 """A smaller screen does not show what a plan acts on."""
@@ -63,7 +63,7 @@ class ConfirmScreen(PlanPage, Confirming[None]):
     def confirm_prompt(self, digits: str, yes: str) -> Line:
         """The prompt: the digits to type, or `y`."""
         if not self._arming.is_armed:
-            whole = self.size.width >= present.NARROW_COLUMNS
+            whole = self.size.width >= NARROW_COLUMNS
             stays = " (the plan stays open)" if whole else ""
             return ((" OBSERVE: ", "warn"), ("!", "key"), (f" arms writes{stays}", "warn"))
         if not self.expected_digits:

@@ -10,11 +10,11 @@ from textual.widgets import Input, TextArea
 
 from engine.model import Edge, Task
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
 from tui.plan.edit_lines import FIELDS, EditResult, editable_fields, parse_fields
 from tui.screens.base import key_bindings
 from tui.terminal.sized_screen import SizedModalScreen
+from tui.text import keys
+from tui.text.lines import Line, cut_line, heading_line
 from tui.widgets.line_widgets import Lines
 from tui.widgets.text_area import LongWords
 from tui.widgets.text_input import Words
@@ -69,14 +69,14 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
             field.cursor_blink = False
         for name in self._names:
             label: Line = ((f" {FIELDS[name].label}", "title"),)
-            self.query_one(f"#{name}-label", Lines).show([present.cut_line(label, LABEL_CELLS)])
+            self.query_one(f"#{name}-label", Lines).show([cut_line(label, LABEL_CELLS)])
         self.query(Words).first().focus()
         self.set_interval(1.0, self._show_preview)
 
     def on_resize(self) -> None:
         """Redraw for this width."""
         what = safe_line(self._edited.id) if self._edited else "several tasks"
-        title = present.heading_line(f"Edit {what}", self.size.width)
+        title = heading_line(f"Edit {what}", self.size.width)
         self.query_one("#edit-title", Lines).show([title])
         self._show_preview()
 
@@ -106,10 +106,10 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         parsed, width = self._parse_input(), self.size.width
         for name in self._names:
             line: Line = ((" " * LABEL_CELLS, ""), (safe_line(parsed.previews[name]), "muted"))
-            self.query_one(f"#{name}-word", Lines).show([present.cut_line(line, width)])
+            self.query_one(f"#{name}-word", Lines).show([cut_line(line, width)])
         if self._no_data:
             why: Line = ((f" {self._no_data}; edit --data replaces it", "muted"),)
-            self.query_one("#no-data", Lines).show([present.cut_line(why, width)])
+            self.query_one("#no-data", Lines).show([cut_line(why, width)])
         word: Line = ((f" {parsed.error}", "warn"),)
         if not parsed.error:
             enter = "Enter plan" if parsed.values else "no changes yet"
@@ -117,7 +117,7 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
                 enter = "Tab, Enter plan"
             other = "  Tab next field" if len(self._names) > 1 else ""
             word = ((f" {enter}{other}  Esc cancel", "muted"),)
-        self.query_one("#edit-word", Lines).show([present.cut_line(word, width)])
+        self.query_one("#edit-word", Lines).show([cut_line(word, width)])
 
     def cancels(self) -> bool:
         """Close the form on Ctrl+C instead of quitting the console."""

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from engine.model import Edge, Task
 from engine.text import time_expressions
 from engine.text.decode import parse_digits
+from engine.text.figure import UNKNOWN
 from engine.text.json_text import compact_json, lay_out_json
 from engine.text.safe import contract_text, safe_line
-from tui.format import present
-from tui.format.human import format_bytes
+from tui.text.figures import format_bytes
+from tui.text.times import format_time
 
 
 class EditField(NamedTuple):
@@ -85,7 +86,7 @@ def parse_fields(task: Task | None, edge: Edge, typed: Mapping[str, str], now: f
         try:
             value, previews[name] = _PARSERS[name](name, task, typed.get(name, ""), now)
         except ValueError as error:
-            value, previews[name] = None, "?"
+            value, previews[name] = None, UNKNOWN
             wrong = wrong or str(error)
         if value is not None:
             wrong = wrong or edge.value_problem(name, value, now)
@@ -121,7 +122,7 @@ def _parse_due(name: str, task: Task | None, typed: str, now: float) -> tuple[fl
     when = float(int(time_expressions.parse_future_time(typed, now)))
     past = ", so now" if when <= now else ""
     changes = task is None or when != task.due
-    return when if changes else None, present.format_time(when, now) + past
+    return when if changes else None, format_time(when, now) + past
 
 
 def _parse_priority(name: str, task: Task | None, typed: str, now: float) -> tuple[int | None, str]:
@@ -179,4 +180,4 @@ def _unchanged_due(task: Task | None, now: float) -> str:
     if task.due is None:
         return "empty: unchanged"
     is_due = task.due <= now
-    return f"empty: unchanged, {'due now' if is_due else present.format_time(task.due, now)}"
+    return f"empty: unchanged, {'due now' if is_due else format_time(task.due, now)}"

@@ -6,11 +6,11 @@ from engine.model import Task
 from engine.operations.notes import DELETE_INPUT, note_problem, notes_of, parse_note
 from engine.store import Unavailable
 from engine.text.safe import safe_line
-from tui.format import present
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
+from tui.text.figures import format_count
 
 
 def prompt_for_note(
@@ -24,11 +24,7 @@ def prompt_for_note(
         screen.say(why)
         return
     ident, amount = task.id, len(notes_of(session.readings.notes, task, session.clock()))
-    away = (
-        f"; {DELETE_INPUT} alone deletes its {present.format_count(amount, 'note')}"
-        if amount
-        else ""
-    )
+    away = f"; {DELETE_INPUT} alone deletes its {format_count(amount, 'note')}" if amount else ""
 
     def take(text: str | None) -> None:
         if text and text.strip():

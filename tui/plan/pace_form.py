@@ -6,12 +6,14 @@ from textual.app import ComposeResult
 
 from engine.replay import estimate
 from engine.replay.settings import ReplayPace
-from tui.format import keys, present
 from tui.plan import pace_lines as view
 from tui.screens.base import key_bindings
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import find_worker
 from tui.terminal.sized_screen import SizedModalScreen
+from tui.text import keys
+from tui.text.hints import hint_lines
+from tui.text.lines import cut_line
 from tui.widgets.line_widgets import Lines
 
 
@@ -46,12 +48,10 @@ class PaceScreen(SizedModalScreen[ReplayPace | None]):
             pace = view.pace_from_form(self._form, self._pace)
             sentences = estimate.estimate_replay(self._amount, pace, self._working).sentences
         form = view.form_lines(self._form, sentences, self._session.inspector.states, width)
-        hints = present.hint_lines(keys.hints_of(keys.PACE), width, 1)
+        hints = hint_lines(keys.hints_of(keys.PACE), width, 1)
         # The error takes as many lines as the forecast, so that nothing jumps.
         errors = [((f" {wrong}", "warn"),)] if wrong else []
-        self.query_one(Lines).show(
-            [*form, *(present.cut_line(row, width) for row in errors), *hints]
-        )
+        self.query_one(Lines).show([*form, *(cut_line(row, width) for row in errors), *hints])
 
     def _change(self, form: view.PaceForm) -> None:
         self._form = form

@@ -8,8 +8,16 @@ from typing import NamedTuple
 from engine.model import State
 from engine.replay.settings import MAX_RATE, RemainderPolicy, ReplayPace, StopRules
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import BLANK_LINE, ON_CURSOR, Line, Run
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    cut_line,
+    fit_text,
+    folded_lines,
+    heading_line,
+)
+from tui.text.styles import ON_CURSOR
 
 MAX_NUMBER_LENGTH = 7
 """Maximum length of a number in characters."""
@@ -202,12 +210,11 @@ def form_lines(
 ) -> list[Line]:
     """The form, with a forecast in words below."""
     words = {"pending": safe_line(states.get(State.PENDING, "pending"))}
-    lines = [present.heading_line("Replay settings", width)]
-    lines += [present.cut_line(_line(form, fields, words), width) for fields in FIELDS]
+    lines = [heading_line("Replay settings", width)]
+    lines += [cut_line(_line(form, fields, words), width) for fields in FIELDS]
     lines.append(BLANK_LINE)
     for sentence in sentences:
-        pieces = present.fold_text(safe_line(sentence), max(8, width - 2))
-        lines += [((f" {piece}", "muted"),) for piece in pieces]
+        lines += folded_lines(sentence, width, "muted", ((" ", ""),))
     return lines
 
 
@@ -218,9 +225,7 @@ def _line(form: PaceForm, fields: Sequence[PaceField], words: Mapping[str, str])
         focused, means = field is form.field, form.is_active(field)
         style = "" if means else "muted"
         before = field.before.format(**words)
-        runs.append(
-            (present.fit_text(f" {before}", LABEL_CELLS) if nth == 0 else f" {before} ", style)
-        )
+        runs.append((fit_text(f" {before}", LABEL_CELLS) if nth == 0 else f" {before} ", style))
         value = form.values[field.name]
         box = f"[{value}]" if field.number is None else f"[{value:<4}]"
         is_wrong = field.name == wrong

@@ -20,13 +20,13 @@ from engine.operations.sizes import MAX_MEASURED_TASKS
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError, Unavailable
 from engine.text import error_pattern
-from tui.format import present
-from tui.format.human import format_share
-from tui.format.present import Run
 from tui.plan.plan_lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
 from tui.plan.planning import equivalent_command, pace_facts, stop_words
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
+from tui.text.figures import format_share
+from tui.text.lines import Run
+from tui.text.task_fields import states_name
 
 DRIFT_CHECK_SECONDS = 0.5
 """Seconds between two checks whether the tasks changed since the plan was made."""
@@ -270,4 +270,4 @@ def last_failure(facts: PlanFacts) -> float | None:
 
 def source_name(facts: PlanFacts) -> str:
     """Where tasks that are not sent stay."""
-    return present.states_name(facts.plan.states, facts._session.inspector.states)
+    return states_name(facts.plan.states, facts._session.inspector.states)

@@ -11,12 +11,21 @@ from engine.model import Edges, State
 from engine.operations import plans
 from engine.operations.execute import Report
 from engine.operations.plans import Plan, Row, TransitionPreview
-from engine.text.safe import safe_line
+from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
-from tui.format import present
-from tui.format.human import format_bytes
-from tui.format.present import BLANK_LINE, Line, Run
 from tui.session.recurrence_check import CheckedCluster
+from tui.text.figures import format_bytes
+from tui.text.lines import (
+    BLANK_LINE,
+    MARGIN_CELLS,
+    Line,
+    Run,
+    fact_lines,
+    fit_text,
+    folded_lines,
+    part_line,
+)
+from tui.text.times import format_clock, format_duration
 
 MAX_LISTED_TASKS = 1000
 """Tasks that are listed one by one; the counts include all."""
@@ -190,13 +199,13 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
     for how, amount in counts.changed:
         text += _count_lines(amount, f"skipped, changed since: {how}", width, "warn")
     for warning in view.warnings:
-        text += _fold_lines(f"! {warning}", width, "warn")
-    room = max(8, width - present.MARGIN_CELLS - FACT_NAME_CELLS - 2)
+        text += _hung(f"! {warning}", width, "warn")
+    room = max(8, width - MARGIN_CELLS - FACT_NAME_CELLS - 2)
     rows = [
-        (name, present.fit_text(words, room).rstrip() if name == "cli" else words)
+        (name, fit_text(words, room).rstrip() if name == "cli" else words)
         for name, words in _facts(counts, view)
     ]
-    return [*text, *present.fact_lines(rows, width, FACT_NAME_CELLS)]
+    return [*text, *fact_lines(rows, width, FACT_NAME_CELLS)]
 
 
 FACT_NAME_CELLS = 8
@@ -210,11 +219,7 @@ COUNT_CELLS = 6
 def _count_lines(amount: int, words: str, width: int, style: str, sign: str = " ") -> list[Line]:
     """A number, and its meaning in columns of their own."""
     number = f" {sign}{amount:>{COUNT_CELLS - 2},}"
-    first, *continuation = present.fold_text(safe_line(words), max(8, width - len(number) - 3))
-    return [
-        ((number, style or "strong"), (f"  {first}", style)),
-        *(((f"{'':{len(number) + 2}}{piece}", style),) for piece in continuation),
-    ]
+    return folded_lines(words, width, style, ((number, style or "strong"), ("  ", style)))
 
 
 MAX_NAMED_ERRORS = 3
@@ -232,9 +237,7 @@ def _still_lines(still: Sequence[StillFails], width: int) -> list[Line]:
 def _transition_lines(
     plan: Plan, would: TransitionPreview, states: Mapping[State, str], width: int
 ) -> list[Line]:
-    start, end = (
-        present.state_name(states.get(s, s)) if s else "nowhere" for s in would.transition
-    )
+    start, end = (state_name(states.get(s, s)) if s else "nowhere" for s in would.transition)
     if would.refused:
         return _count_lines(
             would.amount, f"refused, stays in {start}: {would.refused}", width, "error"
@@ -243,9 +246,9 @@ def _transition_lines(
     effect = EFFECTS.get(plan.verb, "")
     lines = _count_lines(would.amount, f"{where}{', ' if effect else ''}{effect}", width, "")
     if would.edge.warning:
-        lines += _fold_lines(f"! {would.edge.warning}", width, "warn")
+        lines += _hung(f"! {would.edge.warning}", width, "warn")
     if not would.edge.exact:
-        lines += _fold_lines(SENT_AS_REQUEST, width, "warn")
+        lines += _hung(SENT_AS_REQUEST, width, "warn")
     return lines
 
 
@@ -280,7 +283,7 @@ def _facts(counts: PlanCounts, view: PlanView) -> list[Run]:
 def describe_value(name: str, value: object) -> str:
     """The new value of a field, the start of a long one with its size."""
     if name == "due" and isinstance(value, float):
-        return present.format_clock(value)
+        return format_clock(value)
     text = str(value)
     if len(text) <= MAX_VALUE_CHARS:
         return text
@@ -294,9 +297,9 @@ def _size_text(plan: Plan, view: PlanView) -> str:
         so_far = f" so far, {view.size.tasks:,} measured" if some else ""
         words.append(f"{format_bytes(view.size.bytes)}{so_far}")
     if plan.oldest:
-        words.append(f"oldest {present.format_duration(view.now - plan.oldest)}")
-        words.append(f"newest {present.format_duration(view.now - plan.newest)}")
-    return ", ".join([*words, f"read at {present.format_clock(plan.made_at)}"])
+        words.append(f"oldest {format_duration(view.now - plan.oldest)}")
+        words.append(f"newest {format_duration(view.now - plan.newest)}")
+    return ", ".join([*words, f"read at {format_clock(plan.made_at)}"])
 
 
 PLAN_ROW_FIELDS = ("id", "state", "rev", "odd", "bytes", "outcome")
@@ -351,20 +354,20 @@ def result_lines(report: Report, width: int) -> list[Line]:
     some = " + ".join(f"{amount:,} {word}" for amount, word, *_ in counts if amount)
     is_whole = planned == report.accounted
     if is_whole:
-        text += _fold_lines(f"{some or '0'} = {planned:,}", width, "")
+        text += _hung(f"{some or '0'} = {planned:,}", width, "")
     else:
-        text += _fold_lines(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
+        text += _hung(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
     if not report.is_exact:
-        text += _fold_lines(SENT_AS_REQUEST, width, "warn")
+        text += _hung(SENT_AS_REQUEST, width, "warn")
     if report.trouble:
-        text += _fold_lines(f"! {report.trouble}", width, "error")
+        text += _hung(f"! {report.trouble}", width, "error")
     if report.op:
-        text += _fold_lines(f"recorded as {report.op}", width, "muted")
+        text += _hung(f"recorded as {report.op}", width, "muted")
     text += _reasons("failed", report.failed, width)
     text += _reasons("excluded", report.excluded, width)
     text += _reasons("not applied", report.unapplied, width)
     if report.gone:
-        text += [BLANK_LINE, present.part_line("skipped")]
+        text += [BLANK_LINE, part_line("skipped")]
         text += [
             ((f"    {safe_line(ident)}", "muted"),) for ident in report.gone[:MAX_LISTED_TASKS]
         ]
@@ -374,14 +377,13 @@ def result_lines(report: Report, width: int) -> list[Line]:
 def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:
     if not some:
         return []
-    text: list[Line] = [BLANK_LINE, present.part_line(title)]
+    text: list[Line] = [BLANK_LINE, part_line(title)]
     for reason, amount in Counter(reason for _, reason in some).most_common():
-        text += _fold_lines(f"{amount:,}: {reason}", width, "")
+        text += _hung(f"{amount:,}: {reason}", width, "")
         ids = islice((ident for ident, why in some if why == reason), MAX_LISTED_TASKS)
         text += [((f"    {safe_line(ident)}", "muted"),) for ident in ids]
     return text
 
 
-def _fold_lines(text: str, width: int, style: str) -> list[Line]:
-    first, *continuation = present.fold_text(safe_line(text), max(8, width - 5))
-    return [((f"  {first}", style),), *(((f"    {piece}", style),) for piece in continuation)]
+def _hung(text: str, width: int, style: str) -> list[Line]:
+    return folded_lines(text, width, style, hang=2)

@@ -8,8 +8,6 @@ from itertools import islice
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace, rest_problem
 from engine.verbs import VERBS
-from tui.format import keys
-from tui.format.export import ExportTable, RowSink
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.plan_facts import PlanFacts
 from tui.plan.plan_lines import PLAN_ROW_FIELDS, UNDO_TEXTS, PlanView, plan_row_values
@@ -19,6 +17,8 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
+from tui.text import keys
+from tui.text.export import ExportTable, RowSink
 from tui.widgets.picker import Picker
 
 EXPORT_CHUNK_ROWS = 500

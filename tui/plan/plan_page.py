@@ -9,12 +9,14 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import MESSAGE_SECONDS, Page
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
+from tui.text.frames import frame_border
+from tui.text.hints import next_line
+from tui.text.lines import Line, cut_line
+from tui.text.styles import bar_line
 from tui.widgets.line_widgets import Frame, Lines, LongText
 
 NO_MESSAGE = ("", "", float("-inf"))
@@ -93,7 +95,7 @@ class PlanPage(Page):
         """
         self._title, self._acts_on, self._was_armed = title, acts_on, self._arming.is_armed
         (verb, _), *title_runs = title or (("", ""),)
-        step = verb.strip() if present.frame_border(*self.size) else _words(title)
+        step = verb.strip() if frame_border(*self.size) else _words(title)
         self.query_one("#title", TopLine).update_line(
             self._console_context, (self._session.name, step)
         )
@@ -115,16 +117,12 @@ class PlanPage(Page):
         text, style, when = self._message
         is_said = bool(text) and asyncio.get_running_loop().time() - when < MESSAGE_SECONDS
         message_line: Line = ((f" {safe_line(text)}", style),)
-        has_next = present.frame_border(*self.size)  # the style follows a new size later
+        has_next = frame_border(*self.size)  # the style follows a new size later
         bar = message_line if is_said and not has_next else self._bar
         note = words.note if bar is self._bar else ""
-        self.query_one("#word", Lines).show([present.bar_line(bar, note, width)])
-        line = (
-            message_line
-            if is_said
-            else present.next_line(words.key, words.does, self._acts_on, width)
-        )
-        self.query_one("#next", Lines).show([present.cut_line(line, width)])
+        self.query_one("#word", Lines).show([bar_line(bar, note, width)])
+        line = message_line if is_said else next_line(words.key, words.does, self._acts_on, width)
+        self.query_one("#next", Lines).show([cut_line(line, width)])
 
     def say(self, text: str, look: str = "warn") -> None:
         """Show a message for `MESSAGE_SECONDS`, or until the next key."""

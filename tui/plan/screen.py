@@ -11,12 +11,10 @@ from engine.index.schema import Query
 from engine.operations.execute import Report
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
-from engine.policy import format_rough_duration
 from engine.replay.progress import Phase
 from engine.replay.settings import ReplayPace
+from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
-from tui.format import keys, present
-from tui.format.present import Line
 from tui.plan.plan_facts import PlanFacts, last_failure
 from tui.plan.plan_lines import plan_lines, result_lines
 from tui.plan.plan_options import PlanOptions
@@ -37,6 +35,11 @@ from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result, phase_of
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.frames import frame_border
+from tui.text.hints import hint_lines
+from tui.text.lines import Line, join_columns
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -143,7 +146,7 @@ class PlanScreen(PlanOptions):
         if not self.is_paintable or not width or not self.query("#hints"):
             return
         self._fill(self.text_width)
-        plan, amount = self.facts.plan, present.format_count(self.facts.amount, "task")
+        plan, amount = self.facts.plan, format_count(self.facts.amount, "task")
         name = plan.verb
         if can_be_paced(plan) and self.facts.amount > 1:
             name = VERBS[plan.verb].paced_name
@@ -156,7 +159,7 @@ class PlanScreen(PlanOptions):
             words["back"] = "close"
         hints = keys.hints_of(self.KIND, self.disabled_actions(), self.without(), words)
         hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # what acts comes first
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, width))
+        self.query_one("#hints", Lines).show(hint_lines(hints, width))
 
     def _fill(self, width: int) -> None:
         """The text of the plan or of the result, and the table of tasks."""
@@ -164,14 +167,14 @@ class PlanScreen(PlanOptions):
         if self.report is not None:
             self._text = result_lines(self.report, width)
         elif facts.counts is None:
-            count = present.format_count(len(facts.plan.rows), "task")
+            count = format_count(len(facts.plan.rows), "task")
             self._text = [((f"   counting {count} ...", "muted"),)]
         elif self.is_open:
             view = self.view()
             side = side_lines(facts, SIDE_CELLS - 2) if width >= SIDE_COLUMNS else []
             room = width - SIDE_CELLS if side else width
             lines = plan_lines(facts.counts, view, room)
-            self._text = present.join_columns(lines, side, room, width) if side else lines
+            self._text = join_columns(lines, side, room, width) if side else lines
             made_of = tuple(map(id, (facts.counts, facts.tasks, facts.clusters, facts.pace))), width
             if self._listed != made_of:
                 self._listed = made_of
@@ -181,7 +184,7 @@ class PlanScreen(PlanOptions):
 
     def _share_height(self) -> None:
         """Divide the screen: the plan has the lines it needs, the tasks have what is left."""
-        border, facts = present.frame_border(*self.size), self.facts
+        border, facts = frame_border(*self.size), self.facts
         picker, text = self.query_one(Picker), self.query_one("#text", LongText)
         still = self.query_one("#still", LongText)
         room = self.size.height - FOOT_LINES - MIN_TASK_LINES
@@ -303,7 +306,7 @@ async def show_plan(
     done: Callable[[Report], None] = lambda report: None,
 ) -> None:
     """Freeze a plan and show it, or show why there is none."""
-    what = "all tasks" if asked.ids is None else present.format_count(len(asked.ids), "task")
+    what = "all tasks" if asked.ids is None else format_count(len(asked.ids), "task")
     plan = await prepare(screen, f"the {asked.verb} plan of {what}", _freeze(session, asked))
     if plan is None:
         return

@@ -9,13 +9,16 @@ from engine import policy
 from engine.model import State, Task
 from engine.operations.plans import Row
 from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.graphs import bar
-from tui.format.present import BLANK_LINE, Line, Run
-from tui.format.table import Choice, Column, free_cells, table_line, title_line
 from tui.plan.plan_facts import PlanFacts, source_name
 from tui.plan.plan_lines import PlanView, expected_outcome
+from tui.text.graphs import bar
+from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, cut_line, fit_text
+from tui.text.styles import STILL_LOOKS
+from tui.text.table import Choice, Column, free_cells, table_line, title_line
+from tui.text.task_list import SHORT_ID_CELLS, short_id
+from tui.text.times import format_duration
 
 STEP_NAMES = ("canary", "batch", "rest")
 """Names of the steps of a replay, in order."""
@@ -49,32 +52,35 @@ def _columns(facts: PlanFacts, view: PlanView, width: int) -> Iterator[tuple[Col
     """The columns that have data, and fit; the last one has the rest of the width."""
     tasks, rows = facts.tasks.values(), facts.counts.listed if facts.counts else ()
     marks, steps = {row.id: facts.mark_of(row.id) for row in rows}, _steps_of(facts)
-    idents = [present.short_id(row.id) for row in rows]
-    cells = max(map(len, idents), default=present.SHORT_ID_CELLS)
+    idents = [short_id(row.id) for row in rows]
+    cells = max(map(len, idents), default=SHORT_ID_CELLS)
 
     def is_out(row: Row) -> bool:
         return bool(facts.plan.exclusion_reason(row) or row.id in facts.drift)
 
     def age(since: float) -> str:
-        return present.format_duration(view.now - since) if since > 0 else "?"
+        return format_duration(view.now - since) if since > 0 else UNKNOWN
 
     def still(row: Row) -> Run:
         one = facts.clusters.get(marks[row.id])
         if one is None:
-            return ("?", "unknown") if facts.clusters else ("", "")
-        return one.now.answer.value, present.STILL_LOOKS[one.now.answer]
+            return UNKNOWN_RUN if facts.clusters else ("", "")
+        return one.now.answer.value, STILL_LOOKS[one.now.answer]
 
     def died(task: Task) -> str:
         when = policy.died_at(task)
-        return "?" if when is None else age(when)
+        return UNKNOWN if when is None else age(when)
 
     def name(row: Row, task: Task | None) -> Run:
-        return present.short_id(row.id), "ghost" if is_out(row) else "accent"
+        return short_id(row.id), "ghost" if is_out(row) else "accent"
 
     yield Column("ID", cells), name
-    yield Column("AGE", 6, right=True), lambda row, task: (age(task.created) if task else "?", "")
+    yield (
+        Column("AGE", 6, right=True),
+        lambda row, task: (age(task.created) if task else UNKNOWN, ""),
+    )
     if any(task.state is State.DEAD for task in tasks):
-        yield Column("DIED", 6, right=True), lambda row, task: (died(task) if task else "?", "")
+        yield Column("DIED", 6, right=True), lambda row, task: (died(task) if task else UNKNOWN, "")
     if any(marks.values()):
         yield Column("CLUSTER", 7), lambda row, task: (marks[row.id], "accent")
         if facts.clusters:
@@ -137,10 +143,10 @@ def side_lines(facts: PlanFacts, width: int) -> list[Line]:
         row: Line = (
             (f"{at} {name:<7}", ""),
             (f"{size:>4,} ", "strong"),
-            (present.fit_text(share, BAR_CELLS), "accent"),
+            (fit_text(share, BAR_CELLS), "accent"),
             (f" {what}", "muted"),
         )
-        lines.append(present.cut_line(row, width))
+        lines.append(cut_line(row, width))
     return [*lines, BLANK_LINE, (("STOPS AT", "muted"),), *_stop_lines(facts, pace, width)]
 
 
@@ -155,7 +161,7 @@ def _stop_lines(facts: PlanFacts, pace: ReplayPace, width: int) -> list[Line]:
         lines.append(((f"more than {stops.pending:,} tasks pending", ""),))
     fate = "are held" if stops.rest is RemainderPolicy.HOLD else f"stay in {source_name(facts)}"
     lines.append(((f"unsent tasks {fate}", "muted"),))
-    return [present.cut_line(line, width) for line in lines]
+    return [cut_line(line, width) for line in lines]
 
 
 MAX_STILL_LINES = 4
@@ -167,14 +173,14 @@ def still_pane_lines(facts: PlanFacts, width: int) -> list[Line]:
     lines: list[Line] = []
     for mark, amount, one in facts.still_failing()[:MAX_STILL_LINES]:
         evidence = one.now.evidence[0] if one.now.evidence else ""
-        error = present.fit_text(safe_line(one.cluster.pattern), max(12, width - 24 - 52))
+        error = fit_text(safe_line(one.cluster.pattern), max(12, width - 24 - 52))
         row: Line = (
             (f"   {mark:<8}", "accent"),
             (f"{amount:>4,} of {one.cluster.count:<6,}", ""),
             (f"{error}  ", ""),
             (evidence, "muted"),
         )
-        lines.append(present.cut_line(row, width))
+        lines.append(cut_line(row, width))
     if lines:
         advice = "replay them after the cause is gone, or purge them: they would fail again"
         lines.append((((f"   {advice}"), "muted"),))

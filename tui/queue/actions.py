@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from engine.config.saved_filters import SavedFilterError, save_filter
 from engine.model import Task, own_word, state_words
 from engine.text.safe import safe_line
-from tui.format import keys, task_row
-from tui.format.export import ExportTable, RowSink
 from tui.plan.acting_screen import pause_control
 from tui.queue.scope import QueueScope
 from tui.screens.base import PASTED, Copy
 from tui.screens.target import Target
+from tui.text import keys, task_row
+from tui.text.export import ExportTable, RowSink
 
 
 class QueueLinks(QueueScope):

@@ -17,7 +17,7 @@ from textual.widgets import Input
 
 from engine.index.filter_language import NO_FILTER, BadFilter, Filter
 from engine.text.safe import safe_line
-from tui.format.present import BLANK_LINE, Line, width_of
+from tui.text.lines import BLANK_LINE, Line, width_of
 from tui.widgets.line_widgets import Lines
 from tui.widgets.text_input import Words
 

@@ -10,10 +10,11 @@ from engine.model import LockEvidence
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Rates
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.human import format_rate
-from tui.format.present import Line
 from tui.session.place import Place
+from tui.text.figures import format_rate
+from tui.text.lines import Line, fact_line
+from tui.text.lock import ALARMING_VERDICTS, lock_line
+from tui.text.times import format_duration
 from tui.widgets.line_widgets import Lines
 
 
@@ -60,18 +61,18 @@ class LockLine(Lines):
         self, evidence: LockEvidence | None, facts: LockLineFacts, now: float, width: int
     ) -> None:
         """Show the last evidence and the facts; `now` in epoch seconds UTC."""
-        self.alarms = evidence is not None and evidence.verdict in present.ALARMING_VERDICTS
+        self.alarms = evidence is not None and evidence.verdict in ALARMING_VERDICTS
         parts = fact_parts(facts)
         if self._place.lock is not None:
             key = "" if self.refusal else "U"
-            line = present.lock_line(evidence, now, width, key, parts)
+            line = lock_line(evidence, now, width, key, parts)
         else:
             lead: Line = ((" ", ""),)
             if self._place.has_leases:
                 lead = ((f" {self._place.no_lock}", "muted"),)
             if facts.worker is not None:
                 lead += ((f"  worker PID {facts.worker}", ""), (", W", "key"), (" stops it", ""))
-            line = present.fact_line([lead, *parts], width)
+            line = fact_line([lead, *parts], width)
         self.show([line])
 
 
@@ -84,7 +85,7 @@ def fact_parts(facts: LockLineFacts) -> list[Line]:
     parts: list[Line] = [(*in_runs, ("  out ", "muted"), (outward, style))]
     if facts.latency is not None:
         wait, run = (
-            f"{seconds:.1f}s" if seconds < 10 else present.format_duration(seconds)
+            f"{seconds:.1f}s" if seconds < 10 else format_duration(seconds)
             for seconds in facts.latency
         )
         parts.append((("wait p95 ", "muted"), (wait, ""), ("  run p95 ", "muted"), (run, "")))

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from engine.model import State
 from engine.monitor.metrics_check import GAUGES, MetricsReading, OwnCounts, find_differences
 from engine.monitor.prometheus import Samples
-from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.graphs import bar
-from tui.format.present import Line, Run
-from tui.format.table import format_amount
+from engine.text.safe import safe_line, state_name
+from tui.text.figures import fit_count
+from tui.text.graphs import bar
+from tui.text.lines import Line, Run, cut_line, fit_text
+from tui.text.times import format_age, format_duration
 
 STALE_SECONDS = 180.0
 """Age in seconds from which a metrics file is outdated: three missed runs of a processor that
@@ -39,7 +39,7 @@ def state_lines(
     lines: list[Line] = []
     for state, word in own_counts.states.items():
         amount = own_counts.counts.get(state, 0)
-        count: Run = (f"{format_amount(amount, COUNT_CELLS - 1):>{COUNT_CELLS}}", "strong")
+        count: Run = (f"{fit_count(amount, COUNT_CELLS - 1):>{COUNT_CELLS}}", "strong")
         if not reachable:
             count = ("?".rjust(COUNT_CELLS), "unknown")
         elif not amount:
@@ -50,16 +50,16 @@ def state_lines(
         )
         if differs and metric is not None and metric != amount:
             length = (f"file {metric:,.0f}", "warn")
-        name = present.fit_text(f" {present.state_name(word)}", NAME_CELLS)
-        lines.append(present.cut_line(((name, "muted"), count, ("  ", ""), length), width))
+        name = fit_text(f" {state_name(word)}", NAME_CELLS)
+        lines.append(cut_line(((name, "muted"), count, ("  ", ""), length), width))
     return lines
 
 
 def fact_rows(facts: Sequence[tuple[str, str]], width: int) -> list[Line]:
     """What a queue reports about itself as a whole."""
-    named = [(present.fit_text(f" {safe_line(name)} ", NAME_CELLS), text) for name, text in facts]
+    named = [(fit_text(f" {safe_line(name)} ", NAME_CELLS), text) for name, text in facts]
     rows: list[Line] = [((name, "muted"), (safe_line(text), "")) for name, text in named]
-    return [present.cut_line(row, width) for row in rows[:MAX_FACTS]]
+    return [cut_line(row, width) for row in rows[:MAX_FACTS]]
 
 
 def _is_missing(queue: MetricsReading) -> bool:
@@ -75,7 +75,7 @@ def metrics_run(queue: MetricsReading, own_counts: OwnCounts, now: float) -> Run
     age = now - queue.modified
     if find_differences(queue, own_counts):
         return "metrics differ", "warn"
-    old = present.format_age(age).removesuffix(" ago")
+    old = format_age(age).removesuffix(" ago")
     return f"metrics agree, {old}", "warn" if age > STALE_SECONDS else "muted"
 
 
@@ -90,5 +90,5 @@ def metrics_warning(queue: MetricsReading, own_counts: OwnCounts, now: float) ->
     words = [f"differs: {difference}" for difference in find_differences(queue, own_counts)]
     age = now - queue.modified
     if age > STALE_SECONDS:
-        words.append(f"not written for {present.format_duration(age)}")
+        words.append(f"not written for {format_duration(age)}")
     return (f"! WARN queue.prom {'; '.join(words)}", "warn") if words else ("", "")

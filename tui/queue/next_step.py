@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from engine.model import Problem, State, Task
 from engine.operations.journal import Operation
-from engine.text.safe import safe_line
+from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
-from tui.format import present
-from tui.format.present import Scope
+from tui.text.figures import format_count
+from tui.text.hints import Scope
+from tui.text.times import format_age
 
 STATE_DIGITS = {State.PENDING: "2", State.ACTIVE: "3", State.DEAD: "4"}
 """Digit keys that show the tasks of a state."""
@@ -99,8 +100,8 @@ def _step_without_rows(now: Situation) -> tuple[str, str]:
         return "Esc", "clears the filter"
     for state in (State.DEAD, State.PENDING, State.ACTIVE):
         if now.counts.get(state) and state is not now.state:
-            amount = present.format_count(now.counts[state], "task")
-            name = present.state_name(now.states.get(state, state))
+            amount = format_count(now.counts[state], "task")
+            name = state_name(now.states.get(state, state))
             return STATE_DIGITS[state], f"shows {amount} in {name}"
     return "1", "back to the overview"
 
@@ -119,11 +120,11 @@ def describe_departure(
         if verb not in VERBS or (ended is not None and not 0 <= now - ended < RECENT_SECONDS):
             continue
         if (before.state, None if after is None else after.state) in VERBS[verb].edges:
-            when = present.format_age(now - ended) if ended is not None else "now"
+            when = format_age(now - ended) if ended is not None else "now"
             return f"{VERBS[verb].past} by {safe_line(operation.intent.who.name)} {when}"
     if after is None:
         return "gone, or no longer readable"
-    return f"now in {present.state_name(states.get(after.state, after.state))}"
+    return f"now in {state_name(states.get(after.state, after.state))}"
 
 
 def purged_by(task_since: float | None, operations: Iterable[Operation]) -> str:

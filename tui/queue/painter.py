@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from engine.model import Problem, State
 from engine.monitor.metrics_check import OwnCounts
 from engine.operations import plans
-from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.flow_graph import AXIS_CELLS, time_axis
-from tui.format.present import Line
-from tui.format.progress_bar import first_scan_line
+from engine.text.safe import safe_line, state_name
 from tui.plan import planning
 from tui.plan.acting_screen import control_refusal, pause_control
 from tui.queue import metrics_pane
@@ -21,6 +17,14 @@ from tui.queue.panes import divide_screen
 from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
 from tui.queue.view import QueueView
 from tui.screens.two_panes import frame_panes
+from tui.text import keys
+from tui.text.flow_graph import AXIS_CELLS, time_axis
+from tui.text.frames import RULE
+from tui.text.header import tab_line
+from tui.text.hints import Scope, hint_lines, next_line, scope_words
+from tui.text.lines import Line, cut_line
+from tui.text.progress_bar import first_scan_line
+from tui.text.task_list import short_id
 from tui.widgets.line_widgets import Frame
 
 TASK_ACTIONS = frozenset(
@@ -110,12 +114,12 @@ class QueuePanes(QueueView):
         order, falling = self._order
         name = ORDER_NAMES.get(order, order) + (" (reverse)" if falling else "")
         right: Line = (("order: ", "muted"), (name, ""), ("  o", "key"))
-        if self._frame.border == present.RULE and self.list.row_words:  # it has no lower line
+        if self._frame.border == RULE and self.list.row_words:  # it has no lower line
             right = ((f"{self.list.row_words}   ", "muted"), *right)
         if self.rows.view.fresh and not self._filter.is_visible:
             right = ((f"{self.rows.view.fresh:,} new   ", "ok"), *right)
         key = FRAME_KEYS.get(state, "") if state else ""
-        frame = Frame(present.state_name(word) or "Tasks", key, amount, right)
+        frame = Frame(state_name(word) or "Tasks", key, amount, right)
         frame = frame._replace(bottom=self.list.row_words)
         self.list.show_frame(frame, focused=not self._details.has_focus)
 
@@ -147,7 +151,7 @@ class QueuePanes(QueueView):
         show = detail_lines if wide else brief_lines
         self._details.show(show(task, findings, terms, now, width))
         right: Line = ((safe_line(task.kind), "muted"),)
-        frame = Frame(present.short_id(task.id), right=right)
+        frame = Frame(short_id(task.id), right=right)
         self._details.show_frame(frame, focused=self._details.has_focus)
 
     def _paint_graph(self) -> None:
@@ -178,7 +182,7 @@ class QueuePanes(QueueView):
             pane.show_frame(Frame("States", right=(run,) if run[0] else ()))
         is_visible = bool(warning[0]) and self.size.height >= 12
         self._warning.display = is_visible
-        self._warning.show([present.cut_line(((" ", ""), warning), self.size.width)] * is_visible)
+        self._warning.show([cut_line(((" ", ""), warning), self.size.width)] * is_visible)
 
     def _paint_log(self) -> None:
         self._log.show_log(self.session.readings.log)
@@ -235,7 +239,7 @@ class QueuePainter(QueuePanes):
         complete = change.is_counted
         partial = () if change.is_complete else (len(states),)  # a server counts no problems
         tabs = (names, counts, self._tab, complete, self.size.width, within, partial)
-        line = present.tab_line(*tabs)
+        line = tab_line(*tabs)
         self._tab_line.show([line])
 
     def _paint_lock(self) -> None:
@@ -256,7 +260,7 @@ class QueuePainter(QueuePanes):
             marked = len(self._marks.get(self.state, ()))
             line.show_count(self.rows.view.matching_words, of, why, marked, self.rows.view.fresh)
 
-    def _scope(self) -> present.Scope:
+    def _scope(self) -> Scope:
         """What a verb would act on."""
         raise NotImplementedError
 
@@ -290,10 +294,10 @@ class QueuePainter(QueuePanes):
         state, (key, does) = self._next
         if state is not self.state:  # the rows of another tab are read now
             key = does = ""
-        right = present.scope_words(scope)
+        right = scope_words(scope)
         width = self.size.width
         message = "" if scope.filter_error else self._timed_message[0]  # the scope shows the error
-        line = present.next_line(key, does, right, width, message)
+        line = next_line(key, does, right, width, message)
         self._scope_line.show([line])
         self._paint_hints()
 
@@ -373,7 +377,7 @@ class QueuePainter(QueuePanes):
             hints = list_hints(self._grey(), without, words, closed)
             if self._is_typing:
                 hints = TYPING_HINTS
-            self._hinted = grounds, present.hint_lines(hints, self.size.width)
+            self._hinted = grounds, hint_lines(hints, self.size.width)
         return self._hinted[1].copy()
 
     def _paint_hints(self) -> None:
@@ -381,7 +385,7 @@ class QueuePainter(QueuePanes):
         change, states = self._change, self.inspector.states
         seconds = self._clock() - self.session.opened_at
         if far := first_scan_line(change, states, seconds, self.size.width):
-            rows[0] = present.cut_line(far, self.size.width)
+            rows[0] = cut_line(far, self.size.width)
         self._hints.show(rows)
 
     def say(self, text: str, look: str = "warn") -> None:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from textual.geometry import Size
 
 from engine.logs.log_tail import LogLine
-from tui.format import present
-from tui.format.present import Line
 from tui.queue.task_details import BRIEF_LINES
 from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
+from tui.text.frames import frame_border
+from tui.text.lines import Line
+from tui.text.log_line import log_line, shorten_ids
 from tui.widgets.line_widgets import Lines
 
 MIN_LOG_HEIGHT = 28
@@ -45,7 +46,7 @@ def divide_screen(
     whole.
     """
     width, height = size
-    border = present.frame_border(width, height)
+    border = frame_border(width, height)
     room = height - FIXED_LINES - filtered
     if width >= WIDE_COLUMNS and height >= WIDE_LINES:
         few = rows + 3 <= room // 2  # then the log gets half of the screen
@@ -73,8 +74,7 @@ class LogPane(Lines):
             return  # unchanged, as in most calls: this runs every second
         self._painted = log, size
         rows = [
-            present.log_line(line.when, line.level, present.shorten_ids(line.text), width)
-            for line in log[-height:]
+            log_line(line.when, line.level, shorten_ids(line.text), width) for line in log[-height:]
         ]
         nothing: Line = ((" no log lines yet", "muted"),)
         self.show(rows or [nothing])

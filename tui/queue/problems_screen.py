@@ -8,13 +8,15 @@ from itertools import islice
 from engine.model import Problem, State
 from engine.store import StoreError
 from engine.text.render_bytes import hex_dump
-from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import BLANK_LINE, Line
-from tui.format.table import Choice
+from engine.text.safe import safe_line, state_name
 from tui.screens.base import Copy, key_bindings
 from tui.screens.page import Page
 from tui.task.parts_lines import bytes_per_row
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, fit_text, fit_text_end
+from tui.text.table import Choice
+from tui.text.times import format_duration, format_time
 from tui.widgets.line_widgets import Frame
 
 MAX_PREVIEWED_PROBLEMS = 50
@@ -36,15 +38,15 @@ def problem_rows(problems: Sequence[Problem], now: float, width: int) -> tuple[l
     for problem in problems:
         since = "?"
         if problem.since is not None and problem.since <= now:  # else the clock was set back
-            since = present.format_duration(now - problem.since)
+            since = format_duration(now - problem.since)
         line: Line = (
             (" ! ", "warn"),
-            (present.fit_text_end(safe_line(problem.where), where), "accent"),
-            (f"  {present.fit_text(safe_line(problem.what), what)}", ""),
+            (fit_text_end(safe_line(problem.where), where), "accent"),
+            (f"  {fit_text(safe_line(problem.what), what)}", ""),
             (f"{since:>{SINCE_CELLS + 2}} ", "unknown" if since == "?" else ""),
         )
-        rows.append(Choice(problem.where, present.cut_line(line, width)))
-    titles = present.fit_text("WHERE", where), present.fit_text("PROBLEM", what)
+        rows.append(Choice(problem.where, cut_line(line, width)))
+    titles = fit_text("WHERE", where), fit_text("PROBLEM", what)
     return rows, ((f"   {'  '.join(titles)}  {'SINCE':>{SINCE_CELLS}}", "muted"),)
 
 
@@ -54,10 +56,10 @@ def problem_details(
     """A problem in full."""
     rows = [("where", problem.where), ("problem", problem.what)]
     if problem.state is not None:
-        rows.append(("state", present.state_name(states.get(problem.state, problem.state))))
+        rows.append(("state", state_name(states.get(problem.state, problem.state))))
     if problem.since is not None:
-        rows.append(("since", present.format_time(problem.since, now)))
-    return present.fact_lines([(name, safe_line(text)) for name, text in rows], width, 9)
+        rows.append(("since", format_time(problem.since, now)))
+    return fact_lines([(name, safe_line(text)) for name, text in rows], width, 9)
 
 
 def problem_lines(
@@ -83,10 +85,10 @@ def problem_lines(
 
 def _dump_lines(glimpse: bytes | str, width: int) -> list[Line]:
     if isinstance(glimpse, str):
-        return present.fact_lines([("bytes", f"not read: {safe_line(glimpse)}")], width)
+        return fact_lines([("bytes", f"not read: {safe_line(glimpse)}")], width)
     row = bytes_per_row(width)
     if not glimpse:
-        return present.fact_lines([("bytes", "none (empty file)")], width)
+        return fact_lines([("bytes", "none (empty file)")], width)
     return [((f"  {line}", "muted"),) for line in islice(hex_dump(glimpse, row), DUMP_ROWS)]
 
 
@@ -134,7 +136,7 @@ class ProblemsScreen(Page):
     def lay_out(self, width: int) -> None:
         """Paint all problems for this width."""
         width = self.text_width
-        title = ((f" {present.format_count(len(self._problems), 'problem')}", "strong"),)
+        title = ((f" {format_count(len(self._problems), 'problem')}", "strong"),)
         text = problem_lines(self._problems, self._states, self._now, width, self._glimpses)
         self.show(title, text, ())
         self.show_hints()

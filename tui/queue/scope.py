@@ -8,11 +8,12 @@ from engine.index.filter_language import NO_FILTER
 from engine.index.schema import Query
 from engine.model import State, Task
 from engine.operations.execute import Report
-from tui.format import present
 from tui.plan import planning
 from tui.plan.acting_screen import TASK_JUST_CHANGED
 from tui.plan.planning import VerbRequest
 from tui.queue.painter import QueuePainter
+from tui.text.figures import format_count
+from tui.text.hints import Scope
 from tui.widgets.list_view import CursorPosition
 
 CURSOR_JUST_MOVED = "the cursor moved to another task: check it, press the key again"
@@ -125,9 +126,7 @@ class QueueMarks(QueuePainter):
             self._hidden = hidden
             self._marked.difference_update(departed)
             if departed:
-                self.say(
-                    f"{present.format_count(len(departed), 'marked task')} gone, marks removed"
-                )
+                self.say(f"{format_count(len(departed), 'marked task')} gone, marks removed")
             self._show_marks()
 
     def row_changed(self) -> None:
@@ -200,12 +199,12 @@ class QueueScope(QueueMarks):
         self._show_marks()
         super().plan_applied(report)
 
-    def _scope(self) -> present.Scope:
+    def _scope(self) -> Scope:
         """What a verb would act on, for the line above the hints."""
         if self._on_problems:
-            return present.Scope()
+            return Scope()
         begun = self.rows.view.anchor
-        return present.Scope(
+        return Scope(
             self.rows.view.cursor.id,
             self.rows.view.is_gone,
             len(self._marked - self._hidden),
@@ -217,7 +216,7 @@ class QueueScope(QueueMarks):
         )
 
 
-def _describe_scope(scope: present.Scope, planned: int) -> str:
+def _describe_scope(scope: Scope, planned: int) -> str:
     if scope.acts_on_all:
         return f"all {planned:,} that match"
     if scope.marked:

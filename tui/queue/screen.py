@@ -7,7 +7,6 @@ from functools import partial
 
 from textual import work
 
-from engine import policy
 from engine.index.schema import Query
 from engine.live.inspector import IndexChanged
 from engine.live.queries import AGE_ROUNDING_SECONDS
@@ -15,7 +14,7 @@ from engine.logs.task_events import task_attempts, task_history
 from engine.model import Part, State, Task
 from engine.store import StoreError, Unavailable
 from engine.text.error_pattern import fold_error, pattern_name
-from tui.format import keys, present
+from engine.waiting_reasons import join_reasons
 from tui.queue.actions import QueueActions
 from tui.queue.filter_line import FilterLine
 from tui.queue.task_details import TaskFindings
@@ -25,6 +24,8 @@ from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.task.why_waiting import reasons
+from tui.text import keys
+from tui.text.task_list import TIME_COLUMNS
 from tui.widgets.list_view import CursorPosition, task_at
 from tui.widgets.task_list import TaskList
 
@@ -253,7 +254,7 @@ class QueueDetails(QueueTabs):
         attempts = task_attempts(task_history(session.events(), task.id))
         cluster = await self._find_cluster(task) if task.error else None
         parts = await self._read_sizes(task)
-        self._findings = TaskFindings(task.id, policy.join_reasons(why), parts, attempts, cluster)
+        self._findings = TaskFindings(task.id, join_reasons(why), parts, attempts, cluster)
         self._paint_details()
 
     async def _find_cluster(self, task: Task) -> CheckedCluster | None:
@@ -415,7 +416,7 @@ class QueueScreen(QueueDetails):
 
 def order_choices(state: State) -> dict[str, tuple[str, str]]:
     """Columns to order a tab by: letter -> name and order in the index."""
-    _, _, when = present.TIME_COLUMNS.get(state, ("", None, ""))
+    _, _, when = TIME_COLUMNS.get(state, ("", None, ""))
     times = {"w": ({"due": "due", "since": "time in work", "died": "time of death"}, when)}
     named = {key: (names[order], order) for key, (names, order) in times.items() if order}
     return {

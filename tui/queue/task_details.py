@@ -11,11 +11,13 @@ from engine.model import AttemptLimit, Part, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
 from engine.operations.trash import trashed_at
 from engine.policy import died_at
-from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.human import format_bytes
-from tui.format.present import Line, Run
+from engine.text.safe import safe_line, state_name
 from tui.session.recurrence_check import CheckedCluster
+from tui.text.figures import format_bytes, format_count
+from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
+from tui.text.styles import STILL_LOOKS
+from tui.text.task_list import count_runs
+from tui.text.times import format_age, format_clock, format_duration, format_time
 
 NAME_CELLS = 9
 """Cells for the names of the fields."""
@@ -58,7 +60,7 @@ def detail_lines(
         ("to", _plain(task.destination)),
         ("about", _plain(task.description)),
         ("size", _plain(_size_words(findings.parts))),
-        ("created", _plain(present.format_time(task.created, now) if task.created > 0 else "?")),
+        ("created", _plain(format_time(task.created, now) if task.created > 0 else "?")),
         ("due", _plain(_due_words(task, now))),
         ("error", _plain(task.error)),
         *_cluster_rows(findings.cluster, now),
@@ -67,7 +69,7 @@ def detail_lines(
         ("priority", _plain(str(task.priority) if task.priority else "")),
     ]
     lines = [line for name, runs in rows if runs for line in _field(name, runs, width)]
-    pieces = present.fold_text(safe_line(findings.why), width - 1) if findings.why else []
+    pieces = fold_text(safe_line(findings.why), width - 1) if findings.why else []
     return [*lines, *(((f" {piece}", ""),) for piece in pieces)]
 
 
@@ -75,7 +77,7 @@ def brief_lines(
     task: Task, findings: TaskFindings, terms: PlaceTerms, now: float, width: int
 ) -> list[Line]:
     """The details in `BRIEF_LINES` lines: what it is, why it is here, its cluster, its error."""
-    created = f"created {present.format_time(task.created, now)}" if task.created > 0 else ""
+    created = f"created {format_time(task.created, now)}" if task.created > 0 else ""
     facts = [task.destination, task.description, created, _size_words(findings.parts)]
     first = ", ".join(safe_line(words) for words in facts if words)
     error = safe_line(task.error)
@@ -84,15 +86,15 @@ def brief_lines(
         named, now_words = (runs for _, runs in _cluster_rows(findings.cluster, now))
         cluster = (("cluster ", "muted"), *named, ("   still? ", "muted"), *now_words)
     trash = ", ".join(f"{name} {text}" for name, text in trash_rows(task, terms.trash_hours, now))
-    pieces = present.fold_text(error, width - 8)[:1] if error else []
+    pieces = fold_text(error, width - 8)[:1] if error else []
     lines: list[Line] = [
         ((first, ""),),
-        *(((piece, ""),) for piece in present.fold_text(safe_line(findings.why), width - 2)[:2]),
+        *(((piece, ""),) for piece in fold_text(safe_line(findings.why), width - 2)[:2]),
         *([((trash, ""),)] if trash else []),
         *([cluster] if cluster else []),
         *((("error ", "muted"), (piece, "")) for piece in pieces),
     ]
-    return [present.cut_line(((" ", ""), *line), width) for line in lines[:BRIEF_LINES]]
+    return [cut_line(((" ", ""), *line), width) for line in lines[:BRIEF_LINES]]
 
 
 def trash_rows(task: Task, hours: float | None, now: float) -> list[Run]:
@@ -100,9 +102,9 @@ def trash_rows(task: Task, hours: float | None, now: float) -> list[Run]:
     since = trashed_at(task)
     if task.state is not State.TRASH or since is None:
         return []
-    rows = [("purged", present.format_time(since, now))]
+    rows = [("purged", format_time(since, now))]
     if hours is not None:
-        rows.append(("expires", present.format_time(since + 3600 * hours, now)))
+        rows.append(("expires", format_time(since + 3600 * hours, now)))
     return rows
 
 
@@ -113,26 +115,26 @@ def _plain(text: str) -> Line:
 def _field(name: str, runs: Line, width: int) -> list[Line]:
     """A name and its value; a value of one run is folded, another one is cut."""
     room = max(8, width - NAME_CELLS - 1)
-    label = present.fit_text(f" {name}", NAME_CELLS + 1)
+    label = fit_text(f" {name}", NAME_CELLS + 1)
     if len(runs) > 1:
-        return [present.cut_line(((label, "muted"), *runs), width)]
+        return [cut_line(((label, "muted"), *runs), width)]
     text, style = runs[0]
     return [
         ((label if not at else " " * len(label), "muted"), (piece, style))
-        for at, piece in enumerate(present.fold_text(text, room))
+        for at, piece in enumerate(fold_text(text, room))
     ]
 
 
 def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
-    word = present.state_name(task.word or terms.states.get(task.state, task.state))
+    word = state_name(task.word or terms.states.get(task.state, task.state))
     if (lease := task.lease) is not None:
-        words = f" for {present.format_duration(now - lease.since)}" if lease.since > 0 else ""
+        words = f" for {format_duration(now - lease.since)}" if lease.since > 0 else ""
         words += f", by {safe_line(lease.owner)}" if lease.owner else ""
     else:
         died = died_at(task)
-        words = f" {present.format_age(now - died)}" if died is not None else ""
+        words = f" {format_age(now - died)}" if died is not None else ""
     most = terms.max_attempts(task)
-    runs = present.count_runs(task, most)
+    runs = count_runs(task, most)
     limit = "" if most is None else f" of {most:,}"
     tries = "?" if runs is None else f"{runs:,}"
     noun = "try" if tries == "1" and not limit else "tries"
@@ -142,28 +144,28 @@ def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
 def _due_words(task: Task, now: float) -> str:
     if task.state not in (State.PENDING, State.HELD) or task.due is None:
         return ""
-    return present.format_time(task.due, now) if task.due > now else "now"
+    return format_time(task.due, now) if task.due > now else "now"
 
 
 def _size_words(parts: Sequence[Part]) -> str:
     if not parts:
         return ""
     known = sum(part.size or 0 for part in parts)
-    return f"{format_bytes(known)}, {present.format_count(len(parts), 'part')}"
+    return f"{format_bytes(known)}, {format_count(len(parts), 'part')}"
 
 
 def _cluster_rows(judged: CheckedCluster | None, now: float) -> list[tuple[str, Line]]:
     if judged is None:
         return []
     cluster, answer = judged
-    others = f", {present.format_count(cluster.count - 1, 'other')}"
-    last = f", last {present.format_clock(judged.last)}" if judged.last is not None else ""
+    others = f", {format_count(cluster.count - 1, 'other')}"
+    last = f", last {format_clock(judged.last)}" if judged.last is not None else ""
     text = safe_line(answer.text)
     if answer.answer is StillHappens.UNKNOWN and answer.evidence:
         text, last = "unknown", f": {safe_line(answer.evidence[0])}"
     return [
         ("cluster", ((cluster.mark, "accent"), (others, ""))),
-        ("still?", ((text, present.STILL_LOOKS[answer.answer]), (last, ""))),
+        ("still?", ((text, STILL_LOOKS[answer.answer]), (last, ""))),
     ]
 
 

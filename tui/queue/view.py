@@ -15,9 +15,7 @@ from engine.index.schema import Query
 from engine.model import Problem, State, Task
 from engine.operations.trash import trashed_at
 from engine.store import Unavailable
-from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import BLANK_LINE, Line, TrashFacts
+from engine.text.safe import safe_line, state_name
 from tui.plan.acting_screen import PlanningScreen
 from tui.queue.filter_line import FilterLine
 from tui.queue.lock_line import LockLine
@@ -31,6 +29,10 @@ from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.terminal.render_cache import Across, Down
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.lines import BLANK_LINE, Line, fold_text
+from tui.text.task_list import TrashFacts
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.list_view import CursorPosition
 from tui.widgets.picker import Picker
@@ -194,7 +196,7 @@ class QueueView(PlanningScreen):
             return (
                 BLANK_LINE,
                 ((f"   {safe_line(self.place.name)} is unavailable:", "strong"),),
-                *(((f"   {p}", "error"),) for p in present.fold_text(safe_line(why), width)),
+                *(((f"   {p}", "error"),) for p in fold_text(safe_line(why), width)),
                 BLANK_LINE,
                 (("   Retried every second; the list returns automatically.", "muted"),),
             )
@@ -205,12 +207,12 @@ class QueueView(PlanningScreen):
         return ()
 
     def _empty_text(self) -> str:
-        where = present.state_name(self.inspector.states[self.state]) if self.state else ""
+        where = state_name(self.inspector.states[self.state]) if self.state else ""
         amount = self._change.counts.get(self.state, 0) if self.state else 0
         if not self._change.is_complete:
             known = f"{amount:,} {where}" if amount else f"no {where} tasks yet"
             return f"{known}: first scan running"
         if self._filter.filter and amount:
-            tasks = present.format_count(amount, "task")
+            tasks = format_count(amount, "task")
             return f"0 of {tasks} match in {where}: Esc clears the filter"
         return f"no tasks in {where}"

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tui.format import keys
-from tui.format.present import Line
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.terminal.driver import repaint_terminal
 from tui.terminal.render_cache import CachedRender
 from tui.terminal.sized_screen import SizedScreen
+from tui.text import keys
+from tui.text.lines import Line
 
 if TYPE_CHECKING:
-    from tui.format.export import ExportTable
     from tui.screens.palette_commands import PaletteCommand
+    from tui.text.export import ExportTable
 
 QUIT_AGAIN = "Ctrl-c again: quit"
 """Message of the first Ctrl-c; a second one quits while it is visible."""

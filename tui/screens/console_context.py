@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tui.format.present import Line, Totals
+from tui.text.header import Totals
+from tui.text.lines import Line
 
 ARMED_SECONDS = 900.0
 """Seconds for which the console stays armed, after arming and after each write."""

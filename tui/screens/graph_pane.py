@@ -10,7 +10,9 @@ from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import UnreadableRecording
 from engine.monitor.throughput import HISTORY_SECONDS, FlowSeries
 from engine.store import Unavailable
-from tui.format.flow_graph import (
+from tui.screens.base import BaseScreen
+from tui.session.place_session import PlaceSession
+from tui.text.flow_graph import (
     AXIS_CELLS,
     LAST_OF_LINES,
     RANGES,
@@ -19,9 +21,7 @@ from tui.format.flow_graph import (
     graph_steps,
     time_axis,
 )
-from tui.format.present import Line
-from tui.screens.base import BaseScreen
-from tui.session.place_session import PlaceSession
+from tui.text.lines import Line
 from tui.widgets.line_widgets import Frame, Lines
 
 GRAPH_LINES, MIN_GRAPH_LINES = 11, 6

@@ -10,10 +10,11 @@ from textual.widgets import Input
 
 from engine.index.filter_language import FIELDS
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import BLANK_LINE, Line
 from tui.screens.base import key_bindings
 from tui.screens.page import Page
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, heading_line
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.text_input import Words
 
@@ -107,7 +108,7 @@ def _grouped_lines(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int)
     for heading, group_keys in groups:
         if group_keys:
             rows += [BLANK_LINE] if rows else []
-            rows.append(present.heading_line(heading, width))
+            rows.append(heading_line(heading, width))
             rows += [
                 ((f"  {key.shown:<{KEY_CELLS}}", "key"), (key.description, ""))
                 for key in group_keys
@@ -119,7 +120,7 @@ def _moved_lines(width: int, terms: list[str]) -> list[Line]:
     """The keys with another meaning than before, if they match the search."""
     matching = [row for row in MOVED if all(word in " ".join(row).casefold() for word in terms)]
     rows: list[Line] = [((f"  {key:<9}", "key"), (now, "")) for key, now in matching]
-    return [present.heading_line("Moved", width), *rows] if rows else []
+    return [heading_line("Moved", width), *rows] if rows else []
 
 
 def _filter_lines(
@@ -133,8 +134,8 @@ def _filter_lines(
     if not can or not all(word in summary for word in terms):
         return []
     return [
-        present.heading_line("Filter language", width),
-        *present.fact_lines(FILTER_SUMMARY, width),
+        heading_line("Filter language", width),
+        *fact_lines(FILTER_SUMMARY, width),
     ]
 
 
@@ -163,7 +164,7 @@ def _in_two_columns(lines: Sequence[Line], width: int) -> list[Line]:
     left_lines = (*lines[:middle], *[BLANK_LINE] * len(lines))
     amount = max(middle, len(lines) - middle - 1)
     return [
-        (*present.cut_line(left_line, width), *right_line)
+        (*cut_line(left_line, width), *right_line)
         for left_line, right_line in zip(left_lines[:amount], right[:amount], strict=True)
     ]
 
@@ -228,10 +229,10 @@ class HelpScreen(Page):
         columns = 2 if inside >= 2 * COLUMN_CELLS else 1
         lines = help_lines(self._screen_kind, self._without, inside // columns, search, self._words)
         if not search and self._refusals:
-            refused = present.fact_lines([*self._refusals.items()], inside // columns, KEY_CELLS)
-            lines = [present.heading_line("Refused now", inside // columns), *refused, *lines]
+            refused = fact_lines([*self._refusals.items()], inside // columns, KEY_CELLS)
+            lines = [heading_line("Refused now", inside // columns), *refused, *lines]
         if not search and self._terminal:
-            lines += [BLANK_LINE, present.heading_line("This terminal", inside // columns)]
+            lines += [BLANK_LINE, heading_line("This terminal", inside // columns)]
             lines += [((f"  {safe_line(text)}", ""),) for text in self._terminal]
         if columns > 1:
             lines = _in_two_columns(lines, inside // columns)
@@ -245,5 +246,5 @@ class HelpScreen(Page):
         if self.is_paintable:
             text = self.query_one(LongText)
             title: Line = (("? ", "key"), (f"Keys of {SCREEN_TITLES[self._screen_kind]}", "title"))
-            below = f"{present.format_count(text.below, 'more line')}: PgDn" if text.below else ""
+            below = f"{format_count(text.below, 'more line')}: PgDn" if text.below else ""
             text.set_frame(title, ((below, "muted"),) if below else ())

@@ -9,10 +9,12 @@ from textual import events
 from textual.app import ComposeResult
 
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.keys import Hint
 from tui.screens.base import key_bindings
 from tui.terminal.sized_screen import SizedModalScreen
+from tui.text import keys
+from tui.text.hints import hint_lines
+from tui.text.keys import Hint
+from tui.text.lines import heading_line
 from tui.widgets.line_widgets import Lines
 
 
@@ -43,9 +45,9 @@ class MenuScreen(SizedModalScreen[str]):
         """Use as many lines as the answers need."""
         width = self.size.width
         hints = [Hint(o.key, safe_line(o.text), o.is_disabled) for o in self._options]
-        rows = present.hint_lines([*hints, *keys.hints_of(keys.MENU)], width, 9)
+        rows = hint_lines([*hints, *keys.hints_of(keys.MENU)], width, 9)
         used = [row for row in rows if "".join(text for text, _ in row).strip()]
-        rule = present.heading_line(self._title, width)
+        rule = heading_line(self._title, width)
         self.query_one(Lines).show([rule, *used])
 
     def on_key(self, event: events.Key) -> None:

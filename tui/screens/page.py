@@ -8,14 +8,16 @@ from textual import work
 from textual.app import ComposeResult
 
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.top_line import TopLine
 from tui.screens.two_panes import TwoPanes, frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
+from tui.text import keys
+from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
+from tui.text.hints import hint_lines
+from tui.text.lines import Line, cut_line, join_ends
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -46,14 +48,14 @@ class Page(BaseScreen):
 
     def on_resize(self) -> None:
         """Lay out for the current width."""
-        frame_panes(self, present.frame_border(*self.size))
+        frame_panes(self, frame_border(*self.size))
         self.lay_out(self.size.width)
 
     @property
     def text_width(self) -> int:
         """Cells for the text inside its frame."""
-        is_box = self.text_frame() and present.frame_border(*self.size) == present.BOX
-        return self.size.width - (present.BOX_FRAME_CELLS if is_box else 0)
+        is_box = self.text_frame() and frame_border(*self.size) == BOX
+        return self.size.width - (BOX_FRAME_CELLS if is_box else 0)
 
     def text_frame(self) -> Frame | None:
         """The frame of the text; None for none."""
@@ -67,14 +69,14 @@ class Page(BaseScreen):
         """Show a title, the text and the message line."""
         width = self.size.width
         badge = self.badge
-        line = present.join_ends(title, badge, width) if badge else present.cut_line(title, width)
+        line = join_ends(title, badge, width) if badge else cut_line(title, width)
         self.query_one("#title", Lines).show([line])
         part = self.query_one("#text", LongText)
         if (frame := self.text_frame()) is not None:
             part.add_class("pane")
             part.show_frame(frame, focused=True)
         part.show(text)
-        self.query_one("#word", Lines).show([present.cut_line(word, width)])
+        self.query_one("#word", Lines).show([cut_line(word, width)])
 
     def show_hints(
         self,
@@ -84,13 +86,13 @@ class Page(BaseScreen):
     ) -> None:
         """Show the hints."""
         hints = keys.hints_of(self.KIND, grey, without, words)
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
+        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
 
     def say(self, text: str, style: str = "warn") -> None:
         """Show a message to the operator."""
         word = self.query_one_optional("#word", Lines)
         if word is not None:  # it is missing while the screen is removed
-            word.show([present.cut_line(((f" {safe_line(text)}", style),), self.size.width)])
+            word.show([cut_line(((f" {safe_line(text)}", style),), self.size.width)])
 
     def action_move(self, how: str) -> None:
         """Scroll the text."""
@@ -136,7 +138,7 @@ class ListPage(TwoPanes):
 
     def on_resize(self) -> None:
         """Lay out for the current size, once the parts have theirs."""
-        frame_panes(self, present.frame_border(*self.size))
+        frame_panes(self, frame_border(*self.size))
         self.call_after_refresh(self.paint)
 
     def on_screen_resume(self) -> None:
@@ -173,7 +175,7 @@ class ListPage(TwoPanes):
         """Show the hints."""
         words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         hints = keys.hints_of(self.KIND, grey, self.without(), {**words, **self.hint_words})
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
+        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
 
     def say(self, text: str, style: str = "warn") -> None:
         """Show a message to the operator for `MESSAGE_SECONDS`."""
@@ -197,7 +199,7 @@ class ListPage(TwoPanes):
         )
         word = self.query_one_optional("#word", Lines)
         if word is not None:  # it is missing while the screen is removed
-            word.show([present.cut_line(line, self.size.width)])
+            word.show([cut_line(line, self.size.width)])
 
 
 class ListScreen(ListPage):

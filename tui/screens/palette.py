@@ -10,13 +10,13 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
-from tui.format.table import Choice
 from tui.screens import palette_commands
 from tui.screens.base import key_bindings
 from tui.screens.palette_commands import PaletteCommand
 from tui.terminal.sized_screen import SizedModalScreen
+from tui.text import keys
+from tui.text.lines import Line, cut_line, fit_text, heading_line
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 from tui.widgets.text_input import Words
@@ -70,7 +70,7 @@ class PaletteScreen(SizedModalScreen[PaletteInput | None]):
 
     def _update_matches(self) -> None:
         width = self.size.width
-        self.query_one("#palette-title", Lines).show([present.heading_line("Command", width)])
+        self.query_one("#palette-title", Lines).show([heading_line("Command", width)])
         rows = [
             Choice(str(at), _command_line(self._offered[at], width))
             for at in self._matching_indexes()
@@ -96,7 +96,7 @@ class PaletteScreen(SizedModalScreen[PaletteInput | None]):
                 else f"Enter: {_describe_input(chosen)}"
             )
         line: Line = ((f" {words}", "warn" if chosen is None else ""),)
-        self.query_one("#palette-word", Lines).show([present.cut_line(line, self.size.width)])
+        self.query_one("#palette-word", Lines).show([cut_line(line, self.size.width)])
 
     def _selected_input(self) -> PaletteInput | None:
         key = self.query_one(Picker).key
@@ -131,10 +131,10 @@ class PaletteScreen(SizedModalScreen[PaletteInput | None]):
 
 def _command_line(command: PaletteCommand, width: int) -> Line:
     name = safe_line(f"{command.name} {command.argument}".rstrip())
-    return present.cut_line(
+    return cut_line(
         (
-            (f"  {present.fit_text(command.shown, 7)} ", "key"),
-            (present.fit_text(name, 22), "strong"),
+            (f"  {fit_text(command.shown, 7)} ", "key"),
+            (fit_text(name, 22), "strong"),
             (f" {command.description}", ""),
         ),
         width,

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from engine.model import State
 from engine.text.safe import state_name
-from tui.format import keys
 from tui.screens.target import SCREEN_TARGETS, Target
+from tui.text import keys
 
 
 class PaletteCommand(NamedTuple):

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from textual.app import ComposeResult
 
-from tui.format import keys, present
-from tui.format.progress_bar import ProgressBar, bar_line
 from tui.screens.base import key_bindings
 from tui.terminal.sized_screen import SizedModalScreen
+from tui.text import keys
+from tui.text.hints import hint_lines
+from tui.text.lines import heading_line
+from tui.text.progress_bar import ProgressBar, bar_line
 from tui.widgets.line_widgets import Lines
 
 UPDATE_INTERVAL_SECONDS = 0.25
@@ -45,8 +47,8 @@ class ProgressScreen(SizedModalScreen[None]):
         """Update the bar."""
         width = self.size.width
         line = bar_line(self._read_progress(), time.monotonic() - self._began, self._unit, width)
-        hints = present.hint_lines(keys.hints_of(keys.PROGRESS), width, 1)
-        self.query_one(Lines).show([present.heading_line(self._title, width), line, *hints])
+        hints = hint_lines(keys.hints_of(keys.PROGRESS), width, 1)
+        self.query_one(Lines).show([heading_line(self._title, width), line, *hints])
 
     def action_back(self) -> None:
         """Stop the action."""

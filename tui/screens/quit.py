@@ -9,12 +9,14 @@ from textual.containers import Vertical
 
 from engine.model import State
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
 from tui.screens.base import TOO_EARLY, key_bindings
 from tui.session.runners import RunningOperation
 from tui.terminal.paste_detector import Confirming
 from tui.terminal.sized_screen import SizedModalScreen
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.lines import Line, cut_line, fold_text
+from tui.text.task_fields import states_name
 from tui.widgets.line_widgets import Lines
 
 BOX_CELLS = 58
@@ -29,8 +31,8 @@ def describe_ending(work: RunningOperation, states: Mapping[State, str]) -> str:
         return f"{far}: stops after the current batch; the rest stays."
     if not now.unsent or now.stopped:
         return f"{far}: all sent; results are no longer followed."
-    tasks = present.format_count(now.unsent, "task")
-    words = present.states_name(work.plan.states, states)
+    tasks = format_count(now.unsent, "task")
+    words = states_name(work.plan.states, states)
     return f"{far}: stops. {tasks} stay in {safe_line(words)}; the next start offers to resume."
 
 
@@ -62,7 +64,7 @@ class QuitScreen(SizedModalScreen[str], Confirming[str]):
             pids = ", ".join(str(pid) for pid in self._pids)
             rows += [((f"Worker PID {pids}, started here, is running.", "strong"),), ()]
         for work, states in self._works:
-            pieces = present.fold_text(describe_ending(work, states), BOX_CELLS)
+            pieces = fold_text(describe_ending(work, states), BOX_CELLS)
             rows += [*(((piece, "strong"),) for piece in pieces), ()]
         what = "the operation and the worker (SIGTERM)" if self._pids else "the operation"
         words = {"stop": f"stop {what} and quit"} if self._works else {}
@@ -72,7 +74,7 @@ class QuitScreen(SizedModalScreen[str], Confirming[str]):
             rows.append(((f"{key.shown:<5}", "key"), (words.get(key.action, key.description), "")))
         running = "worker" if self._pids else "operation"
         self.query_one("#box").border_title = f"Quit with a running {running}"
-        self._rows = [present.cut_line(row, BOX_CELLS) for row in rows]
+        self._rows = [cut_line(row, BOX_CELLS) for row in rows]
         self.query_one(Lines).show(self._rows)
 
     def _answer(self, answer: str) -> None:

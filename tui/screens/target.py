@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from engine.model import State
-from tui.format import keys
+from tui.text import keys
 
 CURRENT_PLACE = 0
 """`Target.place` for the place that is open now."""

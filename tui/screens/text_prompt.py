@@ -8,9 +8,10 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
-from tui.format import keys, present
 from tui.screens.base import key_bindings
 from tui.terminal.sized_screen import SizedModalScreen
+from tui.text import keys
+from tui.text.lines import cut_line, heading_line
 from tui.widgets.line_widgets import Lines
 from tui.widgets.text_input import Words
 
@@ -41,7 +42,7 @@ class AskScreen(SizedModalScreen[str]):
     def on_resize(self) -> None:
         """Lay out for this width."""
         width = self.size.width
-        self.query_one("#ask-title", Lines).show([present.heading_line(self._title, width)])
+        self.query_one("#ask-title", Lines).show([heading_line(self._title, width)])
         self._show_error(self._check(self.query_one(Input).value))
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -57,7 +58,7 @@ class AskScreen(SizedModalScreen[str]):
 
     def _show_error(self, wrong: str) -> None:
         text = (f" {wrong}", "warn") if wrong else (" Enter OK  Esc cancel", "muted")
-        self.query_one("#ask-word", Lines).show([present.cut_line((text,), self.size.width)])
+        self.query_one("#ask-word", Lines).show([cut_line((text,), self.size.width)])
 
     def action_back(self) -> None:
         """Close without an answer."""

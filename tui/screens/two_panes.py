@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.screen import Screen
 
-from tui.format import present
 from tui.screens.base import BaseScreen
+from tui.text.frames import BOX, BOX_FRAME_CELLS, RULE, frame_border
 from tui.widgets.board import Board
 from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
@@ -18,9 +18,9 @@ FIXED_LINES = 3
 
 
 def frame_panes(screen: Screen[None], border: int) -> None:
-    """Draw the frames of a screen's panes: `present.BOX`, `present.RULE`, or 0 for none."""
-    screen.set_class(border == present.BOX, "-boxed")
-    screen.set_class(border == present.RULE, "-ruled")
+    """Draw the frames of a screen's panes: `BOX`, `RULE`, or 0 for none."""
+    screen.set_class(border == BOX, "-boxed")
+    screen.set_class(border == RULE, "-ruled")
 
 
 class TwoPanes(BaseScreen):
@@ -70,8 +70,8 @@ class TwoPanes(BaseScreen):
 
     @property
     def _frame_cells(self) -> int:
-        boxed = present.frame_border(*self.size) == present.BOX
-        return present.BOX_FRAME_CELLS if boxed and self.rows_frame() is not None else 0
+        boxed = frame_border(*self.size) == BOX
+        return BOX_FRAME_CELLS if boxed and self.rows_frame() is not None else 0
 
     @property
     def text_width(self) -> int:
@@ -91,7 +91,7 @@ class TwoPanes(BaseScreen):
     def rows_height(self) -> int:
         """Lines of the rows above the details, with their frame: at most half of the screen."""
         rows = 1 + max(1, len(self.query_one(Picker).rows))  # one for the titles of the columns
-        return min(present.frame_border(*self.size) + rows, (self.size.height - FIXED_LINES) // 2)
+        return min(frame_border(*self.size) + rows, (self.size.height - FIXED_LINES) // 2)
 
     def rows_frame(self) -> Frame | None:
         """The frame of the rows; None if the screen has no frames."""

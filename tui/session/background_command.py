@@ -14,7 +14,7 @@ import time
 from collections.abc import Coroutine, Sequence
 
 from engine.text.safe import safe_line, safe_lines
-from tui.format.present import Run
+from tui.text.lines import Run
 
 POLL_INTERVAL_SECONDS = 0.05
 """Seconds between two reads of the child's output: its lines get their times by them."""

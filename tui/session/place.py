@@ -17,6 +17,7 @@ from engine.operations.journal import Journal, Who
 from engine.operations.notes import Notes
 from engine.store import Store
 from engine.system.host import HostFigures
+from engine.text.figure import UNKNOWN
 
 NO_WORKER_HINT = "no worker running: 3, then W starts one"
 """Next step if due tasks wait for a worker."""
@@ -210,7 +211,7 @@ class Place(NamedTuple):
 
     journal: Journal | None = None
     """Journal of the operators' operations; None if missing."""
-    who: Who = Who("?")
+    who: Who = Who(UNKNOWN)
     """The operator, for the journal."""
     notes: Notes | None = None
     """Notes on tasks; None if there are none."""

@@ -43,7 +43,6 @@ from engine.monitor.throughput import (
     FlowHistory,
     Rates,
     Trend,
-    format_duration,
 )
 from engine.monitor.transport_health import MailBacklog, MailRoutes, mark_explained
 from engine.operations.execute import RefusalCheck, always_allowed
@@ -53,7 +52,7 @@ from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
-from tui.format.present import Totals
+from engine.text.times import format_duration
 from tui.session.alert_facts import TaskFacts, make_alert_inputs, may_be_blocked
 from tui.session.background_command import MailTestProcess
 from tui.session.history import History, alert_input, operation_name
@@ -61,6 +60,7 @@ from tui.session.place import NO_WORKER_HINT, Place
 from tui.session.place_watcher import PlaceReadings, PlaceWatcher, read_routes
 from tui.session.recovery_process import RecoveryProcess
 from tui.session.worker_process import WorkerProcess
+from tui.text.header import Totals
 
 if TYPE_CHECKING:  # imported late: not needed when the console opens
     from tui.session.runners import RunningOperation

@@ -38,6 +38,7 @@ from engine.operations.notes import NO_NOTES, NotesById
 from engine.store import StoreError, Unavailable
 from engine.system import mounts
 from engine.system.host import HostFigures
+from engine.text.error_text import error_text
 from tui.session.history import folder_mtime
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.recent_events import RecentTaskEvents
@@ -118,7 +119,7 @@ def read_tokens(place: Place) -> Sequence[BucketState] | str:
     try:
         return () if place.tokens is None else place.tokens()
     except OSError as error:
-        return error.strerror or str(error)
+        return error_text(error)
     except StoreError as error:
         return str(error)
 
@@ -165,7 +166,7 @@ def read_queue_figures(place: Place) -> WholeQueueFigures:
     try:
         return WholeQueueFigures() if place.queue_figures is None else place.queue_figures()
     except OSError as error:
-        return WholeQueueFigures(unknown=error.strerror or str(error))
+        return WholeQueueFigures(unknown=error_text(error))
     except StoreError as error:
         return WholeQueueFigures(unknown=str(error))
 
@@ -273,7 +274,7 @@ class PlaceWatcher:
                 self._records = DeliveryReader(*self._place.mail.records())
             failures = self._records.read()
         except (OSError, Unavailable) as error:
-            why = error.strerror if isinstance(error, OSError) else None
+            why = error_text(error) if isinstance(error, OSError) else None
             self._refusals = f"delivery records cannot be read: {why or error}"
             return NO_RECORDS
         self._refusals = self._records.refusals
@@ -385,7 +386,7 @@ class MetricsReader:
                 self._reading = prometheus.read_metrics(self._path)
                 self._last_stamp = stamp
         except OSError as error:
-            self._last_stamp, self._reading = None, error.strerror or str(error)
+            self._last_stamp, self._reading = None, error_text(error)
         except prometheus.BadMetrics as error:
             self._last_stamp, self._reading = stamp, f"cannot parse: {error}"
         return self._reading

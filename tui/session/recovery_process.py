@@ -6,8 +6,8 @@ import asyncio
 import signal
 from collections.abc import Coroutine, Mapping, Sequence
 
-from tui.format.present import Run
 from tui.session.background_command import BackgroundCommand
+from tui.text.lines import Run
 
 LOCK_UNCHANGED_CODE = 2
 """Exit code if the lock stays with its holder (contract: lock held)."""

@@ -12,15 +12,16 @@ from engine.logs.task_events import EventKind
 from engine.model import State
 from engine.monitor.recurrence import Recurrence, StillHappens, check_recurrences
 from engine.text.error_pattern import pattern_name
+from engine.text.figure import UNKNOWN
 from tui.session.place import WholeQueueFigures
 from tui.session.place_session import PlaceSession
 
-NOT_CHECKED = Recurrence(StillHappens.UNKNOWN, "?", ("not checked yet",))
+NOT_CHECKED = Recurrence(StillHappens.UNKNOWN, UNKNOWN, ("not checked yet",))
 
 
 GONE = Recurrence(
     StillHappens.UNKNOWN,
-    "?",
+    UNKNOWN,
     (
         "its recipients have left the spool: their number is from the statistics log",
         "the reasons are in the reports to the senders",

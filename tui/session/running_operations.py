@@ -21,9 +21,9 @@ from engine.replay.settings import ReplayPace
 from engine.replay.shared_rate import BUCKET_NAME
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.format.present import Line
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
+from tui.text.lines import Line
 
 RESULT_WORDS: Mapping[RowResult, str] = {
     RowResult.DONE: "done",

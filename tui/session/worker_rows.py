@@ -11,9 +11,9 @@ from engine.model import STALLED_KEY, ConnectedWorker, LockEvidence, Task, Verdi
 from engine.monitor.alerts import AlertKind
 from engine.monitor.latency import KindFigures, with_unlogged_kinds
 from engine.monitor.throughput import HISTORY_SECONDS, Trend
-from engine.policy import format_rough_duration
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from tui.session.place_session import PlaceSession, lease_workers
 
 NO_WORKER, IDLE, NOT_COUNTED = "no worker running", "no task claimed", "reading ..."

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.human import format_bytes
 from tui.task import parts_lines
 from tui.task import task_lines as view
 from tui.task.parts_lines import Opened
 from tui.task.task_lines import TaskDetails
+from tui.text.figures import format_bytes
+from tui.text.frames import BOX_FRAME_CELLS
+from tui.text.task_list import short_id
 from tui.widgets.board import Board, Panel
 from tui.widgets.line_widgets import Frame
 
@@ -29,9 +30,9 @@ def panels(
     details: TaskDetails, opened: Sequence[Opened], now: float, width: int, height: int
 ) -> Mapping[str, Panel]:
     """The content of each pane, for a board of that size."""
-    half, task = width // 2 - present.BOX_FRAME_CELLS, details.task
+    half, task = width // 2 - BOX_FRAME_CELLS, details.task
     chip = ((f" {details.state_word.upper()} ", "chip"),)
-    findings, log = details.findings, view.log_lines(details, width - present.BOX_FRAME_CELLS)
+    findings, log = details.findings, view.log_lines(details, width - BOX_FRAME_CELLS)
     many = len(findings.log.lines) if findings.log is not None else 0
     limit = "" if details.max_runs is None else f" of {details.max_runs:,}"
     size = next((part.size for part in details.parts if part.where == task.payload), None)
@@ -39,9 +40,9 @@ def panels(
     files = parts_lines.file_lines(details.parts, now, half) if height >= FILES_LINES else []
     without = IN_OTHER_PANES + (("attempts",) if findings.attempts else ())
     room = max(3, height // LOG_SHARE)
-    first = Frame(present.short_id(task.id), amount=safe_line(task.kind), right=chip)
+    first = Frame(short_id(task.id), amount=safe_line(task.kind), right=chip)
     return {
-        "waits": Panel(first, view.head_lines(details, now, width - present.BOX_FRAME_CELLS)),
+        "waits": Panel(first, view.head_lines(details, now, width - BOX_FRAME_CELLS)),
         "facts": Panel(Frame("Task"), view.fact_lines(details, now, half, without)),
         "timeline": Panel(Frame("Timeline"), view.timeline_lines(details, now, half)),
         "error": Panel(Frame("Last error"), view.error_lines(details, now, half)),

@@ -10,6 +10,7 @@ from engine.live.inspector import Inspector
 from engine.logs import merged_log, task_events
 from engine.model import Part, Task
 from engine.store import StoreError
+from engine.text.error_text import error_text
 
 if TYPE_CHECKING:  # mail parsing is loaded with the first payload, not at start
     from tui.task.parts_lines import Opened
@@ -30,7 +31,7 @@ def search_logs(paths: Sequence[str], task: Task) -> LogFindings:
     try:
         log = merged_log.find_mentions(paths, task.id, MAX_LOG_LINES, since)
     except OSError as error:
-        return LogFindings(merged_log.Mentions(), error.strerror or str(error))
+        return LogFindings(merged_log.Mentions(), error_text(error))
     history = task_events.task_history(task_events.read_events(log.lines), task.id)
     return LogFindings(log, "", history, task_events.task_attempts(history))
 

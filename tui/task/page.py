@@ -12,8 +12,6 @@ from textual.app import ComposeResult
 from engine.model import STALLED_KEY, State
 from engine.monitor.recurrence import StillHappens
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
 from tui.plan import planning
 from tui.plan.acting_screen import PlanningScreen
 from tui.screens.base import key_bindings, opened_from
@@ -29,6 +27,11 @@ from tui.task.board import TaskBoard
 from tui.task.parts_lines import Opened
 from tui.task.reader import TaskReader
 from tui.task.task_lines import TaskDetails
+from tui.text import keys
+from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
+from tui.text.hints import next_line
+from tui.text.lines import Line, cut_line, join_ends
+from tui.text.task_list import short_id
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -93,11 +96,11 @@ class TaskPage(PlanningScreen, Page):
         """The task's id, kind and state; or the name of the part."""
         details = self.reader.details
         if details is None:
-            return Frame(present.short_id(self.reader.id))
+            return Frame(short_id(self.reader.id))
         word = "GONE" if self.reader.gone else details.state_word.upper()
         chip = ((f" {word} ", "chip-warn" if self.reader.gone else "chip"),)
         kind = safe_line(details.task.kind)
-        return Frame(present.short_id(details.task.id), amount=kind, right=chip)
+        return Frame(short_id(details.task.id), amount=kind, right=chip)
 
     def lay_out(self, width: int) -> None:
         """Repaint for the present size."""
@@ -141,8 +144,8 @@ class TaskPage(PlanningScreen, Page):
 
     def _show_relatives(self, details: TaskDetails | None) -> None:
         """Show the parent and the children of the task below its parts, if it has any."""
-        part, border = self.query_one("#relatives", Picker), present.frame_border(*self.size)
-        inner = self.size.width - (present.BOX_FRAME_CELLS if border == present.BOX else 0)
+        part, border = self.query_one("#relatives", Picker), frame_border(*self.size)
+        inner = self.size.width - (BOX_FRAME_CELLS if border == BOX else 0)
         rows = [] if details is None else view.relative_rows(details, inner)
         self.has_relatives = part.display = bool(rows)
         part.add_class("pane")
@@ -162,11 +165,11 @@ class TaskPage(PlanningScreen, Page):
         below, target = opened_from(self), Target(keys.TASK, id=self.reader.id)
         position = "" if below is None else below.row_words(target)
         row = f"  {position}" if position else ""
-        trail = (self.session.name, f"{present.short_id(self.reader.id)}{row}")
+        trail = (self.session.name, f"{short_id(self.reader.id)}{row}")
         self.query_one(TopLine).update_line(self.context, trail)
         titles = view.part_titles(self.reader.details, self.part, TABS)
         self.query_one("#parts", Lines).show([view.tab_line(titles, self.part, width)])
-        self.query_one("#word", Lines).show([present.cut_line(self._foot(width), width)])
+        self.query_one("#word", Lines).show([cut_line(self._foot(width), width)])
         task = None if self.reader.gone else self.selected_task()
         state = None if task is None else task.state
         grey = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state, task)}
@@ -188,7 +191,7 @@ class TaskPage(PlanningScreen, Page):
         if reader.gone:
             departure: Line = ((f" {view.describe_departure(reader.details, now)}", "warn"),)
             log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
-            return present.join_ends(departure, log, width)
+            return join_ends(departure, log, width)
         task = reader.details.task
         if reader.changed and self.part != "summary":
             return ((f" {reader.changed}", "warn"),)
@@ -198,7 +201,7 @@ class TaskPage(PlanningScreen, Page):
             and self.session.place.worker_command
         ):
             step = "3", "opens the workers: W there starts one"
-            return present.next_line(*step, present.short_id(task.id), width)
+            return next_line(*step, short_id(task.id), width)
         key, does = NEXT_STEPS.get(task.state, ("", ""))
         if task.state is State.PENDING and (task.due or 0.0) <= now:
             key = ""  # it is due already
@@ -214,7 +217,7 @@ class TaskPage(PlanningScreen, Page):
             if key == "R" and check is StillHappens.YES:
                 does += "; its error still happens"
             does += "" if self.context.arming.is_armed else " (! arms first)"
-        return present.next_line(key, does, present.short_id(task.id), width)
+        return next_line(key, does, short_id(task.id), width)
 
     def say(self, text: str, style: str = "warn") -> None:
         """Show a message for some seconds."""

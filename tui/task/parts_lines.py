@@ -9,10 +9,20 @@ from engine.mail.spool_meta import parse_meta
 from engine.model import Part
 from engine.system.files import Refused
 from engine.text import render_bytes
+from engine.text.figure import UNKNOWN
 from engine.text.render_bytes import RenderedBytes
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import BLANK_LINE, Line, Run
+from tui.text.figures import format_count
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    fact_lines,
+    fit_text_end,
+    folded_lines,
+    part_line,
+)
+from tui.text.times import format_time
 
 
 class Opened(NamedTuple):
@@ -75,7 +85,7 @@ def _mail_lines(meta: Opened, siblings: Sequence[Opened], now: float, width: int
     except Refused as error:
         lines = _head_lines(meta, "not parsed", width)
         why = f"not parsed: {safe_line(str(error))}; not executed. Content:"
-        lines += [((f"  {piece}", "warn"),) for piece in present.fold_text(why, width - 3)]
+        lines += folded_lines(why, width, "warn")
         lines += _text(render_bytes.render_verbatim(meta.data, bytes_per_row(width)).lines, width)
     for each in [*bodies, *others]:
         lines += _part_lines(each, width)
@@ -99,19 +109,20 @@ def _envelope_lines(assigned: Mapping[str, str], now: float, width: int) -> list
     """Recipient, subject and the other values of meta.sh."""
     created = assigned.get("MAIL_CREATED_EPOCH", "")
     rows: list[Run] = [
-        ("To", safe_line(assigned.get("MAIL_TO", "")) or "?"),
+        ("To", safe_line(assigned.get("MAIL_TO", "")) or UNKNOWN),
         (
             "Subject",
-            safe_line(render_bytes.decode_header_words(assigned.get("MAIL_SUBJECT", ""))) or "?",
+            safe_line(render_bytes.decode_header_words(assigned.get("MAIL_SUBJECT", "")))
+            or UNKNOWN,
         ),
-        ("created", _time(created, now) if created else "?"),
+        ("created", _time(created, now) if created else UNKNOWN),
     ]
     known = ("MAIL_TO", "MAIL_SUBJECT", "MAIL_CREATED_EPOCH")
     other_fields = [(key, value) for key, value in assigned.items() if key not in known]
     rows += [(_title(key), safe_line(value)) for key, value in other_fields]
     return [
-        present.part_line("spooled mail"),
-        *present.fact_lines(rows, width),
+        part_line("spooled mail"),
+        *fact_lines(rows, width),
         BLANK_LINE,
     ]
 
@@ -132,10 +143,10 @@ def _marker_lines(each: Opened, now: float, width: int) -> list[Line]:
         pieces = [word, f"by {by}" if by else "", f"since {_time(since, now)}" if since else ""]
         text = " ".join(filter(None, pieces))
         text += f": {safe_line(assigned['WHY'])}" if assigned.get("WHY") else ""
-    lines: list[Line] = [present.part_line(safe_line(each.part.name))]
+    lines: list[Line] = [part_line(safe_line(each.part.name))]
     return [
         *lines,
-        *[((f"  {p}", "warn"),) for p in present.fold_text(text, width - 3)],
+        *folded_lines(text, width, "warn"),
         BLANK_LINE,
     ]
 
@@ -146,15 +157,13 @@ def _kind(each: Opened, text: RenderedBytes) -> str:
 
 def _head_lines(each: Opened, kind: str, width: int) -> list[Line]:
     part, refused = each.part, each.refused or each.part.refusal
-    size = "" if part.size is None else f", {present.format_count(part.size, 'byte')}"
+    size = "" if part.size is None else f", {format_count(part.size, 'byte')}"
     words = safe_line(part.name) if refused else f"{safe_line(part.name)}: {kind}{size}"
-    lines = [present.part_line(present.fit_text_end(words, min(len(words), width - 4)))]
-    lines += [
-        ((f"  {piece}", "muted"),) for piece in present.fold_text(safe_line(part.where), width - 3)
-    ]
+    lines = [part_line(fit_text_end(words, min(len(words), width - 4)))]
+    lines += folded_lines(part.where, width, "muted")
     if refused:
         why = f"not read: {safe_line(refused)}"
-        return lines + [((f"  {piece}", "warn"),) for piece in present.fold_text(why, width - 3)]
+        return lines + folded_lines(why, width, "warn")
     return [*lines, *_cut_note(each)]
 
 
@@ -167,9 +176,7 @@ def _cut_note(each: Opened) -> list[Line]:
 
 
 def _text(lines: Sequence[str], width: int) -> list[Line]:
-    room = max(8, width - 3)
-    folded = [((f"  {piece}", ""),) for line in lines for piece in present.fold_text(line, room)]
-    return [*folded, BLANK_LINE]
+    return [*(piece for line in lines for piece in folded_lines(line, width)), BLANK_LINE]
 
 
 _TIMES = ("modified", "changed")
@@ -183,15 +190,14 @@ def file_lines(parts: Sequence[Part], now: float, width: int) -> list[Line]:
 
 def _file_facts(part: Part, now: float, width: int) -> list[Line]:
     name = safe_line(part.name)
-    lines = [present.part_line(present.fit_text_end(name, min(len(name), width - 4)))]
-    size = [] if part.size is None else [present.format_count(part.size, "byte")]
+    lines = [part_line(fit_text_end(name, min(len(name), width - 4)))]
+    size = [] if part.size is None else [format_count(part.size, "byte")]
     facts = [*size, *(f"{key} {safe_line(t)}" for key, t in part.facts if key not in _TIMES)]
     times = [f"{key} {_time(text, now)}" for key, text in part.facts if key in _TIMES]
     runs = [(safe_line(part.where), "strong"), (", ".join(facts), ""), (", ".join(times), "")]
     runs.append((f"not read: {safe_line(part.refusal)}" if part.refusal else "", "warn"))
     for text, style in runs:
-        pieces = present.fold_text(text, width - 3) if text else []
-        lines += [((f"  {piece}", style),) for piece in pieces]
+        lines += folded_lines(text, width, style) if text else []
     return lines
 
 
@@ -209,5 +215,5 @@ def stored_lines(opened: Sequence[Opened], now: float, width: int) -> list[Line]
 
 def _time(text: str, now: float) -> str:
     if text.isascii() and text.isdigit() and len(text) <= 12:
-        return present.format_time(float(text), now)
+        return format_time(float(text), now)
     return safe_line(text)

@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from engine.index.schema import Query
 from engine.model import Task
-from tui.format import keys, present, task_row
 from tui.plan import planning
 from tui.plan.acting_screen import TASK_JUST_CHANGED
 from tui.plan.planning import VerbRequest
 from tui.screens.base import PASTED, Copy
 from tui.screens.target import Target
 from tui.task.page import WITHOUT_CLOCK, TaskPage
+from tui.text import keys, task_row
+from tui.text.task_list import TaskContext, task_columns, task_line
 from tui.widgets.picker import Picker
 from tui.widgets.task_rows import SEEN_SECONDS
 
@@ -98,8 +99,8 @@ class TaskScreen(TaskPage):
 
 def task_copies(task: Task, word: str, command: Sequence[str], now: float) -> tuple[Copy, ...]:
     """What can be copied of a task; `word` is its state, `command` shows it."""
-    shape = present.task_columns(task.state, 160)
-    line = present.task_line(task, shape, now, present.TaskContext(), 160)
+    shape = task_columns(task.state, 160)
+    line = task_line(task, shape, now, TaskContext(), 160)
     return (
         Copy("i", "id", task.id),
         Copy("r", "row", "".join(text for text, _ in line).strip()),

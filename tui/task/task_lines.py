@@ -13,13 +13,32 @@ from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Part, Relative, Relatives, State, Task
 from engine.operations.notes import Note
-from engine.policy import died_at, format_rough_duration
-from engine.text.safe import safe_line
-from tui.format import glyphs, present
-from tui.format.present import BLANK_LINE, Line, Run
-from tui.format.table import Choice
+from engine.policy import died_at
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line, state_name
+from engine.text.times import format_rough_duration
 from tui.session.recurrence_check import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
+from tui.text import glyphs
+from tui.text import lines as lines_text
+from tui.text.figures import describe_bucket, format_count
+from tui.text.lines import (
+    BLANK_LINE,
+    Line,
+    Run,
+    cells_of,
+    cut_line,
+    fit_text,
+    fold_text,
+    part_line,
+    width_of,
+)
+from tui.text.log_line import log_line, shorten_ids
+from tui.text.styles import STILL_LOOKS
+from tui.text.table import Choice
+from tui.text.task_fields import task_fields
+from tui.text.task_list import MAX_ID_CELLS, count_runs, short_id
+from tui.text.times import format_clock, format_time
 
 Text: TypeAlias = list[Line]
 
@@ -114,9 +133,9 @@ def tab_line(titles: Mapping[str, str], current: str, width: int) -> Line:
             name = title[:3] if is_short else title
             number = (f" {count}", "strong") if count and not is_short else ("", "")
             line = (*line, (f" {name}", "muted"), number, (f" {gap}", ""))
-        if present.width_of(line) <= width + len(gap):
+        if width_of(line) <= width + len(gap):
             break
-    return present.cut_line(line, width)
+    return cut_line(line, width)
 
 
 # Summary
@@ -139,9 +158,9 @@ def wait_rows(details: TaskDetails, now: float) -> list[Run]:
         return [("gone", describe_departure(details, now))]
     if task.state is State.DEAD:
         died = died_at(task)
-        when = "?" if died is None else present.format_time(died, now)
-        runs = present.count_runs(task, details.max_runs)
-        tries = f", after {present.format_count(runs, 'attempt')}" if runs else ""
+        when = UNKNOWN if died is None else format_time(died, now)
+        runs = count_runs(task, details.max_runs)
+        tries = f", after {format_count(runs, 'attempt')}" if runs else ""
         rows.append(("died", when + tries))
         why = tuple(reason.removeprefix("stays ") for reason in why[1:])
     label = _LABELS.get(task.state, "state")
@@ -149,7 +168,7 @@ def wait_rows(details: TaskDetails, now: float) -> list[Run]:
         (label if not at else "", reason.removeprefix(f"{label} ")) for at, reason in enumerate(why)
     ]
     if (bucket := details.outlook.bucket) is not None and task.state is State.PENDING:
-        rows.append(("rate limit", present.describe_bucket(bucket)))
+        rows.append(("rate limit", describe_bucket(bucket)))
     if (start := details.outlook.start) is not None:
         words = start.sentence(now)
         unknown = f"? {words}" if start.when is None else words.removeprefix("runs ")
@@ -178,9 +197,7 @@ def fact_rows(details: TaskDetails, now: float) -> list[Run]:
     """All fields of the task, and operators' notes."""
     task = details.task
     with_own_row = {"last error", "payload", "attempts", "revision"}
-    fields = [
-        row for row in present.task_fields(task, details.states, now) if row[0] not in with_own_row
-    ]
+    fields = [row for row in task_fields(task, details.states, now) if row[0] not in with_own_row]
     rows: list[Run] = [
         *fields,
         *((name, safe_line(value)) for name, value in details.request),
@@ -196,25 +213,25 @@ def fact_rows(details: TaskDetails, now: float) -> list[Run]:
 
 def head_lines(details: TaskDetails, now: float, width: int) -> Text:
     """Why it does not run, and when it will."""
-    return present.fact_lines(wait_rows(details, now), width, NAME_CELLS)
+    return lines_text.fact_lines(wait_rows(details, now), width, NAME_CELLS)
 
 
 def error_lines(details: TaskDetails, now: float, width: int) -> Text:
     """The last error and its cluster."""
-    return present.fact_lines(error_rows(details, now), width, NAME_CELLS, _error_looks(details))
+    return lines_text.fact_lines(error_rows(details, now), width, NAME_CELLS, _error_looks(details))
 
 
 def _error_looks(details: TaskDetails) -> Mapping[str, str]:
     styles = {"cluster": "accent"}
     if details.cluster is not None:
-        styles["still?"] = present.STILL_LOOKS[details.cluster[1].answer]
+        styles["still?"] = STILL_LOOKS[details.cluster[1].answer]
     return styles
 
 
 def fact_lines(details: TaskDetails, now: float, width: int, without: Collection[str] = ()) -> Text:
     """The fields of the task, except those that another pane has."""
     rows = [row for row in fact_rows(details, now) if row[0] not in without]
-    return present.fact_lines(rows, width, NAME_CELLS)
+    return lines_text.fact_lines(rows, width, NAME_CELLS)
 
 
 NAME_CELLS = 11
@@ -226,7 +243,7 @@ def summary_lines(details: TaskDetails, now: float, width: int) -> Text:
     last = [("changed", details.changed or _last_event(details))]
     rows = [*wait_rows(details, now), *error_rows(details, now), *(row for row in last if row[1])]
     return [
-        *present.fact_lines(rows, width, NAME_CELLS, _error_looks(details)),
+        *lines_text.fact_lines(rows, width, NAME_CELLS, _error_looks(details)),
         BLANK_LINE,
         *fact_lines(details, now, width),
     ]
@@ -237,7 +254,7 @@ def _last_event(details: TaskDetails) -> str:
     event = details.findings.history[-1] if details.findings.history else None
     if event is None or event.when is None:
         return ""
-    return f"{present.format_clock(event.when)} {_EVENT_WORDS[event.what][0]}"
+    return f"{format_clock(event.when)} {_EVENT_WORDS[event.what][0]}"
 
 
 def _lease_expiry(task: Task, now: float) -> str:
@@ -247,14 +264,14 @@ def _lease_expiry(task: Task, now: float) -> str:
         return ""
     if until <= 0:
         return "expired"  # stored without an expiry time
-    return f"{'expires' if until > now else 'expired'} at {present.format_time(until, now)}"
+    return f"{'expires' if until > now else 'expired'} at {format_time(until, now)}"
 
 
 def _note_rows(details: TaskDetails, now: float) -> list[Run]:
     """Operators' notes, newest first."""
     texts = [f"? {safe_line(details.notes_error)}"] if details.notes_error else []
     texts += [
-        f"{safe_line(note.text)} ({safe_line(note.who)}, {present.format_time(note.when, now)})"
+        f"{safe_line(note.text)} ({safe_line(note.who)}, {format_time(note.when, now)})"
         for note in reversed(details.notes)
     ]
     return [("" if at else "note", words) for at, words in enumerate(texts)]
@@ -262,9 +279,9 @@ def _note_rows(details: TaskDetails, now: float) -> list[Run]:
 
 def _attempts_text(details: TaskDetails) -> str:
     task = details.task
-    runs = present.count_runs(task, details.max_runs)
+    runs = count_runs(task, details.max_runs)
     if runs is None:
-        return "?"
+        return UNKNOWN
     return f"{runs:,}" if details.max_runs is None else f"{runs:,} of {details.max_runs:,}"
 
 
@@ -286,7 +303,7 @@ def relative_rows(details: TaskDetails, width: int) -> list[Choice]:
     parent, children, _ = details.relatives
     family = [("parent", parent)] if parent is not None else []
     family += [("  " * (child.depth - 1) + "child", child) for child in children]
-    ids = (present.cells_of(_relative_name(one)) for _, one in family)
+    ids = (cells_of(_relative_name(one)) for _, one in family)
     room = max(ids, default=0)
     longest = max((len(role) for role, _ in family), default=0)
     return [
@@ -296,20 +313,20 @@ def relative_rows(details: TaskDetails, width: int) -> list[Choice]:
 
 
 def _relative_name(one: Relative) -> str:
-    return present.short_id(one.id, present.MAX_ID_CELLS)
+    return short_id(one.id, MAX_ID_CELLS)
 
 
 def _relative_line(role: str, one: Relative, room: int, width: int) -> Line:
-    word = present.state_name(one.word) if one.word else "gone"
+    word = state_name(one.word) if one.word else "gone"
     style = "warn" if one.word == "failed" else "" if one.word else "muted"
-    name = present.fit_text(_relative_name(one), room)
+    name = fit_text(_relative_name(one), room)
     runs: Line = (
         (f"  {role:<6}  ", "muted"),
         (f"{name}  ", "accent" if one.is_here else "muted"),
         (f"{word:<16}  ", style),
         (safe_line(one.text), ""),
     )
-    return present.cut_line(runs, width)
+    return cut_line(runs, width)
 
 
 def relatives_amount(relatives: Relatives) -> str:
@@ -343,7 +360,7 @@ def attempt_lines(details: TaskDetails, now: float, width: int) -> Text:
     for each in details.findings.attempts:
         words, style = _ATTEMPT_RESULTS.get(each.outcome, ("ended", ""))
         when = each.began if each.began is not None else each.ended
-        began = present.format_time(when, now) if when is not None else "?"
+        began = format_time(when, now) if when is not None else UNKNOWN
         began = began if width >= 72 else began.partition(" (")[0]
         took = ""
         if each.began is not None and each.ended is not None:
@@ -351,17 +368,17 @@ def attempt_lines(details: TaskDetails, now: float, width: int) -> Text:
         result, comma, after = words.partition(",")
         words = f"{result}{took}{comma}{after}"
         lines.append(((f" {each.number:>3}  {began}  ", ""), (words, style)))
-        pieces = present.fold_text(safe_line(each.error), max(8, width - 7)) if each.error else []
+        pieces = fold_text(safe_line(each.error), max(8, width - 7)) if each.error else []
         lines += [(("      ", ""), (piece, "muted")) for piece in pieces]
     coverage = _search_coverage(details)
-    pieces = present.fold_text(coverage, width - 2) if coverage else []
+    pieces = fold_text(coverage, width - 2) if coverage else []
     lines += [((f" {piece}", "muted"),) for piece in pieces]
     kinds = (EventKind.QUEUED, EventKind.RETRIED, EventKind.RECOVERED)
     other = [event for event in details.findings.history if event.what in kinds]
     if other:
-        lines += [BLANK_LINE, present.part_line("other events")]
+        lines += [BLANK_LINE, part_line("other events")]
     for event in other:
-        at = present.format_time(event.when, now) if event.when is not None else "?"
+        at = format_time(event.when, now) if event.when is not None else UNKNOWN
         lines.append(((f" {at}  ", ""), (_EVENT_WORDS[event.what][0], "")))
     return lines
 
@@ -401,7 +418,7 @@ def timeline_lines(details: TaskDetails, now: float, width: int) -> Text:
     died = died_at(task)
     has_end = bool(died) and not any(e.what in (*end_kinds, EventKind.FAILED) for e in events)
     if has_end:
-        runs = present.count_runs(task, details.max_runs)
+        runs = count_runs(task, details.max_runs)
         number = f", attempt {runs:,}" if runs else ""
         rows.append((died, (f"failed, given up{number}", "error")))
     if not any(event.what is EventKind.QUEUED for event in events):
@@ -414,10 +431,10 @@ def timeline_lines(details: TaskDetails, now: float, width: int) -> Text:
         rows.append((start.when, ("runs at about this time", "line")))
     lines: Text = []
     for when, (words, style) in rows:
-        clock = "?" if when is None else present.format_clock(when)
+        clock = UNKNOWN if when is None else format_clock(when)
         sign, text = (".", "muted") if style == "line" else (glyphs.MARK, "")
         lines.append(((f"   {clock:<9}", "muted"), (f" {sign} ", style), (f" {words}", text)))
-    return [present.cut_line(line, width) for line in lines]
+    return [cut_line(line, width) for line in lines]
 
 
 MAX_UNDATED_ATTEMPTS = 10
@@ -427,7 +444,7 @@ MAX_UNDATED_ATTEMPTS = 10
 def _undated_attempts(details: TaskDetails, dated: int) -> list[str]:
     """The attempts that the task counts without a time in logs or store, but for the `dated` last
     ones; each with its error if the store keeps one of each."""
-    runs = present.count_runs(details.task, details.max_runs) or 0
+    runs = count_runs(details.task, details.max_runs) or 0
     number = runs - max(dated, details.task.state is State.DONE)  # that one has succeeded
     if number < 1 or (details.findings.log is None and not details.findings.error):
         return []
@@ -452,13 +469,13 @@ def _search_coverage(details: TaskDetails) -> str:
     missing = os.strerror(errno.ENOENT)  # a place need not have every log
     troubles = details.findings.log.troubles.items()
     sentences = [f"{safe_line(path)}: {safe_line(why)}" for path, why in troubles if why != missing]
-    counted = present.count_runs(details.task, details.max_runs) or 0
+    counted = count_runs(details.task, details.max_runs) or 0
     logged = len(details.findings.attempts)
     if details.findings.log.has_more:
         sentences.append("older log lines were not searched")
     elif logged < counted:
         sentences.append(
-            f"{logged} of {present.format_count(counted, 'attempt')} in the logs: "
+            f"{logged} of {format_count(counted, 'attempt')} in the logs: "
             "the logs do not go back far enough"
         )
     elif not logged:
@@ -477,9 +494,9 @@ def log_lines(details: TaskDetails, width: int) -> Text:
     """Log lines that mention the task, newest last, whole but for ids."""
     lines: Text = []
     for line in () if details.findings.log is None else details.findings.log.lines:
-        text = safe_line(present.shorten_ids(line.text))
-        first, *other_pieces = present.fold_text(text, max(8, width - 19))
-        lines.append(present.log_line(line.when, line.level, first, width))
+        text = safe_line(shorten_ids(line.text))
+        first, *other_pieces = fold_text(text, max(8, width - 19))
+        lines.append(log_line(line.when, line.level, first, width))
         lines += [((_CONTINUED + piece, "muted"),) for piece in other_pieces]
     if not lines:
         nothing = (
@@ -506,7 +523,7 @@ def describe_departure(details: TaskDetails, now: float) -> str:
     beginnings = (EventKind.QUEUED, EventKind.STARTED, EventKind.RECOVERED)
     if last is None or last.what in beginnings:
         return "task is gone; last known values"
-    at = f" at {present.format_clock(last.when)}" if last.when is not None else ""
+    at = f" at {format_clock(last.when)}" if last.when is not None else ""
     return f"task is gone: log: {_EVENT_WORDS[last.what][0]}{at}"
 
 
@@ -519,9 +536,9 @@ def describe_changes(before: Task, after: Task, states: Mapping[State, str], now
         return ""
     changes = []
     if before.state is not after.state:
-        words = [present.state_name(states.get(t.state, t.state)) for t in (before, after)]
+        words = [state_name(states.get(t.state, t.state)) for t in (before, after)]
         changes.append(f"moved {words[0]} -> {words[1]}")
     changes += [
         f"new {name}" for name in _COMPARED_FIELDS if getattr(before, name) != getattr(after, name)
     ]
-    return f"{present.format_clock(now)} {', '.join(changes) or 'file rewritten'}"
+    return f"{format_clock(now)} {', '.join(changes) or 'file rewritten'}"

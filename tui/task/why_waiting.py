@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from engine import policy
 from engine.index.backlog import BY_CREATED
 from engine.live.inspector import Inspector
 from engine.locks.token_buckets import (
@@ -25,17 +24,18 @@ from engine.operations.controls import control_rows
 from engine.operations.plans import bar_reason
 from engine.store import StoreError
 from engine.text.safe import safe_line
-from tui.format import present
+from engine.waiting_reasons import Circumstances, why_waiting
 from tui.session.place import NO_WORKER_HINT, Place
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_routes
+from tui.text.lock import ALARMING_VERDICTS
 from tui.transports.transport_lines import describe_suspension
 
 
 class TaskOutlook(NamedTuple):
     """Why a task is not running, and when it runs."""
 
-    circumstances: policy.Circumstances | None = None
+    circumstances: Circumstances | None = None
     """What decides when it runs; None until read."""
     unknown: tuple[str, ...] = ()
     """What of it could not be read."""
@@ -47,9 +47,7 @@ class TaskOutlook(NamedTuple):
     def reasons(self, task: Task, now: float) -> tuple[str, ...]:
         """Why the task is not running, as sentences; the most important first."""
         why = (
-            ()
-            if self.circumstances is None
-            else tuple(policy.why_waiting(task, now, self.circumstances))
+            () if self.circumstances is None else tuple(why_waiting(task, now, self.circumstances))
         )
         return (*self.unknown, *why)
 
@@ -85,7 +83,7 @@ async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
     obstacle = circumstances.pause_reason or circumstances.closed_reason
     if circumstances.is_handled is not None and not circumstances.is_handled(task.kind):
         obstacle = obstacle or "no handler configured"
-    if circumstances.lock is not None and circumstances.lock.verdict in present.ALARMING_VERDICTS:
+    if circumstances.lock is not None and circumstances.lock.verdict in ALARMING_VERDICTS:
         obstacle = obstacle or f"lock is {circumstances.lock.verdict.value.lower()}"
     if session.lacks_worker:
         obstacle = obstacle or NO_WORKER_HINT
@@ -120,11 +118,11 @@ async def _circumstances(
     task: Task,
     now: float,
     alerts: Iterable[Alert],
-) -> tuple[policy.Circumstances, Mapping[str, int], tuple[str, ...]]:
+) -> tuple[Circumstances, Mapping[str, int], tuple[str, ...]]:
     """What decides when a task runs, the tasks ahead of it by kind, and what of it is unknown."""
     ahead: Mapping[str, int] = {}
     idle = any(alert.kind is AlertKind.IDLE for alert in alerts)
-    circumstances = policy.Circumstances(lock=lock, is_handled=place.has_handler, is_idle=idle)
+    circumstances = Circumstances(lock=lock, is_handled=place.has_handler, is_idle=idle)
     if place.claim_obstacle is not None:
         circumstances = circumstances._replace(
             closed_reason=await asyncio.to_thread(_suspension_text, place, task.kind, now)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.system import files, users
+from engine.text.error_text import error_text
 
 EX_SOFTWARE = 70
 """Exit code for an internal software error (sysexits.h)."""
@@ -113,7 +114,7 @@ def report_crash(error: BaseException, environ: Mapping[str, str], now: float) -
     try:
         path = save_report(made.text, environ, now, os.getpid())
     except OSError as trouble:
-        return f"console crashed: {made.headline}; no report written: {trouble.strerror}"
+        return f"console crashed: {made.headline}; no report written: {error_text(trouble)}"
     return f"console crashed: {made.headline}; report (without task data): {path}"
 
 

@@ -22,10 +22,10 @@ from textual.events import Key, Resize
 from textual.geometry import Size
 from textual.message import Message
 
-from tui.format.glyphs import UTF8, Glyphs
 from tui.terminal.bandwidth import OutputWait
 from tui.terminal.paste_detector import PasteDetector
 from tui.terminal.screen_cells import ScreenCells
+from tui.text.glyphs import UTF8, Glyphs
 
 UNSENT_SEQUENCES: Mapping[str, str] = {
     "\x1b[?2026$p": "a query: a late answer, over a slow line, would be typed into the shell",

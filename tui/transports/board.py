@@ -12,13 +12,16 @@ from engine.monitor.transport_health import (
     TransportHealth,
     TransportSuspension,
 )
+from engine.text.figure import Figure
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.flow_graph import AXIS_CELLS, KEY, graph_steps, time_axis, with_axis
-from tui.format.graphs import bar, braille_line, overlay, resample, rounded_top
-from tui.format.human import format_count
-from tui.format.present import BLANK_LINE, Line
 from tui.session.place_session import PlaceSession
+from tui.text.figures import fit_count
+from tui.text.flow_graph import AXIS_CELLS, KEY, graph_steps, time_axis, with_axis
+from tui.text.frames import BOX, BOX_FRAME_CELLS
+from tui.text.graphs import bar, braille_line, overlay, resample, rounded_top
+from tui.text.lines import BLANK_LINE, Line, cut_line, join_ends, width_of
+from tui.text.log_line import log_line, shorten_ids
+from tui.text.times import format_clock, format_time
 from tui.transports import detail_lines as view
 from tui.transports import transport_lines as table
 from tui.widgets.board import Board, Panel
@@ -66,21 +69,21 @@ def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
     graph are as high as the errors, the log gets what is left.
     """
     transport, now, name = inputs.transport, inputs.now, safe_line(inputs.transport.name)
-    half = width // 2 - present.BOX_FRAME_CELLS
+    half = width // 2 - BOX_FRAME_CELLS
     state_lines = view.about_lines(transport, inputs.limit, now, half, inputs.routes)
     windows = view.window_lines(transport, half, inputs.limit)
     windows += view.source_lines(inputs.sending, now, half)
     upper = max(len(state_lines), len(windows))
     for lines in (state_lines, windows):
         lines += [BLANK_LINE] * (upper - len(lines))
-    lower = height - upper - present.BOX
+    lower = height - upper - BOX
     faults, errors = fault_lines(transport, now, half), latest_lines(transport, now, half, height)
-    needed = max(MIN_MIDDLE_LINES, len(faults) + len(errors) + 2 * present.BOX)
+    needed = max(MIN_MIDDLE_LINES, len(faults) + len(errors) + 2 * BOX)
     middle = (
         lower if lower < MIN_MIDDLE_LINES + MIN_LOG_LINES else min(needed, lower - MIN_LOG_LINES)
     )
-    faults = faults[: max(1, middle // 2 - present.BOX)]
-    latest = latest_lines(transport, now, half, middle - len(faults) - 2 * present.BOX)
+    faults = faults[: max(1, middle // 2 - BOX)]
+    latest = latest_lines(transport, now, half, middle - len(faults) - 2 * BOX)
     words = [line for line in inputs.log if transport.name in line.text]
     total = sum(fault.times for fault in transport.faults)
     span = "1h" if inputs.minutes == HOUR_MINUTES else f"{inputs.minutes}m"
@@ -95,11 +98,11 @@ def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
         "latest": Panel(Frame("Latest errors", "", *times), latest),
         "course": Panel(
             Frame(f"{name}, last {span}", right=RANGE_KEY, bottom=axis),
-            graph_lines(inputs, half, middle - present.BOX),
+            graph_lines(inputs, half, middle - BOX),
         ),
         "mentions": Panel(
             Frame(f"Log of {name}", "t", f"{len(words):,}"),
-            log_lines(words, width - present.BOX_FRAME_CELLS, lower - middle - present.BOX),
+            log_lines(words, width - BOX_FRAME_CELLS, lower - middle - BOX),
         ),
     }
 
@@ -109,12 +112,12 @@ def fault_lines(transport: TransportHealth, now: float, width: int) -> list[Line
     lines: list[Line] = []
     total = sum(fault.times for fault in transport.faults)
     for fault in transport.faults:
-        count: Line = ((f"{format_count(fault.times, 6):>8}  ", "strong"),)
-        last: Line = ((present.format_time(fault.last, now).partition(" (")[0], "muted"),)
-        lines.append(present.join_ends((*count, (safe_line(fault.pattern), "")), last, width))
+        count: Line = ((f"{fit_count(fault.times, 6):>8}  ", "strong"),)
+        last: Line = ((format_time(fault.last, now).partition(" (")[0], "muted"),)
+        lines.append(join_ends((*count, (safe_line(fault.pattern), "")), last, width))
         lead: Line = (("          ", ""), (f"{fault.mark}  ", "accent"))
         share = f" {fault.times / total:>4.0%}"
-        room = width - present.width_of(lead) - len(share)
+        room = width - width_of(lead) - len(share)
         filled = bar(fault.times / transport.faults[0].times, room)
         lines.append((*lead, (filled, "muted"), (share, "muted")))
     return lines or view.error_group_lines(transport, now, width)
@@ -129,7 +132,7 @@ def figure_lines(session: PlaceSession, name: str, now: float, width: int) -> li
     if transport is None:
         return []
     windows = view.window_lines(transport, width, session.place.alerts.transport_failures)
-    errors = view.section("Errors, last hour, grouped", fault_lines(transport, now, width))
+    errors = view.titled_lines("Errors, last hour, grouped", fault_lines(transport, now, width))
     return [BLANK_LINE, *windows, BLANK_LINE, *errors]
 
 
@@ -146,8 +149,7 @@ def log_lines(words: Sequence[LogLine], width: int, room: int) -> list[Line]:
     if room <= 0:
         return []
     rows = [
-        present.log_line(line.when, line.level, present.shorten_ids(line.text), width)
-        for line in words[-room:]
+        log_line(line.when, line.level, shorten_ids(line.text), width) for line in words[-room:]
     ]
     rows = rows or [((" no recent log lines of it", "muted"),)]
     return rows + [BLANK_LINE] * (room - len(rows))
@@ -184,18 +186,18 @@ def graph_lines(inputs: Shown, width: int, height: int) -> list[Line]:
     ]
     legend: list[tuple[str, str]] = [(" ", "")]
     for name, values, style in (("sent", sent, "ok"), ("failed", failed, "error")):
-        last = "?" if values[-1] is None else f"{values[-1]:,}"
+        last = Figure(values[-1]).text()
         legend += [(KEY, style), (f" {name} ", "muted"), (f"{last}  ", "")]
     scale: Line = ((f"per {unit}, max {most:,}", "muted"),)
     plot = with_axis(overlay(layers), f"{top:,.0f}", width)
-    return [present.join_ends(tuple(legend), scale, width), *plot, *mark]
+    return [join_ends(tuple(legend), scale, width), *plot, *mark]
 
 
 def _suspension_line(stop: TransportSuspension, inputs: Shown, width: int) -> Line:
     """When it was suspended, beside a mark at that time; without the mark if that was earlier."""
-    cells, text = width - AXIS_CELLS, f"suspended {present.format_clock(stop.since)}"
+    cells, text = width - AXIS_CELLS, f"suspended {format_clock(stop.since)}"
     at = int(cells * (1 - (inputs.now - stop.since) / (60.0 * inputs.minutes)))
     at = min(at, cells - 1)
     before = at - len(text) - 1
     words = text if at < 0 else f"{text} │" if before >= 0 else f"{'':{at}}│ {text}"
-    return present.cut_line(((" " * (AXIS_CELLS + max(0, before)), ""), (words, "warn")), width)
+    return cut_line(((" " * (AXIS_CELLS + max(0, before)), ""), (words, "warn")), width)

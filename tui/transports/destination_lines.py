@@ -14,11 +14,22 @@ from engine.destinations.watch import (
     DestinationTasks,
     SeenDestination,
 )
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.human import format_count
-from tui.format.present import BLANK_LINE, Line, Run
-from tui.format.task_row import time_fields
+from tui.text.figures import fit_count, format_count
+from tui.text.lines import (
+    BLANK_LINE,
+    UNKNOWN_RUN,
+    Line,
+    Run,
+    cells_of,
+    fact_lines,
+    fit_text,
+    heading_line,
+    join_ends,
+)
+from tui.text.task_row import time_fields
+from tui.text.times import format_duration, format_time
 from tui.transports.suspend_lines import labelled_lines
 
 STATE_RUNS: Mapping[DestinationState, Run] = {
@@ -30,7 +41,6 @@ STATE_RUNS: Mapping[DestinationState, Run] = {
 }
 """The states as words; those that need an operator are chips."""
 
-UNKNOWN: Run = ("?", "unknown")
 
 WHY, BY_CODE = "WHY", "FAILED BY CODE"
 """Titles of the columns that have the free width."""
@@ -65,24 +75,24 @@ def describe_why(one: SeenDestination, now: float) -> str:
 
 
 def _since(when: float | None, now: float) -> str:
-    return "" if when is None else f"{present.format_duration(max(0.0, now - when))}: "
+    return "" if when is None else f"{format_duration(max(0.0, now - when))}: "
 
 
 def cells(one: SeenDestination, now: float) -> Mapping[str, Run]:
     """Its cells by the title of the column."""
     destination, tasks = one.destination, one.tasks
-    waiting = failed = oldest = UNKNOWN
+    waiting = failed = oldest = UNKNOWN_RUN
     if tasks is not None:
         waiting = _count(tasks.waiting, 6)
         failed = _count(tasks.all_failed, 6)
         is_old = tasks.oldest is not None
-        oldest = (present.format_duration(now - (tasks.oldest or now)), "") if is_old else _NONE
+        oldest = (format_duration(now - (tasks.oldest or now)), "") if is_old else _NONE
     last = destination.last_success
     return {
         "WAIT": waiting,
         "FAILED": failed,
         "OLDEST": oldest,
-        "LAST": _NONE if last is None else (present.format_duration(max(0.0, now - last)), ""),
+        "LAST": _NONE if last is None else (format_duration(max(0.0, now - last)), ""),
         "PROBE": _probe(destination, now),
         WHY: (describe_why(one, now), ""),
         BY_CODE: ("" if tasks is None else format_codes(tasks), ""),
@@ -93,7 +103,7 @@ _NONE: Run = ("-", "muted")
 
 
 def _count(number: int, width: int) -> Run:
-    return format_count(number, width), "" if number else "muted"
+    return fit_count(number, width), "" if number else "muted"
 
 
 def _probe(destination: Destination, now: float) -> Run:
@@ -102,26 +112,28 @@ def _probe(destination: Destination, now: float) -> Run:
     until_probe = destination.next_probe - now
     if until_probe <= 0 and destination.probe_skipped:
         return "none", "muted"
-    return (present.format_duration(until_probe), "") if until_probe > 0 else ("now", "warn")
+    return (format_duration(until_probe), "") if until_probe > 0 else ("now", "warn")
 
 
 def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> list[Line]:
     """A short line for each: name, state, why, and the tasks that wait and that failed."""
     names = [safe_line(one.destination.origin.removeprefix("https://")) for one in listed]
-    room = max(8, min(width // 2, max(map(present.cells_of, names), default=0)))
+    room = max(8, min(width // 2, max(map(cells_of, names), default=0)))
     lines: list[Line] = []
     for one, name in zip(listed, names, strict=True):
         is_wrong = one.state is DestinationState.UNHEALTHY
         why = describe_why(one, now)
         state_part: Line = (
             ("! " if is_wrong else "  ", "error"),
-            (f"{present.fit_text(name, room)} ", ""),
+            (f"{fit_text(name, room)} ", ""),
             state_run(one),
             (f" {why}" if why else "", "muted"),
         )
         tasks = one.tasks
-        numbers = "?" if tasks is None else f"{tasks.waiting:,} wait, {tasks.all_failed:,} failed"
-        lines.append(present.join_ends(state_part, ((numbers, "muted"),), width))
+        numbers = (
+            UNKNOWN if tasks is None else f"{tasks.waiting:,} wait, {tasks.all_failed:,} failed"
+        )
+        lines.append(join_ends(state_part, ((numbers, "muted"),), width))
     return lines
 
 
@@ -145,7 +157,7 @@ def detail_lines(
         rows.append(
             ("unhealthy", (f"since {_when(destination.since, now)}: {destination.reason}", ""))
         )
-        after = f", after {present.format_count(destination.probes, 'probe')}"
+        after = f", after {format_count(destination.probes, 'probe')}"
         planned = (
             _when(destination.next_probe, now)
             if destination.next_probe is not None
@@ -190,13 +202,13 @@ def fingerprints(destination: Destination) -> list[tuple[str, str]]:
     return prints
 
 
-def _when(when: float | None, now: float, otherwise: str = "?") -> str:
-    return otherwise if when is None else present.format_time(when, now)
+def _when(when: float | None, now: float, otherwise: str = UNKNOWN) -> str:
+    return otherwise if when is None else format_time(when, now)
 
 
 def _folded(rows: Sequence[tuple[str, Run]], width: int) -> list[Line]:
     facts = [(label, safe_line(text)) for label, (text, _) in rows]
-    return present.fact_lines(facts, width, LABEL_CELLS, {label: r[1] for label, r in rows if r[1]})
+    return fact_lines(facts, width, LABEL_CELLS, {label: r[1] for label, r in rows if r[1]})
 
 
 def page_lines(
@@ -207,7 +219,7 @@ def page_lines(
     for one in listed:
         if one.state is DestinationState.OK and not one.can_recover:
             continue
-        lines += [BLANK_LINE, present.heading_line(safe_line(one.destination.origin), width)]
+        lines += [BLANK_LINE, heading_line(safe_line(one.destination.origin), width)]
         lines += detail_lines(one, tasks_unknown, now, width)
     return lines
 

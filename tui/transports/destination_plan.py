@@ -6,10 +6,10 @@ import asyncio
 
 from engine.destinations.destination import Destination
 from engine.destinations.watch import ACTIONS, SeenDestination
-from tui.format.present import Line
 from tui.session.place import PlaceDestinations
 from tui.session.place_session import PlaceSession, seen_destinations
 from tui.session.place_watcher import read_destinations
+from tui.text.lines import Line
 from tui.transports import destination_lines as view
 
 

@@ -18,11 +18,27 @@ from engine.monitor.transport_health import (
     SourceReport,
     TransportHealth,
 )
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.graphs import bar
-from tui.format.human import format_count
-from tui.format.present import BLANK_LINE, Line, Run
+from tui.text.figures import fit_count, format_count
+from tui.text.graphs import bar
+from tui.text.lines import (
+    BLANK_LINE,
+    MARGIN_CELLS,
+    UNKNOWN_RUN,
+    Line,
+    Run,
+    cut_line,
+    fit_text,
+    fold_text,
+    folded_lines,
+    heading_line,
+    join_ends,
+    parts_that_fit,
+    width_of,
+)
+from tui.text.task_list import short_id
+from tui.text.times import format_age, format_duration, format_time
 from tui.transports import transport_lines as table
 
 BAR_CELLS = 18
@@ -34,23 +50,20 @@ MAX_ERROR_GROUPS = 12
 MAX_LATEST_ERRORS = 4
 """Number of latest errors shown below the other details."""
 
-MARGIN, LABEL_CELLS = " " * present.MARGIN_CELLS, 11
+MARGIN, LABEL_CELLS = " " * MARGIN_CELLS, 11
 """The blanks before each line, and the width of the labels in cells."""
 
 
-def section(title: str, lines: Sequence[Line]) -> list[Line]:
+def titled_lines(title: str, lines: Sequence[Line]) -> list[Line]:
     """Lines with a title above."""
     return [((f"{MARGIN}{title}", "title"),), *lines]
 
 
-def fold_lines(
-    text: str, width: int, style: str = "", label: str = "", cells: int = LABEL_CELLS
+def labelled_lines(
+    label: str, text: str, style: str, width: int, cells: int = LABEL_CELLS
 ) -> list[Line]:
-    """A label of so many cells, and a folded text; both are escaped here."""
-    first = f"{MARGIN}{label:<{cells}} " if label else MARGIN
-    pieces = present.fold_text(safe_line(text), max(8, width - len(first) - 1))
-    other_lines = [((" " * len(first) + piece, style),) for piece in pieces[1:]]
-    return [((first, "muted"), (pieces[0], style)), *other_lines]
+    """A label of so many cells, and a text folded behind it."""
+    return folded_lines(text, width, style, ((f"{MARGIN}{label:<{cells}} ", "muted"),))
 
 
 def about_lines(
@@ -68,7 +81,7 @@ def about_lines(
     if stop is not None and routes is not None:
         instead = f"{routes.selected} is used" if routes.selected else "mail waits"
         rows += [
-            ("since", (f"{present.format_time(stop.since, now)} by {stop.who}", "warn")),
+            ("since", (f"{format_time(stop.since, now)} by {stop.who}", "warn")),
             ("reason", (stop.why or "none given", "" if stop.why else "muted")),
             ("effect", (f"stays off until resumed; {instead}", "")),
             ("figures", (f"{was.value}{share}", table.LOOKS[was])),
@@ -88,8 +101,8 @@ def about_lines(
         ("last sent", transport.last_success, ("never", "warn") if never else unknown),
         ("last failed", transport.last_failure, unknown),
     ):
-        rows.append((name, otherwise if when is None else (present.format_time(when, now), "")))
-    return [line for label, run in rows for line in fold_lines(run[0], width, run[1], label)]
+        rows.append((name, otherwise if when is None else (format_time(when, now), "")))
+    return [line for label, run in rows for line in labelled_lines(label, run[0], run[1], width)]
 
 
 _WIDTHS = (6, 6, 6, 5, 5, 5, 5)
@@ -98,22 +111,22 @@ _WIDTHS = (6, 6, 6, 5, 5, 5, 5)
 
 def _figures(name: str, cells: Sequence[Run], after: str, width: int) -> Line:
     fitted = [
-        (present.fit_text(text, width, right=True) + " ", style)
+        (fit_text(text, width, right=True) + " ", style)
         for (text, style), width in zip(cells, _WIDTHS, strict=True)
     ]
     parts = [((f"{MARGIN}{name:<5}", "muted"), *fitted), ((f" {after:<9}", "muted"),)]
-    return present.parts_that_fit(parts, width)
+    return parts_that_fit(parts, width)
 
 
 def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> list[Line]:
     """Counts per time window with their source, or why they are unknown."""
     if why := table.unknown_reason([transport]):
-        return fold_lines(why, width, "unknown", "counts     ?")
+        return labelled_lines("counts     ?", why, "unknown", width)
     titles = ("TRIED", "SENT", "FAILED", "FAIL%", "p50", "p95", "/min")
     lines: list[Line] = [_figures("OVER", [(title, "muted") for title in titles], "FROM", width)]
     for window in transport.windows:
         if window.tally is None:
-            first, *other_pieces = present.fold_text(safe_line(window.reason), max(20, width - 14))
+            first, *other_pieces = fold_text(safe_line(window.reason), max(20, width - 14))
             lines.append(
                 ((f"{MARGIN}{window.name:<6}", "muted"), ("?  ", "unknown"), (first, "muted"))
             )
@@ -130,12 +143,12 @@ def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> 
         whole = CountWindow("all", 1.0, transport.totals)
         cells = [*_counts(whole), table.failure_share(whole), *([("-", "muted")] * 3)]
         if transport.totals.failures:
-            cells[2:4] = [table.UNKNOWN] * 2
+            cells[2:4] = [UNKNOWN_RUN] * 2
         lines.append(_figures("all", cells, Source.METRICS, width))
         if transport.totals.failures:  # the counters have bad addresses among the failures
             why = f"{transport.totals.failures:,} given up, with mails to bad addresses"
-            reason: Line = ((f"{MARGIN}{'all':<6}", "muted"), table.UNKNOWN, (f"  {why}", "muted"))
-            lines.append(present.cut_line(reason, width))
+            reason: Line = ((f"{MARGIN}{'all':<6}", "muted"), UNKNOWN_RUN, (f"  {why}", "muted"))
+            lines.append(cut_line(reason, width))
     return lines
 
 
@@ -158,26 +171,25 @@ def error_group_lines(transport: TransportHealth, now: float, width: int) -> lis
 
 def _fault(fault: ErrorCluster, everything: int, most: int, now: float, width: int) -> Line:
     cells = BAR_CELLS if width >= 70 else 8 if width >= 50 else 0
-    lead: Line = ((MARGIN + f"{format_count(fault.times, 6):>5}  ", "strong"),)
+    lead: Line = ((MARGIN + f"{fit_count(fault.times, 6):>5}  ", "strong"),)
     if cells:
         lead += ((bar(fault.times / most, cells), "muted"),)
     lead += ((f" {fault.times / everything:>4.0%}  ", ""),)
-    last = f" {present.format_duration(now - fault.last)} ago"
-    room = max(8, width - present.width_of(lead) - len(last) - 1)
-    return (*lead, (present.fit_text(safe_line(fault.pattern), room), ""), (last, "muted"))
+    last = f" {format_duration(now - fault.last)} ago"
+    room = max(8, width - width_of(lead) - len(last) - 1)
+    return (*lead, (fit_text(safe_line(fault.pattern), room), ""), (last, "muted"))
 
 
 def latest_error_lines(transport: TransportHealth, now: float, width: int, most: int) -> list[Line]:
     """The latest errors, at most so many, with the server's reply if it is known."""
     lines: list[Line] = [] if transport.failures else [((f"{MARGIN}none known", "muted"),)]
     for failure in transport.failures[:most]:
-        task: Line = ((present.short_id(failure.task), "accent"),) if failure.task else ()
-        room = width - present.width_of(task) - bool(task)
+        task: Line = ((short_id(failure.task), "accent"),) if failure.task else ()
+        room = width - width_of(task) - bool(task)
         row = failure_row(failure._replace(text=""), now, room)
-        lines.append(present.join_ends(row, task, width) if task else row)
+        lines.append(join_ends(row, task, width) if task else row)
         if failure.text:
-            pieces = present.fold_text(safe_line(failure.text), max(8, width - 14))
-            lines += [((f"{MARGIN}{'':<11}{piece}", "muted"),) for piece in pieces[:3]]
+            lines += folded_lines(failure.text, width, "muted", ((MARGIN + " " * 11, ""),))[:3]
     more = len(transport.failures) - most
     return [*lines, ((f"{MARGIN}+{more} more: Enter", "muted"),)] if more > 0 else lines
 
@@ -188,25 +200,19 @@ ERROR_CELLS = 28
 
 def failure_head(width: int) -> Line:
     """Titles of the list of errors."""
-    return (
-        (present.fit_text(f"{MARGIN}{'WHEN':<9}  {'ERROR':<{ERROR_CELLS}} REPLY", width), "muted"),
-    )
+    return ((fit_text(f"{MARGIN}{'WHEN':<9}  {'ERROR':<{ERROR_CELLS}} REPLY", width), "muted"),)
 
 
 def failure_row(failure: Failure, now: float, width: int) -> Line:
     """The line of an error."""
-    when = (
-        "?" if failure.when is None else present.format_time(failure.when, now).partition(" (")[0]
-    )
+    when = UNKNOWN if failure.when is None else format_time(failure.when, now).partition(" (")[0]
     word = safe_line(failure.word)
     style = "muted" if failure.when else "unknown"
-    lead: Line = ((MARGIN, ""), (f"{present.fit_text(when, 9)}  ", style))
+    lead: Line = ((MARGIN, ""), (f"{fit_text(when, 9)}  ", style))
     if failure.text and width >= ERROR_CELLS + 30:
-        word = present.fit_text(word, ERROR_CELLS)
-        return present.cut_line(
-            (*lead, (f"{word} ", ""), (safe_line(failure.text), "muted")), width
-        )
-    return present.cut_line((*lead, (word, "")), width)
+        word = fit_text(word, ERROR_CELLS)
+        return cut_line((*lead, (f"{word} ", ""), (safe_line(failure.text), "muted")), width)
+    return cut_line((*lead, (word, "")), width)
 
 
 def failure_lines(failure: Failure, width: int) -> list[Line]:
@@ -214,7 +220,10 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
     reply = (failure.text, "") if failure.text else ("no server reply recorded", "muted")
     rows = [("error", failure.word, ""), ("reply", *reply), ("log line", failure.line, "muted")]
     return [
-        line for name, text, style in rows if text for line in fold_lines(text, width, style, name)
+        line
+        for name, text, style in rows
+        if text
+        for line in labelled_lines(name, text, style, width)
     ]
 
 
@@ -223,8 +232,8 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
 
 def source_lines(sending: MailHealth, now: float, width: int) -> list[Line]:
     """Sources of the numbers, and their age."""
-    lines = [present.cut_line(_source_line(report, now), width) for report in sending.sources]
-    lines += [present.cut_line(spool_line(sending), width)] if sending.backlog is not None else []
+    lines = [cut_line(_source_line(report, now), width) for report in sending.sources]
+    lines += [cut_line(spool_line(sending), width)] if sending.backlog is not None else []
     if sending.others:
         more = f"{MARGIN}{sending.others:,} more in mail.prom; {MAX_TRANSPORTS} shown"
         lines.append(((more, "warn"),))
@@ -238,8 +247,8 @@ def spool_line(sending: MailHealth) -> Line:
         return name, ("? ", "unknown"), (safe_line(backlog or ""), "")
     if not backlog.mails:
         return name, ("empty", "")
-    mails = present.format_count(backlog.mails, "mail")
-    return name, (f"{mails}, oldest {present.format_duration(backlog.oldest)}", "")
+    mails = format_count(backlog.mails, "mail")
+    return name, (f"{mails}, oldest {format_duration(backlog.oldest)}", "")
 
 
 def _source_line(report: SourceReport, now: float) -> Line:
@@ -251,7 +260,7 @@ def _source_line(report: SourceReport, now: float) -> Line:
     log = report.source is Source.LOG
     text = "no dated line yet" if log else "not written yet"
     if report.when is not None:
-        text = f"{'last line' if log else 'written'} {present.format_age(now - report.when)}"
+        text = f"{'last line' if log else 'written'} {format_age(now - report.when)}"
     return name, (f"{text}; {_coverage_text(report, now)}", "")
 
 
@@ -263,7 +272,7 @@ def _coverage_text(report: SourceReport, now: float) -> str:
     if report.since == float("-inf"):
         return "complete"
     verb = "known" if report.source is Source.LOG else "watched"
-    return f"{verb} for {present.format_duration(now - report.since)}"
+    return f"{verb} for {format_duration(now - report.since)}"
 
 
 # All of it
@@ -285,11 +294,11 @@ def detail_lines(
     parts = [
         *about_lines(transport, limit, now, width, routes),
         *window_lines(transport, width, limit),
-        *section("Errors, last hour, grouped", error_group_lines(transport, now, width)),
-        *(section("Latest errors", latest) if latest else []),
-        *(section("Source", known) if known else []),
+        *titled_lines("Errors, last hour, grouped", error_group_lines(transport, now, width)),
+        *(titled_lines("Latest errors", latest) if latest else []),
+        *(titled_lines("Source", known) if known else []),
     ]
-    return [present.cut_line(line, width) for line in parts]
+    return [cut_line(line, width) for line in parts]
 
 
 def page_lines(
@@ -299,9 +308,9 @@ def page_lines(
     lines: list[Line] = []
     if routes is not None and routes.unknown:
         why, style = table.describe_route(routes)
-        lines += [*fold_lines(why, width, style), BLANK_LINE]
+        lines += [*folded_lines(why, width, style, ((MARGIN, ""),)), BLANK_LINE]
     known = source_lines(sending, now, width)
-    sources = section("Source", known) if known else []
+    sources = titled_lines("Source", known) if known else []
     if not sending.transports:
         none = table.no_transports_line(sending, has_mail=routes is not None)
         return [*lines, none, *([BLANK_LINE, *sources] if sources else [])]
@@ -312,7 +321,7 @@ def page_lines(
     for transport in table.sort_transports(sending, limit, routes):
         tried = transport.health(limit) is not Health.IDLE or transport.faults
         if tried and (routes is None or transport.is_mentioned):
-            lines.append(present.heading_line(safe_line(transport.name), width))
+            lines.append(heading_line(safe_line(transport.name), width))
             details = detail_lines(
                 transport,
                 sending._replace(sources=(), others=0, backlog=None),
@@ -327,8 +336,8 @@ def page_lines(
 
 def route_lines(routes: MailRoutes, now: float, width: int) -> list[Line]:
     """The transport in use, and why each other one is not."""
-    lines = [present.heading_line(table.describe_route(routes)[0], width)]
+    lines = [heading_line(table.describe_route(routes)[0], width)]
     for name in routes.order:
         text, style = table.describe_use(name, routes, now)
-        lines += fold_lines(text, width, style, present.fit_text(safe_line(name), LABEL_CELLS))
+        lines += labelled_lines(fit_text(safe_line(name), LABEL_CELLS), text, style, width)
     return lines

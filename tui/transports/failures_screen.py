@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from engine.monitor.transport_health import Failure
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
-from tui.format.table import Choice
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.hints import next_line
+from tui.text.lines import Line
+from tui.text.table import Choice
+from tui.text.times import format_time
 from tui.transports import detail_lines as view
 from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
@@ -75,14 +77,14 @@ class FailuresScreen(ListScreen):
         """The error under the cursor."""
         selected, now = self._selected, self.context.clock()
         when = None if selected is None else selected.when
-        return Frame("time unknown" if when is None else present.format_time(when, now))
+        return Frame("time unknown" if when is None else format_time(when, now))
 
     def default_message(self) -> Line:
         """The next step for the error under the cursor."""
         selected = self._selected
         known = selected is not None and selected.when is not None
         key, does = ("Enter", "shows its line in the log") if known else ("", "no log line to open")
-        return present.next_line(key, does, safe_line(self._transport), self.size.width)
+        return next_line(key, does, safe_line(self._transport), self.size.width)
 
     def action_log(self) -> None:
         """Open the log lines of the transport."""

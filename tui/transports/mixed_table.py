@@ -14,9 +14,9 @@ from engine.monitor.transport_health import (
     TransportUse,
 )
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line, Run
-from tui.format.table import Column, free_cells, table_line, title_line
+from tui.text.lines import Line, Run, cells_of
+from tui.text.table import Column, free_cells, table_line, title_line
+from tui.text.times import format_duration
 from tui.transports import destination_lines
 from tui.transports import transport_lines as mail
 from tui.transports.destination_lines import BY_CODE, WHY
@@ -83,7 +83,7 @@ def transport_row(
     use = TransportUse.FOREIGN if routes is None else routes.use(transport.name)
     why: Run = mail.USES[use] if use is not TransportUse.FOREIGN else ("", "")
     if stop is not None:
-        since = present.format_duration(max(0.0, now - stop.since))
+        since = format_duration(max(0.0, now - stop.since))
         why = f"{since}: {safe_line(stop.why or stop.who)}", ""
     elif health is Health.FAILING and latest is not None:
         why = safe_line(latest.example), ""
@@ -123,7 +123,7 @@ def table(rows: Sequence[SendingRow], width: int) -> tuple[Line, list[tuple[str,
     columns = [column for column in COLUMNS if width >= column.least]
     more = [Column(BY_CODE, BY_CODE_CELLS)] if width >= BY_CODE_WIDTH else []
     free = free_cells([*columns, *more], width, gap)
-    widest = max((present.cells_of(row.name) for row in rows), default=0)
+    widest = max((cells_of(row.name) for row in rows), default=0)
     name = max(MIN_NAME_CELLS, min(widest, MAX_NAME_CELLS, free - gap - MIN_WHY_CELLS))
     why = [Column(WHY, free - name - gap)] if free - name - gap >= MIN_WHY_CELLS else []
     form = [Column("SENT TO OR BY", name), *columns, *why, *more]

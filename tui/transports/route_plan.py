@@ -9,9 +9,9 @@ from engine.index.schema import Query
 from engine.model import State
 from engine.monitor.transport_health import MailRoutes, TransportSuspension
 from engine.store import Unavailable
-from tui.format.present import BLANK_LINE, Line
 from tui.session.place import PlaceMail
 from tui.session.place_session import PlaceSession
+from tui.text.lines import BLANK_LINE, Line
 from tui.transports import suspend_lines as view
 from tui.transports.board import figure_lines
 

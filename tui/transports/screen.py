@@ -11,12 +11,13 @@ from engine.index.schema import Query
 from engine.model import State
 from engine.monitor.transport_health import TransportUse
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import Line
 from tui.plan.acting_screen import PlanningScreen
 from tui.plan.planning import VerbRequest
 from tui.screens.base import PASTED, Copy, key_bindings
 from tui.screens.target import Target
+from tui.text import keys
+from tui.text.hints import hint_lines, next_line
+from tui.text.lines import Line
 from tui.transports import destination_lines
 from tui.transports import transport_lines as view
 from tui.transports.board import HOUR_MINUTES
@@ -46,7 +47,7 @@ class TransportsScreen(PlanningScreen, TransportTable):
             return ()
         if refusal:
             key, does = "", refusal
-        return present.next_line(key, safe_line(does), safe_line(name), self.size.width)
+        return next_line(key, safe_line(does), safe_line(name), self.size.width)
 
     # Actions
 
@@ -80,7 +81,7 @@ class TransportsScreen(PlanningScreen, TransportTable):
             refused = {a for a in ("suspend", "probe") if self._destination_refusal(a)}
             refused |= {RETRY} if isinstance(self.requested_verb("retry"), str) else set()
         hints = keys.hints_of(self.KIND, {*grey, *refused}, self.without(), words)
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
+        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
 
     def _refusal(self, action: str) -> str:
         """Why an action is refused for the transport under the cursor; "" if it is not."""

@@ -7,8 +7,6 @@ import shlex
 
 from engine.monitor.transport_health import TransportUse
 from engine.text.safe import safe_line
-from tui.format import keys, present
-from tui.format.present import BLANK_LINE, Line
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.plan_page import PlanWords
 from tui.screens.base import key_bindings
@@ -16,6 +14,9 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.background_command import address_error
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.hints import next_line
+from tui.text.lines import BLANK_LINE, Line
 from tui.transports.board import figure_lines
 from tui.transports.suspend_lines import labelled_lines
 
@@ -110,7 +111,7 @@ class SendTestMailScreen(ConfirmScreen):
             return lines
         failed = trial.outcome[1] != "ok"
         does = "back; Enter there shows its errors" if failed else "back; M there sends another"
-        return [*lines, BLANK_LINE, present.next_line("Esc", does, "", width)]
+        return [*lines, BLANK_LINE, next_line("Esc", does, "", width)]
 
     def _prompt_line(self) -> Line:
         if self._trial.running:

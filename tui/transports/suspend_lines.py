@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from engine.monitor.transport_health import MailRoutes, TransportSuspension, TransportUse
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line
-from tui.transports.detail_lines import MARGIN, fold_lines
+from tui.text.lines import Line, cut_line, fit_text
+from tui.transports import detail_lines
+from tui.transports.detail_lines import MARGIN
 from tui.transports.transport_lines import USES, describe_suspension
 
 DIALOG_LABEL_CELLS = 9
@@ -113,7 +113,7 @@ def plan_lines(
 
 def labelled_lines(label: str, text: str, style: str, width: int) -> list[Line]:
     """A label and a text, folded."""
-    return fold_lines(text, width, style, label or " ", DIALOG_LABEL_CELLS)
+    return detail_lines.labelled_lines(label, text, style, width, DIALOG_LABEL_CELLS)
 
 
 def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Line]:
@@ -131,8 +131,8 @@ def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Lin
         label = "" if lines else "others"
         row: Line = (
             (f"{MARGIN}{label:<{DIALOG_LABEL_CELLS}} ", "muted"),
-            (f"{present.fit_text(safe_line(other), 9)} ", ""),
-            (f"{present.fit_text(word, 9)} {safe_line(why)}".rstrip(), "muted"),
+            (f"{fit_text(safe_line(other), 9)} ", ""),
+            (f"{fit_text(word, 9)} {safe_line(why)}".rstrip(), "muted"),
         )
-        lines.append(present.cut_line(row, width))
+        lines.append(cut_line(row, width))
     return lines

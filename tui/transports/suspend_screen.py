@@ -10,12 +10,12 @@ from textual import work
 
 from engine.store import StoreError
 from engine.text.safe import safe_line
-from tui.format import keys
-from tui.format.present import BLANK_LINE, Line
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.lines import BLANK_LINE, Line
 from tui.transports.suspend_lines import labelled_lines
 
 

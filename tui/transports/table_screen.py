@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from engine.destinations.watch import SeenDestination
 from engine.monitor.transport_health import TransportHealth
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import BLANK_LINE, Line
-from tui.format.table import Choice
 from tui.screens.page import ListScreen
 from tui.screens.two_panes import FIXED_LINES
 from tui.session.place_session import seen_destinations
+from tui.text.figures import format_count
+from tui.text.lines import BLANK_LINE, Line, fold_text
+from tui.text.table import Choice
 from tui.transports import destination_lines, detail_lines, mixed_table
 from tui.transports import transport_lines as view
 from tui.transports.board import HOUR_MINUTES, Shown, TransportBoard, log_lines, panels
@@ -109,14 +109,14 @@ class TransportTable(ListScreen):
         if not words:
             return text
         log = log_lines(words, width, min(len(words), MAX_LOG_LINES))
-        return [*text, BLANK_LINE, *detail_lines.section("Log", log)]
+        return [*text, BLANK_LINE, *detail_lines.titled_lines("Log", log)]
 
     def _nothing_lines(self, now: float, width: int) -> list[Line]:
         sending, registry = self.session.readings.sending, self.session.readings.destinations
         text: list[Line] = []
         if registry.unknown:
             problem = f"   destinations: ? {safe_line(registry.unknown)}"
-            text += [((piece, "unknown"),) for piece in present.fold_text(problem, width)]
+            text += [((piece, "unknown"),) for piece in fold_text(problem, width)]
         elif registry.is_configured:
             text.append((("   no destinations yet: nothing was delivered", "muted"),))
         if self.session.has_readings and not sending.transports:
@@ -142,7 +142,7 @@ class TransportTable(ListScreen):
     def text_frame(self) -> Frame:
         """What is under the cursor with its state, and how many lines are below."""
         transport, one, below = self.transport, self.destination, self.query_one(LongText).below
-        more: Line = ((f" PgDn {present.format_count(below, 'more line')}", "muted"),)
+        more: Line = ((f" PgDn {format_count(below, 'more line')}", "muted"),)
         if one is not None:
             state = destination_lines.state_run(one)
             name = safe_line(one.destination.origin)

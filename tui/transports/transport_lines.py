@@ -17,12 +17,13 @@ from engine.monitor.transport_health import (
     TransportSuspension,
     TransportUse,
 )
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.graphs import braille_line, resample
-from tui.format.human import format_count, format_rate
-from tui.format.present import Line, Run
-from tui.format.table import Column, fitted_cells, free_cells, title_line
+from tui.text.figures import fit_count, format_rate
+from tui.text.graphs import braille_line, resample
+from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fit_text, merge_runs
+from tui.text.table import Column, fitted_cells, free_cells, title_line
+from tui.text.times import format_duration, format_time
 
 LOOKS = {
     Health.OK: "ok",
@@ -45,7 +46,6 @@ STATE_RUNS: dict[Health, Run] = {
 }
 """The states as words; those that need an operator are chips."""
 
-UNKNOWN: Run = ("?", "unknown")
 MARGIN = 3
 """Width of cursor and sign before the first column, in cells."""
 
@@ -57,7 +57,7 @@ USES: dict[TransportUse, Run] = {
     TransportUse.BARRED: ("disabled", "muted"),
     TransportUse.HANDLER: ("by handler", "muted"),
     TransportUse.FOREIGN: ("-", "muted"),
-    TransportUse.UNKNOWN: UNKNOWN,
+    TransportUse.UNKNOWN: UNKNOWN_RUN,
 }
 """Whether mail uses a transport, as a word."""
 
@@ -80,15 +80,15 @@ def _count_cell(at: int, of: str, width: int) -> Cell:
 def count_run(window: CountWindow, of: str, width: int) -> Run:
     """A count of a window; a zero is muted."""
     if window.tally is None:
-        return UNKNOWN
+        return UNKNOWN_RUN
     number = int(getattr(window.tally, of))
-    return format_count(number, width), "" if number else "muted"
+    return fit_count(number, width), "" if number else "muted"
 
 
 def failure_share(window: CountWindow, limit: float = 1.0) -> Run:
     """Share of failed mails: `8%`, `-` if none was finished, `?` if unknown."""
     if window.tally is None:
-        return UNKNOWN
+        return UNKNOWN_RUN
     if window.share is None:
         return "-", "muted"
     return f"{window.share:.0%}", "error" if window.share >= limit else ""
@@ -116,7 +116,7 @@ def _both_send_times(transport: TransportHealth, limit: float, now: float) -> Ru
 def attempts_per_minute(window: CountWindow) -> Run:
     """Attempts per minute."""
     if window.rate is None:
-        return UNKNOWN
+        return UNKNOWN_RUN
     text = format_rate(window.rate, "/min", is_titled=True)
     return text, "" if window.rate else "muted"
 
@@ -124,9 +124,9 @@ def attempts_per_minute(window: CountWindow) -> Run:
 def last_sent(transport: TransportHealth, limit: float, now: float) -> Run:
     """Time since the last success; `never` if there was none, `?` if unknown."""
     if transport.last_success is not None:
-        return present.format_duration(now - transport.last_success), ""
+        return format_duration(now - transport.last_success), ""
     never = transport.totals is not None and not transport.totals.success
-    return ("never", "warn") if never else UNKNOWN
+    return ("never", "warn") if never else UNKNOWN_RUN
 
 
 def _spark(transport: TransportHealth, limit: float, now: float) -> Run:
@@ -215,12 +215,10 @@ def transport_line(
     lead: Line = (
         (" ", ""),
         ("! " if failing else "  ", "error"),
-        (present.fit_text(safe_line(transport.name), form.name), "strong"),
+        (fit_text(safe_line(transport.name), form.name), "strong"),
     )
     if transport.name == NO_TRANSPORT:
-        return present.cut_line(
-            present.merge_runs([*lead, _no_transport_cell(transport, failing)]), width
-        )
+        return cut_line(merge_runs([*lead, _no_transport_cell(transport, failing)]), width)
     runs: list[Run] = []
     used = routes is not None and routes.use(transport.name) is TransportUse.NOW
     is_unknown = bool(unknown_reason([transport])) and transport.last_success is None
@@ -233,12 +231,12 @@ def transport_line(
             runs += fitted_cells([column], [(text, style)])
             continue
         now_used = " now" if used and width < USE_MIN_WIDTH else ""
-        padding = max(0, column.width - present.cells_of(text + now_used))
+        padding = max(0, column.width - cells_of(text + now_used))
         runs += [(text, style), (now_used, "ok"), (" " * padding, "")]
     latest = max(transport.faults, key=lambda fault: fault.last, default=None)
     if form.error and latest is not None:
         runs += [(" " * form.gap, ""), (safe_line(latest.example), "")]
-    return present.cut_line(present.merge_runs([*lead, *runs]), width)
+    return cut_line(merge_runs([*lead, *runs]), width)
 
 
 def _no_transport_cell(transport: TransportHealth, failing: bool) -> Run:
@@ -247,7 +245,7 @@ def _no_transport_cell(transport: TransportHealth, failing: bool) -> Run:
         for at in (TEN_MINUTES, HOUR_WINDOW)
     ]
     counted = [
-        f"{'?' if tally is None else format_count(tally.failures, 6).strip()} in {name}"
+        f"{UNKNOWN if tally is None else fit_count(tally.failures, 6).strip()} in {name}"
         for name, tally in tallies
     ]
     return f" mail without a transport: {', '.join(counted)}", "error" if failing else "muted"
@@ -313,7 +311,7 @@ def describe_foreign(name: str) -> str:
 def describe_suspension(stop: TransportSuspension, now: float) -> str:
     """Who suspended it, when and why."""
     why = f": {safe_line(stop.why)}" if stop.why else ", no reason given"
-    return f"suspended by {safe_line(stop.who)} since {present.format_time(stop.since, now)}{why}"
+    return f"suspended by {safe_line(stop.who)} since {format_time(stop.since, now)}{why}"
 
 
 def describe_use(name: str, routes: MailRoutes, now: float) -> Run:

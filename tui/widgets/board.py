@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from textual.app import ComposeResult
 
-from tui.format.present import Line
 from tui.terminal.render_cache import Box
+from tui.text.lines import Line
 from tui.widgets.line_widgets import Frame, Lines
 
 

@@ -15,10 +15,11 @@ from textual.geometry import Region, Size, Spacing
 from textual.reactive import Reactive
 from textual.strip import Strip
 
-from tui.format.glyphs import UTF8, Glyphs
-from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of, mark_words
 from tui.terminal.render_cache import CachedRender
 from tui.terminal.sized_screen import SizedWidget
+from tui.text.glyphs import UTF8, Glyphs
+from tui.text.lines import BLANK_LINE, Line, cells_of
+from tui.text.styles import bracket_chips, mark_words
 
 _OWN_COLOR = Style(color="default")
 """The terminal's own colour by name: without one, a part of a frame has that of the border."""
@@ -45,7 +46,7 @@ class Frame(NamedTuple):
 
 
 class Painted(CachedRender, SizedWidget):
-    """Base widget that turns lines of `present` into Textual strips, with the theme's styles."""
+    """Base widget that turns lines into Textual strips, with the styles of the theme."""
 
     # Textual would lay out the whole screen a second time for scroll bars, which do not exist.
     virtual_size = Reactive(Size(0, 0), repaint=False)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from engine.index.schema import Query, Window
 from engine.model import Task
+from engine.text.figure import Figure
 
 JUMP_DIVISOR = 3
 """At its edge the view jumps by this part of a page: a jump repaints all lines, a step two."""
@@ -72,7 +73,7 @@ class ListView(NamedTuple):
     @property
     def matching_words(self) -> str:
         """The number of tasks that match now; `?` until they are counted."""
-        return f"{self.matching:,}" if self.window.is_counted else "?"
+        return Figure(self.matching if self.window.is_counted else None).text()
 
     @property
     def saved_position(self) -> CursorPosition:

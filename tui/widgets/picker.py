@@ -8,10 +8,10 @@ from time import monotonic
 from textual.message import Message
 from textual.strip import Strip
 
-from tui.format import present
-from tui.format.glyphs import CURSOR
-from tui.format.present import BLANK_LINE, Line
-from tui.format.table import Choice
+from tui.text.glyphs import CURSOR
+from tui.text.lines import BLANK_LINE, Line, fit_text
+from tui.text.styles import cursor_line
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Painted
 
 GHOST_SECONDS = 10.0
@@ -163,9 +163,9 @@ class Picker(Painted, can_focus=True):
         text = "".join(text for text, _ in line)
         if self.is_gone:
             room = max(0, self.size.width - len(ROW_LEFT_SUFFIX))
-            line = ((present.fit_text(" " + text[1:], room) + ROW_LEFT_SUFFIX, "ghost"),)
+            line = ((fit_text(" " + text[1:], room) + ROW_LEFT_SUFFIX, "ghost"),)
         if not self.is_active:
             return line  # the focused pane has the only cursor
         first, *other_runs = line or ((" ", ""),)
         marked = (first[0].replace(" ", "", 1), first[1])  # the cursor takes a blank, not a sign
-        return present.cursor_line(((CURSOR, "accent"), marked, *other_runs), self.size.width)
+        return cursor_line(((CURSOR, "accent"), marked, *other_runs), self.size.width)

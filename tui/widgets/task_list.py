@@ -15,9 +15,20 @@ from textual.strip import Strip
 
 from engine.model import AttemptLimit, Task, attempts_allowed
 from engine.store import StoreError
+from engine.text.figure import Figure
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import BLANK_LINE, Line
+from tui.text.lines import BLANK_LINE, Line, cut_line
+from tui.text.task_list import (
+    NO_TRASH_FACTS,
+    TaskColumn,
+    TaskContext,
+    TrashFacts,
+    id_cells,
+    resize_columns,
+    task_columns,
+    task_line,
+    title_line,
+)
 from tui.widgets.line_widgets import Painted
 from tui.widgets.list_view import ListView, task_at
 from tui.widgets.task_rows import RowSource, TaskRows
@@ -58,7 +69,7 @@ class TaskList(Painted, can_focus=True):
         id: str | None = None,
         explain: Callable[[Task, Task | None], str] = lambda before, after: "",
         max_attempts: AttemptLimit = attempts_allowed,
-        trash: present.TrashFacts = present.NO_TRASH_FACTS,
+        trash: TrashFacts = NO_TRASH_FACTS,
     ) -> None:
         """`explain`: why a task has left, from its former and its present record."""
         super().__init__(id=id)
@@ -68,7 +79,7 @@ class TaskList(Painted, can_focus=True):
         self._now = clock()
         self._painted: dict[int, Line] = {}
         self._made: dict[int, tuple[tuple[object, ...], Line]] = {}
-        self._columns: tuple[object, tuple[present.TaskColumn, ...]] = (None, ())
+        self._columns: tuple[object, tuple[TaskColumn, ...]] = (None, ())
         self._reported: tuple[object, ...] = ()
 
     @property
@@ -81,7 +92,7 @@ class TaskList(Painted, can_focus=True):
         """The position of the cursor: `row 4 of 59`; "" without rows."""
         view = self.rows.view
         has_rows = view.total and not self.signs.notice
-        total = f"{view.total:,}" if view.window.is_counted else "?"
+        total = Figure(view.total if view.window.is_counted else None).text()
         return f"row {view.cursor.at + 1:,} of {total}" if has_rows else ""
 
     def show_signs(self, signs: RowSigns) -> None:
@@ -165,30 +176,30 @@ class TaskList(Painted, can_focus=True):
             self._painted[y] = self._line(y, self.size.width)
         return self.strip_of(self._painted[y])
 
-    def _shape(self, width: int) -> tuple[present.TaskColumn, ...]:
+    def _shape(self, width: int) -> tuple[TaskColumn, ...]:
         """The columns for the rows; they stay while single rows are updated in place."""
         query, window = self.rows.view.query, self.rows.view.window
         options = self.signs.shown
         grounds = (query, width, window.generation, window.start, window.total, options)
         if self._columns[0] != grounds:
             tasks = window.tasks
-            longest = present.id_cells(tasks)
+            longest = id_cells(tasks)
             kinds = max((cell_len(safe_line(kind)) for kind in {t.kind for t in tasks}), default=0)
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
             layout = (destined, longest, worded, self._max_attempts, kinds, self._trash)
-            columns = present.task_columns(query.state, width, *layout) if query.state else ()
+            columns = task_columns(query.state, width, *layout) if query.state else ()
             listed = tasks if "ids" in options else ()
             ids = max((cell_len(safe_line(task.id)) for task in listed), default=0)
-            columns = present.resize_columns(columns, width, ids, is_wide="wide" in options)
+            columns = resize_columns(columns, width, ids, is_wide="wide" in options)
             self._columns = grounds, columns
         return self._columns[1]
 
     def _line(self, y: int, width: int) -> Line:
         query, notice = self.rows.view.query, self.signs.notice
         if y == 0:
-            return present.title_line(self._shape(width), width, (query.order, query.descending))
+            return title_line(self._shape(width), width, (query.order, query.descending))
         if notice:
-            return present.cut_line(notice[y - 1], width) if y <= len(notice) else BLANK_LINE
+            return cut_line(notice[y - 1], width) if y <= len(notice) else BLANK_LINE
         return self._row(self.rows.view.cursor.top + y - 1, width)
 
     def _row(self, position: int, width: int) -> Line:
@@ -196,7 +207,7 @@ class TaskList(Painted, can_focus=True):
         task = task_at(view.window, position)
         if task is None:
             return ((" ~", "muted"),) if position < view.total else BLANK_LINE
-        place = present.TaskContext(
+        place = TaskContext(
             position == view.cursor.at,
             signs.everything or task.id in signs.marks or view.is_marking(position),
             task.id in view.departed,
@@ -207,7 +218,7 @@ class TaskList(Painted, can_focus=True):
         inputs = task, self._shape(width), self._now, place, width
         y = position - view.cursor.top
         if y not in self._made or self._made[y][0] != inputs:
-            self._made[y] = inputs, present.task_line(*inputs)
+            self._made[y] = inputs, task_line(*inputs)
         return self._made[y][1]
 
 

@@ -16,8 +16,9 @@ from textual.theme import Theme
 import themes
 from engine.config import yaml_file
 from engine.system.files import open_file
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
-from tui.format.present import BARE, DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
+from tui.text.styles import BARE, DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
 
 DEFAULT_THEME = "terminal"
 """Default theme: the terminal's own 16 colours and background, readable on every terminal."""
@@ -148,7 +149,7 @@ def _read_content(asked: str, name: str, environ: Mapping[str, str], files: list
     try:
         content = yaml_file.load_yaml(_read_bytes(path))
     except OSError as error:
-        raise BadTheme(f"{where}: {safe_line(str(path))}: {error.strerror}") from error
+        raise BadTheme(f"{where}: {safe_line(str(path))}: {error_text(error)}") from error
     except ValueError as error:
         raise BadTheme(f"{where}: {safe_line(str(error))}") from error
     return _check_content(where, content)

@@ -20,9 +20,9 @@ from engine.formats.bullmq.scan import (
     count_states,
 )
 from engine.model import ConnectedWorker, State
-from engine.policy import format_rough_duration
 from engine.store import StoreError
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 
 SAFE_POLICY = "noeviction"
 """The only value of maxmemory-policy with which no job is deleted for lack of memory."""

@@ -20,9 +20,9 @@ from engine.formats.bullmq.place import RedisPlace, split_id, task_id
 from engine.formats.bullmq.row import BACKOFF_KEY, CUSTOM, OUR_TOKEN, STATES, make_token, place_of
 from engine.formats.bullmq.scan import QueueCounts
 from engine.model import AttemptReport, Edge, Edges, Move, Outcome, State, Task, attempts_allowed
-from engine.policy import format_time
 from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edge
 from engine.text.json_text import compact_json
+from engine.text.times import format_time
 
 TYPE_CHECK_SECONDS = 1.0
 """Seconds between two checks of the types of a queue's keys."""

@@ -13,6 +13,7 @@ from engine.formats.kannader.spool import KannaderSpool, MailEntry, SpoolLink
 from engine.model import State, Task
 from engine.store import ClaimFilter, Unavailable
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 
 MAX_CONSECUTIVE_ERRORS = 10
 """Consecutive mails that cannot be read before `take` gives up: then the system is at fault."""
@@ -72,7 +73,7 @@ class MailClaims:
             except OSError as error:
                 # One unreadable block must not stop the queue; running out of descriptors must.
                 failures += 1
-                failure = Unavailable(f"{queue.path}/{name}: {error.strerror}")
+                failure = Unavailable(f"{queue.path}/{name}: {error_text(error)}")
                 if failures >= MAX_CONSECUTIVE_ERRORS:
                     raise failure from error
                 continue

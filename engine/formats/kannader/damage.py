@@ -33,6 +33,7 @@ from engine.model import Problem, State
 from engine.system import files
 from engine.system.files import Refused, Untrusted
 from engine.system.sorted_names import SortedNames
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 STALE_SECONDS = 60.0
@@ -122,7 +123,7 @@ def find_link_damage(spool: KannaderSpool, name: str, state: State) -> Damage | 
         what, fate = str(refusal), RepairAction.QUARANTINE
     except PermissionError as error:
         what, fate = (
-            f"{_error_file(error)}cannot be read: {error.strerror}",
+            f"{_error_file(error)}cannot be read: {error_text(error)}",
             RepairAction.UNREADABLE,
         )
     if what and read_link(name, spool.states[state])[1] != text:
@@ -235,7 +236,7 @@ def find_quarantined(spool: KannaderSpool, known: Set[LinkTarget]) -> Iterator[D
         except Refused as refusal:
             why = str(refusal)
         except OSError as error:
-            why = f"cannot be read now: {error.strerror}"
+            why = f"cannot be read now: {error_text(error)}"
         can = f"{why}; discard it, or put it back once that is repaired" if why else REPAIRED_HINT
         yield Damage(f"{QUARANTINE_DIR}/{name}", f"quarantined link: {can}")
 
@@ -391,7 +392,7 @@ def _scan_orphans(spool: KannaderSpool, known: Set[LinkTarget], now: float) -> I
         except NotADirectoryError:
             yield Damage(f"data/{mail}", "not a folder, expected a mail folder")
         except OSError as error:
-            yield Damage(f"data/{mail}", f"cannot be read now: {error.strerror}")
+            yield Damage(f"data/{mail}", f"cannot be read now: {error_text(error)}")
 
 
 def _check_mail(

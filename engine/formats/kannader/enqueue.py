@@ -31,6 +31,7 @@ from engine.model import State
 from engine.store import Gone, StoreError, Unavailable
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 
 FILE_MODE = 0o600
 """Mode of files (Kannader spool, section 1)."""
@@ -147,7 +148,7 @@ def enqueue(
         finally:
             os.close(fd)
     except OSError as error:
-        raise Unavailable(f"the mail cannot be enqueued: {error.strerror}") from error
+        raise Unavailable(f"the mail cannot be enqueued: {error_text(error)}") from error
 
 
 def _write_and_publish(
@@ -258,7 +259,7 @@ def _create_links(spool: KannaderSpool, begun: EnqueueRecord, created: float | N
     except OSError as error:
         if _unlink_all(made, queue.fd):
             raise
-        words = f"only some recipients were queued, run recover: {error.strerror}"
+        words = f"only some recipients were queued, run recover: {error_text(error)}"
         raise _EnqueueInterrupted(words) from error
 
 

@@ -11,6 +11,7 @@ from os import stat_result
 from engine.model import Problem
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 FOLDER_MODE = 0o700
 """Mode of all folders: only the owner (Kannader spool, section 1)."""
@@ -40,7 +41,7 @@ class MailFolder:
                     files.make_folder(self.path, mode=FOLDER_MODE, owner=self._spool.owner)
                 self._fd = files.open_folder(self.path)
             except OSError as error:
-                raise Unavailable(f"{self.path}: {error.strerror}") from error
+                raise Unavailable(f"{self.path}: {error_text(error)}") from error
             folder_stat = os.fstat(self._fd)
             self._identity = folder_stat.st_dev, folder_stat.st_ino
         return self._fd
@@ -91,7 +92,7 @@ class MailFolder:
             except FileNotFoundError:
                 self.close()
             except OSError as error:
-                raise Unavailable(f"{self.path}: {error.strerror}") from error
+                raise Unavailable(f"{self.path}: {error_text(error)}") from error
             else:
                 if self._identity != (current_stat.st_dev, current_stat.st_ino):
                     self.close()
@@ -121,7 +122,7 @@ class MailFolder:
             with os.scandir(self.fd) as entries:
                 yield from entries
         except OSError as error:
-            raise Unavailable(f"{self.path}: {error.strerror}") from error
+            raise Unavailable(f"{self.path}: {error_text(error)}") from error
 
     def count_links(self) -> int:
         """The number of symbolic links, by the type in the folder's own entries (d_type).
@@ -135,7 +136,7 @@ class MailFolder:
             with os.scandir(self.fd) as entries:
                 return sum(entry.is_symlink() for entry in entries)
         except OSError as error:
-            raise Unavailable(f"{self.path}: {error.strerror}") from error
+            raise Unavailable(f"{self.path}: {error_text(error)}") from error
 
     def sync(self) -> None:
         """fsync the folder, so that renames in it are durable."""

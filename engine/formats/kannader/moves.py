@@ -22,6 +22,7 @@ from engine.model import Lease, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 ERROR_LIMIT_CHARS = 1000
@@ -82,7 +83,7 @@ class SpoolLock:
         try:
             flock.__enter__()
         except OSError as error:
-            raise Unavailable(f"{self._spool.staging.path}/.lock: {error.strerror}") from error
+            raise Unavailable(f"{self._spool.staging.path}/.lock: {error_text(error)}") from error
         try:
             yield
         finally:
@@ -96,7 +97,7 @@ class SpoolLock:
         try:
             self._lock_fd = files.open_shared(".lock", staging.fd, os.O_RDWR, 0o600)
         except OSError as error:
-            raise Unavailable(f"{staging.path}/.lock: {error.strerror}") from error
+            raise Unavailable(f"{staging.path}/.lock: {error_text(error)}") from error
         file_stat = os.fstat(self._lock_fd)
         self._lock_identity = file_stat.st_dev, file_stat.st_ino
         return self._lock_fd
@@ -162,7 +163,7 @@ class MailMover:
         except Refused as refusal:
             return Unsupported(f"{ident}: {refusal}")
         except OSError as error:
-            return Unavailable(f"{ident}: {error.strerror}")
+            return Unavailable(f"{ident}: {error_text(error)}")
         for folder in folders:
             touched.setdefault(folder, []).append(at)
         return rev
@@ -287,7 +288,7 @@ class MailMover:
         try:
             erase_link(self._spool, link)
         except (OSError, Refused) as error:
-            words = error.strerror if isinstance(error, OSError) else error
+            words = error_text(error)
             raise Unavailable(
                 f"{link.id}: is in {target.word}, not fully erased: {words}"
             ) from error
@@ -446,6 +447,6 @@ def _sync_folders(touched: dict[MailFolder, list[int]], answers: list[str | Exce
         try:
             folder.sync()
         except OSError as error:
-            words = f"{folder.path}: in place, but the disk did not confirm: {error.strerror}"
+            words = f"{folder.path}: in place, but the disk did not confirm: {error_text(error)}"
             for at in changes:
                 answers[at] = Unavailable(words)

@@ -29,6 +29,7 @@ from engine.model import State
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 ABANDONED_ERROR = "found in flight without a sender: it may have been sent"
@@ -66,7 +67,7 @@ class SpoolRecovery:
                 self._settle_notes()
                 return list(self._run_steps(now, dry=False))
         except OSError as error:
-            raise Unavailable(f"{self._spool.root}: not recovered: {error.strerror}") from error
+            raise Unavailable(f"{self._spool.root}: not recovered: {error_text(error)}") from error
 
     def _run_steps(self, now: float, *, dry: bool) -> Iterator[str]:
         self._planned.clear()
@@ -122,7 +123,7 @@ class SpoolRecovery:
                 except FileNotFoundError:
                     continue  # moved
                 except OSError as error:
-                    what = f"cannot be read now: {error.strerror}"
+                    what = f"cannot be read now: {error_text(error)}"
                     link_damage = Damage(f"{STATES[state]}/{name}", what, RepairAction.UNREADABLE)
                 if link_damage is not None:
                     yield link_damage
@@ -426,5 +427,5 @@ def delete_orphan(spool: KannaderSpool, target: LinkTarget) -> None:
 
 
 def _describe_failure(where: str, error: Exception) -> str:
-    words = error.strerror if isinstance(error, OSError) else error
+    words = error_text(error)
     return f"{safe_line(where)}: left for the next run: {words}"

@@ -21,6 +21,7 @@ from engine.formats.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.model import Lease, State, Task
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 Parsed = TypeVar("Parsed")
@@ -311,7 +312,7 @@ class KannaderSpool:
             # The mail itself is intact, only its number of attempts is unknown.
             return NO_FILE, sidecar.EMPTY_NOTE, str(refusal)
         except PermissionError as error:
-            return NO_FILE, sidecar.EMPTY_NOTE, f"{error.strerror}"
+            return NO_FILE, sidecar.EMPTY_NOTE, f"{error_text(error)}"
 
     def build_task(self, mail: MailEntry) -> Task:
         """Build the task for one recipient of a mail.

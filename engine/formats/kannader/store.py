@@ -66,6 +66,7 @@ from engine.system import files
 from engine.system.files import Refused
 from engine.system.sorted_names import SortedNames
 from engine.text.decode import utf8_name
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 FOLDERS = ("data", "queue", "inflight", "cleanup")
@@ -257,7 +258,7 @@ class KannaderStore:
             return  # moved since its folder was listed; the next scan finds it
         except OSError as error:
             where = safe_line(f"{STATES[state]}/{name}")
-            yield Problem(where, f"cannot be read now: {error.strerror}", state)
+            yield Problem(where, f"cannot be read now: {error_text(error)}", state)
 
     def _find_id(self, name: str) -> Iterator[Task | Missing | Problem]:
         scanned: list[Task | Problem] = []
@@ -280,7 +281,7 @@ class KannaderStore:
             if error.errno == errno.ENAMETOOLONG:
                 return False
             raise Unavailable(
-                f"{STATES[state]}/{safe_line(name)[:80]}: {error.strerror}"
+                f"{STATES[state]}/{safe_line(name)[:80]}: {error_text(error)}"
             ) from error
 
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
@@ -296,7 +297,7 @@ class KannaderStore:
             except (FileNotFoundError, Refused):
                 continue
             except OSError as error:
-                yield Problem(ident, f"cannot be read now: {error.strerror}", state)
+                yield Problem(ident, f"cannot be read now: {error_text(error)}", state)
 
     def _read_unchanged(self, task: Task) -> MailEntry:
         with _gone_or_unavailable(task):
@@ -356,7 +357,7 @@ class KannaderStore:
         except Refused as refusal:
             raise Unsupported(f"{ident}: {refusal}") from refusal
         except OSError as error:
-            raise Unavailable(f"{ident}: {error.strerror}") from error
+            raise Unavailable(f"{ident}: {error_text(error)}") from error
 
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
         """Return the task that a saved image describes.
@@ -397,7 +398,7 @@ class KannaderStore:
         except Refused as refusal:
             raise Unsupported(f"{problem.where}: {refusal}") from refusal
         except OSError as error:
-            raise Unavailable(f"{problem.where}: {error.strerror}") from error
+            raise Unavailable(f"{problem.where}: {error_text(error)}") from error
 
     def _read_preview(self, where: str) -> bytes:
         spool = self._spool
@@ -675,7 +676,7 @@ class KannaderStore:
         try:
             return [act(target, self._clock(), dry=dry)]
         except OSError as error:
-            raise Unavailable(f"{target}: {error.strerror}") from error
+            raise Unavailable(f"{target}: {error_text(error)}") from error
 
 
 @contextmanager
@@ -688,7 +689,7 @@ def _gone_or_unavailable(task: Task) -> Iterator[None]:
     except Refused as refusal:
         raise Gone(f"{task.id}: {refusal}") from refusal
     except OSError as error:
-        raise Unavailable(f"{task.id}: {error.strerror}") from error
+        raise Unavailable(f"{task.id}: {error_text(error)}") from error
 
 
 def _valid_names(

@@ -24,6 +24,7 @@ from engine.model import Lease, State, Task
 from engine.store import ClaimFilter, Unavailable
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 
 REVALIDATE_SECONDS = 60.0
 """Seconds for which a waiting file is not read again while its name and inode stay the same."""
@@ -120,7 +121,7 @@ class TaskClaims:
             self._return_failed_claims()
             line = PendingLine(self._candidates(pending, now))
         except OSError as error:
-            raise Unavailable(f"{pending.path}: {error.strerror}") from error
+            raise Unavailable(f"{pending.path}: {error_text(error)}") from error
         claimed = passed_over = failures = 0
         failure: Unavailable | None = None
         while claimed < limit:
@@ -132,8 +133,8 @@ class TaskClaims:
             except OSError as error:
                 # One unreadable block must not stop a queue; a lack of file descriptors must.
                 failures += 1
-                failure = Unavailable(f"{pending.path}/{candidate[0]}: {error.strerror}")
-                self.skipped_files[candidate[0]] = error.strerror or str(error)
+                failure = Unavailable(f"{pending.path}/{candidate[0]}: {error_text(error)}")
+                self.skipped_files[candidate[0]] = error_text(error)
                 if failures >= MAX_CONSECUTIVE_ERRORS:
                     raise failure from error
                 continue

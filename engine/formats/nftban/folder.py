@@ -10,6 +10,7 @@ from os import stat_result
 from engine.model import Problem
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 
 class TaskFolder:
@@ -46,7 +47,7 @@ class TaskFolder:
                 self._remember(os.fstat(self._fd))
             except OSError as error:
                 self.close()
-                raise Unavailable(f"{self.path}: {error.strerror}") from error
+                raise Unavailable(f"{self.path}: {error_text(error)}") from error
         return self._fd
 
     @property
@@ -113,7 +114,7 @@ class TaskFolder:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise Unavailable(f"{self.path}: {error.strerror}") from error
+            raise Unavailable(f"{self.path}: {error_text(error)}") from error
         known_stat = self._stat
         if (current_stat.st_dev, current_stat.st_ino) != (known_stat.st_dev, known_stat.st_ino):
             return False

@@ -13,6 +13,7 @@ from engine.formats.nftban.staging import StagingDir
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.files import Refused, Untrusted
+from engine.text.error_text import error_text
 
 _PAYLOAD_LINE = re.compile(rb"""^[ \t]*TASK_PAYLOAD_FILE=["']?([^"'\n]*)""", re.MULTILINE)
 """Broader than the task parser: a broken file may be repaired, and then names its payload again."""
@@ -88,7 +89,7 @@ def _list_names(folder: TaskFolder) -> list[str]:
         with os.scandir(folder.fd) as entries:
             return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
     except OSError as error:
-        raise Unavailable(f"{folder.path}: {error.strerror}") from error
+        raise Unavailable(f"{folder.path}: {error_text(error)}") from error
 
 
 def _read(name: str, dir_fd: int) -> bytes:

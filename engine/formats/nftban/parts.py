@@ -18,6 +18,7 @@ from engine.model import Missing, Part, Problem, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 
 TASK, PAYLOAD, MAIL = "task", "payload", "mail/"
 """Names of parts; `mail/` is followed by the name of a file in the payload's folder."""
@@ -271,4 +272,4 @@ def _describe_error(error: Refused | OSError) -> str:
         return _describe_refusal(str(error))
     if error.errno == errno.ENOENT:
         return "is not there"
-    return f"cannot be looked at: {error.strerror}"
+    return f"cannot be looked at: {error_text(error)}"

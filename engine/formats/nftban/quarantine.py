@@ -25,6 +25,7 @@ from engine.model import Problem, State
 from engine.store import Gone, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused, Untrusted
+from engine.text.error_text import error_text
 
 QUARANTINE_NAME = "corrupt"
 REASON_SUFFIX = ".why"
@@ -118,7 +119,7 @@ class Quarantine:
                 except FileNotFoundError:
                     continue  # another process has moved it
                 except (OSError, Unavailable) as error:
-                    words = error.strerror if isinstance(error, OSError) else error
+                    words = error_text(error)
                     lines += self._report_once(
                         state, name, 0, f"{where}: cannot be quarantined: {words}"
                     )
@@ -222,10 +223,10 @@ class Quarantine:
                 except FileNotFoundError:
                     continue  # another process has moved it
                 except (OSError, Unavailable) as error:
-                    words = error.strerror if isinstance(error, OSError) else error
+                    words = error_text(error)
                     lines.append(f"{where}: cannot be quarantined: {words}")
         except OSError as error:
-            return [f"{len(group):,} files cannot be quarantined: {error.strerror}"]
+            return [f"{len(group):,} files cannot be quarantined: {error_text(error)}"]
         doubt = self._confirm(moved)
         for one in moved:
             count()
@@ -252,7 +253,7 @@ class Quarantine:
             for folder in {one.folder.word: one.folder for one in moved}.values():
                 folder.sync()
         except OSError as error:
-            return f" (not confirmed: {error.strerror})"
+            return f" (not confirmed: {error_text(error)})"
         return ""
 
     def _rename(self, name: str, source: TaskFolder, target: str, end: TaskFolder) -> None:
@@ -312,7 +313,7 @@ class Quarantine:
         try:
             names = sorted(os.listdir(self._folder.fd))
         except OSError as error:
-            raise Unavailable(f"{self._folder.path}: {error.strerror}") from error
+            raise Unavailable(f"{self._folder.path}: {error_text(error)}") from error
         for name in names:
             if not name.endswith(REASON_SUFFIX):
                 yield self._read_entry(name)
@@ -383,7 +384,7 @@ class Quarantine:
         except FileNotFoundError:
             raise Gone("moved by another process") from None
         except OSError as error:
-            raise Unavailable(f"{error.strerror}") from error
+            raise Unavailable(f"{error_text(error)}") from error
         return f"{_RESTORE_STATES[state]}/{ident}{task_format.SUFFIX}"
 
     def _restore_file(self, name: str, ident: str, folder: TaskFolder) -> None:

@@ -15,6 +15,7 @@ from engine.model import FOR_ALL, Problem, State
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.files import Refused, Untrusted
+from engine.text.error_text import error_text
 
 DRAFT_MAX_AGE_SECONDS = 60.0
 """Seconds after which a draft without a living writer is removed; its task was never
@@ -124,10 +125,10 @@ class StagingRecovery:
                 elif name.startswith("T."):
                     self._sweep_draft(name, now)
             except TimeoutError as error:
-                raise Unavailable(f"{staging.folder.path}: {error.strerror}") from error
+                raise Unavailable(f"{staging.folder.path}: {error_text(error)}") from error
             except (OSError, Unavailable) as error:
                 staging.has_unfinished = True
-                words = error.strerror if isinstance(error, OSError) else error
+                words = error_text(error)
                 lines.append(f"{name}: retried at the next recovery: {words}")
         return lines
 
@@ -251,4 +252,4 @@ def _list_names(folder: TaskFolder) -> list[str]:
     try:
         return sorted(os.listdir(folder.fd))
     except OSError as error:
-        raise Unavailable(f"{folder.path}: {error.strerror}") from error
+        raise Unavailable(f"{folder.path}: {error_text(error)}") from error

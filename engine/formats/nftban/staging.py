@@ -25,6 +25,7 @@ from engine.model import State
 from engine.store import Gone, Unavailable
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 
 STAGING_NAME = ".spooldeck"
 REMOVED_WORD = "gone"
@@ -411,7 +412,7 @@ class StagingDir:
             files.Flock(fd, self._patience if self._waits else 0.0).__enter__()
         except TimeoutError as error:
             self._waits = False
-            raise Unavailable(f"{change.id}: {error.strerror}") from error
+            raise Unavailable(f"{change.id}: {error_text(error)}") from error
 
     def _sync_changes(self, drafts: list[_TaskDraft]) -> None:
         written = [d for d in drafts if d.drafted is not None and d.error is None]
@@ -549,7 +550,7 @@ class StagingDir:
     def _leave_to_recovery(self, draft: _TaskDraft, error: Exception) -> None:
         """Leave a committed change that is not confirmed in place to recovery; report an error."""
         self.has_unfinished = True
-        words = error.strerror if isinstance(error, OSError) else error
+        words = error_text(error)
         draft.error = Unavailable(
             f"{draft.change.id}: interrupted, recovery will finish it: {words}"
         )
@@ -587,7 +588,7 @@ class StagingDir:
             try:
                 fd = files.open_shared(".lock", self.folder.fd, os.O_RDWR)
             except OSError as error:
-                raise OSError(error.errno, f".lock: {error.strerror}") from error
+                raise OSError(error.errno, f".lock: {error_text(error)}") from error
             if why := files.owner_problem(os.fstat(fd), self.folder.last_stat):
                 os.close(fd)
                 raise OSError(errno.EPERM, f".lock: {why}")
@@ -709,9 +710,9 @@ def _store_error(where: str, error: Exception) -> Exception:
     """Convert an error to one that the store may raise; `where` is a path or an id."""
     if isinstance(error, Gone | Unavailable):
         return error
-    words = error.strerror if isinstance(error, OSError) else error
+    words = error_text(error)
     return Unavailable(f"{where}: {words}")
 
 
 def _unconfirmed(folder: TaskFolder, error: OSError) -> Unavailable:
-    return Unavailable(f"{folder.path}: moved, but not confirmed by the disk: {error.strerror}")
+    return Unavailable(f"{folder.path}: moved, but not confirmed by the disk: {error_text(error)}")

@@ -53,6 +53,7 @@ from engine.store import (
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.decode import utf8_name
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ class NftbanStore:
                     )
         except OSError as error:
             self._close_folders()
-            raise Unavailable(f"{staging_dir}: {error.strerror}") from error
+            raise Unavailable(f"{staging_dir}: {error_text(error)}") from error
         except Unavailable:
             self._close_folders()
             raise
@@ -427,7 +428,7 @@ class NftbanStore:
                     if not files.is_disks_own(entry.name):
                         yield entry.name
         except OSError as error:
-            raise Unavailable(f"{folder.path}: {error.strerror}") from error
+            raise Unavailable(f"{folder.path}: {error_text(error)}") from error
 
     def _scan_file(self, name: str, state: State) -> Iterator[Task | Problem]:
         try:
@@ -437,7 +438,9 @@ class NftbanStore:
         except Refused as refusal:
             yield broken_file(self._folders[state], state, name, refusal)
         except OSError as error:
-            yield Problem(f"{STATES[state]}/{name}", f"cannot be read now: {error.strerror}", state)
+            yield Problem(
+                f"{STATES[state]}/{name}", f"cannot be read now: {error_text(error)}", state
+            )
 
     def _scan_name(self, name: str) -> Iterator[Task | Missing | Problem]:
         ident = name.removesuffix(task_format.SUFFIX)
@@ -518,7 +521,7 @@ class NftbanStore:
             except Refused:
                 continue
             except OSError as error:
-                yield Problem(ident, f"cannot be read now: {error.strerror}", state)
+                yield Problem(ident, f"cannot be read now: {error_text(error)}", state)
             else:
                 lease = Lease("", file_stat.st_ctime) if state is State.ACTIVE else None
                 yield task_format.task_from_record(
@@ -555,7 +558,7 @@ class NftbanStore:
         except (FileNotFoundError, KeyError):
             raise Gone(task.id) from None
         except OSError as error:
-            raise Unavailable(f"{task.id}: {error.strerror}") from error
+            raise Unavailable(f"{task.id}: {error_text(error)}") from error
         payload, root = task.payload, self._spool.mail_spool
         if not payload or not root or not task_format.is_plain_path(payload):
             return file_size
@@ -631,7 +634,7 @@ class NftbanStore:
         except Refused as refusal:
             raise Gone(f"{task.id}: {refusal}") from refusal
         except OSError as error:
-            raise Unavailable(f"{task.id}: {error.strerror}") from error
+            raise Unavailable(f"{task.id}: {error_text(error)}") from error
         if files.file_revision(file_stat) != task.rev:
             raise Gone(task.id)
         return data, file_stat
@@ -752,7 +755,7 @@ class NftbanStore:
         except FileNotFoundError:
             work.reopen_if_replaced()  # a replaced folder took its task with it
         except OSError as error:
-            return Unavailable(f"{task.id}: {error.strerror}")
+            return Unavailable(f"{task.id}: {error_text(error)}")
         return Gone(task.id)
 
     def _make_room(self, coming: int) -> None:
@@ -870,7 +873,7 @@ class NftbanStore:
         except Refused as refusal:
             why = str(refusal)
         except OSError as error:
-            why = f"cannot be reached: {safe_line(str(error.filename))}: {error.strerror}"
+            why = f"cannot be reached: {safe_line(str(error.filename))}: {error_text(error)}"
             if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
                 raise Unavailable(f"payload path {path!r} {why}") from error
         where = "there" if why.endswith(root) else f"below {root}"
@@ -946,7 +949,7 @@ class NftbanStore:
                     ):
                         yield entry
         except OSError as error:
-            raise Unavailable(f"{folder.path}: {error.strerror}") from error
+            raise Unavailable(f"{folder.path}: {error_text(error)}") from error
 
     def find_expired(self, age: Callable[[float], float], days: float) -> Iterator[Task]:
         """Yield the dead tasks whose TASK_DLQ_EPOCH has an age of more than `days` days.

@@ -11,8 +11,8 @@ from engine.formats.zgb.connection import OwnerConnection
 from engine.formats.zgb.place import PARKED_AHEAD_SECONDS
 from engine.formats.zgb.queue_config import QueueConfig
 from engine.formats.zgb.schema import Database
-from engine.policy import format_time
 from engine.store import Control, Outlook, Unavailable, Unsupported
+from engine.text.times import format_time
 
 RETRY_FAILED = "retryFailed"
 DELETE_ORPHANS = "deleteOrphans"

@@ -15,15 +15,12 @@ from engine.formats.zgb.log import LogEvent
 from engine.formats.zgb.place import RateLimit
 from engine.formats.zgb.queue_config import REDIRECT_KEY, QueueConfig
 from engine.formats.zgb.store import ZgbStore
-from engine.policy import (
-    UNITS_PER_TOKEN,
-    describe_time_to_empty,
-    format_deadline,
-    format_rough_duration,
-    format_time,
-)
+from engine.policy import UNITS_PER_TOKEN
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.text.times import format_deadline, format_rough_duration, format_time
+from engine.waiting_reasons import describe_time_to_empty
 
 SILENT_SECONDS = 180.0
 """Seconds without a run after which cron counts as silent: a run is expected every minute."""
@@ -116,7 +113,7 @@ def read_state(
     except OSError as error:
         other_warnings = (
             *other_warnings,
-            f"the log {log_path} cannot be read: {error.strerror or error}",
+            f"the log {log_path} cannot be read: {error_text(error)}",
         )
     else:
         lines = [*_events_of(store.place.path, read.lines, now)]

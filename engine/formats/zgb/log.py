@@ -23,6 +23,7 @@ from engine.model import Outcome, State, Task
 from engine.store import Gone
 from engine.system import files
 from engine.text import decode
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 LOG_VARIABLE = "MAIL_QUEUE_LOG"
@@ -200,7 +201,7 @@ class Log:
                 raise FileNotFoundError("no log can be written")
             _append(self.path, line.encode("utf-8", "replace") + b"\n", durable=durable)
         except OSError as error:
-            why = f"{self.path}: {error.strerror or error}: " if self.path else ""
+            why = f"{self.path}: {error_text(error)}: " if self.path else ""
             self._fallback(f"{why}{line}")
 
     # ---- read again

@@ -23,6 +23,7 @@ from engine.formats.zgb.schema import Database, select_jobs
 from engine.formats.zgb.sidecar_database import SidecarDatabase, SidecarRow
 from engine.model import Problem, State, Task
 from engine.store import Unsupported
+from engine.system.cleanup import closed_on_error
 
 PREVIEW_COUNT = 100
 """Jobs that a full scan yields first, unsorted."""
@@ -238,6 +239,10 @@ class _Listing:
         """List the rows that meet an SQL condition, by default all."""
         self.count = 0
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        with closed_on_error(self._db):
+            self._list(walk, database, among)
+
+    def _list(self, walk: QueueScan, database: Database, among: str) -> None:
         self._db.execute("CREATE TABLE listed (state TEXT, id BLOB, key INTEGER)")
         key = database.shape.key
         last = -1 << 63

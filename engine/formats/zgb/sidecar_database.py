@@ -22,6 +22,7 @@ from engine.formats.zgb.row import hash_values
 from engine.model import State
 from engine.store import Unavailable
 from engine.system import files, users
+from engine.text.error_text import error_text
 
 SCHEMA_VERSION = 1
 
@@ -156,7 +157,7 @@ class SidecarDatabase:
         try:
             return f"{os.stat(path).st_ino} {files.birth_time(path)}"
         except OSError as error:
-            raise Unavailable(f"{path}: {error.strerror}") from error
+            raise Unavailable(f"{path}: {error_text(error)}") from error
 
     # ---- reading
 
@@ -320,7 +321,7 @@ class SidecarDatabase:
         except FileExistsError:
             pass  # an empty file: another process is creating it, or died while doing so
         except OSError as error:
-            raise Unavailable(f"{path}: {error.strerror}") from error
+            raise Unavailable(f"{path}: {error_text(error)}") from error
         db = self._connect()
         try:
             with db.writing():
@@ -356,7 +357,7 @@ def _file_exists(path: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise Unavailable(f"{path}: {error.strerror}") from error
+        raise Unavailable(f"{path}: {error_text(error)}") from error
     if not stat.S_ISREG(file_stat.st_mode):
         raise Unavailable(f"{path}: not a plain file")
     return True

@@ -15,6 +15,7 @@ from engine.config import validators
 from engine.config.validators import ConfigLocation
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, parse_conf
 from engine.system import files
+from engine.text.error_text import error_text
 
 DEFAULT_ENVIRONMENT = "/etc/zmailer.conf"
 CONF_NAMES = ("scheduler.conf", "scheduler.cf")
@@ -122,7 +123,7 @@ def read_files(
 
 
 def _problem(path: str, error: OSError) -> str:
-    return f"{path}: {error.strerror or error}"
+    return f"{path}: {error_text(error)}"
 
 
 def read_text(path: str) -> str:

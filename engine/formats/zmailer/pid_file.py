@@ -17,6 +17,7 @@ from engine.formats.zmailer.spool import lock_process
 from engine.formats.zmailer.spool.lock_process import PID_FILE
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 END_SECONDS = 30.0
 """How long an earlier scheduler may take to end."""
@@ -96,7 +97,7 @@ class PidFile:
                 os.close(fd)
                 raise
         except OSError as error:
-            raise Unavailable(f"{PID_FILE}: {error.strerror or error}") from error
+            raise Unavailable(f"{PID_FILE}: {error_text(error)}") from error
         return cls(root, fd)
 
     def release(self) -> None:

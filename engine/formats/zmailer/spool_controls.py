@@ -21,6 +21,7 @@ from engine.formats.zmailer.spool.permissions import NO_SCHEDULER
 from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 from engine.store import Control, Outlook, Unavailable, Unsupported
 from engine.system import files
+from engine.text.error_text import error_text
 
 FOLDER = ".spooldeck"
 FROZEN = "frozen"
@@ -137,7 +138,7 @@ class SpoolControls:
                 raise Unavailable("no scheduler of spooldeck is running now")
             pid = self._signal(_SIGNALS[name])
         except OSError as error:
-            raise Unavailable(f"{error.strerror or error}") from error
+            raise Unavailable(f"{error_text(error)}") from error
         if pid is None:
             raise Unavailable("no scheduler is proven to run")
         return f"{_SIGNALS[name].name} sent to PID {pid}"

@@ -34,10 +34,11 @@ from engine.formats.zmailer.spool.control_file import (
 from engine.formats.zmailer.spool.folders import OpenControl, PostofficeFolders
 from engine.formats.zmailer.spool.marks import Commit, LineChange, Settle
 from engine.formats.zmailer.submit import Router, resubmission
-from engine.policy import format_rough_duration
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
+from engine.text.times import format_rough_duration
 
 FORM = "delivery"
 """The default form of reports."""
@@ -204,7 +205,7 @@ class SpoolMail:
                 os.close(fd)
                 files.unlink_quietly(draft, transport_fd)
         except OSError as error:
-            raise Unavailable(f"transport/{draft}: {error.strerror}") from error
+            raise Unavailable(f"transport/{draft}: {error_text(error)}") from error
 
 
 def _last(data: bytes, layout: FileLayout, one: RecipientLine) -> Diagnostic | None:

@@ -19,6 +19,7 @@ from engine.formats.zmailer.spool.control_file import RecipientLine
 from engine.formats.zmailer.spool.marks import Commit, LineChange, Settle
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 ROUTER, POSTMAN = "router", "postman"
 ERROR_ON_ERROR = ":error-on-error"
@@ -153,7 +154,7 @@ class Router:
         except FileNotFoundError:
             return sent
         except OSError as error:
-            raise Unavailable(f"{STAGED}: {error.strerror or error}") from error
+            raise Unavailable(f"{STAGED}: {error_text(error)}") from error
         return sent
 
     def _recover_one(self, name: str, staged_fd: int, settle: Settle) -> str:
@@ -213,7 +214,7 @@ def _unavailable(where: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unavailable(f"{where}: {error.strerror or error}") from error
+        raise Unavailable(f"{where}: {error_text(error)}") from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from engine.config.mail_config import MailSettings
 from engine.mail.model import BadMail
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import REPLACEMENT, safe_line
 
 _TAG = (
@@ -137,7 +138,7 @@ def _read_allowed(path: str, settings: MailSettings) -> bytes:
     except files.Refused as refusal:
         raise BadMail(f"{where}: {refusal}") from refusal
     except OSError as error:
-        why = "a symbolic link, not followed" if error.errno == errno.ELOOP else error.strerror
+        why = "a symbolic link, not followed" if error.errno == errno.ELOOP else error_text(error)
         raise BadMail(f"{where}: {why}, expected a file that can be read") from error
 
 

@@ -17,6 +17,7 @@ from engine.mail.message.content import Content, content_from_bytes
 from engine.mail.message.template import MAX_PART_BYTES
 from engine.mail.model import BadMail
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line, safe_lines
 
 _PLACE = re.compile(r"\{([^\W\d]\w*)\}")
@@ -54,7 +55,7 @@ def load_merge_template(path: str) -> Content:
         # A person wrote this file, not a program: invalid UTF-8 in it is a mistake.
         data.decode("utf-8")
     except OSError as error:
-        why = "a symbolic link, not followed" if error.errno == errno.ELOOP else error.strerror
+        why = "a symbolic link, not followed" if error.errno == errno.ELOOP else error_text(error)
         raise BadMail(f"{where}: {why}") from error
     except files.Refused as refusal:
         raise BadMail(f"{where}: {refusal}") from refusal

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from engine.config.mail_config import MailSettings
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.version import VERSION
 
@@ -196,7 +197,7 @@ def _describe_error(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8 at byte {error.start}"
     if isinstance(error, OSError):
-        return "a symbolic link" if error.errno == errno.ELOOP else error.strerror or str(error)
+        return "a symbolic link" if error.errno == errno.ELOOP else error_text(error)
     return str(error)
 
 

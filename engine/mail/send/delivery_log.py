@@ -22,6 +22,7 @@ from engine.logs.log_tail import format_log_line
 from engine.mail.send.mail_metrics import METRIC_TRANSPORTS, NONE_LABEL, MailFigures, render_metrics
 from engine.monitor.prometheus import CounterFiles
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class DeliveryFiles:
         try:
             yield
         except OSError as error:
-            self._report_once(f"{path}: {error.strerror or error}")
+            self._report_once(f"{path}: {error_text(error)}")
 
     def _report_once(self, text: str) -> None:
         # If the disk is full, each log line of a mail fails with the same text.

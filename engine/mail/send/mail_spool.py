@@ -32,6 +32,7 @@ from engine.mail.send.spool_entry import (
 from engine.mail.spool_meta import parse_meta
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class MailSpool:
         try:
             spool_entry.create_folder(id, parts, spool)
         except OSError as error:
-            raise OSError(error.errno, error.strerror, f"{self.folder}/{id}") from error
+            raise OSError(error.errno, error_text(error), f"{self.folder}/{id}") from error
         finally:
             os.close(spool)
         return self.meta_path(id)
@@ -218,7 +219,7 @@ class MailSpool:
             except BadMail as bad:
                 yield Broken(id, str(bad))
             except OSError as error:
-                yield Broken(id, f"cannot be read now: {error.strerror}")
+                yield Broken(id, f"cannot be read now: {error_text(error)}")
 
     def depth_and_oldest(self, now: float) -> tuple[int, float]:
         """Return the number of unsent mails and the age of the oldest in seconds, 0 if there is
@@ -461,7 +462,9 @@ class MailSpool:
                 try:
                     files.remove_folder(name, spool, (META, SENT))
                 except OSError as error:
-                    lines.append(f"{safe_line(name)}: {why}, cannot be removed: {error.strerror}")
+                    lines.append(
+                        f"{safe_line(name)}: {why}, cannot be removed: {error_text(error)}"
+                    )
                 else:
                     lines.append(f"{safe_line(name)}: {why}, removed")
         return lines
@@ -478,10 +481,10 @@ class MailSpool:
             return files.open_dir(self.folder, self._root, make=make)
         except NotADirectoryError as error:
             # Some administrators move the spool to another disk and leave a symbolic link.
-            hint = f"{error.strerror}; if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR"
+            hint = f"{error_text(error)}; if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR"
             raise NotADirectoryError(error.errno, hint, self.folder) from error
         except OSError as error:
-            raise OSError(error.errno, error.strerror, self.folder) from error
+            raise OSError(error.errno, error_text(error), self.folder) from error
 
     @contextmanager
     def _open_spool(self) -> Iterator[int]:

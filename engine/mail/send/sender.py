@@ -35,6 +35,7 @@ from engine.mail.send.suspensions import Suspension
 from engine.mail.transports.registry import TransportRegistry
 from engine.policy import UNITS_PER_TOKEN, Rate
 from engine.schedules import stepped
+from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
 
 DEFAULT_SUBJECT = "NFTBan Alert"
@@ -610,7 +611,7 @@ class Sender:
                 return "", None
             return f"no token for transport {transport.name}", self._limits.token_at(bucket)
         except OSError as error:
-            return f"rate limit tokens cannot be read: {error.strerror}", None
+            return f"rate limit tokens cannot be read: {error_text(error)}", None
 
     def _read_suspensions(self) -> Mapping[str, Suspension]:
         """Return the transports that an operator has suspended.
@@ -672,7 +673,7 @@ class Sender:
                 raise _NoToken(lacks, rates[lacks], self._limits.token_at(lacks))
         except OSError as error:
             # Without a count do not send, else the limits would not hold.
-            why = f"rate limit tokens cannot be counted: {error.strerror or error}"
+            why = f"rate limit tokens cannot be counted: {error_text(error)}"
             raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why) from error
 
     # ---- one attempt
@@ -744,7 +745,7 @@ class Sender:
         try:
             yield
         except (OSError, MailError) as error:
-            why = error.strerror if isinstance(error, OSError) else None
+            why = error_text(error) if isinstance(error, OSError) else None
             self._complain(f"{why or safe_line(str(error))}; {consequence}")
 
 
@@ -760,7 +761,7 @@ def _describe_sender_fault(settings: MailSettings, host: Host) -> str:
 
 def _describe_loss(error: OSError) -> str:
     notes = "".join(f"{note}; " for note in getattr(error, "__notes__", ()))
-    return safe_line(f"{notes}cannot be stored: {error.strerror or error}")
+    return safe_line(f"{notes}cannot be stored: {error_text(error)}")
 
 
 class _SafeCopy:
@@ -917,4 +918,4 @@ def _reading_spool() -> Iterator[None]:
         yield
     except OSError as error:
         where = f"{safe_line(str(error.filename))}: " if error.filename else ""
-        raise MailError(f"nothing was sent: {where}{error.strerror or error}") from error
+        raise MailError(f"nothing was sent: {where}{error_text(error)}") from error

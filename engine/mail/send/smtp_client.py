@@ -30,6 +30,7 @@ from engine.mail.run_program import NOT_STARTED
 from engine.mail.transports.curl import describe_secret_fault, read_secret
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from engine.system.supervisor import descriptor_lack, own_limit
+from engine.text.error_text import error_text
 from engine.text.safe import ascii_name, safe_line
 
 REQUIRED, WRAPPED, OPPORTUNISTIC, NONE = "required", "wrapped", "opportunistic", "none"
@@ -284,7 +285,7 @@ def _recipient_path(address: str) -> str | BadMail:
 
 
 def _unreadable(error: OSError) -> UnreadableMessage:
-    return UnreadableMessage(f"the contents cannot be read: {error.strerror}")
+    return UnreadableMessage(f"the contents cannot be read: {error_text(error)}")
 
 
 class _AttemptDeadline:
@@ -631,7 +632,7 @@ class _SmtpSession:
         try:
             self._secret = client.secret = read_secret(to.password_file)
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
+            why = error_text(error)
             text = safe_line(f"cannot use the password in {to.password_file}: {why}")
             raise failure_reasons.failure_from_word("auth_password_file", text) from None
         if (to.user + self._secret).isascii():
@@ -726,9 +727,9 @@ class _SmtpSession:
         if why := own_limit(cause):
             return NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{why} - {self._doing}")
         word = _word_for_error(error)
-        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        what = error_text(error)
         if isinstance(error, _Unreached) and isinstance(error.__cause__, OSError):
-            what = error.__cause__.strerror or str(error.__cause__)
+            what = error_text(error.__cause__)
         text = f"{what or type(error).__name__} - {self._doing}"
         return failure_reasons.failure_from_word(
             word, failure_reasons.redact_text(text, self._secrets)
@@ -820,7 +821,7 @@ def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
         if lack := descriptor_lack():  # certificates that cannot be read now are missing
             raise NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{lack} - reading certificates")
     except OSError as error:  # includes ssl.SSLError
-        text = safe_line(f"cannot use the certificates in {to.ca_file}: {error.strerror or error}")
+        text = safe_line(f"cannot use the certificates in {to.ca_file}: {error_text(error)}")
         raise failure_reasons.failure_from_word("tls_certificate", text) from None
     if to.encryption == OPPORTUNISTIC:
         context.check_hostname = False

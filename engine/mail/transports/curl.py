@@ -15,6 +15,7 @@ from engine.mail.model import Mail, NotSent, Reason, Unused, absent_because
 from engine.mail.transports.base import require_single_addresses
 from engine.system import files
 from engine.system.users import Account
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 SMTPS_PORT = 465
@@ -102,7 +103,7 @@ class Curl:
         try:
             return read_secret(settings.password_file)
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
+            why = error_text(error)
             text = f"cannot use the password in {settings.password_file}: {why}"
             raise NotSent(Reason.AUTH, "auth_password_file", safe_line(text)) from None
 
@@ -177,7 +178,7 @@ def describe_secret_fault(path: str) -> str:
     try:
         file_stat = os.stat(path, follow_symlinks=False)
     except OSError as error:
-        return f"cannot use the password in {path}: {error.strerror}"
+        return f"cannot use the password in {path}: {error_text(error)}"
     return _describe_leak(path, file_stat)
 
 

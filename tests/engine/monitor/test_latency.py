@@ -11,7 +11,7 @@ from engine.logs.task_events import read_events
 from engine.monitor import latency
 from engine.monitor.forecast import expected_start
 from engine.monitor.latency import KindFigures, LatencyMeter, percentile, with_unlogged_kinds
-from engine.policy import format_time
+from engine.text.times import format_time
 
 NOW = 1_795_167_728.0
 EVER = float("-inf")

@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.model import State
-from engine.monitor.throughput import (
-    HISTORY_SECONDS,
-    Drain,
-    FlowHistory,
-    Rates,
-    Sample,
-    Trend,
-    format_duration,
-    format_rough_duration,
-)
+from engine.monitor.throughput import HISTORY_SECONDS, Drain, FlowHistory, Rates, Sample, Trend
+from engine.text.times import format_duration, format_rough_duration
 
 NOW = 1_795_167_600.0
 """A whole multiple of ten minutes."""

@@ -18,7 +18,7 @@ from engine.system.supervisor import MAX_OUTPUT_BYTES
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
 from engine.work import command
-from engine.work.command import CommandHandler, error_text
+from engine.work.command import CommandHandler, shorten_output
 from engine.work.handlers import Context, Failed, Fatal, Lacking
 from engine.work.payload import guard_payload
 from tests.tables import each
@@ -144,7 +144,7 @@ LINES = b"\n".join(b"line %03d" % n for n in range(1000))
 )
 def test_the_beginning_of_all_output_is_kept(output: bytes, kept: str) -> None:
     """The first 200 characters are the error; of output too long to be held, the last lines."""
-    assert error_text(output) == kept
+    assert shorten_output(output) == kept
 
 
 def test_endless_output_ends_with_the_time() -> None:

@@ -78,7 +78,7 @@ AT_FIRST_FRAME = {
     "engine.demo.demo",
     "engine.doctor",
     "engine.work.worker",
-    "tui.format.export",
+    "tui.text.export",
     "csv",
 }
 """Modules that the first frame need not wait for."""

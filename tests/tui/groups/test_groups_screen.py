@@ -16,13 +16,13 @@ from engine.model import State, Task
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_memory, a_place, a_task, disk_place, make_spool, some_tasks
 from tests.nftban_queues import Run
-from tui.format import keys
 from tui.groups.group_lines import GroupColumns, group_values
 from tui.groups.groups_screen import GroupsScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.session.place import GroupFacts
+from tui.text import keys
 
 NOT_BY_TIME = GroupFacts("etrn/*", 0, None, "QueueOnly")
 """What is known of a thread that no time starts."""

@@ -22,12 +22,12 @@ from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_stuck_lock, disk_place, make_spool
 from tests.engine.monitor.test_alerts import a_stale_lock, write_task
 from tests.lock_processes import later
-from tui.format import keys
 from tui.locks import list_lines as view
 from tui.locks.list_lines import PlaceLock
 from tui.locks.list_screen import LocksScreen
 from tui.locks.screen import LockScreen
 from tui.queue.screen import QueueScreen
+from tui.text import keys
 
 RED = "\x1b[31mred"
 

@@ -36,7 +36,6 @@ from tests.console_places import (
 from tests.lock_processes import INNOCENT, is_unharmed, true_claim
 from tests.tui.screenshot_places import hanging
 from tests.tui.workers_with_lock import HOLDER, Starter, children, open_lock, tasks_in, wired
-from tui.format import keys
 from tui.locks import recovery_steps
 from tui.locks.lock_lines import why_outdated
 from tui.locks.recovery_steps import (
@@ -56,6 +55,7 @@ from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
 from tui.session.recovery_process import RecoveryProcess
+from tui.text import keys
 from tui.widgets.line_widgets import LongText
 
 PID = 4711

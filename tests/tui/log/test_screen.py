@@ -21,8 +21,6 @@ from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_task, make_spool, some_tasks
 from tests.nftban_queues import Run, clean_environment
 from tests.tables import each
-from tui.format import keys
-from tui.format.glyphs import UTF8
 from tui.log import base, counter, reader
 from tui.log import log_lines as view
 from tui.log.histogram import LogHistogram
@@ -33,6 +31,8 @@ from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
 from tui.task.screen import TaskScreen
+from tui.text import keys
+from tui.text.glyphs import UTF8
 
 TASK = a_task(13)
 

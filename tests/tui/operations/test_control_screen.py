@@ -18,7 +18,6 @@ from engine.store import Control, ControlTarget, Outlook, Unavailable
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, loaded, queue_of, some_tasks
 from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, ZgbConsolePlace
-from tui.format import keys
 from tui.operations import control_lines as view
 from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
@@ -26,6 +25,7 @@ from tui.overview.screen import OverviewScreen
 from tui.screens.target import Target
 from tui.session.place import Place, WholeQueueFigures
 from tui.terminal.plain_text import screen_text
+from tui.text import keys
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from tests import pseudo_terminals
 from tests.console_operator import ConsoleOperator, an_operator, key_of, words
 from tests.console_places import NOW, a_task, make_spool, queue_of, some_tasks
 from tests.journaled_places import a_journaled_place, kept, seen
-from tui.format import keys
 from tui.operations import replay_lines as view
 from tui.operations.running_screen import ReplayScreen
 from tui.operations.screen import OperationsScreen
@@ -34,6 +33,7 @@ from tui.session.place import Place
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
 from tui.session.running_operations import describe_result
 from tui.task.screen import TaskScreen
+from tui.text import keys
 
 off = asyncio.to_thread
 ONE = ReplayPace(None, (1,))

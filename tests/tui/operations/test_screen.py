@@ -24,7 +24,6 @@ from tests.console_places import NOW, Clock, make_spool, some_tasks
 from tests.journaled_places import ANA, BEN, a_journaled_place, carried_out, interrupt, kept, seen
 from tests.mail_transports import PlaceTransports
 from tui.app import show_result
-from tui.format import keys
 from tui.operations import operation_lines as view
 from tui.operations.record_screen import RecordScreen
 from tui.operations.screen import AbandonScreen, OperationsScreen
@@ -32,6 +31,7 @@ from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
+from tui.text import keys
 from tui.transports.suspend_screen import SuspendScreen
 
 off = asyncio.to_thread

@@ -11,7 +11,6 @@ from engine.monitor.forecast import ExpectedStart
 from tests.console_operator import an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
 from tests.tui.drawn_screens import AT_WORK
-from tui.format import keys
 from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
 from tui.operations.worker_screen import WorkerScreen
@@ -21,6 +20,7 @@ from tui.session.worker_process import WorkerProcess
 from tui.session.worker_rows import IDLE, NO_WORKER, WorkerRow, count_workers
 from tui.task.screen import TaskScreen
 from tui.task.why_waiting import outlook
+from tui.text import keys
 
 RED = "\x1b[31mred"
 

@@ -57,7 +57,6 @@ from tests.engine.monitor.test_transport_health import attempt, given_up
 from tests.lock_processes import later
 from tests.open_store import open_store
 from tests.tui.drawn_screens import settled
-from tui.format import human, keys, present, table
 from tui.groups.clusters_screen import ClustersScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
@@ -77,6 +76,8 @@ from tui.queue.screen import QueueScreen
 from tui.screens.page import ROW_HAS_LEFT
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
+from tui.text import figures, keys, table
+from tui.text.lines import Line
 from tui.transports.screen import TransportsScreen
 from tui.widgets.picker import Picker
 
@@ -858,7 +859,7 @@ def test_the_greatest_is_named_before_the_others_are_counted() -> None:
 @given(st.integers(0, 10**9), st.integers(3, 8))
 def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) -> None:
     """A count fits its width: all digits, or at most three with a unit and rounded."""
-    text = human.format_count(number, width)
+    text = figures.fit_count(number, width)
 
     assert len(text) <= width
     scale = {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], 0)
@@ -949,7 +950,7 @@ def test_a_line_of_a_place_is_made_again_only_if_it_looks_different() -> None:
     place = PlaceLine(1, "a", {}, {State.PENDING: 3}, complete=True, due=3, oldest=NOW - 60)
     drawn: dict[int, view.DrawnRow] = {}
 
-    def line(now: float, width: int = 120, queue: PlaceLine = place) -> present.Line:
+    def line(now: float, width: int = 120, queue: PlaceLine = place) -> Line:
         (row,) = view.place_table([queue], now, width, drawn)[1]
         assert row == view.place_table([queue], now, width)[1][0]
         return row

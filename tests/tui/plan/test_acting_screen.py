@@ -28,10 +28,10 @@ from tests.console_places import (
 )
 from tests.examples import few_of
 from tui.app import Console
-from tui.format import present
 from tui.plan.screen import PlanScreen
 from tui.terminal.plain_text import screen_text
 from tui.terminal.safe_app import SafeApp
+from tui.text.task_list import short_id
 
 SIZE = (100, 60)
 """Every row is on screen, and nothing stands beside the list."""
@@ -175,7 +175,7 @@ class Night:
             assert screen._timed_message[0], f"nothing was planned and nothing said: {before}"
             return
         rows = {row.id for row in plan_screen.facts.plan.rows}
-        planned = frozenset(map(present.short_id, rows))
+        planned = frozenset(map(short_id, rows))
         self.planned += bool(planned)
         state = screen.state
         assert planned <= before.meant or before.scope.startswith("all"), before
@@ -183,7 +183,7 @@ class Night:
         if len(before.meant) > 1 or "marked" in before.scope:
             # A mark that the filter hides when the plan is made is in none.
             there &= await screen.inspector.queries.matching_ids(screen.tab_query, there)
-        missed = (before.meant - planned) & set(map(present.short_id, there))
+        missed = (before.meant - planned) & set(map(short_id, there))
         assert not missed or before.scope.startswith("all"), before
         await self._end_of(frozenset(rows))
 

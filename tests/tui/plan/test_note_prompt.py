@@ -16,11 +16,11 @@ from engine.operations.journal import Who
 from engine.operations.notes import Notes
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_task, disk_place, loaded, make_spool, task_list
-from tui.format import keys
 from tui.plan.screen import PlanScreen
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
 from tui.task.screen import TaskScreen
+from tui.text import keys
 
 DEAD = [a_task(number, State.DEAD) for number in range(3)]
 off = asyncio.to_thread

@@ -36,7 +36,6 @@ from tests.mail_transports import PlaceTransports
 from tests.tui.conftest import READING
 from tests.zgb_console_place import PAUSE, RETRY, ZgbConsolePlace
 from tui.app import show_result
-from tui.format import keys
 from tui.locks.screen import LockScreen
 from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
@@ -52,6 +51,7 @@ from tui.session.place import NO_WORKER_HINT, Place
 from tui.terminal import paste_detector
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.terminal.key_queue import key_event
+from tui.text import keys
 from tui.transports.screen import TransportsScreen
 from tui.transports.send_test_mail_screen import SendTestMailScreen
 from tui.transports.suspend_screen import SuspendScreen

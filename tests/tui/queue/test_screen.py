@@ -38,7 +38,6 @@ from tests.console_places import (
     task_list,
 )
 from tests.examples import deep_but, few_of
-from tui.format import keys
 from tui.operations.worker_screen import WorkerScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
@@ -50,6 +49,7 @@ from tui.screens.help import HelpScreen
 from tui.screens.quit import QuitScreen
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
+from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.task_list import TaskList
 

@@ -23,7 +23,6 @@ from tests.console_places import (
     some_tasks,
     until,
 )
-from tui.format import keys
 from tui.groups.clusters_screen import ClustersScreen
 from tui.locks.list_screen import LocksScreen
 from tui.locks.screen import LockScreen
@@ -34,6 +33,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.screens.two_panes import TwoPanes
 from tui.task.screen import TaskScreen
+from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText
 
 

@@ -24,11 +24,11 @@ from tests.engine.monitor.test_alerts import write_task
 from tests.tui.session.hanging_mount import can_mount, hanging_mount
 from tui.cli.setup import places as opening
 from tui.cli.setup.place_formats import setup_for
-from tui.format import keys
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.session import place_session
 from tui.session.place import Place
+from tui.text import keys
 
 
 @pytest.fixture

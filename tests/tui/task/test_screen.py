@@ -41,7 +41,6 @@ from tests.nftban_queues import Run, store_at
 from tests.tui.drawn_screens import AT_WORK
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
-from tui.format import keys
 from tui.plan import planning
 from tui.queue.painter import list_hints
 from tui.queue.problems_screen import ProblemsScreen
@@ -51,6 +50,7 @@ from tui.task import reader
 from tui.task.page import TABS
 from tui.task.screen import TaskScreen
 from tui.task.task_lines import show_command
+from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText
 
 ERROR = "550 5.1.1 user unknown"

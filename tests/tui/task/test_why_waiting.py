@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
-from engine import policy, verbs
+from engine import verbs
 from engine.config.queue_config import load_config
 from engine.formats.kannader.store import KannaderStore
 from engine.formats.kannader.store import make_spool as make_empty_spool
@@ -27,6 +27,7 @@ from engine.monitor import lock_diagnosis
 from engine.monitor.alerts import AlertKind, find_alerts
 from engine.monitor.lock_diagnosis import TaskLogSummary
 from engine.policy import DAY_SECONDS, Rate
+from engine.waiting_reasons import join_reasons
 from tests.console_places import (
     FOLDERS,
     NOW,
@@ -83,7 +84,7 @@ async def asking(place: Place) -> AsyncIterator[Ask]:
         await inspector.scan_now()
         seen = await inspector.queries.task(task.id)
         assert seen is not None
-        return policy.join_reasons(await reasons(inspector, place, lock, seen, now))
+        return join_reasons(await reasons(inspector, place, lock, seen, now))
 
     # On a busy machine a count is costly, and would be answered again from the cache.
     with patch("engine.live.queries.ANSWER_COST_FACTOR", 0):

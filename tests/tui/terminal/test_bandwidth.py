@@ -13,7 +13,6 @@ import pytest
 
 from tests.console_places import Clock, make_spool, some_tasks
 from tests.pseudo_terminals import Screen, Terminal, console
-from tui.format.glyphs import UTF8 as UTF8_GLYPHS
 from tui.terminal.bandwidth import (
     IDLE_SAMPLES,
     PERIODS_SECONDS,
@@ -27,6 +26,7 @@ from tui.terminal.bandwidth import (
     limit_for,
 )
 from tui.terminal.driver import Output
+from tui.text.glyphs import UTF8 as UTF8_GLYPHS
 
 BUDGET = 1000.0
 """Bytes a second."""

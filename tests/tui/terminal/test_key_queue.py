@@ -45,7 +45,6 @@ from tests.examples import deep_but
 from tests.pseudo_terminals import console as terminal_with
 from tests.tui.conftest import READING
 from tui.app import Console
-from tui.format import keys
 from tui.plan.screen import PlanScreen
 from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
@@ -64,6 +63,7 @@ from tui.terminal.paste_detector import (
 from tui.terminal.plain_text import screen_text
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.sized_screen import SizedScreen
+from tui.text import keys
 from tui.widgets import task_rows
 from tui.widgets.line_widgets import LongText
 from tui.widgets.task_list import TaskList

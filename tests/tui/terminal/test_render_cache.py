@@ -9,12 +9,12 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tests.console_places import Clock, a_console, a_memory, a_place, loaded, queue_of, some_tasks
-from tui.format import present
 from tui.queue.screen import QueueScreen
 from tui.terminal.render_cache import CachedLines
+from tui.text.lines import Line
 
 
-def hints_made_anew(screen: QueueScreen) -> tuple[present.Line, ...]:
+def hints_made_anew(screen: QueueScreen) -> tuple[Line, ...]:
     """What the hints are when nothing is kept."""
     screen._hinted = ((), [])
     return tuple(screen._hint_rows())

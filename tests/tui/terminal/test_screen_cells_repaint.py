@@ -16,11 +16,11 @@ from textual.widget import Widget
 import tui
 from tests.console_operator import an_operator
 from tests.console_places import a_memory, a_place
-from tui.format.table import Choice
 from tui.terminal.paste_detector import Confirming
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.screen_cells import _pieces
 from tui.terminal.sized_screen import SizedScreen
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, Lines
 from tui.widgets.picker import Picker
 

@@ -452,7 +452,7 @@ def test_a_line_that_breaks_ends_it(spool: str, controlling: bool) -> None:
 HANGING = """
 import sys, threading
 from tests.open_store import open_store
-from tui.format import keys
+from tui.text import keys
 from tui.app import Console
 from tui.session.place import Place
 place = Place(sys.argv[1], lambda: open_store(sys.argv[1]), lock=threading.Event().wait)

@@ -32,8 +32,6 @@ from tests.engine.monitor.test_transport_health import attempt, given_up, missed
 from tests.mail_transports import SAYS, PlaceTransports
 from tests.nftban_queues import Run
 from tests.tui.workers_with_lock import wired
-from tui.format import keys
-from tui.format.task_row import time_fields
 from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
 from tui.overview import side_panes
@@ -41,6 +39,8 @@ from tui.overview.screen import OverviewScreen
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
 from tui.session.background_command import address_error
+from tui.text import keys
+from tui.text.task_row import time_fields
 from tui.transports import board, detail_lines
 from tui.transports import suspend_lines as suspend_view
 from tui.transports import transport_lines as view

@@ -28,15 +28,16 @@ from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_memory, a_place, a_task
 from tests.nftban_queues import Run
 from tests.redis_server import TestServer
+from tui.cli.formats.bullmq.watch import URL_FIELDS
 from tui.cli.setup.destination_controls import place_destinations
 from tui.cli.setup.place_formats import setup_for
-from tui.format import keys
 from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.task.screen import TaskScreen
+from tui.text import keys
 from tui.transports.destination_lines import detail_lines
 from tui.transports.mixed_table import MAX_ROWS
 from tui.transports.screen import TransportsScreen
@@ -277,6 +278,7 @@ async def test_jobs_of_a_federation_name_their_destination(
             write_failed(client, number, job.queue, data=job.data, failedReason=error)
     place = parse_place(parse_address(redis_url))
     fields: dict[str, Any] = {"open": lambda: BullmqStore(place), "lock": None, "has_leases": True}
+    fields["url_fields"] = URL_FIELDS
     async with deliveries.screen(DOWN, **fields) as operator:
         await operator.sees("failed 2: REFUSED 2")
         await operator.opens(QueueScreen, "enter")

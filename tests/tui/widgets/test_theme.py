@@ -23,9 +23,9 @@ from tests.console_places import (
     until,
 )
 from tui.app import Console
-from tui.format import keys
-from tui.format.present import mark_words
 from tui.terminal.stylesheet_cache import CachedStylesheet
+from tui.text import keys
+from tui.text.styles import mark_words
 from tui.widgets import theme as themes
 
 SHIPPED = ("high-contrast", "mono", "night", "paper", "terminal", "terminal-light")

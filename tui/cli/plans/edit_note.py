@@ -13,15 +13,16 @@ from engine.operations import notes, plans, run_plan
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.store import DATA_PART, MAX_PART_BYTES, ChangeableStore, ReadableStore
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
 from tui.cli.setup.errors import EX_USAGE, CommandError, fail, print_error
 from tui.cli.setup.output import note_if_empty, print_json
 from tui.cli.setup.setup import Setup
-from tui.format import present
-from tui.format.task_row import time_fields, with_times
 from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
 from tui.plan.plan_lines import SENT_AS_REQUEST
+from tui.text.task_row import time_fields, with_times
+from tui.text.times import format_time
 
 OPTIONS = {
     "description": "--description",
@@ -115,8 +116,8 @@ def _read_text(path: str) -> str:
 
 def _due(task: Task, now: float) -> str:
     if task.due is None:
-        return "?"
-    return present.format_time(task.due, now) if task.due > now else "now"
+        return UNKNOWN
+    return format_time(task.due, now) if task.due > now else "now"
 
 
 def _as_json(ident: str, values: Mapping[str, object], *, is_dry_run: bool) -> dict[str, object]:

@@ -14,21 +14,21 @@ from engine.operations.execute import RowResult
 from engine.operations.journal import Entry, Intent, Journal, Operation
 from engine.operations.plans import Plan
 from engine.operations.retention import OPERATION_FILE_NAME
-from engine.policy import format_time
 from engine.replay import settings
 from engine.store import ChangeableStore, Unavailable
 from engine.text.safe import safe_line
 from engine.text.time_expressions import Clock, RelativeTime, parse_time
+from engine.text.times import format_time
 from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.output import note_if_empty
 from tui.cli.setup.setup import Setup
-from tui.format import task_row
 from tui.operations import operation_lines as view
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
+from tui.text import task_row
 
 
 def journal(setup: Setup, arguments: Namespace) -> int:

@@ -30,10 +30,10 @@ from tui.cli.setup.one_look import print_lines
 from tui.cli.setup.output import Progress
 from tui.cli.setup.place_formats import is_same_place, setup_for
 from tui.cli.setup.setup import Setup
-from tui.format import task_row
-from tui.format.human import format_share
 from tui.plan import plan_lines as view
 from tui.session.place_watcher import why_not_abandoned
+from tui.text import task_row
+from tui.text.figures import format_share
 
 DONE, NOT_ALL_DONE, LOCKED = 0, 1, 2
 """Exit codes: all done; not all done, or nothing; a worker holds the tasks."""

@@ -13,7 +13,6 @@ from engine.logs.recent_lines import RecentLines
 from engine.model import State
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
-from engine.policy import format_rough_duration
 from engine.replay import estimate
 from engine.replay.log_event_reader import LogEventReader, make_processed_reader
 from engine.replay.outcome_poller import OutcomeSources
@@ -31,6 +30,7 @@ from engine.replay.shared_rate import BUCKET_NAME
 from engine.store import ReadableStore, StoreError
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from tui.cli.plans import plan_command
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, SignalCounter
 from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error

@@ -11,16 +11,17 @@ from engine.model import State
 from engine.operations import notes, trash
 from engine.operations.sizes import task_bytes
 from engine.operations.trash import Origin
-from engine.policy import format_time
 from engine.store import Unavailable
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 from tui.cli.plans import verbs
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE
 from tui.cli.setup.errors import EX_NOPERM, fail, print_error
 from tui.cli.setup.output import print_json, show_progress
 from tui.cli.setup.setup import Setup
-from tui.format import task_row
-from tui.format.human import format_bytes, format_share
+from tui.text import task_row
+from tui.text.figures import format_bytes, format_share
 
 
 def list_trash(setup: Setup, arguments: Namespace) -> int:
@@ -44,7 +45,11 @@ def list_trash(setup: Setup, arguments: Namespace) -> int:
             }
             print(task_row.json_line(values), end="")
         else:
-            cells = (task.id, format_time(since) if since else "?", format_bytes(sizes[task.id]))
+            cells = (
+                task.id,
+                format_time(since) if since else UNKNOWN,
+                format_bytes(sizes[task.id]),
+            )
             print(" | ".join(map(safe_line, (*cells, _origin(origin, words[origin.state])))))
     if not arguments.json:
         retention_hours, quota = setup.config.trash.hours, setup.config.trash.quota

@@ -16,10 +16,10 @@ from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
 from tui.cli.setup.setup import Setup
-from tui.format import task_row
 from tui.groups import cluster_lines as view
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
+from tui.text import task_row
 
 
 def clusters(setup: Setup, arguments: Namespace) -> int:

@@ -15,10 +15,10 @@ from tui.cli.print.clusters import state_query
 from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, print_lines, scan_once
 from tui.cli.setup.setup import Setup
-from tui.format import task_row
 from tui.groups import group_lines as view
 from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.session.place_session import PlaceSession
+from tui.text import task_row
 
 
 def groups(setup: Setup, arguments: Namespace) -> int:

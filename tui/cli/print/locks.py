@@ -19,16 +19,16 @@ from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.setup import Setup
-from tui.format import present
-from tui.format.present import BLANK_LINE, Line
-from tui.format.table import short_names
-from tui.format.task_row import time_fields
 from tui.locks import list_lines as view
 from tui.locks.examination import ActiveTask, LockExaminer, LockReport, ProcessSample
 from tui.locks.list_lines import PlaceLock
 from tui.locks.lock_lines import accepted_ids
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
+from tui.text.lines import BLANK_LINE, Line, heading_line
+from tui.text.lock import ALARMING_VERDICTS, is_freeable
+from tui.text.table import short_names
+from tui.text.task_row import time_fields
 
 SAMPLE_INTERVAL_SECONDS = 0.5
 """Seconds between two samples of a process, to measure its CPU and I/O."""
@@ -66,7 +66,7 @@ def locks(setup: Setup, arguments: Namespace) -> int:
     if any(summary.kinds is None for summary in summaries):
         return UNREADABLE
     alarming = [
-        one.lock.evidence is not None and one.lock.evidence.verdict in present.ALARMING_VERDICTS
+        one.lock.evidence is not None and one.lock.evidence.verdict in ALARMING_VERDICTS
         for one in summaries
     ]
     return ATTENTION if any(alarming) else OK
@@ -107,7 +107,7 @@ def _page(summaries: Sequence[LockSummary], now: float, width: int) -> list[Line
     head, rows = view.lock_table(order, now, width)
     lines, names = [head, *rows], short_names([summary.lock.name for summary in summaries])
     for summary, name in zip(summaries, names, strict=True):
-        lines += [BLANK_LINE, present.heading_line(name, width)]
+        lines += [BLANK_LINE, heading_line(name, width)]
         lines += view.detail_lines(summary.lock, summary.kinds, now, width, summary.report)
         lines += [free] if (free := _free(summary)) else []
     return lines
@@ -115,7 +115,7 @@ def _page(summaries: Sequence[LockSummary], now: float, width: int) -> list[Line
 
 def _free(summary: LockSummary) -> Line:
     report = summary.report
-    if not summary.command or report is None or not present.is_freeable(report.evidence):
+    if not summary.command or report is None or not is_freeable(report.evidence):
         return ()
     hold = [word for id in accepted_ids(report) for word in ("--hold", id)]
     words = shlex.join([*summary.command, "queue", "recover", *hold])

@@ -15,8 +15,8 @@ from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import time_fields
 from tui.log.log_lines import log_name
+from tui.text.task_row import time_fields
 
 POLL_INTERVAL_SECONDS = 0.5
 """Seconds between two reads for new lines."""

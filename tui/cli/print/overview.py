@@ -20,9 +20,6 @@ from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
 from tui.cli.setup.setup import Setup
-from tui.format import present, table
-from tui.format.present import BLANK_LINE, Line
-from tui.format.task_row import with_times
 from tui.operations import worker_lines
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
@@ -31,6 +28,10 @@ from tui.overview import snapshot
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import kind_figures, worker_rows
+from tui.text import table
+from tui.text.lines import BLANK_LINE, Line, cut_line, heading_line
+from tui.text.styles import bracket_chips
+from tui.text.task_row import with_times
 
 MAX_AGE_ROWS, MAX_WARNING_LINES = 12, 6
 """Maximum lines for an age table, and for warnings with their heading."""
@@ -111,7 +112,7 @@ def _page(reports: Sequence[OverviewReport], now: float, width: int) -> list[Lin
     place_lines = [view.live_line(session, now, cells) for session in sessions]
     head, rows = view.place_table(place_lines, now, width)
     alert_lines = alert_view.alert_lines(alerts, short_by_name, width, keys_shown=False)
-    lines = [*map(present.bracket_chips, alert_lines)] or [alert_view.no_alerts_line(True)]
+    lines = [*map(bracket_chips, alert_lines)] or [alert_view.no_alerts_line(True)]
     lines += [BLANK_LINE, head]
     for at, row in enumerate(rows):
         lines += [row, *(line for _, line in view.part_lines(place_lines, at, now, width))]
@@ -122,7 +123,7 @@ def _page(reports: Sequence[OverviewReport], now: float, width: int) -> list[Lin
         if report.session.place.tokens is not None:
             lines.append(view.tokens_line(report.session.readings.tokens, width))
     logs = [(name, session.readings.log) for name, session in zip(names, sessions, strict=True)]
-    lines += [BLANK_LINE, present.heading_line("Recent warnings", width)]
+    lines += [BLANK_LINE, heading_line("Recent warnings", width)]
     return [*lines, *view.warning_lines(logs, width, MAX_WARNING_LINES)]
 
 
@@ -136,9 +137,9 @@ def _ages(report: OverviewReport, name: str, width: int) -> list[Line]:
     summary = ((f" backlog {safe_line(summarize_ages(ages))}", ""),)
     return [
         BLANK_LINE,
-        present.heading_line(heading, width),
+        heading_line(heading, width),
         *table,
-        present.cut_line(summary, width),
+        cut_line(summary, width),
     ]
 
 

@@ -20,14 +20,15 @@ from tui.cli.print.transports import as_json
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
-from tui.format import present, table
-from tui.format.present import BLANK_LINE, Line
-from tui.format.task_row import time_fields, with_times
 from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
 from tui.overview import snapshot
 from tui.overview.snapshot import PlaceSnapshot
 from tui.session.place import Place
+from tui.text import table
+from tui.text.lines import BLANK_LINE, Line, cut_line, heading_line
+from tui.text.styles import bracket_chips
+from tui.text.task_row import time_fields, with_times
 from tui.transports import transport_lines as ways
 
 
@@ -81,12 +82,12 @@ def _page(
     none = alert_view.no_alerts_line(True) if known else ((" not recorded", "muted"),)
     lines: list[Line] = [snapshot.shown_time_line(at, now), BLANK_LINE]
     alert_lines = alert_view.alert_lines(alerts, short_by_name, width, keys_shown=False)
-    lines += [*map(present.bracket_chips, alert_lines)] or [none]
+    lines += [*map(bracket_chips, alert_lines)] or [none]
     lines += [BLANK_LINE, head, *rows]
     for each, name, limit in zip(snapshots, names, limits, strict=True):
         lines += [
             BLANK_LINE,
-            present.heading_line(name, width),
+            heading_line(name, width),
             *_figures(each, limit, at, now, width),
         ]
     return lines
@@ -105,7 +106,7 @@ def _figures(each: PlaceSnapshot, limit: float, at: float, now: float, width: in
     if each.sending is not None and each.sending.transports:
         titles, rows = ways.transport_rows(each.sending, limit, at, width)
         lines += [titles, *(line for _, line in rows)]
-    return [present.cut_line(line, width) for line in lines]
+    return [cut_line(line, width) for line in lines]
 
 
 def _row(each: PlaceSnapshot, limit: float, at: float, now: float) -> dict[str, object]:

@@ -10,19 +10,19 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.policy import format_time
+from engine.text.times import format_time
 from tui.cli.print.workers import is_read
 from tui.cli.queue.status import OK, UNREADABLE
 from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.output import print_controls, print_json
 from tui.cli.setup.setup import Setup
-from tui.format.present import Line
-from tui.format.task_row import time_fields
 from tui.operations import worker_lines as view
 from tui.operations.worker_lines import PlaceKind
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import kind_figures
+from tui.text.lines import Line
+from tui.text.task_row import time_fields
 
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 

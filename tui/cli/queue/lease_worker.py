@@ -21,6 +21,7 @@ from engine.monitor.prometheus import QueueGauges
 from engine.policy import RetryPolicy
 from engine.store import ReadableStore, Store, StoreError
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
 from engine.work.services import WorkerServices
@@ -175,7 +176,7 @@ class ClaimNotes:
             os.pwrite(self._fd, f"{_claim_hash(task)}\n".encode(), slot * _NOTE_BYTES)
         except OSError as error:
             if not self._has_reported:
-                print_error(f"cannot record claimed tasks: {error.strerror}")
+                print_error(f"cannot record claimed tasks: {error_text(error)}")
             self._has_reported = True
 
 
@@ -198,7 +199,7 @@ def registered_worker(setup: Setup) -> Iterator[ClaimNotes]:
         except OSError as error:
             notes = ClaimNotes()
             run = safe_line(setup.queue.run_dir)
-            print_error(f"{run}: {error.strerror}; this worker is not listed as running")
+            print_error(f"{run}: {error_text(error)}; this worker is not listed as running")
         yield notes
 
 
@@ -304,7 +305,7 @@ def find_workers(setup: Setup) -> tuple[int, ...] | str:
     try:
         return running_pids(setup)
     except OSError as error:
-        return f"running workers unknown: {error.strerror}"
+        return f"running workers unknown: {error_text(error)}"
 
 
 def describe_workers(pids: tuple[int, ...] | str) -> str:
@@ -371,11 +372,9 @@ class MetricsWriter:
             totals = {name: self._counters.read(name) for name in prometheus.QUEUE_COUNTERS}
             text = prometheus.render_queue(self._gauges(now), totals, now)
             files.replace_file(path, text, root=self._setup.queue.root)
-            error_text = ""
+            trouble = ""
         except (OSError, StoreError) as error:
-            error_text = (
-                f"{safe_line(path)}: {safe_line(getattr(error, 'strerror', None) or str(error))}"
-            )
-        if error_text and error_text != self._reported_error:
-            print_error(error_text)
-        self._reported_error = error_text
+            trouble = f"{safe_line(path)}: {safe_line(error_text(error))}"
+        if trouble and trouble != self._reported_error:
+            print_error(trouble)
+        self._reported_error = trouble

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from engine.model import Problem, State, Task, counted_attempts, own_word
-from engine.policy import format_time
 from engine.store import ReadableStore
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 from tui.cli.setup.errors import (
     EX_USAGE,
     fail,
@@ -29,7 +29,7 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
     words = parse_states(store, arguments.state)
     describe = _line
     if arguments.csv or arguments.json:
-        from tui.format.task_row import ROW_FIELDS, csv_lines
+        from tui.text.task_row import ROW_FIELDS, csv_lines
 
         describe = _csv_line if arguments.csv else _json_line
         if arguments.csv:
@@ -73,13 +73,13 @@ def _tasks(store: ReadableStore, words: Mapping[str, State]) -> Iterator[Task | 
 
 def _row(task: Task, word: str) -> dict[str, object]:
     """The row of an export, with the attempts as the store counts them."""
-    from tui.format.task_row import task_row
+    from tui.text.task_row import task_row
 
     return {**task_row(task, word), "attempts": counted_attempts(task)}
 
 
 def _json_line(task: Task, word: str) -> str:
-    from tui.format.task_row import json_line, time_fields
+    from tui.text.task_row import json_line, time_fields
 
     lease = task.lease and {
         "owner": task.lease.owner,
@@ -90,7 +90,7 @@ def _json_line(task: Task, word: str) -> str:
 
 
 def _csv_line(task: Task, word: str) -> str:
-    from tui.format.task_row import ROW_FIELDS, csv_lines
+    from tui.text.task_row import ROW_FIELDS, csv_lines
 
     return csv_lines([_row(task, word)], ROW_FIELDS).rstrip("\r\n")
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.work.services import REACHED_AGAIN, WorkerServices
 from tui.cli.setup.errors import print_error
@@ -71,7 +72,7 @@ class RunRecords:
                 self._setup.counters().add(name, number)
             except OSError as error:
                 path = f"{self._setup.queue.counters}/{name}"
-                print_error(f"{path}: {error.strerror}; {number} not counted")
+                print_error(f"{path}: {error_text(error)}; {number} not counted")
 
 
 def print_run_json(run: WorkerResult) -> None:

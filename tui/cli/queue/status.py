@@ -28,20 +28,22 @@ from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forec
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
 from engine.operations.journal import Operation
-from engine.policy import died_at, format_rough_duration
+from engine.policy import died_at
 from engine.store import ReadableStore, Unavailable
+from engine.text.figure import Figure
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.output import show_progress
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import with_times
 from tui.session.alert_facts import TaskFacts, make_alert_inputs
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
 from tui.session.history import alert_input
 from tui.session.place import Place
 from tui.session.place_watcher import PlaceReadings, PlaceWatcher
+from tui.text.task_row import with_times
 
 OK, ATTENTION, UNREADABLE = 0, 1, 2
 SHOWN_PROBLEMS = 10
@@ -311,8 +313,8 @@ def _as_text(place: Place, place_status: PlaceStatus) -> list[str]:
     first_problems = problems[:SHOWN_PROBLEMS]
     lines += [f"problem   {safe_line(one.where)}: {safe_line(one.what)}" for one in first_problems]
     if len(problems) > SHOWN_PROBLEMS:
-        more = f"{len(problems) - SHOWN_PROBLEMS:,}{'' if tasks.read is None else '+'} more"
-        lines.append(f"          and {more}")
+        more = Figure(len(problems) - SHOWN_PROBLEMS, tasks.read is None).text()
+        lines.append(f"          and {more} more")
     leads = ("forecast", *[""] * len(place_status.forecasts))
     lines += [
         f"{lead:<9} {each.sentence}"
@@ -348,9 +350,9 @@ def _mail_lines(readings: PlaceReadings, now: float) -> list[str]:
     if isinstance(readings.refusals, str):
         lines.append(f"mail      ? refused or lost: {safe_line(readings.refusals)}")
     whys = Counter(each.text or each.word for each in recent_refusals(readings.refusals, now))
-    more = "+" if count_refusals(readings.refusals, now).endswith("+") else ""
+    is_whole = count_refusals(readings.refusals, now).is_exact
     lines += [
-        f"mail      {count:,}{more} refused or lost in a day: {safe_line(why)}"
+        f"mail      {Figure(count, is_whole).text()} refused or lost in a day: {safe_line(why)}"
         for why, count in whys.most_common(SHOWN_PROBLEMS)
     ]
     lines += [

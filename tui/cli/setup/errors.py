@@ -7,6 +7,7 @@ import sys
 from typing import NoReturn, TextIO
 
 from engine.store import Unavailable
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_TIMEOUT, EX_NOPERM, EX_CONFIG = 64, 69, 74, 75, 77, 78
@@ -72,7 +73,9 @@ def print_result(text: str, stream: TextIO | None = None) -> int:
         stream.flush()
     except OSError as error:
         if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-            print_error(f"done, but cannot write the output: {error.strerror}: {safe_line(text)}")
+            print_error(
+                f"done, but cannot write the output: {error_text(error)}: {safe_line(text)}"
+            )
             discard_stream(stream)
             return NOT_PRINTED
         discard_stream(stream)

@@ -13,6 +13,7 @@ from engine.mail.send.mail_spool import Spooled
 from engine.mail.send.queuing import is_being_sent
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.store import Unavailable
+from engine.text.error_text import error_text
 from tui.cli.setup import suspend
 from tui.cli.setup.errors import CommandError
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND, QUEUING_GRACE_SECONDS
@@ -129,7 +130,7 @@ def _errors_as_unavailable() -> Iterator[None]:
         yield
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        raise Unavailable(f"{where}{error.strerror or error}") from error
+        raise Unavailable(f"{where}{error_text(error)}") from error
     except (ConfigError, CommandError, ValueError) as error:
         raise Unavailable(str(error)) from error
 

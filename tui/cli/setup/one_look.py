@@ -17,11 +17,11 @@ from tui.cli.setup.filter_option import parse_filter_option
 from tui.cli.setup.output import Progress, print_controls, wants_color
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
-from tui.format.glyphs import glyphs_of_locale
-from tui.format.present import Line, Run
-from tui.format.table import short_names
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession, follow_places
+from tui.text.glyphs import glyphs_of_locale
+from tui.text.lines import Line, Run
+from tui.text.table import short_names
 
 T = TypeVar("T")
 

@@ -25,6 +25,7 @@ from engine.policy import RetryPolicy
 from engine.store import ReadableStore, Store, Unavailable
 from engine.system import files, users
 from engine.system.users import Account
+from engine.text.error_text import error_text
 from engine.text.safe import contract_text, safe_line
 from tui.cli.setup.errors import (
     EX_NOPERM,
@@ -460,7 +461,7 @@ class Setup(NamedTuple):
             try:
                 self.make_folder(path)
             except OSError as error:
-                print_error(f"{safe_line(path)}: {error.strerror}")
+                print_error(f"{safe_line(path)}: {error_text(error)}")
 
     def make_folder(self, path: str) -> None:
         """Make a folder and its missing parents, for the owner of the queue.
@@ -502,7 +503,7 @@ class Setup(NamedTuple):
         except OSError as error:
             if not (if_allowed and isinstance(error, PermissionError)):
                 texts = "; ".join(safe_line(text) for _, text, _ in lines)
-                print_error(f"{safe_line(self.log_path)}: {error.strerror}; not logged: {texts}")
+                print_error(f"{safe_line(self.log_path)}: {error_text(error)}; not logged: {texts}")
 
     def log_if_allowed(self, level: str, text: str) -> None:
         """Append a line to the queue's log if we may: an operator may lack the permission for the

@@ -16,10 +16,11 @@ from engine.mail.send.suspensions import Suspension
 from engine.operations import controls
 from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order
 from engine.operations.journal import Intent
-from engine.policy import format_time
 from engine.store import Gone
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error
 from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender
 from tui.cli.setup.output import print_json
@@ -113,7 +114,7 @@ def _change(
             new = change()
         except OSError as error:
             where = f"{setup.state_folder}/suspended"
-            raise OSError(error.errno, error.strerror or str(error), where) from error
+            raise OSError(error.errno, error_text(error), where) from error
         if not new:
             raise Gone(f"{order.target} was {order.value} by another process")
         return log_line
@@ -196,7 +197,7 @@ def _log_change(setup: Setup, text: str) -> str:
         setup.make_folder(setup.queue.log_dir)
         files.append(path, format_log_line("INFO", text, time.time()), root=setup.queue.root)
     except OSError as error:
-        return f"not logged in {safe_line(path)}: {error.strerror}"
+        return f"not logged in {safe_line(path)}: {error_text(error)}"
     return ""
 
 

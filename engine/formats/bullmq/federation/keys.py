@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from engine.formats.bullmq.federation.envelope import KEY_BYTES, BadEnvelope, decode, encode
 from engine.system import files
+from engine.text.error_text import error_text
 
 SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"
 """Keys of the free JSON of a destination: its public keys in base64, as /discover names them."""
@@ -142,7 +143,7 @@ def _read_files(folder: str) -> dict[str, str]:
     try:
         directory = files.open_dir_path(folder)
     except OSError as error:
-        raise BadKeys(f"{folder}: {error.strerror}") from error
+        raise BadKeys(f"{folder}: {error_text(error)}") from error
     try:
         for name in VARIABLES:
             try:
@@ -150,7 +151,7 @@ def _read_files(folder: str) -> dict[str, str]:
             except FileNotFoundError:
                 continue  # `parse_keys` reports one that is needed
             except OSError as error:
-                raise BadKeys(f"{folder}/{name.lower()}: {error.strerror}") from error
+                raise BadKeys(f"{folder}/{name.lower()}: {error_text(error)}") from error
             with open(fd, "rb") as file:
                 mode = os.fstat(fd).st_mode
                 if name in _SECRET and mode & (stat.S_IRWXG | stat.S_IRWXO):

@@ -13,6 +13,7 @@ from engine.model import State
 from engine.monitor.alerts import MIN_FREE_TASKS
 from engine.system import mounts
 from engine.system.host import free_units
+from engine.text.error_text import error_text
 
 
 def check_one_file_system(facts: PlaceFacts) -> Iterator[Finding]:
@@ -42,7 +43,7 @@ def check_file_systems(facts: PlaceFacts) -> Iterator[Finding]:
         try:
             mount = mounts.mount_of(path)
         except OSError as error:
-            yield access_denied(f"{mounts.MOUNTS}: {error.strerror}")
+            yield access_denied(f"{mounts.MOUNTS}: {error_text(error)}")
             return
         point = mount.point if mount else ""
         if point in reported:

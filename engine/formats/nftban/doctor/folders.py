@@ -19,6 +19,7 @@ from engine.formats.nftban.doctor.place_facts import PlaceFacts, folders_of, is_
 from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.store import STATES
 from engine.system import files, users
+from engine.text.error_text import error_text
 
 
 def check_tasks(facts: PlaceFacts) -> Iterator[Finding]:
@@ -79,7 +80,7 @@ def check_folders(facts: PlaceFacts) -> Iterator[Finding]:
         if isinstance(stat_or_error, PermissionError):
             yield access_denied(f"{word}: {path}")
         elif isinstance(stat_or_error, OSError) and word in STATES.values():
-            yield Finding(Grade.BAD, f"{word}: {path}: {stat_or_error.strerror}", init)
+            yield Finding(Grade.BAD, f"{word}: {path}: {error_text(stat_or_error)}", init)
         elif isinstance(stat_or_error, OSError):
             later.append(path)
         elif not stat.S_ISDIR(stat_or_error.st_mode):

@@ -24,8 +24,9 @@ from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.task_format import SUFFIX
 from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
 from engine.model import FOR_ALL, Problem, State, Verdict, fold_problems
-from engine.policy import DAY_SECONDS, MAX_WAIT_SECONDS, format_time
+from engine.policy import DAY_SECONDS, MAX_WAIT_SECONDS
 from engine.system import files
+from engine.text.times import format_time
 
 MIN_CLOCK = 1_577_836_800.0
 """2020-01-01: an earlier clock was never set, as on a board without a battery."""

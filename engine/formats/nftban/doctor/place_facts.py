@@ -20,10 +20,11 @@ from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.store import NftbanStore
 from engine.model import FOR_ALL, LockEvidence, Problem, State, Task
 from engine.monitor.transport_health import TransportSuspension
-from engine.policy import MAX_WAIT_SECONDS, format_time
+from engine.policy import MAX_WAIT_SECONDS
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.users import Account
+from engine.text.times import format_time
 
 
 class InstalledProgram(NamedTuple):

@@ -18,9 +18,11 @@ from engine.locks import lock_file
 from engine.model import State, Verdict
 from engine.monitor import prometheus
 from engine.monitor.transport_health import describe_suspension
-from engine.policy import DLQ_ALERT_LIMIT, UNITS_PER_TOKEN, format_time
+from engine.policy import DLQ_ALERT_LIMIT, UNITS_PER_TOKEN
 from engine.system import files
 from engine.system.users import Account
+from engine.text.error_text import error_text
+from engine.text.times import format_time
 
 
 def check_handlers(facts: PlaceFacts) -> Iterator[Finding]:
@@ -200,7 +202,9 @@ def check_worker(facts: PlaceFacts) -> Iterator[Finding]:
         return
     except (OSError, prometheus.BadMetrics) as error:
         text = (
-            str(error) if isinstance(error, prometheus.BadMetrics) else f"{path}: {error.strerror}"
+            str(error)
+            if isinstance(error, prometheus.BadMetrics)
+            else f"{path}: {error_text(error)}"
         )
         yield Finding(Grade.WARN, text, f"rm -- {shlex.quote(path)}  # a worker writes it again")
         return

@@ -27,6 +27,7 @@ from engine.mail.send.smtp_client import (
     WireRecipient,
     is_loopback,
 )
+from engine.text.error_text import error_text
 
 MAX_HOSTS = 20
 """Hosts of a list that are tried."""
@@ -223,7 +224,7 @@ def _wire_contents(message: AgentMessage, recipient: RecipientLine) -> BinaryIO:
         out.seek(0)
     except OSError as error:
         out.close()
-        raise UnreadableMessage(f"the message cannot be read: {error.strerror}") from error
+        raise UnreadableMessage(f"the message cannot be read: {error_text(error)}") from error
     return cast(BinaryIO, out)
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 MAX_FILE_BYTES = 1 << 20
 """Bytes: a larger file of users is refused."""
@@ -136,7 +137,7 @@ def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
     try:
         fd = files.open_file(path)
     except OSError as error:
-        raise Unavailable(f"{path}: {error.strerror}") from None
+        raise Unavailable(f"{path}: {error_text(error)}") from None
     try:
         file_stat = os.fstat(fd)
         if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > MAX_FILE_BYTES:

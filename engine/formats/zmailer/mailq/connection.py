@@ -15,6 +15,7 @@ from engine.formats.zmailer.mailq.acl import digest
 from engine.formats.zmailer.mailq.report_text import decode, encode
 from engine.store import Unavailable
 from engine.system.answer_limit import AnswerLimit
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 MAX_LINE_BYTES = 64 << 10
@@ -120,7 +121,7 @@ class MailqConnection:
                 self._socket = socket.create_connection((at.host, at.port), self._seconds)
         except OSError as error:
             self.close()
-            raise self.error(error.strerror or str(error)) from None
+            raise self.error(error_text(error)) from None
         self._connected_at = time.monotonic()
 
     def send(self, line: str) -> None:
@@ -131,7 +132,7 @@ class MailqConnection:
             self._socket.settimeout(self._seconds)
             self._socket.sendall(encode(f"{line}\n"))
         except OSError as error:
-            raise self.error(error.strerror or str(error)) from None
+            raise self.error(error_text(error)) from None
 
     def _receive(self) -> bytes:
         """The next bytes of an answer; none at the end of the connection."""
@@ -144,7 +145,7 @@ class MailqConnection:
         except TimeoutError:
             raise self.error(f"no answer within {self._seconds:g} s") from None
         except OSError as error:
-            raise self.error(error.strerror or str(error)) from None
+            raise self.error(error_text(error)) from None
 
     def read_to_end(self) -> bytes:
         """All that the server sends until it closes."""

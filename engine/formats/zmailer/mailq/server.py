@@ -22,6 +22,7 @@ from engine.formats.zmailer.mailq.report_text import decode
 from engine.formats.zmailer.mailq.session import MailqQueue, MailqSession, PreparedReports, Reply
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 DEFAULT_PORT = 174
 """TCP port of MAILQ (RFC 1700: mailq)."""
@@ -49,7 +50,7 @@ def listen_tcp(host: str = LOOPBACK, port: int = DEFAULT_PORT) -> socket.socket:
         )
         return socket.create_server(address[:2], family=family, backlog=MAX_CONNECTIONS)
     except OSError as error:
-        raise Unavailable(f"TCP:{host}:{port}: {error.strerror or error}") from None
+        raise Unavailable(f"TCP:{host}:{port}: {error_text(error)}") from None
 
 
 def listen_unix(path: str) -> socket.socket:
@@ -71,7 +72,7 @@ def listen_unix(path: str) -> socket.socket:
         listener.listen(MAX_CONNECTIONS)
     except OSError as error:
         listener.close()
-        raise Unavailable(f"{path}: {error.strerror or error}") from None
+        raise Unavailable(f"{path}: {error_text(error)}") from None
     except BaseException:
         listener.close()
         raise

@@ -17,6 +17,7 @@ from engine.formats.zmailer.mailq.report_text import BadReport, decode
 from engine.model import Problem
 from engine.store import Unavailable, Unsupported
 from engine.system import files
+from engine.text.error_text import error_text
 
 OLD_SECONDS = 60.0
 """Seconds after which a dump in a file is shown as old."""
@@ -139,7 +140,7 @@ class RendezvousFile:
         try:
             fd = files.open_file(self._path)
         except OSError as error:
-            raise Unavailable(f"{self._path}: {error.strerror}") from None
+            raise Unavailable(f"{self._path}: {error_text(error)}") from None
         try:
             file_stat = os.fstat(fd)
             if not stat.S_ISREG(file_stat.st_mode):
@@ -155,7 +156,7 @@ class RendezvousFile:
         except BadReport as error:
             raise Unavailable(f"{self._path}: {error}") from None
         except OSError as error:
-            raise Unavailable(f"{self._path}: {error.strerror}") from None
+            raise Unavailable(f"{self._path}: {error_text(error)}") from None
         finally:
             os.close(fd)
         return self._view

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.folders import KEPT, TRANSPORT, PostofficeFolders
+from engine.text.error_text import error_text
 
 SCAN_SECONDS = 10.0
 """From one scan of transport/ to the next; with many files waiting up to twice as long."""
@@ -91,7 +92,7 @@ class Arrivals:
                     if self.is_cut:
                         break
             except OSError as error:
-                self.problem = f"transport/{folder}: {error.strerror or error}"
+                self.problem = f"transport/{folder}: {error_text(error)}"
             if self.is_cut:
                 break
         self._scan_kept()

@@ -48,6 +48,7 @@ from engine.formats.zmailer.statistics_log import StatisticsLine, format_line
 from engine.mail.host import this_host
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 DEFAULT_POSTOFFICE = "/var/spool/postoffice"
 DEFAULT_RENDEZVOUS = "/usr/tmp/.mailq.text"
@@ -94,7 +95,7 @@ class SchedulerOutputs:
             try:
                 files.append(self._statistics, format_line(line).encode("utf-8", "replace"))
             except OSError as error:
-                self.log(f"{self._statistics}: {error.strerror}")
+                self.log(f"{self._statistics}: {error_text(error)}")
 
     def syslog(self, text: str) -> None:
         """Send a line to syslog, if SYSLOGFLG of zmailer.conf has a C."""
@@ -128,7 +129,7 @@ class SchedulerProcess:
         except OSError as error:
             self._keep.close()
             where = error.filename or ""
-            raise Unavailable(f"{where}: {error.strerror or error}".lstrip(": ")) from error
+            raise Unavailable(f"{where}: {error_text(error)}".lstrip(": ")) from error
         except BaseException:
             self._keep.close()
             raise
@@ -323,7 +324,7 @@ class SchedulerProcess:
         try:
             spool_controls.record_conf(self._folders, self._files.text)
         except OSError as error:
-            self._outputs.log(f"{spool_controls.FOLDER}: {error.strerror}")
+            self._outputs.log(f"{spool_controls.FOLDER}: {error_text(error)}")
 
     def _dump(self) -> None:
         view = self._queue.view(with_jobs=not self._options.has_short_dump)
@@ -363,7 +364,7 @@ def _set_niceness(conf: SchedulerConf, log: Callable[[str], None]) -> None:
         try:
             os.setpriority(os.PRIO_PROCESS, 0, niceness)
         except OSError as error:
-            log(f"niceness {niceness}: {error.strerror}")
+            log(f"niceness {niceness}: {error_text(error)}")
 
 
 def _recover(changes: LineChanges, log: Callable[[str], None]) -> None:

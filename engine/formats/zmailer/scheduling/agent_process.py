@@ -21,6 +21,7 @@ from engine.formats.zmailer.scheduling.agent_talk import AgentTalk, Answered, J,
 from engine.system import supervisor
 from engine.system.supervisor import CannotRun, Program
 from engine.system.users import Account, account_named
+from engine.text.error_text import error_text
 
 READ_BYTES = 64 << 10
 """Bytes that are read from one agent before the others get their turn."""
@@ -150,7 +151,7 @@ def start_agent(
             pid = supervisor.spawn(program, end, end, log, limit_ourselves)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         parent_socket.close()
-        why = error.strerror if isinstance(error, OSError) else error
+        why = error_text(error)
         raise CannotRun(f"{program.argv[0]}: {why}") from error
     parent_socket.setblocking(False)
     agent: Agent[J] = Agent(pid, parent_socket, now)
@@ -158,7 +159,7 @@ def start_agent(
         try:
             os.setpriority(os.PRIO_PROCESS, pid, niceness)  # its user may not
         except OSError as error:
-            agent.warning = f"{program.argv[0]}: its niceness cannot be set: {error.strerror}"
+            agent.warning = f"{program.argv[0]}: its niceness cannot be set: {error_text(error)}"
     return agent
 
 

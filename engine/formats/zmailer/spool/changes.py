@@ -28,6 +28,7 @@ from engine.model import STALLED_KEY, Move, Outcome, State, Task
 from engine.store import Control, Gone, Outlook, StoreError, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 from engine.verbs import BOUNCED, EXPIRED, REROUTED
 
 WINDOW_BYTES = 256 << 10
@@ -138,7 +139,7 @@ class LineChanges:
         except Refused as refusal:
             error = Gone(f"{name}: {refusal}")
         except OSError as failure:
-            error = Unavailable(f"{name}: {failure.strerror or failure}")
+            error = Unavailable(f"{name}: {error_text(failure)}")
         return [Outcome(move, error=error) for move in moves]
 
     def _apply_locked(

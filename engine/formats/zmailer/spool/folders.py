@@ -20,6 +20,7 @@ from engine.model import Problem
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 TRANSPORT, QUEUE = "transport", "queue"
@@ -188,7 +189,7 @@ class PostofficeFolders:
             self._fds.append(files.open_folder(path, above))
         except OSError as error:
             where = path if above is None else f"{self.root}/{path}"
-            raise Unavailable(f"{where}: {error.strerror}") from error
+            raise Unavailable(f"{where}: {error_text(error)}") from error
         return self._fds[-1]
 
     def close(self) -> None:
@@ -248,7 +249,7 @@ class PostofficeFolders:
                         if folder_by_name.setdefault(name, folder) != folder:
                             twice.append(folder + name)
         except OSError as error:
-            raise Unavailable(f"{self.root}/{TRANSPORT}: {error.strerror}") from error
+            raise Unavailable(f"{self.root}/{TRANSPORT}: {error_text(error)}") from error
         return folder_by_name, [path for path in twice if self._is_there(path)]
 
     def list_folders(self) -> Iterator[str]:
@@ -288,7 +289,7 @@ class PostofficeFolders:
         except FileNotFoundError:
             return set()
         except OSError as error:
-            raise Unavailable(f"{self.root}/{KEPT}: {error.strerror}") from error
+            raise Unavailable(f"{self.root}/{KEPT}: {error_text(error)}") from error
 
     # ---- control and message files
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from engine.model import WAITS_KEY, Missing, Problem, State, Task
-from engine.policy import format_time
+from engine.text.times import format_time
 from engine.verbs import WAITING_PREFIX
 
 

@@ -23,6 +23,7 @@ from engine.formats.zmailer.spool.folders import (
 )
 from engine.store import Gone, Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 
 FOLDER_MODE = 0o700
 
@@ -141,4 +142,4 @@ def _link(name: str, source: int, target: int) -> None:
     except FileNotFoundError:
         raise Gone(name) from None
     except OSError as error:
-        raise Unavailable(f"{name}: cannot be linked: {error.strerror}") from error
+        raise Unavailable(f"{name}: cannot be linked: {error_text(error)}") from error

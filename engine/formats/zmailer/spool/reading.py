@@ -54,6 +54,7 @@ from engine.store import (
 )
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 PREVIEWED = (f"{TRANSPORT}/", f"{KEPT}/", f"{FREEZER}/")
@@ -278,7 +279,7 @@ class MessageReader:
         except Changing:
             return problem_at(self._find_path(name), "cannot be read now: it changes all the time")
         except OSError as error:
-            return problem_at(self._find_path(name), f"cannot be read now: {error.strerror}")
+            return problem_at(self._find_path(name), f"cannot be read now: {error_text(error)}")
 
     def _find_path(self, name: str) -> str:
         """The path of a file that cannot be read, as far as it can be found."""
@@ -412,7 +413,7 @@ class MessageReader:
         except Refused as refusal:
             raise Unsupported(f"{path}: {refusal}") from refusal
         except OSError as error:
-            raise Unavailable(f"{path}: {error.strerror}") from error
+            raise Unavailable(f"{path}: {error_text(error)}") from error
 
     def _read_unchanged(self, task: Task) -> SpoolEntry:
         parsed = names.parse_task_id(task.id)

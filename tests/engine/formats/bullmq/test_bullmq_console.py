@@ -23,10 +23,10 @@ from tests.redis_server import TestServer, running_server
 from tests.store_contents import found
 from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
-from tui.format import glyphs, keys
-from tui.format.table import short_names
 from tui.session.place import Place
 from tui.task.task_lines import LogFindings, TaskDetails, timeline_lines
+from tui.text import glyphs, keys
+from tui.text.table import short_names
 
 
 @pytest.fixture

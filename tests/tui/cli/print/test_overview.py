@@ -23,9 +23,9 @@ from tests.nftban_queues import Run
 from tui.app import Console
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
-from tui.format import keys
 from tui.overview.screen import OverviewScreen
 from tui.terminal.plain_text import screen_text
+from tui.text import keys
 
 RED = "\x1b[31mred"
 NAMES = ("TRANSPORT", "postfix", "sendmail", "curl")

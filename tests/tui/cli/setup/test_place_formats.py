@@ -37,13 +37,13 @@ from tui.cli import main
 from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.place_formats import detect_format, setup_for
 from tui.cli.setup.places import open_places
-from tui.format import keys
 from tui.operations.worker_screen import WorkerScreen
 from tui.session import place_session
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.place_session import PlaceSession
 from tui.task.task_lines import TaskDetails, show_command, summary_lines
 from tui.task.why_waiting import reasons
+from tui.text import keys
 
 HOUR = 3600
 NOW = int(time.time())

@@ -21,6 +21,7 @@ from engine.formats.bullmq.store import BullmqStore
 from engine.model import State, Task
 from engine.store import Gone, StoreError, Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import clean_error, safe_line
 from engine.verbs import promote
 from engine.work.handlers import Handler
@@ -39,7 +40,7 @@ from tui.cli.setup.errors import (
 )
 from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import added_line
+from tui.text.task_row import added_line
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
@@ -419,7 +420,9 @@ def _own_keys(settings: FederationConfig) -> OwnKeys:
         try:
             write_keys(settings.keys, make_keys())
         except OSError as error:
-            fail(EX_UNAVAILABLE, f"{safe_line(error.filename or settings.keys)}: {error.strerror}")
+            fail(
+                EX_UNAVAILABLE, f"{safe_line(error.filename or settings.keys)}: {error_text(error)}"
+            )
         print_error(f"new keys made in {safe_line(settings.keys)}")
     return read_own_keys(settings)
 

@@ -9,9 +9,9 @@ from contextlib import closing
 from itertools import chain
 
 from engine.doctor.finding import Finding, Grade
-from engine.policy import format_rough_duration
 from engine.store import Unavailable
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from tui.cli.formats.bullmq import federation
 from tui.cli.queue.doctor import doctor as check_place
 from tui.cli.queue.doctor import print_findings

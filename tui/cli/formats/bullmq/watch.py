@@ -11,10 +11,11 @@ from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.scan import KnownQueues
 from engine.monitor.latency import KindFigures, percentile
 from engine.monitor.throughput import HISTORY_SECONDS
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.cli.setup.setup import Setup
-from tui.format.human import format_rate
 from tui.session.place import Place, PlaceGroups, WholeQueueFigures
+from tui.text.figures import format_rate
 
 FIGURES_SECONDS = 2.0
 """Seconds for which the facts on screen are current: as long as the queues that are listed."""
@@ -94,7 +95,7 @@ def kinds_by_jobs(runs: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
 def rate_rows(kinds: Iterable[KindFigures]) -> list[tuple[str, str]]:
     """Finished jobs per minute of each queue, or why that is unknown, as a row for the screen."""
     rates = {
-        one.kind: "?" if one.per_minute is None else format_rate(one.per_minute / 60, "/min")
+        one.kind: UNKNOWN if one.per_minute is None else format_rate(one.per_minute / 60, "/min")
         for one in kinds
     }
     named = facts.list_names(f"{kind} {rate}" for kind, rate in rates.items())

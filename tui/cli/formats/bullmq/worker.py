@@ -17,10 +17,10 @@ from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.row import job_options
 from engine.formats.bullmq.store import BullmqStore
-from engine.policy import format_time
 from engine.schedules import parse_schedule
 from engine.store import Gone, Unsupported
 from engine.text.safe import clean_error, safe_line
+from engine.text.times import format_time
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
 from tui.cli.queue import lease_worker
@@ -36,7 +36,7 @@ from tui.cli.setup.errors import (
     print_result,
 )
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import added_line
+from tui.text.task_row import added_line
 
 FORMAT = "bullmq"
 """Name of this format."""

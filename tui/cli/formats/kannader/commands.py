@@ -32,10 +32,10 @@ from engine.mail.send.smtp_client import SmtpDestination, UnreadableMessage, Wir
 from engine.model import State, Task
 from engine.monitor.prometheus import QueueGauges
 from engine.operations.journal_writer import mask_addresses
-from engine.policy import format_rough_duration, format_time
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
+from engine.text.times import format_rough_duration, format_time
 from engine.work.services import WorkerServices
 from engine.work.smtp_send import SmtpSend
 from tui.cli.plans.plan_command import setup_at

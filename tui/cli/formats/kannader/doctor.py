@@ -14,8 +14,8 @@ from engine.doctor.store_checks import OVERDUE_SECONDS, check_overdue, list_prob
 from engine.formats.kannader.store import KannaderStore
 from engine.mail.send import smtp_client
 from engine.model import Problem, State, Task
-from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
+from engine.text.times import format_rough_duration
 from tui.cli.formats.kannader.commands import describe_orphans, destination
 from tui.cli.setup.setup import Setup
 

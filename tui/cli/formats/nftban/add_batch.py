@@ -21,7 +21,7 @@ from engine.system.files import Refused
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, print_error, print_result
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import added_line
+from tui.text.task_row import added_line
 
 FIELDS = ("kind", "description", "payload")
 """Keys of the JSON object of a line, in the order of the tab-separated form."""

@@ -118,7 +118,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
         store.close()
     output = task.id
     if arguments.json:
-        from tui.format.task_row import added_line
+        from tui.text.task_row import added_line
 
         output = added_line(task)
     code = print_result(output)

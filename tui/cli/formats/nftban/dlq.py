@@ -21,7 +21,7 @@ from tui.cli.formats.nftban.spool import make_queue, open_spool
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.output import Progress, note_if_empty, print_json, show_progress
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import task_row
+from tui.text.task_row import task_row
 
 MAX_DAYS = 999_999
 """Upper limit of DAYS."""

@@ -20,6 +20,7 @@ from engine.mail.model import BadMail
 from engine.mail.send.mail_spool import Broken
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 from tui.cli.formats.nftban.spool import examine_lock, handles_kind, open_spool
 from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import delivered_kinds
@@ -70,7 +71,7 @@ def _mail(setup: Setup, now: float) -> place_facts.MailFacts:
             elif mail.sent is None and not 0 <= now - mail.created < QUEUING_GRACE_SECONDS:
                 unsent.append(mail.meta)
     except OSError as error:
-        mail_facts = mail_facts._replace(hidden=f"{setup.queue.mail_spool}: {error.strerror}")
+        mail_facts = mail_facts._replace(hidden=f"{setup.queue.mail_spool}: {error_text(error)}")
     mail_facts = mail_facts._replace(
         settings=list(_invalid_settings(setup, settings)), unsent=unsent, broken=broken
     )
@@ -187,7 +188,7 @@ def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
     except PermissionError:
         return  # the worker must be able to read it, not this user
     except OSError as error:
-        yield f"mail.relay.password_file: {path}: {error.strerror}", "correct the path"
+        yield f"mail.relay.password_file: {path}: {error_text(error)}", "correct the path"
     except ValueError as error:
         if os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             fix = f"chmod 600 {shlex.quote(path)}"

@@ -17,9 +17,10 @@ from engine.locks.queue_lock import PidLock
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN
-from engine.policy import format_time
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 from engine.work.worker import Worker
 from tui.cli.formats.nftban.spool import examine_lock, last_claim_time, open_spool, require_lockable
 from tui.cli.formats.nftban.worker_parts import queue_spooled_mail, worker_services
@@ -275,7 +276,7 @@ def forget_alert(setup: Setup) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        print_error(f"{marker}: {error.strerror}; only the marker of an alert")
+        print_error(f"{marker}: {error_text(error)}; only the marker of an alert")
 
 
 def _alert_marker(setup: Setup) -> str:
@@ -302,4 +303,4 @@ def _write_marker(path: str, text: str) -> None:
     try:
         files.replace_file(path, text.encode())
     except OSError as error:
-        print_error(f"{path}: {error.strerror}; the alert will be repeated")
+        print_error(f"{path}: {error_text(error)}; the alert will be repeated")

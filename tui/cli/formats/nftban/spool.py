@@ -17,6 +17,7 @@ from engine.locks import queue_lock
 from engine.model import LockEvidence, Verdict
 from engine.store import Unavailable
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
@@ -140,7 +141,7 @@ def make_queue(setup: Setup) -> None:
         try:
             os.close(files.open_dir_path(path, queue.root, make=True, owner=owner))
         except OSError as error:
-            raise Unavailable(f"{path}: cannot make this folder: {error.strerror}") from error
+            raise Unavailable(f"{path}: cannot make this folder: {error_text(error)}") from error
         print_error(f"made {safe_line(path)}")
 
 

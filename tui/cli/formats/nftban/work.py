@@ -14,7 +14,7 @@ from functools import partial
 from engine.formats.nftban.store import NftbanStore
 from engine.locks import queue_lock
 from engine.model import LockEvidence, State, Verdict
-from engine.policy import format_time
+from engine.text.times import format_time
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.formats.nftban.spool import open_spool, require_workable
 from tui.cli.formats.nftban.worker_parts import handlers, worker_services

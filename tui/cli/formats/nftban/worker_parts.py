@@ -12,6 +12,7 @@ from engine.model import State, Task
 from engine.monitor import prometheus
 from engine.store import Gone, Unavailable, Unsupported
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Failed, Fatal, Handler
 from engine.work.services import WorkerServices
@@ -104,7 +105,7 @@ def worker_services(
             text = render_metrics(setup, store, clock(), ran)
             files.replace_file(setup.queue.queue_metrics, text, root=setup.queue.root)
         except OSError as error:
-            print_error(f"{setup.queue.queue_metrics}: {error.strerror}")
+            print_error(f"{setup.queue.queue_metrics}: {error_text(error)}")
         if setup.mail.has_files():
             mailing.publish_metrics()
 
@@ -197,5 +198,5 @@ def _read_counter(setup: Setup, name: str) -> int:
     try:
         return setup.counters().read(name)
     except OSError as error:
-        print_error(f"{setup.queue.counters}/{name}: {error.strerror}; counts as 0")
+        print_error(f"{setup.queue.counters}/{name}: {error_text(error)}; counts as 0")
         return 0

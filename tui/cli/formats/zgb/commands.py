@@ -25,11 +25,11 @@ from engine.formats.zgb.store import Enqueued, ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
 from engine.logs.log_tail import SharedLog
 from engine.model import Problem, State, Task
-from engine.policy import format_rough_duration, format_time
 from engine.schedules import refusal_delay_seconds
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
+from engine.text.times import format_rough_duration, format_time
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.formats.zgb.mail import (
     HourlyLimit,
@@ -54,8 +54,8 @@ from tui.cli.setup.errors import (
 from tui.cli.setup.output import print_json
 from tui.cli.setup.place_formats import require_path
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import task_row
 from tui.session.place import Place, WholeQueueFigures
+from tui.text.task_row import task_row
 
 FORMAT = "zgb"
 """Name of this format."""

@@ -18,8 +18,9 @@ from engine.formats.zgb.facts import QueueState, describe_redirect, read_state
 from engine.formats.zgb.place import KINDS
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Problem
-from engine.policy import UNITS_PER_TOKEN, format_rough_duration, format_time
+from engine.policy import UNITS_PER_TOKEN
 from engine.store import Unavailable
+from engine.text.times import format_rough_duration, format_time
 from tui.cli.formats.zgb.commands import CRON_SCHEDULE, ZgbPlace, cron_line, zgb_place
 from tui.cli.formats.zgb.mail import current_route, mail_settings, why_unready
 from tui.cli.queue.doctor import print_findings

@@ -29,6 +29,7 @@ from engine.mail.send.sender import SendRequest as Settled
 from engine.model import Task
 from engine.policy import UNITS_PER_TOKEN
 from engine.store import Gone, Unavailable
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Failed, Fatal, Postponed
 from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender
@@ -306,7 +307,7 @@ class RegistrationHandler:
         try:
             return self._parts.log.was_sent(message_id, claimed.job, claimed.attempt)
         except OSError as error:
-            why = f"cannot read whether it was already sent: {error.strerror or error}"
+            why = f"cannot read whether it was already sent: {error_text(error)}"
             raise Postponed(self._parts.clock() + RETRY_SECONDS, why) from error
 
     def _require_claim(

@@ -22,9 +22,10 @@ from engine.formats.zmailer.spool.scheduler_conf import Match, find_settings
 from engine.formats.zmailer.submit import ROUTER, STAGED
 from engine.formats.zmailer.undeliverable import why_undeliverable
 from engine.model import STALLED_KEY, Problem, State, Task
-from engine.policy import format_rough_duration
 from engine.store import Unavailable
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from tui.cli.setup.setup import Setup
 
 ORPHAN_SECONDS = 3600.0
@@ -91,7 +92,7 @@ def _authfile(path: str) -> Finding:
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
-        why = f"authfile {path}: {error.strerror}: MAILQ has no users"
+        why = f"authfile {path}: {error_text(error)}: MAILQ has no users"
         return Finding(Grade.WARN, why, f"make it, with mode 0600: {shlex.quote(path)}")
     if mode & 0o077:
         what = f"authfile {path}: mode {stat.S_IMODE(mode):04o}, it has passwords"
@@ -107,7 +108,7 @@ def _rights(setup: Setup, refusal: str) -> Finding:
         try:
             mode = os.stat(path).st_mode
         except OSError as error:
-            return Finding(Grade.WARN, f"{path}: {error.strerror}", shlex.join(["mkdir", path]))
+            return Finding(Grade.WARN, f"{path}: {error_text(error)}", shlex.join(["mkdir", path]))
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             what = f"{path}: other users can rename files in it"
             return Finding(Grade.WARN, what, shlex.join(["chmod", "o-w,+t", path]))

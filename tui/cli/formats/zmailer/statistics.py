@@ -11,6 +11,7 @@ from typing import NamedTuple
 from engine.formats.zmailer.statistics_log import STATES, StatisticsLine, parse_line
 from engine.monitor.latency import percentile
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_IOERR, fail
 from tui.cli.setup.output import print_json
@@ -65,7 +66,7 @@ def statistics(setup: Setup, arguments: argparse.Namespace) -> int:
     try:
         rows = list(summarize(lines()))
     except OSError as error:
-        fail(EX_IOERR, f"{safe_line(arguments.file)}: {error.strerror}")
+        fail(EX_IOERR, f"{safe_line(arguments.file)}: {error_text(error)}")
     if arguments.json:
         hosts = [one._asdict() for one in rows]
         print_json({"file": arguments.file, "unread": unread, "hosts": hosts})

@@ -30,11 +30,13 @@ from engine.formats.zmailer.spool.folders import TRANSPORT, PostofficeFolders
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, Value, find_settings
 from engine.formats.zmailer.undeliverable import why_undeliverable
 from engine.model import ConnectedWorker, attempts_allowed
-from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
+from engine.text.error_text import error_text
+from engine.text.figure import UNKNOWN, Figure
+from engine.text.times import format_rough_duration
 from tui.cli.setup.setup import Setup
-from tui.format.present import format_count
 from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
+from tui.text.figures import format_count
 
 MAX_SHOWN_THREADS = 3
 """Threads with failures that are named."""
@@ -84,7 +86,7 @@ class SpoolWatch:
         try:
             return self._statistics_reader.read()
         except OSError as error:
-            return f"{path}: {error.strerror or error}"
+            return f"{path}: {error_text(error)}"
 
     def figures(self) -> WholeQueueFigures:
         """The scheduler, its configuration and its agents.
@@ -147,7 +149,7 @@ class SpoolWatch:
 
     def _facts_of(self, channel: str, host: str) -> GroupFacts:
         view, conf = self._queue.threads.get((channel, host)), self._files.conf
-        ring, rows = ("?", []) if conf is None else _clause_rows(conf, channel, host)
+        ring, rows = (UNKNOWN, []) if conf is None else _clause_rows(conf, channel, host)
         if view is None:
             return GroupFacts(ring, rows=tuple(rows))
         rows = [("mailq", f"N={view.jobs} R={view.recipients} A={view.attempts}"), *rows]
@@ -266,7 +268,7 @@ def _read_router(folders: PostofficeFolders) -> RouterMails | str:
     try:
         return read_router(folders)
     except OSError as error:
-        return error.strerror or str(error)
+        return error_text(error)
 
 
 def _router_words(router: RouterMails | str, now: float) -> str:
@@ -274,10 +276,10 @@ def _router_words(router: RouterMails | str, now: float) -> str:
         return f"? {router}"
     if not router.mails:
         return "no mail waits for it"
-    more = "+" * (router.mails > MAX_ROUTER_MAILS)
     age = format_rough_duration(max(0.0, now - router.oldest))
-    reports = f"{router.reports:,}{more} {'report' if router.reports == 1 else 'reports'}"
-    return f"{format_count(router.mails, 'mail')}, {reports}, the oldest for {age}"
+    reports = Figure(router.reports, router.mails <= MAX_ROUTER_MAILS).text()
+    noun = "report" if router.reports == 1 else "reports"
+    return f"{format_count(router.mails, 'mail')}, {reports} {noun}, the oldest for {age}"
 
 
 def _router_warnings(router: RouterMails | str, now: float) -> Iterator[str]:
@@ -301,7 +303,7 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
     """State, outstanding and unfed jobs, and since when it was hungry and fed."""
     times = (("HA", one.hungry_at), ("FA", one.fed_at))
     ages = (f"{n}={'never' if at is None else format_rough_duration(now - at)}" for n, at in times)
-    return f"{one.state or '?'} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
+    return f"{one.state or UNKNOWN} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
 
 
 def complete_mailq_place(setup: Setup, place: Place) -> Place:

@@ -12,7 +12,7 @@ from engine.formats.zmailer.environment import ZmailerSettings, read_files
 from engine.formats.zmailer.scheduler.queue_facts import MailqFacts
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.model import WAITS_KEY, Task
-from engine.policy import Circumstances, why_waiting
+from engine.waiting_reasons import Circumstances, why_waiting
 from tests.engine.formats.zmailer.scheduler.test_process import Place, place, until
 from tests.zmailer_spool import recipient
 

@@ -13,8 +13,8 @@ from tests.console_operator import an_operator
 from tests.engine.formats.bullmq.conftest import Run
 from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
-from tui.format import keys
 from tui.session.place import Place
+from tui.text import keys
 
 
 def test_the_commands_work_on_it(run: Run, client: redis.Redis, redis_url: str) -> None:

@@ -13,9 +13,9 @@ from engine.operations.retention import MAIL_CHECK_MARKER
 from tests.nftban_queues import Run, store_at
 from tui.cli.formats.nftban.worker_parts import worker_services
 from tui.cli.setup.place_formats import setup_for
-from tui.format.present import Scope
 from tui.queue.next_step import Situation, next_step
 from tui.queue.problems_screen import problem_rows
+from tui.text.hints import Scope
 
 TASK = Task("20261120T094115Z-job-00000001", "job", State.PENDING, 1_795_170_000.0)
 FILE = task_format.render_task(task_format.new_record(TASK))

@@ -18,9 +18,9 @@ from engine.mail.model import BadMail, Reason
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.model import Move, State, Task
 from engine.operations import plans
-from engine.policy import format_rough_duration, format_time
 from engine.store import Full, StoreError
 from engine.text.safe import hide_domain, safe_line
+from engine.text.times import format_rough_duration, format_time
 from tui.cli.formats.nftban.dlq import run_with_journal
 from tui.cli.formats.nftban.mail.spool import describe_error, read_mail, resend_command, tasks_of
 from tui.cli.formats.nftban.spool import open_spool

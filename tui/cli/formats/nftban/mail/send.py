@@ -20,10 +20,11 @@ from engine.config.validators import ConfigError
 from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.send.sender import SendResult
 from engine.mail.send.suspensions import Suspension
-from engine.policy import format_rough_duration, format_time
 from engine.store import StoreError
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
+from engine.text.times import format_rough_duration, format_time
 from tui.cli.setup.errors import (
     EX_IOERR,
     EX_USAGE,
@@ -36,8 +37,8 @@ from tui.cli.setup.errors import (
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
 from tui.cli.setup.output import captured_lines
 from tui.cli.setup.setup import Setup
-from tui.format.glyphs import ASCII, glyphs_of_locale
-from tui.format.task_row import time_fields, with_times
+from tui.text.glyphs import ASCII, glyphs_of_locale
+from tui.text.task_row import time_fields, with_times
 
 if TYPE_CHECKING:
     from engine.mail.transports.registry import TransportRegistry
@@ -298,7 +299,7 @@ def _make_folders(setup: Setup) -> None:
             try:
                 setup.make_folder(path)
             except OSError as error:
-                print_error(f"{safe_line(path)}: {error.strerror}")
+                print_error(f"{safe_line(path)}: {error_text(error)}")
 
 
 class _StopSending:
@@ -383,7 +384,7 @@ def _words(error: Exception) -> str:
     if not isinstance(error, OSError):
         return str(error)
     where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-    return f"{where}{error.strerror or error}"
+    return f"{where}{error_text(error)}"
 
 
 # ---- test
@@ -609,7 +610,7 @@ def _last_reason(setup: Setup) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        print_error(f"{safe_line(queue.counters)}/{LAST_REASON}: {error.strerror}")
+        print_error(f"{safe_line(queue.counters)}/{LAST_REASON}: {error_text(error)}")
         return ""
 
 

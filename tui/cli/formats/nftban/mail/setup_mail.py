@@ -13,6 +13,7 @@ from engine.config import nftban_variables, shell_assignments
 from engine.mail.address import require_addresses
 from engine.mail.model import BadMail
 from engine.system import files
+from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from tui.cli.formats.nftban.mail.send import send_test
 from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_error
@@ -226,7 +227,7 @@ def _read(path: str) -> tuple[str, os.stat_result | None]:
     except FileNotFoundError:
         return "", None
     except OSError as error:
-        fail(EX_CONFIG, f"{safe_line(path)}: {error.strerror}, expected a plain file")
+        fail(EX_CONFIG, f"{safe_line(path)}: {error_text(error)}, expected a plain file")
     finally:
         os.close(folder_fd)
     try:

@@ -12,9 +12,10 @@ from engine.mail.model import BadMail
 from engine.mail.send.mail_spool import Broken, MailSpool, Spooled
 from engine.mail.send.spool_entry import HTML, MAIL_FOLDER_PREFIX, META, TEXT
 from engine.model import State, Task
-from engine.policy import format_time
 from engine.store import MAX_PART_BYTES, StoreError
+from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
+from engine.text.times import format_time
 from tui.cli.formats.nftban.dlq import SHOWN_ERROR_CHARS
 from tui.cli.formats.nftban.mail.send import spool_retry
 from tui.cli.formats.nftban.spool import open_spool
@@ -23,7 +24,7 @@ from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.output import print_json, show_progress
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import time_fields
+from tui.text.task_row import time_fields
 
 
 def list_spool(setup: Setup, arguments: Namespace) -> int:
@@ -294,5 +295,5 @@ def describe_error(ident: str, error: Exception) -> str:
     text = str(error)
     if isinstance(error, OSError):
         where = f"{safe_line(os.fsdecode(error.filename))}: " if error.filename else ""
-        text = f"{where}{error.strerror or error}"
+        text = f"{where}{error_text(error)}"
     return text if text.startswith(safe_line(ident)) else f"{safe_line(ident)}: {text}"

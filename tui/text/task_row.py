@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from engine.model import Task
-from engine.policy import format_time
 from engine.text.safe import safe_line
+from engine.text.times import format_time
 
 ROW_FIELDS = (
     "id",

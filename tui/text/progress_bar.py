@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from engine.live.inspector import IndexChanged
 from engine.model import State
-from tui.format import present
-from tui.format.present import Line
+from tui.text.figures import format_count
+from tui.text.lines import Line, width_of
+from tui.text.times import format_countdown
 
 
 class ProgressBar(NamedTuple):
@@ -34,7 +35,7 @@ def bar_line(progress: ProgressBar, seconds: float, unit: str, width: int) -> Li
     done = min(done, total)
     remaining = ""
     if 0 < done < total and seconds >= 1:
-        remaining = f"  {present.format_countdown(seconds * (total - done) / done)} left"
+        remaining = f"  {format_countdown(seconds * (total - done) / done)} left"
     words = f" {done:,} of {total:,} {unit}  {100 * done // total}%{remaining}"
     room = max(4, min(40, width - len(words) - 4))
     filled = room * done // total
@@ -49,8 +50,8 @@ def first_scan_line(
         return ()
     indexed = change.indexed
     if change.is_stopped:
-        return ((f" stopped at {present.format_count(indexed, 'task')}; r continues", "warn"),)
-    room = width - present.width_of(STOP_HINT)
+        return ((f" stopped at {format_count(indexed, 'task')}; r continues", "warn"),)
+    room = width - width_of(STOP_HINT)
     return (
         *bar_line(ProgressBar(indexed, change.expected_tasks), seconds, "tasks", room),
         *STOP_HINT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tui.format.human import format_rate
+from tui.text.figures import format_rate
 
 
 @pytest.mark.parametrize(

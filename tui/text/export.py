@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from engine.system import files
-from tui.format import task_row
+from engine.text.error_text import error_text
+from tui.text import task_row
 
 ExportRow: TypeAlias = Mapping[str, object]
 """A row: column name to value."""
@@ -83,7 +84,7 @@ class Export:
             self._write(self._text(some))
         except OSError as error:
             self.discard()
-            raise ExportRefused(f"{error.filename or self.path}: {error.strerror}") from error
+            raise ExportRefused(f"{error.filename or self.path}: {error_text(error)}") from error
         self.done, self.total = done, total
         return not self.is_stopped
 
@@ -101,7 +102,7 @@ class Export:
             os.link(self._draft, self.path.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError as error:
             self.discard()
-            raise ExportRefused(f"{self.path}: {error.strerror}") from error
+            raise ExportRefused(f"{self.path}: {error_text(error)}") from error
         self.discard()
 
     def discard(self) -> None:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.text.safe import safe_line
-from tui.format import present
-from tui.format.present import Line, Run
+from tui.text.lines import Line, Run, cells_of, cut_line, fit_text, fit_text_end, merge_runs
 
-UNKNOWN_RUN: Run = ("?", "unknown")
 TABLE_MARGIN_CELLS = 3
 """Cells before the first column: the cursor, the sign of an alert, a space."""
 
@@ -32,14 +30,6 @@ def _short_name(name: str) -> str:
         server, question, query = address.rpartition("@")[2].partition("?")
         return f"{server.removesuffix('/0').rstrip('/')}{question}{query}" or name
     return name.rstrip("/").rpartition("/")[2] or name
-
-
-def format_amount(number: int, width: int) -> str:
-    """Format a number in at most `width` cells: in full, else in thousands or millions."""
-    for text in (f"{number:,}", f"{number}", f"{number // 1000}k", f"{number // 1_000_000}M"):
-        if len(text) <= width:
-            return text
-    return ">" + "9" * (width - 1)
 
 
 class Column(NamedTuple):
@@ -70,11 +60,11 @@ def fitted_cells(
     runs: list[Run] = []
     for column, (text, style) in zip(columns, cells, strict=True):
         if style.startswith("chip"):  # its ground ends with the word
-            runs += [(text, style), (" " * max(0, column.width - present.cells_of(text)), "")]
+            runs += [(text, style), (" " * max(0, column.width - cells_of(text)), "")]
         elif column.keeps_end:
-            runs.append((present.fit_text_end(text, column.width), style))
+            runs.append((fit_text_end(text, column.width), style))
         else:
-            runs.append((present.fit_text(text, column.width, column.right), style))
+            runs.append((fit_text(text, column.width, column.right), style))
         runs.append((" " * gap, ""))
     return runs[:-1]
 
@@ -89,14 +79,14 @@ def table_line(
     """A row: the sign of an alert in the margin, then its cells; the first cell is the cursor's."""
     text, style = sign
     lead = (f" {text:<{TABLE_MARGIN_CELLS - 1}}", style)
-    return present.cut_line(present.merge_runs([lead, *fitted_cells(columns, cells, gap)]), width)
+    return cut_line(merge_runs([lead, *fitted_cells(columns, cells, gap)]), width)
 
 
 def title_line(columns: Sequence[Column], width: int, gap: int = COLUMN_GAP_CELLS) -> Line:
     """The titles of a table, in its full width."""
     titles = fitted_cells(columns, [(column.title, "") for column in columns], gap)
     text = " " * TABLE_MARGIN_CELLS + "".join(title for title, _ in titles)
-    return ((present.fit_text(text, width), "muted"),)
+    return ((fit_text(text, width), "muted"),)
 
 
 class Choice(NamedTuple):

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from engine.monitor.throughput import FlowSeries, Rates
-from tui.format import present
-from tui.format.graphs import braille_line, overlay, rounded_top
-from tui.format.human import format_rate
-from tui.format.present import Line, Run
+from engine.text.figure import UNKNOWN, Figure
+from tui.text.figures import format_rate
+from tui.text.graphs import braille_line, overlay, rounded_top
+from tui.text.lines import Line, Run, cut_line, join_ends, width_of
 
 AXIS_CELLS = 6
 """Cells for the numbers at the left of the graph."""
@@ -79,12 +79,12 @@ def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[L
     named = (("in", inward, "accent"), ("out", outward, "ok"), ("died", died, "error"))
     legend = _rates_legend(named, KEY, "  ")
     for key in (KEY, KEY[:1]):
-        if present.width_of(legend) > width:
+        if width_of(legend) > width:
             legend = _rates_legend(named, key, " ")
     drawn = overlay([(braille_line(values, 0, most, rows), style) for values, style in layers])
     unit: Line = (("/s", "muted"),)
-    fits = present.width_of(legend) + present.width_of(unit) < width
-    head = present.join_ends(legend, unit, width) if fits else present.cut_line(legend, width)
+    fits = width_of(legend) + width_of(unit) < width
+    head = join_ends(legend, unit, width) if fits else cut_line(legend, width)
     return [head, *with_axis(drawn, f"{most:.1f}" if most < 10 else f"{most:,.0f}", width)]
 
 
@@ -92,7 +92,7 @@ def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap
     """The name and the last value of each line, with `gap` between them."""
     legend: list[Run] = []
     for name, last, style in layers:
-        number = "?" if last is None else format_rate(last, is_titled=True)
+        number = UNKNOWN if last is None else format_rate(last, is_titled=True)
         legend += [(gap if legend else "", ""), (key, style), (f" {name} ", "muted")]
         legend.append((number, "" if last else "muted"))
     return tuple(legend)
@@ -102,10 +102,10 @@ def _backlog(series: FlowSeries, width: int, height: int, now: int | None) -> li
     last = _last(series.backlog) if now is None else now
     known = [value for value in (*series.backlog, last) if value is not None]
     most = max(known, default=0.0)
-    number = "?" if last is None else f"{last:,.0f}"
-    head = present.join_ends(
+    number = Figure(last).text()
+    head = join_ends(
         ((KEY, "warn"), (" backlog ", "muted"), (number, "strong")),
-        (("max ", "muted"), (f"{most:,.0f}" if known else "?", "muted")),
+        (("max ", "muted"), (Figure(most if known else None).text(), "muted")),
         width,
     )
     rows = braille_line(series.backlog, 0, rounded_top(most), max(1, height - 1))
@@ -123,6 +123,6 @@ def with_axis(rows: Sequence[Line], top: str, width: int) -> list[Line]:
     last = len(rows) - 1
     labels = [top if at == 0 else "0" if at == last else "" for at in range(len(rows))]
     return [
-        present.cut_line(((f"{label:>{AXIS_CELLS - 1}} ", "muted"), *row), width)
+        cut_line(((f"{label:>{AXIS_CELLS - 1}} ", "muted"), *row), width)
         for label, row in zip(labels, rows, strict=True)
     ]

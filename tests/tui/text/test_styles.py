@@ -11,44 +11,49 @@ from engine.model import Lease, LockEvidence, State, Verdict
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.monitor.recurrence import Recurrence, StillHappens
 from tests.console_places import NOW, a_task
-from tui.format import present
-from tui.format.glyphs import ASCII
-from tui.format.present import Line
 from tui.groups import cluster_lines as cluster_view
 from tui.overview import alert_lines as alert_view
 from tui.session.recurrence_check import CheckedCluster
+from tui.text.glyphs import ASCII
+from tui.text.header import tab_line
+from tui.text.lines import Line
+from tui.text.lock import lock_line
+from tui.text.log_line import log_line
+from tui.text.styles import bracket_chips
+from tui.text.task_fields import task_fields
+from tui.text.task_list import TaskContext, task_columns, task_line
 
 WIDTH = 100
 
 
 def bare(line: Line) -> str:
     """What is left of a line on a terminal without colours and without UTF-8."""
-    return "".join(text for text, _ in present.bracket_chips(line)).translate(ASCII).rstrip()
+    return "".join(text for text, _ in bracket_chips(line)).translate(ASCII).rstrip()
 
 
 def meanings() -> Iterator[tuple[str, list[Line]]]:
     """Lines that differ only in their meaning, by the view that makes them."""
-    shape = present.task_columns(State.PENDING, WIDTH)
+    shape = task_columns(State.PENDING, WIDTH)
     places = [(False,) * 3, (True, False, False), (False, True, False), (True, True, False)]
     places += [(False, False, True), (True, False, True)]
     yield (
         "rows",
-        [present.task_line(a_task(1), shape, NOW, present.TaskContext(*p), WIDTH) for p in places],
+        [task_line(a_task(1), shape, NOW, TaskContext(*p), WIDTH) for p in places],
     )
 
     names, ones = [str(state) for state in State], [1] * len(State)
-    yield "tabs", [present.tab_line(names, ones, n, True, WIDTH) for n in range(len(names))]
+    yield "tabs", [tab_line(names, ones, n, True, WIDTH) for n in range(len(names))]
 
     words, lease = {state: str(state) for state in State}, {State.ACTIVE: Lease("1", NOW)}
     tasks = [a_task(2, state, lease=lease.get(state)) for state in State]
-    states = [dict(present.task_fields(task, words, NOW))["state"] for task in tasks]
+    states = [dict(task_fields(task, words, NOW))["state"] for task in tasks]
     yield "states", [((state, ""),) for state in states]
 
     locks = [LockEvidence(verdict, 42, NOW - 60, 60, "why") for verdict in Verdict]
-    yield "verdicts", [present.lock_line(lock, NOW, WIDTH) for lock in locks]
+    yield "verdicts", [lock_line(lock, NOW, WIDTH) for lock in locks]
 
     levels = ("", "DEBUG", "INFO", "SUCCESS", "WARN", "ERROR", "FATAL")
-    yield "levels", [present.log_line(NOW, level, "words", WIDTH) for level in levels]
+    yield "levels", [log_line(NOW, level, "words", WIDTH) for level in levels]
 
     cluster = Cluster(
         "F-3A91", "421 later", 3, first=NOW, last=NOW, kinds=("mail_send",), example="id"

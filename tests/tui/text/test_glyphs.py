@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.console_places import a_console, a_memory, a_place, loaded, some_tasks, task_list
-from tui.format import glyphs
+from tui.text import glyphs
 
 
 @pytest.mark.parametrize(

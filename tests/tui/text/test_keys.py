@@ -14,7 +14,6 @@ from engine.model import Edge, Edges, State
 from engine.verbs import VERBS
 from tests.console_places import a_console, a_memory, a_place
 from tui.app import Console
-from tui.format import keys
 from tui.locks.screen import LockScreen
 from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
@@ -30,6 +29,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.help import FILTER_ACTION, HelpScreen, help_lines
 from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
+from tui.text import keys
 from tui.transports.failures_screen import FailuresScreen
 from tui.transports.screen import TransportsScreen
 from tui.transports.send_test_mail_screen import SendTestMailScreen
@@ -69,7 +69,6 @@ SCREENS: dict[str, type[Screen[Any]]] = {
     keys.CONTROLS: ControlsScreen,
     keys.CONTROL: ControlScreen,
 }
-
 
 HELPED = (
     keys.LIST,

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from engine.model import State
 from tests.console_places import NOW, a_task
-from tui.format import task_row
-from tui.format.export import Export, ExportRefused, ExportTable, default_path, path_error
 from tui.terminal.clipboard import (
     DEFAULT_LIMIT_BYTES,
     LIMIT_VARIABLE,
     ClipboardTooLong,
     osc52_sequence,
 )
+from tui.text import task_row
+from tui.text.export import Export, ExportRefused, ExportTable, default_path, path_error
 
 ROWS = [task_row.task_row(a_task(number, State.DEAD), "dlq") for number in range(3)]
 

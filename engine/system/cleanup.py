@@ -1,0 +1,26 @@
+"""What is opened in steps is closed when a step fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class _Closable(Protocol):
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+@contextmanager
+def closed_on_error(resource: _Closable) -> Iterator[None]:
+    """Close a resource if the body, which makes it ready, raises; else leave it open.
+
+    The object that would close it later is not made then, and a connection that waits for the
+    garbage collector keeps its file and its locks.
+    """
+    try:
+        yield
+    except BaseException:
+        resource.close()
+        raise

@@ -1,0 +1,31 @@
+"""What is opened in steps is closed when a step fails."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.index.reader import Reader
+from engine.index.writer import Writer
+
+
+def open_paths() -> set[str]:
+    """The files that this process has open."""
+    folder = "/proc/self/fd"
+    return {os.path.realpath(f"{folder}/{number}") for number in os.listdir(folder)}
+
+
+@pytest.mark.parametrize("open_file", [Writer, Reader])
+def test_a_file_that_is_no_database_is_closed(
+    open_file: Callable[[str], object], tmp_path: Path
+) -> None:
+    """The error is raised, and no descriptor of the file is left while it is handled."""
+    path = tmp_path / "index"
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(sqlite3.DatabaseError):
+        open_file(str(path))
+    assert str(path.resolve()) not in open_paths()

@@ -1,0 +1,40 @@
+"""The scope, the next step, and the keys at the foot of a screen."""
+
+from __future__ import annotations
+
+import pytest
+
+from tui.text.hints import Scope, hint_lines, next_line, scope_words
+from tui.text.keys import Hint
+from tui.text.lines import Line
+
+
+def text_of(line: Line) -> str:
+    """The line without its looks."""
+    return "".join(text for text, _ in line)
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        (Scope("X", matching="318"), "X"),
+        (Scope("20261120T091815Z-mail_send-a1240c23"), "a1240c23"),
+        (Scope("X", is_gone=True), "nothing: X is gone"),
+        (Scope("X", marked=5), "5 marked"),
+        (Scope("X", marked=5, hidden=3), "5 marked, 3 hidden marks not included"),
+        (Scope("X", hidden=1), "0 marked, 1 hidden mark not included"),
+        (Scope("X", acts_on_all=True, matching="1,318"), "all 1,318 matching"),
+        (Scope("X", ranged=4), "nothing: 4 rows in the range"),
+        (Scope(), "nothing"),
+    ],
+)
+def test_the_scope_says_what_would_be_acted_on(about: Scope, words: str) -> None:
+    """The line above the hints names exactly what a verb would act on now."""
+    line = text_of(next_line("c", "groups these errors", scope_words(about), 80))
+    assert line.endswith(f" acts on {words} ") and len(line) == 80
+
+
+def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
+    """Hints are never cut within a word; the last two, help and back, always stay."""
+    (line,) = hint_lines([Hint(f"k{n}", "something") for n in range(20)], 46)
+    assert text_of(line) == " k0 something  k18 something  k19 something   "

@@ -1,0 +1,45 @@
+"""Texts and lines take exactly the cells that they are given."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from engine.text.safe import safe_line
+from tui.text.lines import cells_of, fit_text, fit_text_end, fold_text
+
+
+@given(st.text())
+def test_a_text_takes_the_cells_that_the_terminal_library_counts(text: str) -> None:
+    """Whatever it holds, what is told without the library is what the library tells."""
+    assert cells_of(text) == cell_len(text)
+
+
+@pytest.mark.parametrize("width", [-3, 0, 1])
+def test_text_is_folded_at_any_width(width: int) -> None:
+    """A terminal narrower than a margin gets one character a line, and the folding ends."""
+    assert fold_text("ab c", width) == ["a", "b", "c"]
+
+
+FOREIGN = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from("\x1b\x9b\u202e\x00\n\r\t[]漢😀")
+)
+
+
+@given(text=FOREIGN, width=st.integers(0, 60))
+def test_a_text_is_fitted_to_the_cell(text: str, width: int) -> None:
+    """Whatever a text holds, it is made exactly as wide as its column, from either end."""
+    safe = safe_line(text)
+    assert cell_len(fit_text(safe, width)) == width
+    assert cell_len(fit_text_end(safe, width)) == width
+
+
+@given(text=FOREIGN, width=st.integers(8, 60))
+def test_folding_loses_no_word(text: str, width: int) -> None:
+    """A text that is folded keeps all but its spaces, and no piece is too wide."""
+    safe = safe_line(text)
+    pieces = fold_text(safe, width)
+    assert "".join(pieces).replace(" ", "") == safe.replace(" ", "")
+    assert all(cell_len(piece) <= width for piece in pieces)

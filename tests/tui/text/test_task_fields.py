@@ -1,0 +1,28 @@
+"""All fields of a task as rows."""
+
+from __future__ import annotations
+
+from engine.model import ATTEMPTS_ALLOWED_KEY, State, Task
+from tui.text.task_fields import task_fields
+
+NOW = 1_795_167_728.0
+"""2026-11-20 09:42:08Z."""
+
+
+def a_task(**fields: object) -> Task:
+    """A task of which only what is named matters."""
+    task = Task("20261120T094115Z-mail_send-c2c41696", "mail_send", State.PENDING, NOW - 3600)
+    return task._replace(**fields)  # type: ignore[arg-type]
+
+
+def test_the_fields_of_a_task() -> None:
+    """A field unknown to the store is no line, an unknown value `?`, epoch seconds are a time."""
+    rows = dict(task_fields(a_task(attempts=None), {State.PENDING: "queue"}, NOW))
+    assert (rows["state"], rows["attempts"]) == ("queue", "?")
+    assert not {"priority", "worker"} & set(rows)
+    task = a_task(state=State.DEAD, extra={"dead_since": str(int(NOW - 60)), "dead_reason": "max"})
+    rows = dict(task_fields(task, {}, NOW))
+    assert (rows["dead since"], rows["dead reason"]) == ("09:41:08Z (1m ago)", "max")
+    task = a_task(attempts=1, extra={ATTEMPTS_ALLOWED_KEY: "5"})
+    found = task_fields(task, {}, NOW)
+    assert [row for row in found if row[0].startswith("attempts")] == [("attempts", "1 of 5")]

@@ -1,0 +1,171 @@
+"""The rows of the task list: times, attempts, ids, signs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.model import Lease, State, Task
+from tui.text.lines import Line, width_of
+from tui.text.log_line import shorten_ids
+from tui.text.task_fields import task_fields
+from tui.text.task_list import TaskContext, count_runs, id_cells, short_id, task_columns, task_line
+
+NOW = 1_795_167_728.0
+"""2026-11-20 09:42:08Z."""
+
+
+def a_task(**fields: object) -> Task:
+    """A task of which only what is named matters."""
+    task = Task("20261120T094115Z-mail_send-c2c41696", "mail_send", State.PENDING, NOW - 3600)
+    return task._replace(**fields)  # type: ignore[arg-type]
+
+
+def text_of(line: Line) -> str:
+    """The line without its looks."""
+    return "".join(text for text, _ in line)
+
+
+FOREIGN = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from("\x1b\x9b\u202e\x00\n\r\t[]漢😀")
+)
+
+
+@given(
+    error=FOREIGN,
+    id=FOREIGN,
+    state=st.sampled_from(State),
+    width=st.integers(20, 200),
+    cursor=st.booleans(),
+    marked=st.booleans(),
+    gone=st.booleans(),
+)
+def test_a_row_never_breaks_the_screen(
+    error: str, id: str, state: State, width: int, cursor: bool, marked: bool, gone: bool
+) -> None:
+    """Whatever a task holds, its row is printable and no wider than the screen."""
+    task = a_task(id=id, error=error, description=error, kind=id, state=state)
+    shape = task_columns(state, width)
+    row = task_line(task, shape, NOW, TaskContext(cursor, marked, gone), width)
+    assert text_of(row).isprintable()
+    assert width_of(row) == width
+
+
+def test_cursor_mark_and_gone_need_no_colour() -> None:
+    """Cursor, mark and a task that has left are told apart without any colour."""
+    shape = task_columns(State.PENDING, 80)
+    for place, signs in (
+        ((), "   "),
+        (("has_cursor",), "▶  "),
+        (("is_marked",), " ● "),
+        (("has_cursor", "is_marked"), "▶● "),
+        (("is_gone",), " ✗ "),
+    ):
+        named = TaskContext()._asdict() | dict.fromkeys(place, True)
+        where = TaskContext(**named)
+        row = text_of(task_line(a_task(), shape, NOW, where, 80))
+        assert row.startswith(signs) and ("left: " in row) is ("is_gone" in place)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (a_task(due=0.0), "ready"),
+        (a_task(due=NOW + 200), "in 3m"),
+        (a_task(due=None), "?"),
+        (a_task(state=State.ACTIVE, lease=Lease("77", NOW - 300)), "5m"),
+        (a_task(state=State.DEAD, extra={"dead_since": str(NOW - 7200)}), "2h00m"),
+        (a_task(state=State.DEAD), "?"),
+    ],
+)
+def test_each_state_has_its_own_time(task: Task, words: str) -> None:
+    """A waiting task says when it is due, a working one for how long, a dead one since when."""
+    shape = task_columns(task.state, 80)
+    row = task_line(task, shape, NOW, TaskContext(), 80)
+    assert shape[4].cell(task, NOW)[0] == words and f" {words}  " in text_of(row)
+
+
+@pytest.mark.parametrize(("limit", "words"), [(None, "2"), (3, "2/3")])
+def test_attempts_have_their_limit(limit: int | None, words: str) -> None:
+    """The attempts of a task are shown with their maximum, if that is known."""
+    shape = task_columns(State.DEAD, 80, limit=lambda task: limit)
+    assert shape[3].cell(a_task(attempts=2), NOW)[0] == words
+
+
+@pytest.mark.parametrize(
+    ("state", "attempts", "reason", "runs"),
+    [
+        (State.DEAD, 3, "max_retries_exceeded", 4),
+        (State.DEAD, 4, "max_retries_exceeded", 4),
+        (State.TRASH, 3, "max_retries_exceeded", 4),
+        (State.TRASH, 3, "", 3),
+        (State.DEAD, 1, "max_retries_exceeded", 1),
+        (State.DEAD, 3, "parked", 3),
+        (State.PENDING, 3, "", 3),
+    ],
+)
+def test_the_last_run_of_an_exhausted_task_counts(
+    state: State, attempts: int, reason: str, runs: int
+) -> None:
+    """A task that used up its retries has had all its runs, though the last one is not stored."""
+    task = a_task(state=state, attempts=attempts, extra={"dead_reason": reason})
+    assert count_runs(task, 4) == runs
+
+
+def test_a_row_that_has_left_says_why() -> None:
+    """A ghost row names what was done with its task."""
+    shape, where = task_columns(State.DEAD, 80), TaskContext(is_gone=True)
+    row = task_line(a_task(), shape, NOW, where._replace(left="retried by ben"), 80)
+    assert "c2c41696  left: retried by ben (row kept 10s)" in text_of(row)
+
+
+def test_an_id_keeps_its_end() -> None:
+    """Ids of one second differ at their end, so of a long one the end is shown."""
+    row = task_line(a_task(), task_columns(State.PENDING, 80), NOW, TaskContext(), 80)
+    assert text_of(row)[3:13] == "c2c41696  "
+
+
+@pytest.mark.parametrize(
+    ("idents", "cells"),
+    [
+        ((), 8),
+        (("mails/esc",), 9),
+        (("13-organizer",), 12),
+        (("20261120T094115Z-mail_send-261c374b",), 8),
+        (("mails/esc", "mails/repeat:daily:1795550041009"), 9),
+        (("notifications/17",), 14),
+    ],
+)
+def test_a_short_id_is_shown_in_full(idents: tuple[str, ...], cells: int) -> None:
+    """Of one too long for a narrow screen its end tells it apart, and takes no room from others."""
+    tasks = [Task(ident, "mails", State.PENDING, NOW) for ident in idents]
+    longest = id_cells(tasks)
+    assert task_columns(State.PENDING, 80, longest=longest)[0].width == cells
+
+
+@pytest.mark.parametrize(
+    ("ident", "shown"),
+    [
+        ("20261120T094115Z-mail_send-261c374b", "261c374b"),
+        ("86ff9428-1d6e-4e0a-abcd-e182d06de09f", "d06de09f"),
+        ("13-organizer", "13-organizer"),
+    ],
+)
+def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, shown: str) -> None:
+    """Ids that end in hexadecimal digits are shortened in lists and in log lines; names are not."""
+    assert short_id(ident) == shown
+    assert shorten_ids(f"Task {ident} failed") == f"Task {shown} failed"
+
+
+def test_a_short_id_has_no_part_of_the_name_of_its_queue() -> None:
+    """Of a long queue's job the number is shown, not the last letters of the queue with it."""
+    assert short_id("federation-delivery/1004") == "1004"
+
+
+def test_what_has_no_age_is_unknown() -> None:
+    """The age of a task of unknown creation is `?` wherever it is shown."""
+    task, shape = a_task(created=0.0), task_columns(State.PENDING, 80)
+    row = text_of(task_line(task, shape, NOW, TaskContext(), 80)).split()
+    assert row[2] == task_columns(State.TRASH, 40)[1].cell(task, NOW)[0] == "?"
+    assert dict(task_fields(task, {}, NOW))["created"] == "?"

@@ -1,0 +1,64 @@
+"""Times and durations in few cells; a number that is no time is `?`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tui.text.log_line import log_line
+from tui.text.times import (
+    UNKNOWN_TIME,
+    format_age,
+    format_clock,
+    format_countdown,
+    format_duration,
+    format_time,
+)
+
+NOW = 1_795_167_728.0
+"""2026-11-20 09:42:08Z."""
+
+
+@pytest.mark.parametrize(
+    ("show", "words"),
+    [
+        ((format_duration, -5), "<1m"),
+        ((format_duration, 0), "<1m"),
+        ((format_duration, 59.9), "<1m"),
+        ((format_duration, 60), "1m"),
+        ((format_duration, 3599), "59m"),
+        ((format_duration, 7980), "2h13m"),
+        ((format_duration, 86399), "23h59m"),
+        ((format_duration, 86400 * 6 + 7200), "6d02h"),
+        ((format_duration, 86400 * 412), "412d"),
+        ((format_time, NOW - 600, NOW), "09:32:08Z (10m ago)"),
+        ((format_time, NOW + 90, NOW), "09:43:38Z (in 1m)"),
+        ((format_time, NOW - 86400, NOW), "2026-11-19 09:42:08Z (1d00h ago)"),
+        ((format_countdown, 872), "14:32"),
+        ((format_countdown, 0.2), "0:01"),
+    ],
+)
+def test_times_and_rates(show: tuple[Any, ...], words: str) -> None:
+    """A span has two units in six cells, a time its date unless today, an unknown rate is `?`."""
+    function, *values = show
+    assert function(*values) == words
+
+
+@given(st.floats() | st.sampled_from([1e300, -1e300, float("nan"), float("inf")]))
+def test_any_number_can_be_shown_as_a_time(number: float) -> None:
+    """What no clock or calendar holds is shown as `?`, and raises nothing."""
+    shows = [
+        format_duration,
+        format_age,
+        format_countdown,
+        format_clock,
+    ]
+    shown_as = [show(number) for show in shows]
+    shown_as += [format_time(number, NOW), format_time(NOW, number)]
+    log_line(number, "INFO", "text", 40)
+    assert all(shown_as)
+    if not abs(number) < 1e12:
+        assert shown_as == [UNKNOWN_TIME] * 6

@@ -1,0 +1,119 @@
+"""The header of a screen: path, mode, totals; and the line of tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from engine.monitor.throughput import Rates
+from engine.text.figure import Figure
+from engine.text.safe import safe_line, state_name
+from tui.text.figures import format_rate
+from tui.text.frames import NARROW_COLUMNS, WALL_COLUMNS
+from tui.text.lines import Line, cells_of, cut_line, fit_text_end, parts_that_fit, width_of
+from tui.text.times import format_clock, format_countdown
+
+
+def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = False) -> Line:
+    """OBSERVE or ARMED, and the time, for the right end of the header; if narrow no time."""
+    if read_only:
+        word, style = "READ ONLY", "chip"
+    elif armed_for > 0:
+        word, style = f"ARMED {format_countdown(armed_for)}", "chip-warn"
+    else:
+        word, style = "OBSERVE", "chip"
+    return ((f" {word} ", style),) + (() if narrow else ((f"  {format_clock(now)} ", "muted"),))
+
+
+def trail_line(host: str, environment: str, steps: Sequence[str], width: int) -> Line:
+    """Host, environment and path of screens: `mx1 PROD > /var/lib/nftban > dlq`.
+
+    On a narrow screen only the last step.
+    """
+    names = [safe_line(step) for step in steps if step]
+    if width < NARROW_COLUMNS:
+        name = names[-1] if names else safe_line(host)
+        return ((f" {name.rstrip('/').rpartition('/')[2] or name}", "strong"),)
+    word: Line = ((" ", ""), (f" {safe_line(environment)} ", "chip-error")) if environment else ()
+    lead: Line = ((f" {safe_line(host)}", "strong"), *word)
+    room = max(12, width - width_of(lead) - 34)
+    path = " > ".join(names)
+    shorter = fit_text_end(path, room) if cells_of(path) > room else path
+    before, arrow, last = f" > {shorter}".rpartition(" > ")
+    return (*lead, (before + arrow, "muted"), (last, "strong")) if names else lead
+
+
+class Totals(NamedTuple):
+    """Totals of all places."""
+
+    dead: int
+    """Tasks in the DLQ."""
+    stuck: int
+    """Stuck locks."""
+    workers: int
+    """Running workers; 0 if unknown."""
+    places: int
+    pending: int
+    rates: Rates | None
+    """Tasks per second; None if unknown for a place."""
+    dead_word: str = "dead"
+    """What the stores call dead tasks, if all agree."""
+    is_partial: bool = False
+    """True while tasks of a place are not counted, or it cannot be read now."""
+
+
+def totals_parts(totals: Totals, width: int) -> list[Line]:
+    """The totals for the header, the most important first; nothing for what there is none of.
+    Only a wall also has the totals that make no alarm.
+    """
+    whole = not totals.is_partial
+    counts = [(totals.dead_word, Figure(totals.dead, whole), "")]
+    counts += [("stuck", Figure(totals.stuck), "error"), ("workers", Figure(totals.workers), "")]
+    if is_wall := width >= WALL_COLUMNS:
+        counts += [("places", Figure(totals.places), "")]
+        counts += [("pending", Figure(totals.pending, whole), "")]
+    parts: list[Line] = [
+        ((f"{name} ", style or "muted"), (f"{figure.text()}  ", style or "strong"))
+        for name, figure, style in counts
+        if figure.value
+    ]
+    if is_wall and totals.rates is not None:
+        for name, rate in (("in", totals.rates.inward), ("out", totals.rates.outward)):
+            parts.append(((f"{name} ", "muted"), (f"{format_rate(rate)}  ", "strong")))
+    return parts
+
+
+def tab_line(
+    names: Sequence[str],
+    counts: Sequence[int | None],
+    current: int,
+    complete: bool,
+    width: int,
+    within: Mapping[int, str] = {},
+    partial: Collection[int] = (),
+) -> Line:
+    """The tabs, named by the store's own words; an unknown count is `?`. `within` maps a tab to the
+    part of its count that has a more exact word. The counts of `partial` are of what was read.
+
+    If they do not fit: drop the gaps first, then empty tabs, then tabs before the current one, so
+    that the current tab stays visible.
+    """
+    texts: dict[int, str] = {}
+    for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
+        figure = Figure(amount, complete and at not in partial).text()
+        part = f" ({safe_line(within[at])})" if at in within and amount else ""
+        texts[at] = f"{state_name(name)} {figure}{part}"
+    wide = sum(map(cells_of, texts.values())) + 4 * len(texts) <= width
+    gap = ("  ", "") if wide else ("", "")
+    empty = [at for at in texts if not counts[at] and at != current]
+    for at in [*reversed(empty), *(at for at in texts if at < current)]:
+        if sum(map(cells_of, texts.values())) + 2 * len(texts) <= width:
+            break
+        texts.pop(at, None)
+    parts: list[Line] = []
+    for at, text in texts.items():
+        name, _, figure = text.partition(" ")
+        style = "strong" if counts[at] else "muted"
+        tab: Line = ((f" {name} ", "muted"), (f"{figure} ", style))
+        parts.append((((f" {text} ", "chip-accent"),) if at == current else tab) + (gap,))
+    return cut_line(parts_that_fit(parts, width), width)

@@ -1,0 +1,103 @@
+"""The scope of a verb, the next step, and the keys at the foot of a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line
+from tui.text.figures import format_count
+from tui.text.keys import Hint
+from tui.text.lines import Line, Run, cells_of, cut_line, join_ends, width_of
+from tui.text.task_list import MAX_ID_CELLS, short_id
+
+
+class Scope(NamedTuple):
+    """What a verb would act on if its key were pressed now."""
+
+    row: str = ""
+    """The id under the cursor; "" if none."""
+    is_gone: bool = False
+    """The task under the cursor has left the list."""
+    marked: int = 0
+    hidden: int = 0
+    """Marked tasks that the filter hides; verbs do not act on them."""
+    acts_on_all: bool = False
+    matching: str = UNKNOWN
+    """Number of tasks that match the filter."""
+    ranged: int = 0
+    """Rows between the start of a range and the cursor; they are not marked yet."""
+    filter_error: str = ""
+    """Error in the filter; until it is corrected, verbs act on nothing."""
+
+
+def scope_words(scope: Scope) -> Line:
+    """What a verb would act on: `a1240c23`, `5 marked`, `all 318 matching`."""
+    hidden = f", {format_count(scope.hidden, 'hidden mark')} not included" if scope.hidden else ""
+    if scope.filter_error:
+        return ((f"nothing: {safe_line(scope.filter_error)}", "warn"),)
+    if scope.ranged:
+        return ((f"nothing: {format_count(scope.ranged, 'row')} in the range", "mark"),)
+    if scope.acts_on_all:
+        return ((f"all {scope.matching} matching", "mark"), (hidden, "warn"))
+    if scope.marked or scope.hidden:
+        return ((f"{scope.marked:,} marked", "mark"), (hidden, "warn"))
+    if scope.is_gone:
+        return ((f"nothing: {short_id(scope.row)} is gone", "warn"),)
+    return (
+        ((short_id(scope.row, MAX_ID_CELLS), "strong"),) if scope.row else (("nothing", "muted"),)
+    )
+
+
+def next_line(key: str, does: str, acts_on: str | Line, width: int, message: str = "") -> Line:
+    """The line above the hints: the next step and its key, and what a key acts on.
+
+    A message takes the place of the next step, and of all if it does not fit beside.
+    """
+    step: Line = ((" next  ", "ok"), (key, "key"), (f" {does}" if key else does, ""))
+    scope: Line = ((acts_on, "strong"),) if isinstance(acts_on, str) else acts_on
+    right: Line = (("acts on ", "muted"), *scope, (" ", "")) if acts_on else ()
+    left: Line = step if does else ()
+    if message:
+        left = ((f" {message}", "warn"),)
+        right = right if width_of((*left, *right)) < width else ()
+    room = width - width_of(right) - 1
+    if not right or room <= 0:
+        return cut_line(((" ", ""), *right) if right else left, width)
+    return join_ends(left, right, width)
+
+
+def hint_lines(hints: Sequence[Hint], width: int, lines: int = 1) -> list[Line]:
+    """The hints on `lines` lines; if they do not fit, minor ones are dropped first.
+
+    The last two stay, because they are help and back. The help lists what was dropped.
+    """
+    return [*_hint_lines(tuple(hints), width, lines)]
+
+
+@lru_cache(maxsize=16)  # an idle screen asks for the same each second
+def _hint_lines(hints: tuple[Hint, ...], width: int, lines: int) -> tuple[Line, ...]:
+    fitting = list(hints)
+    while len(rows := _hint_rows(fitting, width)) > lines:
+        minor = (at for at in reversed(range(len(fitting))) if fitting[at].is_minor)
+        if (last := next(minor, len(fitting) - 3)) < 0:
+            break
+        del fitting[last]
+    rows += [[] for _ in range(lines - len(rows))]
+    return tuple([cut_line(tuple(runs), width) for runs in rows[:lines]])
+
+
+def _hint_rows(hints: Iterable[Hint], width: int) -> list[list[Run]]:
+    rows: list[list[Run]] = [[]]
+    used = 0
+    for hint in hints:
+        cells = cells_of(hint.shown) + cells_of(hint.text) + 3
+        if used + cells > width and rows[-1]:
+            rows.append([])
+            used = 0
+        styles = ("muted", "muted") if hint.is_refused else ("key", "")
+        rows[-1] += [(f" {hint.shown}", styles[0]), (f" {hint.text} ", styles[1])]
+        used += cells
+    return rows

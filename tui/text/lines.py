@@ -1,0 +1,206 @@
+"""Lines of the screen: cut, filled, folded and joined in cells of the terminal; pure functions.
+
+A line is a tuple of runs. A run is a text and the name of its style (`tui.text.styles`); the theme
+defines the style. Foreign text passes through `engine.text.safe` before it is put into a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from rich.cells import cell_len, set_cell_size
+
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line
+from tui.text.glyphs import MORE
+
+Run: TypeAlias = tuple[str, str]
+"""A text without control characters, and the name of its style."""
+
+Line: TypeAlias = tuple[Run, ...]
+"""One line of the screen."""
+
+BLANK_LINE: Line = ()
+
+UNKNOWN_RUN: Run = (UNKNOWN, "unknown")
+"""A value that is not known."""
+
+
+def cells_of(text: str) -> int:
+    """Width of a text in terminal cells."""
+    # `cell_len` looks up each text in a cache; nearly all texts are plain ASCII and need none.
+    return len(text) if text.isascii() and text.isprintable() else cell_len(text)
+
+
+def width_of(line: Line) -> int:
+    """Width of a line in terminal cells."""
+    return sum([cells_of(text) for text, _ in line])
+
+
+def fit_text(text: str, width: int, right: bool = False) -> str:
+    """The text in exactly `width` cells: padded, or cut with an ellipsis."""
+    lacking = width - cells_of(text)
+    if lacking >= 0:
+        return " " * lacking + text if right else text + " " * lacking
+    return set_cell_size(text, width - 1) + MORE if width > 0 else ""
+
+
+def fit_text_end(text: str, width: int) -> str:
+    """The text in exactly `width` cells, cut at the front: ids and paths differ at their ends."""
+    if cells_of(text) <= width:
+        return fit_text(text, width)
+    ending = text[-(width - 1) :] if width > 1 else ""
+    while ending and cells_of(ending) > width - 1:
+        ending = ending[1:]
+    return fit_text(MORE + ending, width) if width > 0 else ""
+
+
+def parts_that_fit(parts: Iterable[Line], width: int) -> Line:
+    """As many parts as fit without cutting one: half a number would read as another number."""
+    runs: list[Run] = []
+    for part in parts:
+        width -= width_of(part)
+        if width < 0:
+            break
+        runs += part
+    return tuple(runs)
+
+
+def join_ends(left: Line, right: Line, width: int) -> Line:
+    """One line with text at both ends; the left part is cut first."""
+    room = max(0, width - width_of(right) - 1)
+    return (*cut_line(left, room), (" ", ""), *right)
+
+
+def cut_line(line: Line, width: int) -> Line:
+    """The line in exactly `width` cells."""
+    runs: list[Run] = []
+    for text, style in line:
+        cells = cells_of(text)
+        if cells > width:
+            runs.append((fit_text(text, width), style))
+            return tuple(runs)
+        runs.append((text, style))
+        width -= cells
+    return (*runs, (" " * width, "")) if width else tuple(runs)
+
+
+StyleName: TypeAlias = str
+
+MARGIN_CELLS = 3
+"""Cells before the first column: cursor, mark, note."""
+
+COLUMN_GAP = "  "
+"""Between two columns of a list."""
+
+
+def merge_runs(runs: Iterable[Run]) -> Line:
+    """The same line in as few runs as possible: each run costs bytes to the terminal."""
+    line: list[Run] = []
+    for text, style in runs:
+        if line and (line[-1][1] == style or not (text.strip(" ") or _is_seen(line[-1][1], style))):
+            line[-1] = (line[-1][0] + text, line[-1][1])
+        elif text:
+            line.append((text, style))
+    return tuple(line)
+
+
+def _is_seen(*looks: str) -> bool:
+    """True if one of these styles can be seen on blanks."""
+    return any(style == "error" or style.startswith(_GROUNDS) for style in looks)
+
+
+_GROUNDS = ("heat", "chip", "tab", "cursor")
+"""The styles with a ground of their own begin with these words."""
+
+
+def fact_line(parts: Sequence[Line], width: int) -> Line:
+    """Facts on one line, two cells apart; omit the first that does not fit, and all after it."""
+    first, *others = parts
+    gap: Line = (("   ", ""),)
+    line = parts_that_fit([cut_end(first, width), *((*gap, *part) for part in others)], width)
+    return cut_line(line, width)
+
+
+def cut_end(line: Line, width: int) -> Line:
+    """The line, cut if it is wider than `width` cells, and not padded."""
+    return line if width_of(line) <= width else cut_line(line, width)
+
+
+def fact_lines(
+    rows: Iterable[Run], width: int, names: int = 12, looks: Mapping[str, str] | None = None
+) -> list[Line]:
+    """Names and values in two columns below a margin, `names` cells for the first; long values are
+    folded. `looks` has the style of a value up to its first comma, by name.
+    """
+    lines: list[Line] = []
+    room = max(8, width - MARGIN_CELLS - names - 2)
+    for name, value in rows:
+        unknown = "unknown" if value.startswith(UNKNOWN) else ""
+        style = (looks or {}).get(name, unknown)
+        for number, part in enumerate(fold_text(value, room)):
+            label = fit_text(name if number == 0 else "", names)
+            head, comma, tail = part.partition(",") if style != unknown else (part, "", "")
+            tail_runs = ((comma + tail, unknown),) if comma else ()
+            lines.append(((f"{'':{MARGIN_CELLS}}{label}  ", "muted"), (head, style), *tail_runs))
+    return lines
+
+
+def folded_lines(
+    text: str, width: int, style: str = "", lead: Line = (("  ", ""),), hang: int = 0
+) -> list[Line]:
+    """A text, made safe here and folded behind its lead: blanks, a sign, a label. The lines after
+    the first begin with as many blanks, and `hang` more.
+    """
+    cells = width_of(lead)
+    first, *others = fold_text(safe_line(text), max(8, width - cells - hang - 1))
+    *before, (end, look) = lead
+    head = ((f"{end}{first}", style),) if end.isspace() else ((end, look), (first, style))
+    blanks = " " * (cells + hang)
+    return [(*before, *head), *(((f"{blanks}{piece}", style),) for piece in others)]
+
+
+def section(title: str, lines: Sequence[Line]) -> list[Line]:
+    """Lines with a title above, and a blank line between it and what is before."""
+    return [BLANK_LINE, part_line(title), *lines]
+
+
+def fold_text(text: str, width: int) -> list[str]:
+    """The text in pieces of at most `width` cells, split at spaces if possible.
+
+    A width below 1 (a terminal narrower than its margin) counts as 1.
+    """
+    pieces: list[str] = []
+    at, width = 0, max(1, width)
+    while at + width < len(text) or cells_of(text[at:]) > width:
+        piece = set_cell_size(text[at : at + width], width).rstrip()
+        if text[at + len(piece) : at + len(piece) + 1] != " " and " " in piece.lstrip():
+            piece = piece.rpartition(" ")[0]
+        pieces.append(piece)
+        at += max(1, len(piece))
+        while text[at : at + 1] == " ":
+            at += 1
+    return [*pieces, text[at:]] if at < len(text) or not pieces else pieces
+
+
+def join_columns(
+    left: Sequence[Line], right: Sequence[Line], left_width: int, width: int
+) -> list[Line]:
+    """Join two texts side by side."""
+    room = width - left_width - 2
+    lines: list[Line] = []
+    for at in range(max(len(left), len(right))):
+        start = cut_line(left[at] if at < len(left) else BLANK_LINE, left_width)
+        lines.append((*start, ("  ", ""), *cut_line(right[at] if at < len(right) else (), room)))
+    return lines
+
+
+def part_line(text: str) -> Line:
+    """The title of a part inside a frame."""
+    return ((f" {text}", "title"),)
+
+
+def heading_line(text: str, width: int) -> Line:
+    """A title in a rule, as the frames of panes on small screens."""
+    return (("─ ", "line"), (text, "title"), (" " + "─" * (width - cells_of(text) - 3), "line"))

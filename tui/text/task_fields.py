@@ -1,0 +1,74 @@
+"""All fields of a task, as names and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from engine.model import (
+    ATTEMPTS_ALLOWED_KEY,
+    State,
+    Task,
+)
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line, state_name
+from tui.text.lines import Run
+from tui.text.times import format_time
+
+
+def states_name(states: Iterable[State], words: Mapping[State, str]) -> str:
+    """Some states in the words of their store: `DLQ and held`."""
+    return " and ".join(state_name(words.get(state, state)) for state in sorted(states))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.replace(".", "", 1).isdigit()
+
+
+def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run]:
+    """All fields of a task; empty fields are omitted."""
+    most = task.extra.get(ATTEMPTS_ALLOWED_KEY)
+    allowed = f" of {most}" if most else ""
+    rows = [
+        ("id", task.id),
+        ("kind", task.kind),
+        ("state", states.get(task.state, task.state) + (f" ({task.word})" if task.word else "")),
+        ("queue", task.queue),
+        ("group", task.group),
+        ("description", task.description),
+        ("destination", task.destination),
+        ("created", format_time(task.created, now) if task.created > 0 else UNKNOWN),
+        ("due", _due_words(task, now)),
+        ("attempts", f"{UNKNOWN if task.attempts is None else task.attempts}{allowed}"),
+        ("priority", str(task.priority) if task.priority else ""),
+        ("last error", task.error),
+        ("payload", task.payload),
+        ("worker", _lease_words(task, now)),
+        ("revision", task.rev),
+        *(
+            (name.replace("_", " "), _extra_text(name, text, now))
+            for name, text in task.extra.items()
+            if name != ATTEMPTS_ALLOWED_KEY
+        ),
+    ]
+    return [(name, safe_line(text)) for name, text in rows if text]
+
+
+def _due_words(task: Task, now: float) -> str:
+    if task.state not in (State.PENDING, State.HELD):
+        return ""
+    if task.due is None:
+        return UNKNOWN
+    return format_time(task.due, now) if task.due > now else "now"
+
+
+def _lease_words(task: Task, now: float) -> str:
+    """Owner, start and end of a claim; a store that does not know a time has 0."""
+    if (lease := task.lease) is None:
+        return ""
+    since = f" since {format_time(lease.since, now)}" if lease.since > 0 else ""
+    until = f", until {format_time(lease.until, now)}" if lease.until else ""
+    return f"{lease.owner or '? (owner not stored)'}{since}{until}"
+
+
+def _extra_text(name: str, text: str, now: float) -> str:
+    return format_time(float(text), now) if name.endswith("_since") and _is_number(text) else text

@@ -1,0 +1,64 @@
+"""Times and durations in few cells, as lists and details show them; all in UTC."""
+
+from __future__ import annotations
+
+import time
+
+from engine.text.decode import YEAR_10000
+from engine.text.figure import UNKNOWN
+
+UNKNOWN_TIME = UNKNOWN
+"""Shown for a number that is no valid time or duration: NaN, infinity, 1e300."""
+
+
+def _is_valid_time(*numbers: float) -> bool:
+    """True if all numbers can be shown as a time; False for NaN."""
+    return all(-YEAR_10000 < number < YEAR_10000 for number in numbers)
+
+
+def format_duration(seconds: float) -> str:
+    """A duration in at most six cells: `<1m`, `47m`, `2h13m`, `6d02h`, `412d`; else `?`."""
+    if not _is_valid_time(seconds):
+        return UNKNOWN_TIME
+    minutes = int(max(0.0, seconds)) // 60
+    if minutes < 60:
+        return f"{minutes}m" if minutes else "<1m"
+    if minutes < 24 * 60:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
+    days, hours = divmod(minutes // 60, 24)
+    return f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
+
+
+def format_age(seconds: float) -> str:
+    """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`; else `?`."""
+    if not _is_valid_time(seconds):
+        return UNKNOWN_TIME
+    return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else f"{format_duration(seconds)} ago"
+
+
+def format_countdown(seconds: float) -> str:
+    """Remaining time in minutes and seconds: `14:32`; `?` if invalid."""
+    if not _is_valid_time(seconds):
+        return UNKNOWN_TIME
+    whole_seconds = int(max(0.0, seconds) + 0.999)
+    return f"{whole_seconds // 60}:{whole_seconds % 60:02d}"
+
+
+def format_clock(moment: float) -> str:
+    """A time of day in UTC: `03:12:07Z`; `?` if invalid."""
+    if not _is_valid_time(moment):
+        return UNKNOWN_TIME
+    return time.strftime("%H:%M:%SZ", time.gmtime(moment))
+
+
+def format_time(when: float, now: float) -> str:
+    """A time in UTC and its distance from now; with the date unless it is today; `?` if invalid."""
+    if not _is_valid_time(when, now):
+        return UNKNOWN_TIME
+    same = time.strftime("%Y%j", time.gmtime(when)) == time.strftime("%Y%j", time.gmtime(now))
+    form = "%H:%M:%SZ" if same else "%Y-%m-%d %H:%M:%SZ"
+    text = time.strftime(form, time.gmtime(when))
+    apart = now - when
+    return (
+        f"{text} ({format_age(apart)})" if apart >= 0 else f"{text} (in {format_duration(-apart)})"
+    )
