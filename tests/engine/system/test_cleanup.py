@@ -15,8 +15,7 @@ from engine.index.writer import Writer
 
 def open_paths() -> set[str]:
     """The files that this process has open."""
-    folder = "/proc/self/fd"
-    return {os.path.realpath(f"{folder}/{number}") for number in os.listdir(folder)}
+    return {os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()}
 
 
 @pytest.mark.parametrize("open_file", [Writer, Reader])
