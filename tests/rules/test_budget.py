@@ -81,18 +81,18 @@ def _lowest() -> list[str]:
 
 
 MANY_METHODS = {
-    "ClustersScreen": 85,
+    "ClustersScreen": 81,
     "ControlScreen": 68,
-    "GroupsScreen": 86,
+    "GroupsScreen": 82,
     "LockScreen": 78,
     "LocksScreen": 64,
     "LogScreen": 85,
     "OperationsScreen": 66,
     "OverviewScreen": 97,
     "PlanScreen": 64,
-    "QueueScreen": 135,
+    "QueueScreen": 131,
     "ReplayScreen": 69,
-    "TransportsScreen": 80,
+    "TransportsScreen": 76,
 }
 """Classes with more than 60 methods with those of their bases; a number may only get smaller."""
 
@@ -194,7 +194,7 @@ LINES = {
     "tui.operations": 3450,
     "tui.overview": 3800,
     "tui.packaging": 600,
-    "tui.plan": 2850,
+    "tui.plan": 2900,
     "tui.queue": 2400,
     "tui.screens": 1750,
     "tui.session": 3150,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from engine.config.saved_filters import SavedFilterError, save_filter
 from engine.model import Task, own_word, state_words
 from engine.text.safe import safe_line
-from tui.plan.acting_screen import pause_control
+from tui.plan.refusals import pause_control
 from tui.queue.scope import QueueScope
 from tui.screens.base import PASTED, Copy
 from tui.screens.target import Target

@@ -9,7 +9,7 @@ from engine.monitor.metrics_check import OwnCounts
 from engine.operations import plans
 from engine.text.safe import safe_line, state_name
 from tui.plan import planning
-from tui.plan.acting_screen import control_refusal, pause_control
+from tui.plan.refusals import control_refusal, pause_control
 from tui.queue import metrics_pane
 from tui.queue.lock_line import LockLineFacts, slowest_latency
 from tui.queue.next_step import Situation, next_step

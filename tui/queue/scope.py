@@ -9,8 +9,8 @@ from engine.index.schema import Query
 from engine.model import State, Task
 from engine.operations.execute import Report
 from tui.plan import planning
-from tui.plan.acting_screen import TASK_JUST_CHANGED
 from tui.plan.planning import VerbRequest
+from tui.plan.refusals import TASK_JUST_CHANGED
 from tui.queue.painter import QueuePainter
 from tui.text.figures import format_count
 from tui.text.hints import Scope
