@@ -387,7 +387,7 @@ def locked(memory: MemoryTasks, lock: object = free, journal: Journal | None = N
 async def on_work(operator: ConsoleOperator) -> None:
     """Go to the tab of what is in work, with its task there and its lock examined."""
     await operator.press("l")
-    rows = queue_of(operator.console).list.rows
+    rows = queue_of(operator.console).parts.rows
 
     def there() -> bool:
         task = rows.view.task_here

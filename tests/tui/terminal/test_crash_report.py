@@ -52,8 +52,8 @@ sys.exit(main(["--open", "queue", sys.argv[1]]))
 """
 
 PLANTS = {
-    "a key": ("QueueScreen.action_reread = boom", "tui/"),
-    "a callback": ("QueueScreen.action_reread = later", "<string>:"),
+    "a key": ("QueueScreen.action_key = boom", "tui/"),
+    "a callback": ("QueueScreen.action_key = later", "<string>:"),
     "a worker": ("queue_lock.examine_lock = boom", "tui/cli/formats/nftban/spool.py:"),
     "a thread": ("queue_lock.examine_lock = beside", "<string>:"),
     "the index sync": ("Setup.open_store = boom", "tui/cli/setup/places.py:"),
