@@ -34,6 +34,7 @@ from tests.mail_transports import PlaceTransports
 from tests.tui.conftest import READING
 from tests.zgb_console_place import PAUSE, RETRY, ZgbConsolePlace
 from tui.app import show_result
+from tui.key_tables import keys_on
 from tui.locks.screen import LockScreen
 from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
@@ -369,7 +370,7 @@ async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
         await plan.go(operator)
         face = operator.console.screen
         assert isinstance(face, BaseScreen)
-        hints = {hint.text for hint in keys.hints_of(face.KIND, (), face.without())}
+        hints = {key.hint for key in keys_on(face.KIND, face.without())}
         await operator.press(plan.opens)
         await operator.sees("read only")
         assert operator.console.screen is face

@@ -11,6 +11,7 @@ from engine.index.filter_language import parse_filter
 from engine.model import State, Task
 from tests.console_places import NOW, Clock, a_memory, a_place, some_tasks
 from tui.plan.planning import VerbRequest
+from tui.queue import painters
 from tui.queue.filter_text import FilterText
 from tui.queue.keys import ROWS
 from tui.queue.marks import Marks
@@ -223,9 +224,13 @@ async def test_a_filter_in_error_refuses_all_that_acts() -> None:
             assert queue.parts.message.text == wrong
         assert not queue.parts.marks.has_all
         assert queue.parts.rows.view.anchor is None
-        assert queue.parts.scope.filter_error == wrong
+        line = painters.scope_line(queue.parts, 200, lock_alarms=False)
+        assert f"nothing: {wrong}" in "".join(text for text, _ in line)
         assert set(refusals_of(ROWS, queue.parts).values()) == {wrong}
         assert queue.hints["X"] is True
+        queue.parts.filter.take("")
+        await queue.press("*")
+        assert queue.parts.scope.acts_on_all
 
 
 async def test_marks_that_a_filter_hides_are_in_no_plan() -> None:

@@ -336,25 +336,6 @@ async def test_hidden_marks_are_in_no_plan() -> None:
         assert len(operator.planned) == 1
 
 
-async def test_a_filter_in_error_widens_no_scope() -> None:
-    """While the filter is wrong, verbs, all and ranges are refused, and the scope line says why."""
-    async with a_list() as operator:
-        await operator.press(DEAD, "/", *"tris>5", "enter")
-        wrong = operator.scope.removeprefix("nothing: ")
-        assert wrong.startswith('no field "tris"')
-
-        for key in ("*", "v", "X"):
-            operator.queue.say("")
-            await operator.press(key)
-            assert wrong.removesuffix("…") in operator.line("scope")
-            assert operator.scope == f"nothing: {wrong}"
-        assert operator.list.rows.view.anchor is None
-        assert operator.console.screen is operator.queue
-
-        await operator.press("escape", "*")
-        assert operator.scope == "all 12 matching"
-
-
 @pytest.mark.parametrize("what", ["explain_filter", "check_marks"])
 async def test_what_is_asked_while_the_console_is_left_ends_nothing(what: str) -> None:
     """A question that comes after the index was closed is answered by a word, not by a crash."""
