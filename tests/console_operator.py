@@ -16,6 +16,7 @@ from textual.timer import Timer
 
 from tests.console_places import Clock, a_console, is_known, loaded, until
 from tui.app import Console
+from tui.key_tables import KEYS
 from tui.screens.page import ListScreen
 from tui.session.place import Place
 from tui.task.page import TaskPage
@@ -37,7 +38,7 @@ def words(lines: list[Line] | tuple[Line, ...]) -> str:
 
 def key_of(action: str) -> str:
     """The first key of an action in the key table."""
-    return next(key.keys[0] for key in keys.KEYS if key.action == action)
+    return next(key.keys[0] for key in KEYS if key.action == action)
 
 
 class ConsoleOperator:

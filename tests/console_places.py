@@ -296,7 +296,9 @@ def show_all(console: Console) -> None:
     for screen in console.screen_stack:
         if isinstance(screen, ListScreen):
             screen.paint()
-        elif isinstance(screen, QueueScreen | TaskScreen):
+        elif isinstance(screen, QueueScreen):
+            screen.tick()
+        elif isinstance(screen, TaskScreen):
             screen._tick()
 
 
@@ -313,8 +315,8 @@ def task_list(console: Console) -> TaskList:
 
 def has_none(screen: QueueScreen) -> bool:
     """True if the list may be empty: no task is in its state, or it has a filter."""
-    counts, state = screen._change.counts, screen.state
-    return bool(screen._filter.filter.text) or state is None or not counts.get(state, 0)
+    counts, state = screen.parts.change.counts, screen.parts.state
+    return bool(screen.parts.filter.filter.text) or state is None or not counts.get(state, 0)
 
 
 async def loaded(pilot: Pilot[None]) -> None:
@@ -324,10 +326,10 @@ async def loaded(pilot: Pilot[None]) -> None:
     await until(pilot, lambda: isinstance(console.screen, QueueScreen))
     screen = queue_of(console)
     await until(pilot, lambda: screen.is_mounted)
-    await until(pilot, lambda: screen._change.is_complete and screen.list.rows.view.loaded)
-    await until(pilot, lambda: screen.looked)
+    await until(pilot, lambda: screen.parts.change.is_complete and screen.parts.rows.view.loaded)
+    await until(pilot, lambda: screen.is_looked_up)
     # The first rows may come after the counts.
-    await until(pilot, lambda: screen.list.rows.view.total or has_none(screen))
+    await until(pilot, lambda: screen.parts.rows.view.total or has_none(screen))
     await until(pilot, lambda: is_done(console))
     await pilot.pause()
 

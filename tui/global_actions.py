@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from textual.app import App, SuspendNotSupported
 
 from engine.model import State
 from engine.store import StoreError
+from tui.key_tables import keys_on
 from tui.plan import planning
-from tui.plan.acting_screen import PlanningScreen
 from tui.screens import palette_commands
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
@@ -23,6 +23,7 @@ from tui.screens.palette_commands import PaletteCommand, PaletteScope
 from tui.screens.progress import ProgressScreen
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
+from tui.session.place_session import PlaceSession
 from tui.terminal import clipboard, plain_text
 from tui.text import export, keys
 from tui.text.export import Export, ExportRefused, ExportTable
@@ -57,18 +58,30 @@ GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitabl
 """A global action for the screen that asked for it."""
 
 
+@runtime_checkable
+class PlansVerbs(Protocol):
+    """A screen whose capital-letter keys open plans."""
+
+    session: PlaceSession
+
+    def refusals(self) -> Mapping[str, str]:
+        """Why verbs are refused now, by the key."""
+        ...
+
+
 def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     refusals: Mapping[str, str] = {}
     words: Mapping[str, str] = {}
-    if isinstance(screen, PlanningScreen):
+    if isinstance(screen, PlansVerbs):
         refusals, words = screen.refusals(), planning.help_words(screen.session.inspector.edges)
     without = screen.without()
-    app.push_screen(HelpScreen(screen.KIND, without, services.terminal, refusals, words))
+    app.push_screen(HelpScreen(keys_on, screen.KIND, without, services.terminal, refusals, words))
 
 
 async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     scope = PaletteScope(
         screen.KIND,
+        keys_on,
         screen.without(),
         screen.commands(),
         states=services.states,

@@ -9,9 +9,9 @@ from textual.app import App
 from textual.screen import Screen
 from textual.widget import Widget
 
+from tui.key_tables import keys_on
 from tui.log.log_widget import LogLines
 from tui.terminal.key_queue import key_event
-from tui.text import keys
 from tui.text.lines import Line, cells_of
 from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
@@ -26,7 +26,7 @@ MAX_PANES = 16
 MAX_TABS = 20
 """More tabs than any screen has."""
 
-TAB_ACTIONS = {"tabs": "action_tab", "parts": "action_part"}
+TAB_ACTIONS = {"tabs": "action_key", "parts": "action_part"}
 """Lines with tabs, and the action that goes on to the next one."""
 
 CURRENT_TAB_LOOKS = {"tab", "chip-accent"}
@@ -145,7 +145,7 @@ def hint_at(line: Line, x: int) -> str:
 
 def key_of(screen: str, hint: str) -> str:
     """The Textual name of a key that a hint shows; "" if the hint names several keys."""
-    for key in keys.keys_on(screen):
+    for key in keys_on(screen):
         if key.shown == hint:
             return "" if key.passes_key else key.keys[0]
     return _NAMED_KEYS.get(hint, hint if len(hint) == 1 else "")

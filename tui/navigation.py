@@ -191,7 +191,7 @@ def _open_suspend(to: Navigator, target: Target) -> None:
 def _open_clusters(to: Navigator, target: Target) -> None:
     from tui.groups.clusters_screen import ClustersScreen
 
-    query = to.queue_screen().tab_query if target.state is None else Query(target.state)
+    query = to.queue_screen().parts.query if target.state is None else Query(target.state)
     screen = ClustersScreen(to.session, to.context, query)
     screen.aim = target.id
     to.push(screen)
@@ -200,7 +200,7 @@ def _open_clusters(to: Navigator, target: Target) -> None:
 def _open_groups(to: Navigator, target: Target) -> None:
     from tui.groups.groups_screen import GroupsScreen
 
-    query = to.queue_screen().tab_query if target.state is None else Query(target.state)
+    query = to.queue_screen().parts.query if target.state is None else Query(target.state)
     to.push_or_switch(GroupsScreen(to.session, to.context, query))
 
 

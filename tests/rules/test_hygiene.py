@@ -120,3 +120,26 @@ def test_no_process_is_started_with_its_errors_thrown_away() -> None:
                 if "DEVNULL" in err or ("DEVNULL" in out and "STDOUT" in err):
                     found.add(f"{path.relative_to(root)}:{node.lineno}")
     assert found == set(DEVNULL_REASONS)
+
+
+UNKNOWN_SIGN_REASONS = {
+    "tui/cli/commands.py": "optional arguments, as argparse writes them",
+    "tui/cli/formats/nftban/demo_text.py": "no count in the answer: the command then refuses it",
+    "tui/cli/json_schemas.py": "optional keys",
+    "tui/packaging/man_pages.py": "optional arguments",
+    "tui/text/glyphs.py": "a character that the terminal cannot show",
+    "tui/text/table.py": "the query of a URL",
+}
+"""Files of the console with a literal `?` -> what it means there, which is not an unknown value."""
+
+
+def test_the_sign_of_an_unknown_value_is_written_in_one_place() -> None:
+    """`engine.text.figure` has it; elsewhere a literal could be drawn as if it were known."""
+    root = Path(__file__).parents[2]
+    found = {
+        str(path.relative_to(root))
+        for path in (root / "tui").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value == "?"
+    }
+    assert found == {*UNKNOWN_SIGN_REASONS}

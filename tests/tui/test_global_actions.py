@@ -49,6 +49,7 @@ from tests.mail_transports import PlaceTransports
 from tests.pseudo_terminals import Terminal
 from tests.pseudo_terminals import console as on_a_terminal
 from tui.app import Console
+from tui.key_tables import KEYS, keys_on
 from tui.locks.list_screen import LocksScreen
 from tui.log.screen import LogScreen
 from tui.operations.controls_screen import ControlsScreen
@@ -167,7 +168,9 @@ def test_the_palette_finds_names_first(typed: str) -> None:
     """
     states = {**{state: str(state) for state in State}, State.DEAD: "failed"}
     sorts = [PaletteCommand(f"sort {name}", "") for name in ("id", "age")]
-    scope = PaletteScope(keys.LIST, (), sorts, states=states, places=(), themes=("night", "paper"))
+    scope = PaletteScope(
+        keys.LIST, keys_on, (), sorts, states=states, places=(), themes=("night", "paper")
+    )
     found = match_commands(list_commands(scope), typed)
     assert found[0].name == COMMANDS[typed]
     if typed in ("dlq", "undo"):
@@ -190,7 +193,7 @@ def test_the_palette_finds_names_first(typed: str) -> None:
 def test_the_palette_of_the_overview_leads_to_every_action(typed: str, name: str) -> None:
     """What needs a row of another screen opens that screen; nothing is listed twice."""
     offered = list_commands(
-        PaletteScope(keys.OVERVIEW, (), (), states={}, places=(), themes=("night",))
+        PaletteScope(keys.OVERVIEW, keys_on, (), (), states={}, places=(), themes=("night",))
     )
     assert match_commands(offered, typed)[0].name == name
     assert len({command.name for command in offered}) == len(offered)
@@ -204,9 +207,9 @@ async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
         await say(pilot, "dlq")
-        await until(pilot, lambda: queue_of(console).state is State.DEAD)
+        await until(pilot, lambda: queue_of(console).parts.state is State.DEAD)
         await say(pilot, "sort tries")
-        await until(pilot, lambda: queue_of(console).tab_query.order == "attempts")
+        await until(pilot, lambda: queue_of(console).parts.query.order == "attempts")
         await pilot.press("R")
         await until(pilot, lambda: isinstance(console.screen, PlanScreen))
         await pilot.press(":", *"apply")
@@ -245,7 +248,7 @@ HELPS = {keys.OVERVIEW, keys.LIST, keys.TASK, keys.PLAN, keys.LOG, keys.TRANSPOR
 
 def test_each_screen_has_a_title_in_the_help() -> None:
     """The help knows every screen that has a key for it, by a name of its own."""
-    with_help = {screen for key in keys.KEYS if key.action == "help" for screen in key.screens}
+    with_help = {screen for key in KEYS if key.action == "help" for screen in key.screens}
     assert (
         set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER}
     )  # the last needs a place with a worker
@@ -334,9 +337,7 @@ async def test_help_of_each_screen(spool: Path, screen: str) -> None:
         await pilot.press("?")
         await shows(pilot, f"Keys of {SCREEN_TITLES[screen]} ")
         await pilot.press(*"this page")
-        await shows(
-            pilot, *(key.description for key in keys.keys_on(screen) if key.action == "help")
-        )
+        await shows(pilot, *(key.description for key in keys_on(screen) if key.action == "help"))
         assert screen_text(console.screen).count("  ?  ") == 1
         await pilot.press(*" z")
         await shows(pilot, "no matching keys; Esc closes")
@@ -589,7 +590,7 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
         await until(pilot, lambda: re.search(r"\d left  Esc stops", screen_text(console.screen)))
         await pilot.press("escape")
         await shows(pilot, "stopped at ", "; r continues")
-        assert queue_of(console).inspector.latest.is_stopped
+        assert queue_of(console).session.inspector.latest.is_stopped
         assert "Esc stops" not in screen_text(console.screen)
         await pilot.press("r")
         await shows(pilot, "pending 40")

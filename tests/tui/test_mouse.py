@@ -76,7 +76,7 @@ async def test_a_click_switches_tabs_and_parts() -> None:
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         for name, state in (("dead", State.DEAD), ("problems", None), ("pending", State.PENDING)):
             await click_on(operator, f"{name} ")
-            assert queue_of(operator.console).state is state
+            assert queue_of(operator.console).parts.state is state
         await operator.opens(TaskScreen, "enter")
         await operator.sees("files 1")
         for title in ("files", "summary"):
@@ -93,7 +93,7 @@ async def test_a_click_on_a_hint_presses_its_key() -> None:
         await operator.opens(MenuScreen)
         await click_on(operator, "k kind")
         await operator.opens(QueueScreen)
-        await operator.until(lambda: queue_of(operator.console).tab_query.order == "kind")
+        await operator.until(lambda: queue_of(operator.console).parts.query.order == "kind")
         await click_on(operator, "U unlock")  # this place has no lock
         assert isinstance(operator.console.screen, QueueScreen)
         await click_on(operator, "! disarm")

@@ -13,8 +13,8 @@ from engine.operations.journal import Intent
 from engine.store import Control, Outlook, StoreError
 from engine.text.safe import safe_line
 from tui.operations import control_lines as view
-from tui.plan.acting_screen import control_refusal
 from tui.plan.confirm_screen import ConfirmScreen
+from tui.plan.refusals import control_refusal
 from tui.screens.base import PASTED, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen

@@ -6,7 +6,7 @@ import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from engine.index.filter_language import MAX_FILTER_CHARS
 from engine.index.schema import Query
@@ -18,11 +18,13 @@ from engine.store import StoreError
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS, edges_of
 from tui.plan.plan_lines import PlanCounts, warn_of_whole_state
-from tui.screens.base import BaseScreen
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_lock, why_not_abandoned
 from tui.text import keys
 from tui.text.lines import Run
+
+if TYPE_CHECKING:
+    from tui.screens.base import BaseScreen
 
 T = TypeVar("T")
 

@@ -1,173 +1,313 @@
-"""Keys of the queue screen that open other screens, or act on the place as a whole."""
+"""What the keys of the queue screen do to its parts; each returns what it changed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.config.saved_filters import SavedFilterError, save_filter
-from engine.model import Task, own_word, state_words
 from engine.text.safe import safe_line
-from tui.plan.acting_screen import pause_control
-from tui.queue.scope import QueueScope
-from tui.screens.base import PASTED, Copy
+from tui.plan.refusals import pause_control
+from tui.queue.parts import CURSOR_JUST_MOVED, QueueParts
+from tui.queue.tabs import order_choices
+from tui.screens.key_rows import Change
 from tui.screens.target import Target
-from tui.text import keys, task_row
-from tui.text.export import ExportTable, RowSink
+from tui.text import keys
+from tui.widgets.list_view import CursorPosition
+
+if TYPE_CHECKING:
+    from tui.screens.base import BaseScreen
+
+MAX_RANGE_ROWS = 20_000
+"""Maximum number of rows in a range; use a filter for more."""
+
+SHOWN_WORDS = {"ids": "full ids", "wide": "wide error column"}
 
 
-class QueueLinks(QueueScope):
-    """Keys that open other screens; what can be copied and exported."""
-
-    def action_open(self) -> None:
-        """Open the task, or the problems on their tab."""
-        task = self.rows.view.task_here
-        if self._on_problems and self._problems:
-            from tui.queue.problems_screen import ProblemsScreen
-
-            shared = (self.inspector.states, self.inspector.actions.preview_problem, self._clock())
-            self.app.push_screen(ProblemsScreen(self._problems, *shared))
-        elif self._on_problems:
-            self.say("no problem to open")
-        elif task is None:
-            self.say("no task to open")
-        else:
-            self.rows.pin_cursor()
-            self.go(Target(keys.TASK, id=task.id))
-
-    def action_show(self, what: str) -> None:
-        """Show full ids or a wide error column, or no longer."""
-        row_options = self.list.signs
-        self.list.show_signs(row_options._replace(shown=row_options.shown ^ {what}))
-        on = what in self.list.signs.shown
-        self.say({"ids": "full ids", "wide": "wide error column"}[what] + ("" if on else " off"))
-
-    def action_log(self) -> None:
-        """Open the log, filtered for the task under the cursor."""
-        self.rows.pin_cursor()
-        self.go(Target(keys.LOG, id=self.rows.view.cursor.id))
-
-    def copies(self) -> tuple[Copy, ...]:
-        """The task under the cursor, and the command that lists what is shown."""
-        from tui.task.screen import task_copies
-
-        task, state = self.rows.view.task_here, self.state
-        if task is None or state is None:
-            return ()
-        known = self.inspector
-        word = own_word(task, known.states, known.words)
-        words = ",".join(state_words(state, known.states, known.words))
-        command = [*self.place.command, "queue", "list", "--state", words]
-        command += ["--filter", self._filter.filter.text] if self._filter.filter else []
-        return task_copies(task, word, command, self._clock())
-
-    def export_table(self) -> ExportTable | None:
-        """Export: all tasks of the tab, as of now."""
-        query, states, words = self.tab_query, self.inspector.states, self.inspector.words
-        if query.state is None:
-            return None
-
-        async def hand(take: RowSink) -> int:
-            def give(some: Sequence[Task], done: int, total: int) -> bool:
-                values = [task_row.task_row(task, own_word(task, states, words)) for task in some]
-                return take(values, done, total)
-
-            return await self.inspector.queries.export(query, give)
-
-        return ExportTable(f"{states[query.state]}", task_row.ROW_FIELDS, hand)
-
-    def action_clusters(self) -> None:
-        """Open the error clusters."""
-        self.go(Target(keys.CLUSTERS))
-
-    def action_groups(self) -> None:
-        """Open the tasks by queue, kind, group or destination."""
-        self.go(Target(keys.GROUPS))
-
-    def action_note(self) -> None:
-        """Prompt for a note on the task under the cursor."""
-        self.rows.pin_cursor()
-        super().action_note()
-
-    def action_unlock(self) -> None:
-        """Open the lock screen."""
-        if refusal := self._lock_line.refusal:
-            self.say(refusal)
-        else:
-            self.go(Target(keys.LOCK))
-
-    def action_controls(self) -> None:
-        """Open the controls of this place."""
-        self.go(Target(keys.CONTROLS))
-
-    def action_pause_queue(self) -> None:
-        """Open a plan to pause or resume the whole queue."""
-        from tui.operations.control_screen import show_control_plan
-
-        show_control_plan(self, self.session, self.context, pause_control(self.session))
-
-    def action_next_place(self) -> None:
-        """Go to the next place."""
-        self._to_place(1)
-
-    def action_previous_place(self) -> None:
-        """Go to the previous place."""
-        self._to_place(-1)
-
-    def _to_place(self, step: int) -> None:
-        if self.context.places == 1:
-            self.say("only one place open")
-        else:
-            number = (self.session.number - 1 + step) % self.context.places + 1
-            self.go(Target(keys.LIST, place=number))
+# Tabs, order, filter
 
 
-class QueueActions(QueueLinks):
-    """Keys that act on the console or the place as a whole."""
+def tab(parts: QueueParts, pressed: str) -> Change:
+    """Switch to the previous or the next tab."""
+    if not parts.tabs.all:
+        return Change.NOTHING
+    return parts.to_tab(parts.tabs.neighbour(keys.step_of(pressed)))
 
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        if self.hasty:
-            self.say(PASTED)
-            return
-        self.say(self._arming.toggle())
-        self._paint_header()
 
-    def action_worker(self) -> None:
-        """Confirm starting a worker, or stopping the one started here."""
-        from tui.operations.worker_screen import show_worker_plan
+def order(parts: QueueParts) -> Change:
+    """Choose the column to order by; choosing it again reverses the order."""
+    if parts.state is None:
+        return parts.say("problems have no other order")
+    now, choices = parts.tabs.order[0], order_choices(parts.state)
 
-        show_worker_plan(self, self.session, self.context)
+    def open_menu(screen: BaseScreen) -> None:
+        from tui.screens.menu import MenuScreen, Option
 
-    def action_reread(self) -> None:
-        """Scan the place again."""
+        options = [
+            Option(key, f"{name}{' (reverse)' if column == now else ''}")
+            for key, (name, column) in choices.items()
+        ]
 
-        async def run() -> None:
-            await self.inspector.scan_now()
-            self.say("scanned again")
+        def pick(key: str | None) -> None:
+            if key:
+                parts.door.show(sort(parts, choices[key][1]))
 
-        self.run_worker(run, name="reread", exclusive=True, group="reread")  # type: ignore[arg-type]
+        screen.app.push_screen(MenuScreen("Order by", options), pick)
 
-    def action_leave(self) -> None:
-        """Close this screen, or quit the console from the outermost one."""
-        self.post_message(self.ActionRequest(self, "leave"))
+    parts.door.open(open_menu)
+    return Change.NOTHING
 
-    def action_save_filter(self, name: str = "") -> None:
-        """Save the filter of this list under a name, for `@name`."""
-        text = self._filter.filter.text
-        if refusal := self._filter.error or ("" if text else "no filter to save: / opens one"):
-            self.say(refusal)
-            return
 
-        async def save() -> None:
-            filter_name = name.removeprefix("@")
-            try:
-                old = await asyncio.to_thread(save_filter, os.environ, filter_name, text)
-            except SavedFilterError as error:
-                self.say(f"not saved: {safe_line(str(error))}")
-                return
-            self._saved = None
-            self.say(f"@{filter_name} {'replaced' if old else 'saved'}: {safe_line(text)}", "ok")
+def sort(parts: QueueParts, column: str, *, reverses: bool = True) -> Change:
+    """Order by a column of the index; if it is the present one, reverse the order, unless the
+    operator cannot see it.
+    """
+    if parts.state is None:
+        return Change.NOTHING
+    parts.tabs.sort(column, reverses=reverses)
+    return parts.show_query(CursorPosition(id=parts.rows.view.saved_position.id))
 
-        self._run_query("save filter", save)
+
+def open_filter(parts: QueueParts) -> Change:
+    """Open the filter line."""
+    parts.saved.forget()
+    parts.filter.is_open = parts.filter.takes_keys = True
+    return Change.FILTER | Change.FOCUS
+
+
+def close_filter(parts: QueueParts) -> Change:
+    """Clear the filter, and hide its line."""
+    parts.filter.is_open = parts.filter.takes_keys = False
+    changed = parts.filter_changed() if parts.filter.replace("") else Change.NOTHING
+    return changed | Change.FILTER | Change.FOCUS | Change.ALL
+
+
+def keep_filter(parts: QueueParts) -> Change:
+    """Leave the filter line; hide it if it is empty."""
+    if not parts.filter.words.strip():
+        return close_filter(parts)
+    parts.filter.takes_keys = False
+    return Change.FOCUS | Change.ALL
+
+
+def save(parts: QueueParts, name: str) -> Change:
+    """Save the filter under a name, for `@name`."""
+    text, name = parts.filter.filter.text, name.removeprefix("@")
+    if refusal := parts.filter.error or ("" if text else "no filter to save: / opens one"):
+        return parts.say(refusal)
+
+    async def write() -> Change:
+        try:
+            old = await asyncio.to_thread(save_filter, os.environ, name, text)
+        except SavedFilterError as error:
+            return parts.say(f"not saved: {safe_line(str(error))}")
+        parts.saved.forget()
+        return parts.say(f"@{name} {'replaced' if old else 'saved'}: {safe_line(text)}")
+
+    parts.door.run("save filter", write)
+    return Change.NOTHING
+
+
+def back(parts: QueueParts) -> Change:
+    """End a range, stop the first scan or clear the filter; otherwise back to the overview."""
+    if parts.rows.view.anchor is not None:
+        parts.rows.set_range(False)
+        return Change.ROWS | Change.SCOPE
+    if not (parts.change.is_complete or parts.change.is_stopped):
+        parts.inspector.stop_first_scan()
+    elif parts.filter.is_open:
+        return close_filter(parts)
+    else:
+        parts.door.request("back")
+    return Change.NOTHING
+
+
+# Marks
+
+
+def mark(parts: QueueParts) -> Change:
+    """Toggle the mark of the task under the cursor and move down."""
+    parts.message.clear()  # the scope must be seen
+    parts.rows.pin_cursor()
+    task, state = parts.rows.view.task_here, parts.state
+    if task is None or state is None or parts.rows.is_unseen:
+        return parts.say(CURSOR_JUST_MOVED if parts.rows.is_unseen else "no task to mark")
+    parts.marks.toggle(state, task.id)
+    parts.rows.move("down")
+    return Change.ROWS | Change.CURSOR
+
+
+def mark_range(parts: QueueParts) -> Change:
+    """Begin a range; the second key marks its rows, read from the index if some are not loaded."""
+    parts.message.clear()
+    if parts.filter.error:
+        return parts.say(parts.filter.error)
+    begun, cursor = parts.rows.view.anchor, parts.rows.view.cursor
+    if begun is None:
+        parts.marks.has_all = False
+        parts.rows.set_range(True)
+        return Change.ROWS | Change.SCOPE
+    low, high = sorted((begun.at, cursor.at))
+    if high - low >= MAX_RANGE_ROWS:
+        return parts.say(f"range over {MAX_RANGE_ROWS:,} rows: use a filter and *")
+    ids, end_ids = parts.rows.view.held_ids(low, high), {begun.at: begun.id, cursor.at: cursor.id}
+    if len(ids) > high - low:
+        return _mark_rows(parts, ids, end_ids)
+    parts.door.run("range", partial(_mark_far, parts, low, high, ids | end_ids))
+    return Change.NOTHING
+
+
+async def _mark_far(parts: QueueParts, low: int, high: int, known_ids: Mapping[int, str]) -> Change:
+    state = parts.state
+    window = await parts.inspector.queries.window(parts.query, low, high - low + 1)
+    if state is not parts.state:
+        return Change.NOTHING
+    return _mark_rows(
+        parts, dict(enumerate((task.id for task in window.tasks), window.start)), known_ids
+    )
+
+
+def _mark_rows(parts: QueueParts, rows: Mapping[int, str], known_ids: Mapping[int, str]) -> Change:
+    """Mark rows by position if the seen rows are unchanged; without departed ones."""
+    if parts.state is not None and known_ids.items() <= rows.items():
+        parts.marks.add(parts.state, set(rows.values()) - parts.rows.view.departed.keys())
+    else:
+        parts.say("rows moved, nothing marked: v starts again")
+    parts.rows.set_range(False)
+    return Change.ROWS | Change.SCOPE
+
+
+def mark_all(parts: QueueParts) -> Change:
+    """Make verbs act on all matching tasks; again: on the cursor row."""
+    parts.message.clear()
+    if parts.filter.error:
+        return parts.say(parts.filter.error)
+    parts.marks.has_all = parts.state is not None and not parts.marks.has_all
+    return Change.ROWS | Change.SCOPE
+
+
+def unmark(parts: QueueParts) -> Change:
+    """Clear all marks."""
+    parts.message.clear()
+    parts.marks.clear(parts.state)
+    return Change.ROWS | Change.SCOPE
+
+
+def show(parts: QueueParts, what: str) -> Change:
+    """Show full ids or a wide error column, or no longer."""
+    parts.shown ^= {what}
+    parts.say(SHOWN_WORDS[what] + ("" if what in parts.shown else " off"))
+    return Change.ROWS | Change.SCOPE
+
+
+# Plans
+
+
+def plan(parts: QueueParts, verb: str) -> Change:
+    """Open the plan for what the scope line shows."""
+    parts.rows.pin_cursor()
+    if refusal := parts.nothing_in_scope():
+        return parts.say(refusal)
+    parts.door.plan(parts.request(verb), parts.selected_task)
+    return Change.NOTHING
+
+
+def note(parts: QueueParts) -> Change:
+    """Prompt for a note on the task under the cursor."""
+    from tui.plan.note_prompt import prompt_for_note
+
+    parts.rows.pin_cursor()
+    of = (parts.session, parts.context, parts.selected_task)
+    parts.door.open(lambda screen: prompt_for_note(screen, *of))
+    return Change.NOTHING
+
+
+def arm(parts: QueueParts) -> Change:
+    """Arm or disarm."""
+    from tui.screens.base import PASTED
+
+    if parts.door.hasty:
+        return parts.say(PASTED)
+    return parts.say(parts.context.arming.toggle()) | Change.HEADER
+
+
+def worker(parts: QueueParts) -> Change:
+    """Confirm starting a worker, or stopping the one started here."""
+    from tui.operations.worker_screen import show_worker_plan
+
+    parts.door.open(lambda screen: show_worker_plan(screen, parts.session, parts.context))
+    return Change.NOTHING
+
+
+def pause_queue(parts: QueueParts) -> Change:
+    """Open a plan to pause or resume the whole queue."""
+    from tui.operations.control_screen import show_control_plan
+
+    of = (parts.session, parts.context, pause_control(parts.session))
+    parts.door.open(lambda screen: show_control_plan(screen, *of))
+    return Change.NOTHING
+
+
+# Other screens
+
+
+def go(parts: QueueParts, target: Target) -> Change:
+    """Open another screen."""
+    parts.door.go(target)
+    return Change.NOTHING
+
+
+def request(parts: QueueParts, what: str) -> Change:
+    """Run a global action of the app."""
+    parts.door.request(what)
+    return Change.NOTHING
+
+
+def open_task(parts: QueueParts) -> Change:
+    """Open the task, or the problems on their tab."""
+    if parts.tabs.on_problems:
+        from tui.queue.problems_screen import ProblemsScreen
+
+        known = parts.inspector
+        shared = (known.states, known.actions.preview_problem, parts.clock())
+        page = ProblemsScreen(parts.problems, *shared)
+        parts.door.open(lambda screen: screen.app.push_screen(page))
+        return Change.NOTHING
+    if (task := parts.rows.view.task_here) is None:
+        return parts.say("no task to open")
+    parts.rows.pin_cursor()
+    return go(parts, Target(keys.TASK, id=task.id))
+
+
+def open_log(parts: QueueParts) -> Change:
+    """Open the log, filtered for the task under the cursor."""
+    parts.rows.pin_cursor()
+    return go(parts, Target(keys.LOG, id=parts.rows.view.cursor.id))
+
+
+def to_place(parts: QueueParts, step: int) -> Change:
+    """Go to the place before or after this one."""
+    if parts.context.places == 1:
+        return parts.say("only one place open")
+    number = (parts.session.number - 1 + step) % parts.context.places + 1
+    return go(parts, Target(keys.LIST, place=number))
+
+
+def reread(parts: QueueParts) -> Change:
+    """Scan the place again."""
+
+    async def scan() -> Change:
+        await parts.inspector.scan_now()
+        return parts.say("scanned again")
+
+    parts.door.run("reread", scan)
+    return Change.NOTHING
+
+
+def repaint(parts: QueueParts) -> Change:
+    """Repaint the whole screen."""
+    parts.door.open(lambda screen: screen.action_repaint())
+    return Change.NOTHING

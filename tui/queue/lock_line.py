@@ -9,6 +9,7 @@ from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Rates
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.session.place import Place
 from tui.text.figures import format_rate
@@ -79,7 +80,7 @@ class LockLine(Lines):
 def fact_parts(facts: LockLineFacts) -> list[Line]:
     """Rates, latency and rate limits; one that the place does not have is omitted."""
     rates = facts.rates
-    inward, outward = ("?", "?") if rates is None else map(format_rate, rates[:2])
+    inward, outward = (UNKNOWN, UNKNOWN) if rates is None else map(format_rate, rates[:2])
     style = "unknown" if rates is None else ""
     in_runs: Line = (("in ", "muted"), (inward, style))
     parts: list[Line] = [(*in_runs, ("  out ", "muted"), (outward, style))]

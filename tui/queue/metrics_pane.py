@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from engine.model import State
 from engine.monitor.metrics_check import GAUGES, MetricsReading, OwnCounts, find_differences
 from engine.monitor.prometheus import Samples
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from tui.text.figures import fit_count
 from tui.text.graphs import bar
@@ -41,7 +42,7 @@ def state_lines(
         amount = own_counts.counts.get(state, 0)
         count: Run = (f"{fit_count(amount, COUNT_CELLS - 1):>{COUNT_CELLS}}", "strong")
         if not reachable:
-            count = ("?".rjust(COUNT_CELLS), "unknown")
+            count = (UNKNOWN.rjust(COUNT_CELLS), "unknown")
         elif not amount:
             count = ("0".rjust(COUNT_CELLS), "muted")
         length: Run = (bar(amount / most if most else 0.0, room), BAR_LOOKS.get(state, "muted"))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from engine.model import Problem, State, Task
 from engine.operations.journal import Operation
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
 from tui.text.figures import format_count
@@ -130,7 +131,7 @@ def describe_departure(
 def purged_by(task_since: float | None, operations: Iterable[Operation]) -> str:
     """Who moved a task to the trash at a time, from the operations; "?" if that is not certain."""
     if task_since is None:
-        return "?"
+        return UNKNOWN
     names = {
         safe_line(one.intent.who.name)
         for one in operations
@@ -138,4 +139,4 @@ def purged_by(task_since: float | None, operations: Iterable[Operation]) -> str:
         and one.started - 1 <= task_since
         and (one.ended is None or task_since <= one.ended + 1)
     }
-    return names.pop() if len(names) == 1 else "?"
+    return names.pop() if len(names) == 1 else UNKNOWN

@@ -7,6 +7,7 @@ from itertools import islice
 
 from engine.model import Problem, State
 from engine.store import StoreError
+from engine.text.figure import UNKNOWN
 from engine.text.render_bytes import hex_dump
 from engine.text.safe import safe_line, state_name
 from tui.screens.base import Copy, key_bindings
@@ -36,14 +37,14 @@ def problem_rows(problems: Sequence[Problem], now: float, width: int) -> tuple[l
     what = max(8, width - where - SINCE_CELLS - 8)
     rows = []
     for problem in problems:
-        since = "?"
+        since = UNKNOWN
         if problem.since is not None and problem.since <= now:  # else the clock was set back
             since = format_duration(now - problem.since)
         line: Line = (
             (" ! ", "warn"),
             (fit_text_end(safe_line(problem.where), where), "accent"),
             (f"  {fit_text(safe_line(problem.what), what)}", ""),
-            (f"{since:>{SINCE_CELLS + 2}} ", "unknown" if since == "?" else ""),
+            (f"{since:>{SINCE_CELLS + 2}} ", "unknown" if since == UNKNOWN else ""),
         )
         rows.append(Choice(problem.where, cut_line(line, width)))
     titles = fit_text("WHERE", where), fit_text("PROBLEM", what)

@@ -11,6 +11,7 @@ from engine.model import AttemptLimit, Part, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
 from engine.operations.trash import trashed_at
 from engine.policy import died_at
+from engine.text.figure import UNKNOWN, Figure
 from engine.text.safe import safe_line, state_name
 from tui.session.recurrence_check import CheckedCluster
 from tui.text.figures import format_bytes, format_count
@@ -60,7 +61,7 @@ def detail_lines(
         ("to", _plain(task.destination)),
         ("about", _plain(task.description)),
         ("size", _plain(_size_words(findings.parts))),
-        ("created", _plain(format_time(task.created, now) if task.created > 0 else "?")),
+        ("created", _plain(format_time(task.created, now) if task.created > 0 else UNKNOWN)),
         ("due", _plain(_due_words(task, now))),
         ("error", _plain(task.error)),
         *_cluster_rows(findings.cluster, now),
@@ -109,7 +110,7 @@ def trash_rows(task: Task, hours: float | None, now: float) -> list[Run]:
 
 
 def _plain(text: str) -> Line:
-    return ((safe_line(text), "unknown" if text == "?" else ""),) if text else ()
+    return ((safe_line(text), "unknown" if text == UNKNOWN else ""),) if text else ()
 
 
 def _field(name: str, runs: Line, width: int) -> list[Line]:
@@ -136,7 +137,7 @@ def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
     most = terms.max_attempts(task)
     runs = count_runs(task, most)
     limit = "" if most is None else f" of {most:,}"
-    tries = "?" if runs is None else f"{runs:,}"
+    tries = Figure(runs).text()
     noun = "try" if tries == "1" and not limit else "tries"
     return ((word, "strong"), (f"{words}, {tries}{limit} {noun}", ""))
 
@@ -173,7 +174,7 @@ def _attempt_rows(attempts: Sequence[Attempt]) -> list[tuple[str, Line]]:
     rows: list[tuple[str, Line]] = []
     for attempt in attempts[-MAX_ATTEMPTS:]:
         when = attempt.began if attempt.began is not None else attempt.ended
-        stamp = "?" if when is None else time.strftime("%H:%M:%S", time.gmtime(when))
+        stamp = UNKNOWN if when is None else time.strftime("%H:%M:%S", time.gmtime(when))
         line: Line = ((stamp, ""), (f"  {safe_line(attempt.error)}", "muted"))
         rows.append(("" if rows else "tries", line))
     return rows

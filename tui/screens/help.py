@@ -14,6 +14,7 @@ from tui.screens.base import key_bindings
 from tui.screens.page import Page
 from tui.text import keys
 from tui.text.figures import format_count
+from tui.text.keys import KeysOn
 from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, heading_line
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.text_input import Words
@@ -77,6 +78,7 @@ FILTER_SUMMARY = (
 
 
 def help_lines(
+    keys_on: KeysOn,
     screen: str,
     without: Collection[str],
     width: int,
@@ -89,18 +91,19 @@ def help_lines(
     If none match, list the matching keys of other screens.
     """
     terms = search.casefold().split()
-    described = (
+    described = [
         key._replace(description=words.get(key.action, key.description))
-        for key in keys.keys_on(screen, without)
-    )
+        for key in keys_on(screen, without)
+    ]
+    has_filter = any(key.action == FILTER_ACTION for key in described)
     matching = [key for key in described if _matches(key, terms)]
     groups = [(group, [key for key in matching if key.group == group]) for group in GROUPS]
     rows = _grouped_lines(groups, width)
-    typed = _filter_lines(screen, without, width, terms)
+    typed = _filter_lines(width, terms) if has_filter else []
     moved = _moved_lines(width, terms)
     parts = [part for part in (rows, typed, moved) if part]
     both = [line for part in parts for line in (BLANK_LINE, *part)][1:]
-    return both or _grouped_lines(_other_screens(screen, terms), width)
+    return both or _grouped_lines(_other_screens(keys_on, screen, terms), width)
 
 
 def _grouped_lines(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int) -> list[Line]:
@@ -123,15 +126,12 @@ def _moved_lines(width: int, terms: list[str]) -> list[Line]:
     return [heading_line("Moved", width), *rows] if rows else []
 
 
-def _filter_lines(
-    screen: str, without: Collection[str], width: int, terms: list[str]
-) -> list[Line]:
-    """The summary of the filter language, if the screen has a filter."""
+def _filter_lines(width: int, terms: list[str]) -> list[Line]:
+    """The summary of the filter language, if it matches the search."""
     summary = " ".join(
         (FILTER_ACTION, *(f"{name} {words}" for name, words in FILTER_SUMMARY))
     ).casefold()
-    can = any(key.action == FILTER_ACTION for key in keys.keys_on(screen, without))
-    if not can or not all(word in summary for word in terms):
+    if not all(word in summary for word in terms):
         return []
     return [
         heading_line("Filter language", width),
@@ -139,13 +139,13 @@ def _filter_lines(
     ]
 
 
-def _other_screens(screen: str, terms: list[str]) -> Iterator[tuple[str, Sequence[keys.Key]]]:
+def _other_screens(
+    keys_on: KeysOn, screen: str, terms: list[str]
+) -> Iterator[tuple[str, Sequence[keys.Key]]]:
     """Matching keys of other screens under the screen's name, each key once."""
     listed = set[keys.Key]()
     for other, title in SCREEN_TITLES.items():
-        matching = [
-            key for key in keys.keys_on(other) if _matches(key, terms) and key not in listed
-        ]
+        matching = [key for key in keys_on(other, ()) if _matches(key, terms) and key not in listed]
         listed.update(matching)
         if other != screen:
             yield f"not here, but in {title}", matching
@@ -177,6 +177,7 @@ class HelpScreen(Page):
 
     def __init__(
         self,
+        keys_on: KeysOn,
         screen_kind: str,
         without: Collection[str] = (),
         terminal: tuple[str, ...] = (),
@@ -187,6 +188,7 @@ class HelpScreen(Page):
         now, by the key. `words`: descriptions that replace those of the keys, by action.
         """
         super().__init__()
+        self._keys_on = keys_on
         self._screen_kind, self._without, self._terminal = screen_kind, without, terminal
         self._refusals, self._words = refusals, words
 
@@ -227,7 +229,8 @@ class HelpScreen(Page):
         inside = width - 3 if has_box else width
         search = self.query_one(Input).value
         columns = 2 if inside >= 2 * COLUMN_CELLS else 1
-        lines = help_lines(self._screen_kind, self._without, inside // columns, search, self._words)
+        of = self._keys_on, self._screen_kind, self._without
+        lines = help_lines(*of, inside // columns, search, self._words)
         if not search and self._refusals:
             refused = fact_lines([*self._refusals.items()], inside // columns, KEY_CELLS)
             lines = [heading_line("Refused now", inside // columns), *refused, *lines]

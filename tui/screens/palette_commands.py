@@ -12,6 +12,7 @@ from engine.model import State
 from engine.text.safe import state_name
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.text import keys
+from tui.text.keys import KeysOn
 
 
 class PaletteCommand(NamedTuple):
@@ -44,6 +45,8 @@ class PaletteScope(NamedTuple):
 
     screen: str
     """The screen below the palette, by its name in the key table."""
+    keys_on: KeysOn
+    """The keys of each screen."""
     without: Collection[str] = ()
     """Actions that the screen does not offer now."""
     extra: Sequence[PaletteCommand] = ()
@@ -94,15 +97,12 @@ _OTHER_NAMES = {
 """Names of the actions whose hint is the name of another command, or the beginning of one."""
 
 _ELSEWHERE: Mapping[str, tuple[str, Collection[str]]] = {
-    keys.LIST: (
-        "the tasks",
-        {"order", "note", "pause_queue", *(k.action for k in keys.keys_on(keys.LIST) if k.verb)},
-    ),
+    keys.LIST: ("the tasks", {"order", "note", "pause_queue"}),
     keys.TRANSPORTS: ("the transports", {"suspend", "trial"}),
     keys.LOCKS: ("the locks", {"unlock", "worker"}),
 }
 """Actions that the palette has on every screen: the screen where their key works, what it shows,
-and the names of the actions."""
+and the names of the actions; of the tasks also all verbs."""
 
 _MORE_NAMES = {
     **{"order": ("sort",), "suspend": ("resume",), "unlock": ("free lock",)},
@@ -116,7 +116,7 @@ def list_commands(scope: PaletteScope) -> tuple[PaletteCommand, ...]:
     return (
         *_action_commands(scope),
         *scope.extra,
-        *_screen_commands(scope.screen),
+        *_screen_commands(scope),
         *_state_commands(scope.states),
         *_place_commands(scope.places),
         *(PaletteCommand(f"theme {name}", "use this theme", theme=name) for name in scope.themes),
@@ -126,20 +126,21 @@ def list_commands(scope: PaletteScope) -> tuple[PaletteCommand, ...]:
 
 
 def _action_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
-    for key in keys.keys_on(scope.screen, scope.without):
+    for key in scope.keys_on(scope.screen, scope.without):
         name = _OTHER_NAMES.get(key.action) or key.hint
         name = name or key.action.rpartition(".")[2].replace("_", " ")
         listed = not key.passes_key and key.group != "Move" and key.action not in _UNLISTED
         if listed and "(" not in name:
-            yield PaletteCommand(name, key.description, key.shown, action=key.action)
+            yield PaletteCommand(name, key.description, key.shown, action=key.call or key.action)
 
 
-def _screen_commands(screen: str) -> Iterator[PaletteCommand]:
+def _screen_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
+    screen = scope.screen
     for command in _SCREENS:
         target = SCREEN_TARGETS[command.shown]
         if target.pane != screen or command.argument:
             yield command._replace(target=target)
-    has = {key.action for key in keys.keys_on(screen)}
+    has = {key.action for key in scope.keys_on(screen, ())}
     for command in (_CLUSTERS, _GROUPS):
         if command.name not in (screen, *has):
             yield command
@@ -167,14 +168,15 @@ def _place_commands(places: Sequence[str]) -> Iterator[PaletteCommand]:
 
 def _elsewhere_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
     """The actions without a key on this screen: they need a row of another, so they open that."""
-    own_actions = {key.action for key in keys.keys_on(scope.screen)}
+    own_actions = {key.action for key in scope.keys_on(scope.screen, ())}
     for screen, (title, actions) in _ELSEWHERE.items():
-        for key in keys.keys_on(screen):
+        for key in scope.keys_on(screen, ()):
             refused = key.action in own_actions or (scope.read_only and key.group == "Act")
-            if key.action in actions and not refused:
+            listed = key.action in actions or (screen == keys.LIST and key.verb)
+            if listed and not refused:
                 description = f"opens {title}; {key.shown} there: {key.description}"
                 also = _MORE_NAMES.get(key.action, ())
-                action = key.action if screen == keys.LIST else ""
+                action = key.call if screen == keys.LIST else ""
                 target = Target(screen, action=action)
                 name = _OTHER_NAMES.get(key.action) or key.verb or key.hint
                 yield PaletteCommand(name, description, "", also, target=target)

@@ -30,7 +30,7 @@ class Target(NamedTuple):
     line: str = ""
     """Text of the log line to select, searched from `at` on."""
     action: str = ""
-    """Action that the queue screen runs once its rows are read, or the verb of a plan."""
+    """Textual action that the queue screen runs once its rows are read, or the verb of a plan."""
     problems: bool = False
     """Open the list of problems instead of a state's tab."""
 

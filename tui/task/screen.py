@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from engine.index.schema import Query
 from engine.model import Task
 from tui.plan import planning
-from tui.plan.acting_screen import TASK_JUST_CHANGED
 from tui.plan.planning import VerbRequest
+from tui.plan.refusals import TASK_JUST_CHANGED
 from tui.screens.base import PASTED, Copy
 from tui.screens.target import Target
 from tui.task.page import WITHOUT_CLOCK, TaskPage

@@ -1,9 +1,13 @@
-"""The key table: key bindings, hint lines and help are all made from it, so they always agree."""
+"""The key table: key bindings, hint lines and help are all made from it, so they always agree.
+
+A screen with key rows of its own (`tui/queue/keys.py`) is not in it, but takes the words of the
+keys that it shares with other screens from it. `tui.key_tables` has the keys of all screens.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
 
 class Key(NamedTuple):
@@ -29,6 +33,8 @@ class Key(NamedTuple):
     """Pass the pressed key to the action as its argument."""
     is_minor: bool = False
     """Drop its hint first if the hint lines are too narrow."""
+    call: str = ""
+    """The Textual action that does it, if that is not `action`."""
 
 
 class Hint(NamedTuple):
@@ -67,7 +73,7 @@ _READ_ONLY = (
     "task problems clusters groups record failures workers locks transports log operations controls"
 )
 _CONFIRM = "plan lock drop worker control suspend trial"
-_BROWSE = f"list operation overview {_READ_ONLY}"
+_BROWSE = f"operation overview {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
     "READ_ONLY": _READ_ONLY,  # on top of another screen; Esc closes them
     "BROWSE": _BROWSE,  # neither a plan nor a form: digits open screens
@@ -88,7 +94,6 @@ move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
 move('first') | g home | g Home | - | Move | CURSOR | first line
 move('last') | G end | G End | - | Move | CURSOR | last line
 open | enter | Enter | open | View | overview | the queue, the cell or the alert
-open | enter d | Enter | open | View | list | the task in full; on the problem line: all problems
 open | enter | Enter | show these | View | clusters | the queue, filtered by this error
 open | enter | Enter | show these | View | groups | the queue, filtered by this group
 open | enter | Enter | task | View | workers | the task of this worker
@@ -103,36 +108,25 @@ open | enter | Enter | log | View | failures | the log at the time of this error
 open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
 pane(1) | tab | Tab | pane | View | overview | next pane of the screen
 pane(-1) | shift+tab | S-Tab | - | View | overview | previous pane
-pane(1) | tab shift+tab | Tab | - | View | list | scroll the details; again: to the rows
-pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again:
-    to the rows
+pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
 graph_range | z | z | range | View | overview | graph: the last 10 minutes, hour or day
 graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minutes, hour or day
 graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
 rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
 age_cell(-1) | left h | h | - | View | overview | age table: younger cell
 age_cell(1) | right l | l | - | View | overview | age table: older cell
-filter | / | / | filter | View | list | show only matching tasks; Enter keeps the filter, Esc clears
-    it
-tab | left h right l | h l | tabs | View | list +key +minor | previous, next tab (state); also Left,
-    Right
 part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
     Right
-graph_range | z | z | - | View | list | graph: the last 10 minutes, hour or day
-clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
 clusters | c | c | - | View | overview | error clusters of the place under the cursor
 clusters | c | c | - | View | log | error clusters of the DLQ of this place
 grouping | left h right l | h l | group by | View | groups +key | previous, next grouping; also
     Left, Right
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
-order | o | o | order | View | list | sort by another column
-log | t | t | log | View | list task | log lines of this task
+log | t | t | log | View | task | log lines of this task
 log | t | t | log | View | failures transports +minor | log lines of this transport
 log | t | t | - | View | log | only the log lines of this line's task
 neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
-next_place | ] | ] | - | View | list | next place
-previous_place | [ | [ | - | View | list | previous place
 follow | f | f | follow | View | log | follow new lines, or stop following
 search | / | / | search | View | log | search for text; n next match, N previous match
 search_again(1) | n | n | - | View | log | next match
@@ -143,14 +137,10 @@ level(-1) | - | - | - | View | log | lower the minimum level
 next_error | e | e | error | View | log | next error
 goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
-show('wide') | w | w | wide | View | list +minor | error column with the room of the others, or not
-show('ids') | i | i | full ids | View | list +minor | full ids, or their last 8 characters
-groups | b | b | groups | View | list +minor | these tasks by queue, kind, group or destination
 groups | b | b | - | View | overview | groups of tasks of the place under the cursor
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
-reread | r | r | re-read | View | controls list locks operations overview transports workers
-    +minor | scan
-    everything again now
+reread | r | r | re-read | View | controls locks operations overview transports workers +minor |
+    scan everything again now
 freeze | p | p | freeze | View | overview +minor | freeze the screen to go back in history; again:
     live
 earlier | comma | , | - | View | overview | frozen: back in history
@@ -159,33 +149,28 @@ reread | r | r | re-read | View | task +minor | re-read the task
 screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
     transports log operations controls
 repaint | ctrl+l | Ctrl-l | - | View | BROWSE | repaint the whole screen
-mark | space | Space | mark | Mark | list | mark or unmark the task
-range | v | v | range | Mark | list +minor | mark a range: from here to the row of the next v
-mark_all | * | * | all | Mark | list | act on all matching tasks, not on one row
-unmark | \\ | \\ | clear marks | Mark | list +minor | unmark all tasks
 yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a command
-export | e | e | export | Copy | list overview plan +minor | export the shown rows to a file (CSV,
-    JSON lines)
+export | e | e | export | Copy | overview plan +minor | export the shown rows to a file (CSV, JSON
+    lines)
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
-plan('retry') | R | R | retry | Act | clusters groups list task | plan a retry; of done tasks: a
-    rerun; in the trash: a restore
+plan('retry') | R | R | retry | Act | clusters groups task | plan a retry; of done tasks: a rerun;
+    in the trash: a restore
 plan('retry') | R | R | retry failed | Act | transports | plan to send again what failed for this
     destination
-plan('purge') | X | X | purge | Act | clusters groups list task | plan a move to the trash; in the
-    trash: plan to delete (final)
-plan('hold') | H | H | hold | Act | clusters groups list task | plan to hold until released
-plan('release') | L | L | release | Act | groups list task +minor | plan to release held tasks, or
-    active tasks without a worker
-plan('promote') | O | O | promote | Act | groups list task +minor | plan to run now, without waiting
-    for the due time
-plan('edit') | E | E | edit | Act | list task +minor | plan to change description, due time,
-    recipient, priority or data
-plan('kill') | K | K | kill | Act | groups list task +minor | plan to mark active tasks without a
-    worker as dead
-plan('reroute') | Q | Q | reroute | Act | groups list task +minor | plan to give tasks to the mail
-    router again
-plan('expire') | Z | Z | expire | Act | groups list task +minor | plan to give up waiting mail as
-    too old
+plan('purge') | X | X | purge | Act | clusters groups task | plan a move to the trash; in the trash:
+    plan to delete (final)
+plan('hold') | H | H | hold | Act | clusters groups task | plan to hold until released
+plan('release') | L | L | release | Act | groups task +minor | plan to release held tasks, or active
+    tasks without a worker
+plan('promote') | O | O | promote | Act | groups task +minor | plan to run now, without waiting for
+    the due time
+plan('edit') | E | E | edit | Act | task +minor | plan to change description, due time, recipient,
+    priority or data
+plan('kill') | K | K | kill | Act | groups task +minor | plan to mark active tasks without a worker
+    as dead
+plan('reroute') | Q | Q | reroute | Act | groups task +minor | plan to give tasks to the mail router
+    again
+plan('expire') | Z | Z | expire | Act | groups task +minor | plan to give up waiting mail as too old
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
 reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)
@@ -206,28 +191,25 @@ drop | D | D | abandon | Act | operations | plan to abandon an interrupted opera
     rows stay
 operations | u | u | operations | Act | clusters controls groups locks overview plan task workers
     +minor | operations: who did what; undo
-operations | u | u | - | Act | failures list log problems transports | operations: who did what;
-    undo
-unlock | U | U | unlock | Act | list locks overview workers | lock holder, and a plan to free the
-    lock
+operations | u | u | - | Act | failures log problems transports | operations: who did what; undo
+unlock | U | U | unlock | Act | locks overview workers | lock holder, and a plan to free the lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume a transport, block or
     unblock a destination
 suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
     suspended
 probe | O | O | probe | Act | transports | plan to probe this destination now
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
-controls | C | C | controls | Act | list overview +minor | the whole queue: its status and its
-    controls
-pause_queue | P | P | pause | Act | controls list +minor | plan to pause or resume the whole queue
+controls | C | C | controls | Act | overview +minor | the whole queue: its status and its controls
+pause_queue | P | P | pause | Act | controls +minor | plan to pause or resume the whole queue
 fill | enter | Enter | type it | Act | control | type the target or the new value
 switch | space | Space | other value | Act | control | next value
 reason | tab | Tab | reason | Act | control | give a reason (written to the journal)
 plan('hold') | H | H | hold | Act | lock | plan to hold an active task without a worker
 plan('release') | L | L | release | Act | lock | plan to run an active task without a worker again
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
-note | # | # | note | Act | list task +minor | write a note on the task; a purge excludes tasks with
+note | # | # | note | Act | task +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | overview list task clusters groups workers lock transports plan operations
+arm | ! | ! | arm | Act | overview task clusters groups workers lock transports plan operations
     operation drop worker suspend trial controls control | arm writes (15 min, extends on use);
     again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
@@ -247,7 +229,7 @@ digit | DIGITS | 0-9 | type the PID | Act | worker +key | confirm a worker that 
     type the PID of the holder
 rub_out | backspace | Bksp | - | Act | control lock plan worker | delete the last digit
 worker | W | W | - | Act | overview | plan to start or stop a worker of the place under the cursor
-worker | W | W | worker | Act | list lock locks workers | plan to start or stop a worker
+worker | W | W | worker | Act | lock locks workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
 palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page
@@ -260,8 +242,6 @@ type | DIGITS full_stop | 0-9 | - | Act | pace +key | type the value of the fiel
 rub_out | backspace | Bksp | - | Act | pace | delete the last digit
 take | enter | Enter | save | Quit | pace | use these settings
 back | escape | Esc | cancel | Quit | pace | keep the former settings
-back | escape | Esc | clear | Quit | list +minor | clear the range, then the filter; then back to
-    the overview
 back | escape q | Esc | back | Quit | READ_ONLY | back to the screen before
 back | escape q | Esc | back | Quit | lock | back to the list; a running recovery continues
 back | escape | Esc | back | Quit | help | close the help
@@ -273,10 +253,9 @@ move('page_down') | pagedown | PgDn | - | Move | TYPING | one page down
 move('page_up') | pageup | PgUp | - | Move | TYPING | one page up
 back | escape q | Esc | discard | Quit | drop plan suspend worker | close the plan without applying
     it
-leave | q | q | back | Quit | list | back to the overview; there: quit
 back | escape | Esc | - | Quit | overview | stop the first scan of a queue
 app.quit | q | q | quit | Quit | overview | quit the console
-app.cancel | ctrl+c | Ctrl-c | - | Quit | list overview | cancel the input; twice: quit the console
+app.cancel | ctrl+c | Ctrl-c | - | Quit | overview | cancel the input; twice: quit the console
 app.suspend_process | ctrl+z | Ctrl-z | - | Quit | BROWSE | suspend to the shell; fg returns
 stop | s | s | stop | Quit | quit | stop the worker (SIGTERM) and quit
 keep | k | k | keep it | Quit | quit | quit; the worker keeps running
@@ -287,7 +266,8 @@ of the help, screens and flags, description. `+key` passes the key to the action
 its hint first. An indented line continues the row above. The order is that of the hints."""
 
 
-def _key(row: str) -> Key:
+def key_of_row(row: str) -> Key:
+    """A key from a row of the table."""
     action, keys, shown, hint, group, screens, description = row.split(" | ")
     words = screens.split()
     names = " ".join(_SCREEN_SETS.get(word, word) for word in words if not word.startswith("+"))
@@ -307,13 +287,22 @@ def _key(row: str) -> Key:
     )
 
 
-KEYS = tuple(map(_key, _TABLE.strip().replace("\n    ", " ").split("\n")))
+KEYS = tuple(map(key_of_row, _TABLE.strip().replace("\n    ", " ").split("\n")))
 """All keys, in the order of the hints."""
+
+
+KeysOn: TypeAlias = Callable[[str, Collection[str]], Iterable[Key]]
+"""Returns the keys of a screen, except some actions."""
 
 
 def keys_on(screen: str, without: Collection[str] = ()) -> Iterator[Key]:
     """The keys of a screen, except the actions in `without`."""
     return (key for key in KEYS if screen in key.screens and key.action not in without)
+
+
+def key_on(screen: str, action: str) -> Key:
+    """The key of an action on a screen."""
+    return next(key for key in KEYS if screen in key.screens and key.action == action)
 
 
 def hints_of(

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from textual.message import Message
 from textual.strip import Strip
 
-from engine.model import AttemptLimit, Task, attempts_allowed
+from engine.model import AttemptLimit, attempts_allowed
 from engine.store import StoreError
 from engine.text.figure import Figure
 from engine.text.safe import safe_line
@@ -31,7 +31,7 @@ from tui.text.task_list import (
 )
 from tui.widgets.line_widgets import Painted
 from tui.widgets.list_view import ListView, task_at
-from tui.widgets.task_rows import RowSource, TaskRows
+from tui.widgets.task_rows import TaskRows
 
 
 class RowSigns(NamedTuple):
@@ -64,16 +64,14 @@ class TaskList(Painted, can_focus=True):
 
     def __init__(
         self,
-        source: RowSource,
+        rows: TaskRows,
         clock: Callable[[], float],
         id: str | None = None,
-        explain: Callable[[Task, Task | None], str] = lambda before, after: "",
         max_attempts: AttemptLimit = attempts_allowed,
         trash: TrashFacts = NO_TRASH_FACTS,
     ) -> None:
-        """`explain`: why a task has left, from its former and its present record."""
         super().__init__(id=id)
-        self.rows = TaskRows(source, clock, explain)
+        self.rows = rows
         self.signs = RowSigns()
         self._max_attempts, self._trash = max_attempts, trash
         self._now = clock()
@@ -100,11 +98,6 @@ class TaskList(Painted, can_focus=True):
         if signs != self.signs:
             self.signs = signs
             self.paint()
-
-    def set_range(self, is_open: bool) -> None:
-        """Start a range: show all rows from here to the cursor as marked; or end it."""
-        self.rows.set_range(is_open)
-        self.paint()
 
     def tick(self, now: float) -> None:
         """Once a second: end the hold time, and update the ages each minute."""

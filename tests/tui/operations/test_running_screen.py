@@ -128,7 +128,7 @@ async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
     async with replaying(place, ONE, armed=False, sent=1) as (operator, work):
         (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
         await operator.opens(QueueScreen, "escape")
-        queue_of(operator.console)._tick()
+        queue_of(operator.console).tick()
         await operator.sees("ops 1 0%")
         await off(deliver, place, 1)
         await operator.until(lambda: now(work).sent == 11)

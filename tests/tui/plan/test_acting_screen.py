@@ -139,7 +139,7 @@ class Night:
 
     async def work(self) -> None:
         """One of the things that one does between two verbs."""
-        if queue_of(self.console)._filter.error:  # two were typed into one another
+        if queue_of(self.console).parts.filter.error:  # two were typed into one another
             await self.press("escape")
         one = self.chance.choice
         ways: Sequence[Sequence[str]] = (
@@ -172,17 +172,17 @@ class Night:
         if not isinstance(plan_screen, PlanScreen):
             self.refused += 1
             await self.pilot.pause()
-            assert screen._timed_message[0], f"nothing was planned and nothing said: {before}"
+            assert screen.parts.message.text, f"nothing was planned and nothing said: {before}"
             return
         rows = {row.id for row in plan_screen.facts.plan.rows}
         planned = frozenset(map(short_id, rows))
         self.planned += bool(planned)
-        state = screen.state
+        state = screen.parts.state
         assert planned <= before.meant or before.scope.startswith("all"), before
         there = {task.id for task in self.memory.tasks.values() if task.state is state}
         if len(before.meant) > 1 or "marked" in before.scope:
             # A mark that the filter hides when the plan is made is in none.
-            there &= await screen.inspector.queries.matching_ids(screen.tab_query, there)
+            there &= await screen.session.inspector.queries.matching_ids(screen.parts.query, there)
         missed = (before.meant - planned) & set(map(short_id, there))
         assert not missed or before.scope.startswith("all"), before
         await self._end_of(frozenset(rows))
@@ -241,7 +241,7 @@ async def test_a_plan_is_for_what_was_painted(seed: str, monkeypatch: pytest.Mon
             night.meddle()
             if night.chance.random() < 0.3:
                 clock.now += night.chance.choice((1, 6))
-                queue_of(console)._tick()
+                queue_of(console).tick()
             await night.act(night.chance.choice("XXR"))
 
     assert night.planned >= 3, (night.planned, night.refused)

@@ -36,6 +36,7 @@ from tests.mail_transports import PlaceTransports
 from tests.tui.conftest import READING
 from tests.zgb_console_place import PAUSE, RETRY, ZgbConsolePlace
 from tui.app import show_result
+from tui.key_tables import keys_on
 from tui.locks.screen import LockScreen
 from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
@@ -401,7 +402,7 @@ async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
         await plan.go(operator)
         face = operator.console.screen
         assert isinstance(face, BaseScreen)
-        hints = {hint.text for hint in keys.hints_of(face.KIND, (), face.without())}
+        hints = {key.hint for key in keys_on(face.KIND, face.without())}
         await operator.press(plan.opens)
         await operator.sees("read only")
         assert operator.console.screen is face
@@ -419,7 +420,7 @@ def locked(memory: MemoryTasks, lock: object = free, journal: Journal | None = N
 async def on_work(operator: ConsoleOperator) -> None:
     """Go to the tab of what is in work, with its task there and its lock examined."""
     await operator.press("l")
-    rows = queue_of(operator.console).list.rows
+    rows = queue_of(operator.console).parts.rows
 
     def there() -> bool:
         task = rows.view.task_here

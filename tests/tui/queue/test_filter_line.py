@@ -31,7 +31,9 @@ from tests.console_places import (
 from tests.nftban_queues import Run
 from tui.groups.clusters_screen import ClustersScreen
 from tui.plan.screen import PlanScreen
-from tui.queue.filter_line import FilterLine
+from tui.queue.filter_text import FilterText
+from tui.screens.target import Target
+from tui.text import keys
 from tui.widgets.line_widgets import Lines
 
 
@@ -39,9 +41,13 @@ class FilterOperator(ConsoleOperator):
     """An operator who filters the dead tasks of a queue."""
 
     @property
-    def filter(self) -> FilterLine:
-        """The line that is typed into."""
-        return queue_of(self.console).query_one(FilterLine)
+    def filter(self) -> FilterText:
+        """What is typed into the line."""
+        return queue_of(self.console).parts.filter
+
+    def asks(self, text: str) -> None:
+        """Open the list with a filter, as another screen does."""
+        queue_of(self.console).aim(Target(keys.LIST, filter=text))
 
     @property
     def count(self) -> str:
@@ -51,7 +57,7 @@ class FilterOperator(ConsoleOperator):
     @property
     def look(self) -> str:
         """How it is styled."""
-        return self.filter.query_one("#filter-count", Lines).lines[0][0][1]
+        return queue_of(self.console).query_one("#filter-count", Lines).lines[0][0][1]
 
     async def left(self, total: int) -> None:
         """Wait until so many tasks are left."""
@@ -131,7 +137,7 @@ async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
         assert operator.filter.words == "  CODE=550   "
         await operator.press("escape")
         await operator.left(12)
-        assert not operator.filter.is_visible
+        assert not operator.filter.is_open
 
         await operator.press("slash")
         await operator.types("age>1d")
@@ -183,11 +189,9 @@ async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatc
 async def test_text_of_filters_cannot_control_the_terminal(tmp_path: Path) -> None:
     """Beside the filter line, unprintable characters of a clause and of an error are replaced."""
     async with filtering(tmp_path) as operator:
-        operator.filter.set_text("dest=\x9b31m")
-        operator.filter.post_message(FilterLine.Changed(operator.filter.filter))
+        operator.asks("dest=\x9b31m")
         await operator.counts('0 of 12 ("dest=\ufffd31m" matches none; 12 without it)')
-        operator.filter.set_text("@\x9b31m")
-        operator.filter.post_message(FilterLine.Changed(operator.filter.filter))
+        operator.asks("@\x9b31m")
         await operator.until(lambda: operator.count.startswith("@\ufffd31m at 1: "))
 
 
@@ -196,10 +200,8 @@ async def test_clusters_of_the_longest_filter(tmp_path: Path) -> None:
     them; Enter, whose list would have a longer filter, says so.
     """
     async with filtering(tmp_path) as operator:
-        operator.filter.set_text(f"code=550 !{'x' * 990}")
-        operator.filter.post_message(FilterLine.Changed(operator.filter.filter))
+        operator.asks(f"code=550 !{'x' * 990}")
         await operator.left(4)
-        await operator.press("enter")
         await operator.opens(ClustersScreen, "c")
         await operator.sees("1, failed 4", "00000007")
         await operator.press("enter")
@@ -212,7 +214,8 @@ async def test_an_order_goes_with_a_filter() -> None:
     """What is filtered is ordered as the tab is."""
     memory = a_memory([task._replace(attempts=n) for n, task in enumerate(some_tasks(9, 0, 0))])
     async with an_operator(a_place(memory)) as operator:
-        queue_of(operator.console)._orders[State.PENDING] = ("attempts", True)
+        queue_of(operator.console).action_sort("attempts")
+        queue_of(operator.console).action_sort("attempts")
         await operator.press("slash", *"tries", "greater_than_sign", "3")
         rows = task_list(operator.console).rows
         await operator.until(lambda: rows.view.loaded and rows.view.total == 5)
@@ -230,7 +233,7 @@ async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -
     """`queue list --filter` prints the tasks that the console shows."""
     shown = {}
     async with filtering(tmp_path) as operator:
-        inspector = queue_of(operator.console).inspector
+        inspector = queue_of(operator.console).session.inspector
         for text in FILTERS:
             query = Query(filter=parse_filter(text, inspector.states, NOW))
             shown[text] = [

@@ -38,6 +38,7 @@ from tests.console_places import (
     task_list,
 )
 from tests.examples import deep_but, few_of
+from tui.key_tables import keys_on
 from tui.operations.worker_screen import WorkerScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
@@ -107,10 +108,10 @@ class ListOperator(ConsoleOperator):
     async def starts_worker(self) -> int:
         """Start a worker; its PID."""
         await self.opens(WorkerScreen, "W")
-        assert self.queue.worker.pid is None
+        assert self.queue.session.worker.pid is None
         await self.press("y")
-        await self.until(lambda: self.queue.worker.pid)
-        pid = self.queue.worker.pid
+        await self.until(lambda: self.queue.session.worker.pid)
+        pid = self.queue.session.worker.pid
         assert pid is not None
         return pid
 
@@ -166,7 +167,7 @@ async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
         )
         for pressed, state in TABS:
             await operator.press(*pressed)
-            assert operator.queue.state is state, pressed
+            assert operator.queue.parts.state is state, pressed
             await operator.press("2")
 
         await operator.pilot.resize_terminal(80, 24)
@@ -201,7 +202,7 @@ async def test_each_digit_leads_to_one_screen(there: str) -> None:
             await operator.until(lambda: getattr(operator.console.screen, "KIND", "") == kind)  # noqa: B023
             assert len(operator.console.screen_stack) <= 5
         await operator.press("2", "4")
-        assert operator.queue.state is State.DEAD
+        assert operator.queue.parts.state is State.DEAD
 
 
 async def test_filter_while_typing() -> None:
@@ -217,7 +218,7 @@ async def test_filter_while_typing() -> None:
         assert operator.list.rows.view.total == 4
         await operator.press("escape")
         await operator.until(lambda: operator.list.rows.view.total == 12)
-        assert not operator.queue.query_one(FilterLine).is_visible
+        assert not operator.queue.query_one(FilterLine).display
 
         await operator.press("/", *"nowhere")
         await operator.until(lambda: operator.list.rows.view.total == 0)
@@ -296,7 +297,7 @@ async def test_places_are_switched() -> None:
 
         await operator.press("[")
         await operator.until(lambda: "> other" not in operator.line("top-line"))
-        assert queue_of(operator.console).state is State.ACTIVE
+        assert queue_of(operator.console).parts.state is State.ACTIVE
 
 
 # Marks and scope
@@ -321,9 +322,10 @@ async def test_hidden_marks_are_in_no_plan() -> None:
     """
     async with a_list() as operator:
         await operator.press(DEAD, "space", "space", "space")
-        operator.queue.query_one(FilterLine).set_text("unknown")
+        filter_text = operator.queue.parts.filter
+        filter_text.is_open = filter_text.take("unknown")
         assert operator.scope == "3 marked"
-        operator.queue.action_plan("purge")
+        operator.queue.action_key("X")
         await operator.opens(PlanScreen)
         await operator.sees("1 marked, 2 excluded: hidden or gone")
         assert len(operator.planned) == 1
@@ -334,32 +336,13 @@ async def test_hidden_marks_are_in_no_plan() -> None:
         assert len(operator.planned) == 1
 
 
-async def test_a_filter_in_error_widens_no_scope() -> None:
-    """While the filter is wrong, verbs, all and ranges are refused, and the scope line says why."""
-    async with a_list() as operator:
-        await operator.press(DEAD, "/", *"tris>5", "enter")
-        wrong = operator.scope.removeprefix("nothing: ")
-        assert wrong.startswith('no field "tris"')
-
-        for key in ("*", "v", "X"):
-            operator.queue.say("")
-            await operator.press(key)
-            assert wrong.removesuffix("…") in operator.line("scope")
-            assert operator.scope == f"nothing: {wrong}"
-        assert operator.list.rows.view.anchor is None
-        assert operator.console.screen is operator.queue
-
-        await operator.press("escape", "*")
-        assert operator.scope == "all 12 matching"
-
-
-@pytest.mark.parametrize("what", ["_explain_filter", "_check_marks"])
+@pytest.mark.parametrize("what", ["explain_filter", "check_marks"])
 async def test_what_is_asked_while_the_console_is_left_ends_nothing(what: str) -> None:
     """A question that comes after the index was closed is answered by a word, not by a crash."""
     async with a_list() as operator:
         await operator.press("space")
-        await operator.queue.inspector.close()
-        operator.queue._run_query(what, getattr(operator.queue, what))
+        await operator.queue.session.inspector.close()
+        operator.queue.run(what, getattr(operator.queue.parts, what))
         await operator.until(lambda: "closed" in operator.line("scope"))
 
 
@@ -381,8 +364,8 @@ async def test_a_plan_comes_on_no_other_screen() -> None:
     """A plan that is made when the operator has gone elsewhere is dropped, and that is said."""
     async with a_list() as operator:
         await operator.press(DEAD)
-        operator.queue.action_plan("purge")
-        operator.queue.action_order()
+        operator.queue.action_key("X")
+        operator.queue.action_key("o")
         await operator.until(lambda: not any(w.group == "plan" for w in operator.queue.workers))
         await operator.pilot.pause()
         assert not any(isinstance(s, PlanScreen) for s in operator.console.screen_stack)
@@ -482,7 +465,7 @@ async def test_a_store_that_cannot_be_opened_to_act() -> None:
 async def test_a_grey_key_says_why() -> None:
     """A verb that is not to be had here is grey among the hints, and pressing it says why."""
     async with a_list() as operator:
-        assert "retry" in operator.queue.verb_refusal_here("retry")
+        assert "retry" in operator.queue.parts.verb_refusal("retry")
         await operator.press("R")
 
         said = "retry: not from pending; next: X purge, H hold, O promote"
@@ -506,7 +489,7 @@ async def test_a_barred_task_has_grey_keys_and_stays() -> None:
 
     async with a_list(memory, armed=True, open=open_store) as operator:
         await operator.press(DEAD, "home")
-        assert "plan('hold')" in operator.queue._grey()
+        assert operator.queue.parts.verb_refusal("hold")
         await operator.press("H")
         assert "hold: its parent runs" in operator.line("scope")
         await operator.opens(TaskScreen, "enter")
@@ -515,7 +498,7 @@ async def test_a_barred_task_has_grey_keys_and_stays() -> None:
         await operator.sees("hold: its parent runs")
         await operator.opens(QueueScreen, "escape")
         await operator.press("down")
-        assert "plan('hold')" not in operator.queue._grey()
+        assert not operator.queue.parts.verb_refusal("hold")
         await operator.press("*")
         await operator.opens(PlanScreen, "H")
         await operator.sees("1 excluded: its parent runs", "sent as a request: the server decides")
@@ -624,7 +607,7 @@ async def test_leaving_stops_or_keeps_the_worker(key: str) -> None:
     """
     async with a_list(armed=True, worker_command=SLEEPER) as operator:
         pid = await operator.starts_worker()
-        process = operator.queue.worker._process
+        process = operator.queue.session.worker._process
         assert process is not None
         await operator.press("q", "q", "q")
         await operator.opens(QuitScreen)
@@ -676,7 +659,7 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(f"engine.live.{module}.RETRY_SECONDS", 0.1)
     root = tmp_path / "spool"
     async with an_operator(disk_place(root), early=True) as operator:
-        tasks = operator.console.navigator.queue_screen(1).list
+        tasks = operator.console.navigator.queue_screen(1).widgets.list
 
         async def is_missed() -> None:
             await operator.until(lambda: "Retried every second" in operator.text)
@@ -765,9 +748,7 @@ async def test_any_size() -> None:
 async def test_every_key_is_pressed_here() -> None:
     """Whatever is on screen, no key brings the console down, and in OBSERVE none writes."""
     leaves = ("leave", "app.suspend_process")
-    pressed = [
-        name for key in keys.keys_on(keys.LIST) for name in key.keys if key.action not in leaves
-    ]
+    pressed = [name for key in keys_on(keys.LIST) for name in key.keys if key.action not in leaves]
     for tab in few_of({DEAD}, ("2", DEAD, "h")):
         async with a_list() as operator:
             for key in pressed:
@@ -783,7 +764,7 @@ def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
     """A console is made without looking at its places: what is wrong with one is shown in it."""
     place = Place(str(tmp_path / "none"), lambda: 1 / 0)  # type: ignore[arg-type, return-value]
 
-    assert a_console(place).navigator.queue_screen(1).place is place
+    assert a_console(place).navigator.queue_screen(1).session.place is place
 
 
 async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -793,7 +774,7 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
     async with a_list() as operator:
         await operator.press("/", "x", "ctrl+c")
         assert operator.list.has_focus
-        assert not operator.queue.query_one(FilterLine).is_visible
+        assert not operator.queue.query_one(FilterLine).display
 
         await operator.press(DEAD)
         await operator.opens(PlanScreen, "R")
@@ -839,7 +820,7 @@ async def test_a_queue_is_opened_again() -> None:
         for _ in range(3):
             await operator.opens(QueueScreen, "4")
             await operator.until(lambda: "row " in operator.text)
-            assert queue_of(operator.console).state is State.DEAD
+            assert queue_of(operator.console).parts.state is State.DEAD
             await operator.press("j")
             await operator.until(
                 lambda: task_list(operator.console).rows.view.cursor.id[-8:] in operator.text

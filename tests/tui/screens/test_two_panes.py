@@ -64,13 +64,14 @@ async def test_tab_goes_to_the_details_of_a_queue() -> None:
     place = a_place(a_memory([task, a_task(2, State.DEAD)]))
     async with an_operator(place, size=(80, 24)) as operator:
         screen = await operator.opens(QueueScreen, "4")
-        await operator.until(lambda: screen._details.lines and screen.rows.view.task_here)
-        here = screen.rows.view.cursor.id
+        details, parts = screen.query_one("#details", LongText), screen.parts
+        await operator.until(lambda: details.lines and parts.rows.view.task_here)
+        here = parts.rows.view.cursor.id
         await operator.press("tab", "j")
-        assert screen._details.has_focus
-        assert screen.rows.view.cursor.id == here
+        assert details.has_focus
+        assert parts.rows.view.cursor.id == here
         await operator.press("tab", "j")
-        assert screen.rows.view.cursor.id != here
+        assert parts.rows.view.cursor.id != here
 
 
 async def test_the_next_task_is_opened_from_a_task() -> None:
@@ -80,7 +81,9 @@ async def test_the_next_task_is_opened_from_a_task() -> None:
     place = a_place(a_memory([a_task(number, State.DEAD) for number in range(3)]))
     async with an_operator(place) as operator:
         queue = await operator.opens(QueueScreen, "4")
-        await operator.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        await operator.until(
+            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
+        )
         await operator.opens(TaskScreen, "enter")
         await operator.sees("00000000 row 1 of 3")
         await operator.press("right_square_bracket")
@@ -90,7 +93,7 @@ async def test_the_next_task_is_opened_from_a_task() -> None:
         await operator.press("left_square_bracket")
         await operator.sees("00000001 row 2 of 3")
         assert await operator.opens(QueueScreen, "escape") is queue
-        assert queue.list.row_words == "row 2 of 3"
+        assert queue.widgets.list.row_words == "row 2 of 3"
 
 
 async def test_the_next_lock_is_opened_from_a_lock() -> None:
@@ -116,7 +119,9 @@ async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
     place = a_place(a_memory(dead), command=("spooldeck", "--root", "/a/rather/long/path" * 3))
     async with an_operator(place) as operator:
         queue = await operator.opens(QueueScreen, "4")
-        await operator.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        await operator.until(
+            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
+        )
         plan = await operator.opens(PlanScreen, "asterisk", "R")
         await operator.sees(
             "then 2 per second: 6s; stop at 2 x one error (p)", "next type 12 applies it"
@@ -133,7 +138,9 @@ async def test_full_ids_and_a_wide_error_column() -> None:
     task = a_task(1, State.DEAD)._replace(error="550 5.1.1 " + "no such user " * 3 + "END")
     async with an_operator(a_place(a_memory([task]))) as operator:
         queue = await operator.opens(QueueScreen, "4")
-        await operator.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        await operator.until(
+            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
+        )
 
         def listed() -> str:
             lines = (line for line in operator.text.splitlines() if line.startswith(">"))
@@ -207,7 +214,9 @@ async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path:
     (tmp_path / "log" / "queue.log").write_text("")
     async with an_operator(disk_place(tmp_path)) as operator:
         queue = await operator.opens(QueueScreen, "4")
-        await operator.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        await operator.until(
+            lambda: queue.parts.state is State.DEAD and queue.parts.rows.view.task_here
+        )
         await operator.opens(TaskScreen, "enter")
         for path in (tmp_path / "queue" / "dlq").iterdir():
             path.unlink()

@@ -42,7 +42,6 @@ from tests.tui.drawn_screens import AT_WORK
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.plan import planning
-from tui.queue.painter import list_hints
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
@@ -476,8 +475,6 @@ async def test_a_verb_that_the_server_does_not_permit_is_grey_with_its_reason() 
     edges = {**EDGES, way: EDGES[way]._replace(refusal=why)}
     closed = planning.closed_verbs(edges, State.DEAD)
     assert closed == {"plan('purge')"}
-    (purge,) = (hint for hint in list_hints(closed, set(), {}, closed) if hint.shown == "X")
-    assert (purge.is_refused, purge.is_minor) == (True, False)
 
     class StrictStore(MemoryStore):
         """A store that does not permit a purge."""
@@ -613,7 +610,9 @@ async def test_the_bytes_of_a_problem(tmp_path: Path) -> None:
         dlq = tmp_path / "queue" / "dlq"
         (dlq / "broken.task").write_bytes(b"TASK_ID=\0" + HOSTILE.encode())
         (dlq / "link.task").symlink_to("/etc/passwd")
-        await operator.until(lambda: queue_of(operator.console).inspector.latest.problems == 2)
+        await operator.until(
+            lambda: queue_of(operator.console).session.inspector.latest.problems == 2
+        )
         await operator.opens(ProblemsScreen, "h", "enter")
 
         await operator.sees(

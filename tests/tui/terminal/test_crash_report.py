@@ -44,7 +44,7 @@ def boom(*_, **__):
 def beside(*_, **__):
     threading.Thread(target=boom).start()
 
-def later(self):
+def later(self, pressed):
     self.call_later(boom)
 
 %s
@@ -52,8 +52,8 @@ sys.exit(main(["--open", "queue", sys.argv[1]]))
 """
 
 PLANTS = {
-    "a key": ("QueueScreen.action_reread = boom", "tui/"),
-    "a callback": ("QueueScreen.action_reread = later", "<string>:"),
+    "a key": ("QueueScreen.action_key = boom", "tui/"),
+    "a callback": ("QueueScreen.action_key = later", "<string>:"),
     "a worker": ("queue_lock.examine_lock = boom", "tui/cli/formats/nftban/spool.py:"),
     "a thread": ("queue_lock.examine_lock = beside", "<string>:"),
     "the index sync": ("Setup.open_store = boom", "tui/cli/setup/places.py:"),
@@ -85,7 +85,7 @@ def test_a_crash_anywhere(spool: str, tmp_path: Path, place: str) -> None:
     argv = [sys.executable, "-P", "-c", PLANTED % plant, spool]
     told = {"TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), **UTF8}
     with Terminal(argv, told) as terminal:
-        if "reread" in plant:
+        if "action_key" in plant:
             terminal.shows("acts on")
             terminal.send("r")
         assert terminal.end() == crash_report.EX_SOFTWARE

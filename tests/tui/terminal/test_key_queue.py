@@ -46,7 +46,6 @@ from tests.pseudo_terminals import console as terminal_with
 from tests.tui.conftest import READING
 from tui.app import Console
 from tui.plan.screen import PlanScreen
-from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
 from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
 from tui.screens.quit import QuitScreen
@@ -179,7 +178,7 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(
     """Where it was not fetched yet, a filter behind it begins at the task, not at a line."""
     async with opened() as pilot:
         assert isinstance(pilot.app, Console)
-        rows = queue_of(pilot.app).list.rows
+        rows = queue_of(pilot.app).parts.rows
         window, come = rows._source.window, asyncio.Event()
 
         async def late(*asked: Any, **how: Any) -> Window:
@@ -214,7 +213,7 @@ async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> 
         await loaded(pilot)
         slow = threading.Event()
         asking = asyncio.ensure_future(
-            queue_of(console).inspector.queries._windows._lane.run(slow.wait)
+            queue_of(console).session.inspector.queries._windows._lane.run(slow.wait)
         )
         asyncio.get_running_loop().call_later(0.2, slow.set)
         send(pilot, "h\r")
@@ -234,7 +233,7 @@ async def test_a_paste_comes_in_its_turn_and_is_no_key() -> None:
         pilot.app.post_message(events.Paste("Xq4"))
         send(pilot, "5")
         await at_rest(pilot)
-        assert pilot.app.screen.query_one(FilterLine).words == "Xq45"
+        assert pilot.app.screen.query_one(Input).value == "Xq45"
 
 
 FROM_OVERVIEW = ("7/feeds\rnn", "4oaj", "7&feeds\r", "7@09:41\rj", "2jj4k")
@@ -429,12 +428,12 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
     memory = a_memory(some_tasks())
     async with an_operator(a_place(memory)) as operator:
         screen = queue_of(operator.console)
-        await operator.until(lambda: screen.list.rows.view.task_here is not None)
-        task = screen.list.rows.view.task_here
+        await operator.until(lambda: screen.parts.rows.view.task_here is not None)
+        task = screen.parts.rows.view.task_here
         assert task is not None and task.state is State.PENDING
         with memory.condition:
             memory.put(("", task.id), task._replace(description="another"))
-        await operator.until(lambda: screen.list.rows.is_altered)
+        await operator.until(lambda: screen.parts.rows.is_altered)
         await operator.press("X")
 
         assert operator.console.screen is screen

@@ -8,32 +8,8 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tests.console_places import Clock, a_console, a_memory, a_place, loaded, queue_of, some_tasks
-from tui.queue.screen import QueueScreen
+from tests.console_places import a_console, a_memory, a_place, loaded, some_tasks
 from tui.terminal.render_cache import CachedLines
-from tui.text.lines import Line
-
-
-def hints_made_anew(screen: QueueScreen) -> tuple[Line, ...]:
-    """What the hints are when nothing is kept."""
-    screen._hinted = ((), [])
-    return tuple(screen._hint_rows())
-
-
-async def test_hints_are_those_of_this_moment() -> None:
-    """After each key the hints and what is grey are what they would be if made for it alone."""
-    clock = Clock()
-    console = a_console(a_place(a_memory(some_tasks())), clock=clock)
-    async with console.run_test(size=(160, 24)) as pilot:
-        await loaded(pilot)
-        screen, seen = queue_of(console), set()
-        for pressed in ("j", "4", "j", "!", "j", "2", "h", "4", "k", "!", "k", "space"):
-            await pilot.press(pressed)
-            await pilot.pause()
-            on_screen = screen._hint_rows()
-            assert tuple(on_screen) == hints_made_anew(screen), pressed
-            seen.add(tuple(on_screen))
-        assert len(seen) >= 4, "the keys have changed nothing"
 
 
 def cells(strips: list[Strip]) -> list[list[tuple[str, object]]]:

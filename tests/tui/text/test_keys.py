@@ -14,6 +14,7 @@ from engine.model import Edge, Edges, State
 from engine.verbs import VERBS
 from tests.console_places import a_console, a_memory, a_place
 from tui.app import Console
+from tui.key_tables import KEYS, keys_on
 from tui.locks.screen import LockScreen
 from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
@@ -89,7 +90,7 @@ HELPED = (
 @pytest.mark.parametrize("screen", SCREENS)
 def test_each_key_of_the_table_is_bound(screen: str) -> None:
     """On each screen a key of the table does one thing, and the screen does it."""
-    pressed = [name for key in keys.keys_on(screen) for name in key.keys]
+    pressed = [name for key in keys_on(screen) for name in key.keys]
     assert len(pressed) == len(set(pressed))
     bound = {b.key: b.action for b in SCREENS[screen].BINDINGS if isinstance(b, Binding)}
     assert set(bound) == set(pressed)
@@ -101,14 +102,16 @@ def test_each_key_of_the_table_is_bound(screen: str) -> None:
 
 def helped(screen: str, search: str = "") -> list[str]:
     """The help of a screen for some words, as text."""
-    return ["".join(text for text, _ in line) for line in help_lines(screen, (), 80, search)]
+    return [
+        "".join(text for text, _ in line) for line in help_lines(keys_on, screen, (), 80, search)
+    ]
 
 
 @pytest.mark.parametrize("screen", HELPED)
 def test_the_help_lists_every_key(screen: str) -> None:
     """The help of a screen has a line for each of its keys, no wider than 80 cells."""
     said = helped(screen)
-    assert {f"  {key.shown:<9}{key.description}" for key in keys.keys_on(screen)} <= set(said)
+    assert {f"  {key.shown:<9}{key.description}" for key in keys_on(screen)} <= set(said)
     assert max(map(len, said)) <= 80
 
 
@@ -118,7 +121,7 @@ def test_a_search_says_where_else_there_is_such_a_key() -> None:
     """
     elsewhere = helped(keys.OVERVIEW, "filter")
     assert elsewhere[0].startswith("─ not here, but in the task list ─")
-    (key,) = (key for key in keys.keys_on(keys.LIST) if key.action == FILTER_ACTION)
+    (key,) = (key for key in keys_on(keys.LIST) if key.action == FILTER_ACTION)
     assert elsewhere.count(f"  {key.shown:<9}{key.description}") == 1
     assert not any("not here" in line for line in helped(keys.LIST, "filter"))
     assert helped(keys.LIST, "no such words") == []
@@ -136,7 +139,7 @@ def test_only_capital_letters_write() -> None:
     """A key that opens a plan names a known verb; no lower-case key plans, starts or arms."""
     assert all(key.verb in VERBS and key.shown.isupper() for key in keys.verb_keys())
     writing = {"arm", "worker", "unlock", *(key.action for key in keys.verb_keys())}
-    assert not [k for k in keys.keys_on(keys.LIST) if k.action in writing and k.shown.islower()]
+    assert not [k for k in keys_on(keys.LIST) if k.action in writing and k.shown.islower()]
 
 
 def test_the_help_lists_what_moved() -> None:
@@ -152,12 +155,12 @@ async def test_the_help_leaves_out_what_is_not_offered() -> None:
     console = a_console(a_place(a_memory([])), read_only=True)
     async with console.run_test():
         without = console.navigator.queue_screen(1).without()
-    hints = {hint.text for hint in keys.hints_of(keys.LIST, without=without)}
+    hints = {key.hint for key in keys_on(keys.LIST, without)}
     assert not hints & {"retry", "purge", "arm", "worker", "unlock", "mark", "all"}
 
 
 def test_flow_control_is_left_to_the_terminal() -> None:
     """Ctrl-q and Ctrl-s do nothing here, whatever the terminal library would do with them."""
     console = a_console(a_place(a_memory([])))
-    bound = {*console._bindings.key_to_bindings, *(name for k in keys.KEYS for name in k.keys)}
+    bound = {*console._bindings.key_to_bindings, *(name for k in KEYS for name in k.keys)}
     assert not bound & {"ctrl+q", "ctrl+s"}

@@ -15,7 +15,7 @@ from engine.model import State, Task
 from tests.console_places import NOW, Clock, a_task
 from tui.widgets.list_view import CursorPosition
 from tui.widgets.task_list import TaskList
-from tui.widgets.task_rows import HOLD_SECONDS
+from tui.widgets.task_rows import HOLD_SECONDS, TaskRows
 
 pytestmark = pytest.mark.usefixtures("no_ghosts")
 
@@ -81,7 +81,7 @@ class Bare(App[None]):
 
     def __init__(self, rows: Numbers, clock: Clock) -> None:
         super().__init__()
-        self.list = TaskList(rows, clock)
+        self.list = TaskList(TaskRows(rows, clock), clock)
         self.said: list[str] = []
 
     def compose(self) -> ComposeResult:
@@ -334,7 +334,7 @@ async def test_while_the_store_is_looked_at_the_cursor_is_the_first_row() -> Non
     [
         lambda list: list.move("down"),
         lambda list: list.rows.pin_cursor(),
-        lambda list: list.set_range(True),
+        lambda list: list.rows.set_range(True),
         lambda list: list.rows.show_query(Query(State.PENDING), CursorPosition(id=a_task(150).id)),
     ],
     ids=["moved", "a key meant its task", "a range begins there", "opened on it"],

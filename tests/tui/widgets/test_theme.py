@@ -305,7 +305,7 @@ async def test_another_theme_is_put_on(own: Path, monkeypatch: pytest.MonkeyPatc
 
 def said(console: Console) -> str:
     """The message to the operator on the screen."""
-    return queue_of(console)._timed_message[0]
+    return queue_of(console).parts.message.text
 
 
 # The style sheet

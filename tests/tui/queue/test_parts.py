@@ -1,0 +1,315 @@
+"""The parts of the queue screen and its keys, without an app: tabs, marks, scope, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from engine.index.filter_language import parse_filter
+from engine.model import State, Task
+from tests.console_places import NOW, Clock, a_memory, a_place, some_tasks
+from tui.plan.planning import VerbRequest
+from tui.queue import painters
+from tui.queue.filter_text import FilterText
+from tui.queue.keys import ROWS
+from tui.queue.marks import Marks
+from tui.queue.parts import QueueParts
+from tui.queue.tabs import Tabs
+from tui.screens.base import BaseScreen
+from tui.screens.console_context import Arming, ConsoleContext
+from tui.screens.key_rows import Change, absent_actions, hints_of, press, refusals_of
+from tui.screens.message import MESSAGE_SECONDS, Message
+from tui.screens.target import Target
+from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.widgets.list_view import CursorPosition
+
+STATES = {State.PENDING: "pending", State.DEAD: "dead"}
+
+
+class Asked:
+    """A door that notes what the parts ask of their screen."""
+
+    hasty = False
+
+    def __init__(self) -> None:
+        self.targets: list[Target] = []
+        self.requests: list[str] = []
+        self.plans: list[tuple[VerbRequest, Task | None]] = []
+        self.questions: dict[str, Callable[[], Awaitable[Change]]] = {}
+
+    def go(self, target: Target) -> None:
+        """Note it."""
+        self.targets.append(target)
+
+    def request(self, what: str) -> None:
+        """Note it."""
+        self.requests.append(what)
+
+    def plan(self, asked: VerbRequest, task: Task | None) -> None:
+        """Note it."""
+        self.plans.append((asked, task))
+
+    def run(self, what: str, ask: Callable[[], Awaitable[Change]]) -> None:
+        """Note it; `answer` asks it."""
+        self.questions[what] = ask
+
+    def show(self, change: Change) -> None:
+        """Nothing is painted."""
+
+    def move(self, how: str) -> Change:
+        """Nothing is scrolled."""
+        return Change.NOTHING
+
+    def switch_pane(self) -> Change:
+        """There is none."""
+        return Change.NOTHING
+
+    def next_graph_range(self) -> Change:
+        """There is none."""
+        return Change.NOTHING
+
+    def open(self, opener: Callable[[BaseScreen], object]) -> None:
+        """There is no screen to open it."""
+
+
+class Queue:
+    """The parts of a queue, and who presses its keys."""
+
+    def __init__(self, parts: QueueParts, door: Asked) -> None:
+        self.parts, self.door = parts, door
+
+    async def settle(self) -> Change:
+        """Answer all questions, and read the rows."""
+        change = Change.NOTHING
+        while self.door.questions:
+            _, ask = self.door.questions.popitem()
+            change |= await ask()
+        await self.parts.rows.read()
+        return change
+
+    async def press(self, *pressed: str) -> Change:
+        """Press keys; what the last one changed."""
+        change = Change.NOTHING
+        for key in pressed:
+            change = press(ROWS, key, self.parts, self.parts.say)
+        return change
+
+    async def opens(self, state: State) -> None:
+        """Open a tab and read its rows."""
+        self.parts.to_tab(self.parts.tabs.all.index(state))
+        await self.settle()
+
+    @property
+    def hints(self) -> dict[str, bool]:
+        """The keys with hints, and whether they are grey."""
+        return {hint.shown: hint.is_refused for hint in hints_of(ROWS, self.parts)}
+
+
+@asynccontextmanager
+async def a_queue(*, read_only: bool = False, places: int = 1) -> AsyncIterator[Queue]:
+    """The parts of a queue in memory with forty pending and twelve dead tasks."""
+    clock, door = Clock(), Asked()
+    session = PlaceSession(a_place(a_memory(some_tasks())), clock)
+    context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=places)
+    await session.inspector.start()
+    try:
+        await session.inspector.scan_now()
+        parts = QueueParts(session, context, door)
+        parts.rows.resize(10)
+        queue = Queue(parts, door)
+        parts.store_changed(session.inspector.latest)
+        await queue.settle()
+        yield queue
+    finally:
+        await session.inspector.close()
+
+
+def test_each_tab_keeps_its_cursor_and_order() -> None:
+    """The tabs are the states and the problems, in a circle; back on a tab, its cursor and its
+    order are those that it had; the same order again is reversed.
+    """
+    tabs = Tabs(lambda: STATES)
+    assert tabs.all == [State.PENDING, State.DEAD, None]
+    tabs.sort("attempts", reverses=True)
+    tabs.sort("attempts", reverses=True)
+    there = CursorPosition(3, "x")
+    assert tabs.open(tabs.neighbour(1), there) == CursorPosition()
+    assert (tabs.state, tabs.order, tabs.on_problems) == (State.DEAD, ("id", False), False)
+    assert tabs.open(tabs.neighbour(-1), CursorPosition()) == there
+    assert tabs.order == ("attempts", True)
+    tabs.open(tabs.neighbour(-1), there)
+    assert tabs.on_problems
+
+    assert not Tabs(dict).on_problems
+
+
+def test_marks_belong_to_a_state() -> None:
+    """A mark is of one state; what the filter hides is not acted on; clearing takes all away."""
+    marks = Marks()
+    marks.add(State.DEAD, {"a", "b"})
+    marks.toggle(State.DEAD, "b")
+    marks.toggle(State.DEAD, "c")
+    assert marks.of(State.DEAD) == {"a", "c"}
+    assert marks.of(State.PENDING) == marks.of(None) == frozenset()
+    marks.hidden = frozenset({"a"})
+    assert marks.visible(State.DEAD) == {"c"}
+    marks.has_all = True
+    marks.clear(State.DEAD)
+    assert (marks.of(State.DEAD), marks.hidden, marks.has_all) == (frozenset(), frozenset(), False)
+
+
+def test_a_message_ends() -> None:
+    """After its seconds, or when the clock is set back; control characters are replaced."""
+    clock = Clock()
+    message = Message(clock)
+    for later in (MESSAGE_SECONDS, -1.0):
+        message.say("done\x1b[2J")
+        assert (message.text, message.ends()) == ("done\ufffd[2J", False)
+        clock.now += later
+        assert (message.ends(), message.text) == (True, "")
+    assert not message.ends()
+
+
+def test_an_incomplete_clause_leaves_those_before_it() -> None:
+    """The error says what was expected; an error further left leaves the filter as it was."""
+    text = FilterText(lambda words: parse_filter(words, STATES, NOW))
+    assert text.take("code=550")
+    assert text.take("code=550 tries>")
+    assert (text.filter.text, text.words) == ("code=550", "code=550 tries>")
+    assert text.error.startswith("expected a value")
+    assert text.take("cod=550 tries>1")
+    assert (text.filter.text, text.error.partition(" at ")[0]) == ("code=550", 'no field "cod"')
+    assert text.take("code=550")
+    assert not text.error
+    assert not text.take("code=550 ")
+
+
+async def test_a_key_is_refused_with_its_reason() -> None:
+    """A refused key is grey, says why and what can be done instead, asks for no plan and changes
+    the scope line alone; another state allows it.
+    """
+    async with a_queue() as queue:
+        assert queue.parts.state is State.PENDING
+        assert "R" not in queue.hints
+        assert await queue.press("R") == Change.SCOPE
+        said = "retry: not from pending; next: X purge, H hold, O promote"
+        assert (queue.parts.message.text, queue.door.plans) == (said, [])
+
+        await queue.opens(State.DEAD)
+        assert queue.hints["R"] is False
+        await queue.press("home", "R")
+        (asked, task), *rest = queue.door.plans
+        assert task is not None
+        assert not rest
+        assert (asked.verb, asked.ids, asked.describe_scope(1)) == (
+            "retry",
+            {task.id},
+            f"row {task.id}",
+        )
+
+
+async def test_a_filter_in_error_refuses_all_that_acts() -> None:
+    """Verbs, all and ranges say what is wrong with the filter; help and hints say the same."""
+    async with a_queue() as queue:
+        await queue.opens(State.DEAD)
+        queue.parts.filter.take("tris>5")
+        wrong = queue.parts.filter.error
+        assert wrong.startswith('no field "tris"')
+        for key in ("*", "v", "X"):
+            queue.parts.message.clear()
+            await queue.press(key)
+            assert queue.parts.message.text == wrong
+        assert not queue.parts.marks.has_all
+        assert queue.parts.rows.view.anchor is None
+        line = painters.scope_line(queue.parts, 200, lock_alarms=False)
+        assert f"nothing: {wrong}" in "".join(text for text, _ in line)
+        assert set(refusals_of(ROWS, queue.parts).values()) == {wrong}
+        assert queue.hints["X"] is True
+        queue.parts.filter.take("")
+        await queue.press("*")
+        assert queue.parts.scope.acts_on_all
+
+
+async def test_marks_that_a_filter_hides_are_in_no_plan() -> None:
+    """They are counted as hidden, and a verb gets only the others; without a filter all are."""
+    async with a_queue() as queue:
+        await queue.opens(State.DEAD)
+        for _ in range(3):
+            assert Change.ROWS in await queue.press("space")
+        marked = queue.parts.marks.of(State.DEAD)
+        assert (len(marked), queue.parts.scope.marked) == (3, 3)
+
+        queue.parts.filter.take("unknown")
+        queue.parts.filter_changed()
+        await queue.settle()
+        scope = queue.parts.scope
+        assert (scope.marked, scope.hidden) == (1, 2)
+        await queue.press("R")
+        ((asked, task),) = queue.door.plans
+        assert asked.ids is not None
+        assert (len(asked.ids), task) == (1, None)
+        assert set(asked.ids) < marked
+        assert asked.describe_scope(1) == "1 marked, 2 excluded: hidden or gone"
+
+        await queue.press("\\")
+        assert queue.parts.scope.marked == queue.parts.scope.hidden == 0
+
+
+async def test_a_range_is_marked_by_its_second_key() -> None:
+    """Until then nothing is marked and verbs are refused; Esc drops it."""
+    async with a_queue() as queue:
+        await queue.opens(State.DEAD)
+        await queue.press("v")
+        queue.parts.rows.move("down")
+        queue.parts.rows.move("down")
+        assert queue.parts.scope.ranged == 3
+        await queue.press("R")
+        assert queue.parts.message.text == "range open: v marks it, Esc cancels"
+        await queue.press("v")
+        assert queue.parts.scope.marked == 3
+        await queue.press("v", "escape")
+        assert queue.parts.rows.view.anchor is None
+        assert (queue.parts.scope.marked, queue.door.requests) == (3, [])
+
+
+async def test_all_that_match_have_no_ids() -> None:
+    """`*` asks for a plan of the query, again of the row; a mark ends it."""
+    async with a_queue() as queue:
+        await queue.opens(State.DEAD)
+        await queue.press("*", "R", "*", "R", "*", "space")
+        (everything, _), (one, _) = queue.door.plans
+        assert (everything.ids, everything.describe_scope(12)) == (None, "all 12 that match")
+        assert one.ids is not None
+        assert len(one.ids) == 1
+        assert not queue.parts.marks.has_all
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_what_writes_is_not_offered_to_read_only(read_only: bool) -> None:
+    """Help and hints leave out what the console or the place has no use for."""
+    async with a_queue(read_only=read_only, places=2) as queue:
+        absent = absent_actions(ROWS, queue.parts)
+        writing = {"plan('hold')", "arm", "mark", "note"}
+        assert absent & writing == (writing if read_only else set())
+        assert "worker" in absent  # the place has no command for one
+        assert "next_place" not in absent
+        await queue.press("]")
+        assert queue.door.targets == [Target(keys.LIST, place=2)]
+
+
+async def test_another_tab_is_opened_for_a_target() -> None:
+    """A target opens its state, filter and task; its action is due once, and not much later."""
+    async with a_queue() as queue:
+        clock, parts = queue.parts.clock, queue.parts
+        parts.aim.set(Target(keys.LIST, state=State.DEAD, filter="code=550", action="x"), clock())
+        assert Change.ALL | Change.FOCUS | Change.FILTER in parts.show_target()
+        await queue.settle()
+        assert (parts.state, parts.filter.filter.text) == (State.DEAD, "code=550")
+        assert parts.rows.view.matching == 4
+        assert [parts.aim.take_action(clock()) for _ in range(2)] == ["x", ""]
+        parts.aim.set(Target(keys.LIST, action="x"), clock())
+        assert parts.aim.take_action(clock() + 60) == ""
+        assert parts.show_target() is Change.NOTHING

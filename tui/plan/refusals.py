@@ -1,0 +1,95 @@
+"""Why a verb or a control cannot be planned now, and what can be planned in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from engine.model import State, Task
+from engine.operations.execute import Report
+from engine.operations.plans import bar_reason
+from engine.operations.plans import verb_refusal as edge_refusal
+from engine.verbs import VERBS
+from tui.plan import planning
+from tui.screens.console_context import ConsoleContext
+from tui.session.place_session import PlaceSession
+from tui.text.keys import Key
+
+TASK_JUST_CHANGED = "task changed just now: check it, press the key again"
+"""Refusal if the task changed just before the key was pressed."""
+
+MAX_OTHER_VERBS = 3
+"""Number of verbs that a refusal names as the next step."""
+
+READ_ONLY = "read only: this console was started with --read-only"
+
+NO_PAUSE = "this queue cannot be paused"
+
+
+def pause_control(session: PlaceSession) -> str:
+    """Name of the control that pauses and resumes the queue; "" if none."""
+    return next((name for name, each in session.inspector.controls.items() if each.is_pause), "")
+
+
+def control_refusal(
+    session: PlaceSession, context: ConsoleContext, name: str, target: str = ""
+) -> str:
+    """Why a control cannot be planned; "" if it can. An empty name means the pause control."""
+    if context.arming.read_only:
+        return READ_ONLY
+    if session.inspector.latest.unavailable:
+        return "place unavailable"
+    control = session.inspector.controls.get(name)
+    if control is None:
+        return "no such control" if name else NO_PAUSE
+    refusal = control.for_target(target).refusal
+    return f"{name}: {refusal}" if refusal else ""
+
+
+def verb_refusal(
+    session: PlaceSession,
+    context: ConsoleContext,
+    verb: str,
+    state: State | None,
+    task: Task | None = None,
+) -> str:
+    """Why a verb is not available for tasks in a state, or for one `task`; "" if it is."""
+    if context.arming.read_only:
+        return READ_ONLY
+    inspector = session.inspector
+    if state is None or inspector.latest.unavailable:
+        return "place unavailable"
+    verb = planning.verb_in_state(verb, state, inspector.edges)
+    reason = edge_refusal(inspector.edges, verb, state, inspector.states.get(state, ""))
+    if reason is None:
+        reason = planning.why_not_now(session, {state}) or None
+    if reason is None and task is not None:
+        reason = bar_reason(inspector.edges, verb, task, now=context.clock()) or None
+    return "" if reason is None else f"{verb}: {reason}"
+
+
+def other_verbs(
+    session: PlaceSession,
+    context: ConsoleContext,
+    keys: Iterable[Key],
+    state: State | None,
+    task: Task | None = None,
+) -> str:
+    """The next step after a verb was refused: the first of `keys` that are not; "" without any."""
+    offered = (
+        f"{key.shown} {planning.verb_in_state(key.verb, state, session.inspector.edges)}"
+        for key in keys
+        if key.verb and not verb_refusal(session, context, key.verb, state, task)
+    )
+    words = ", ".join(islice(offered, MAX_OTHER_VERBS))
+    return f"; next: {words}" if words else ""
+
+
+def describe_report(report: Report) -> str:
+    """The result of an applied plan, for the message line."""
+    verb = VERBS[report.plan.verb]
+    step = "; next: u undo" if report.is_undoable else ""
+    return (
+        f"{len(report.done):,} {verb.past}, {len(report.gone):,} skipped,"
+        f" {len(report.failed):,} failed{step}"
+    )

@@ -1,0 +1,232 @@
+"""What the queue screen shows, as lines: functions of its parts and a width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.model import State
+from engine.monitor.metrics_check import OwnCounts
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line, state_name
+from tui.plan import planning
+from tui.queue import metrics_pane
+from tui.queue.keys import ROWS
+from tui.queue.lock_line import LockLineFacts, slowest_latency
+from tui.queue.next_step import Situation, next_step
+from tui.queue.parts import QueueParts
+from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
+from tui.screens.key_rows import hints_of
+from tui.text.figures import format_count
+from tui.text.frames import RULE
+from tui.text.header import tab_line
+from tui.text.hints import hint_lines, next_line, scope_words
+from tui.text.keys import Hint
+from tui.text.lines import BLANK_LINE, Line, Run, cut_line, fold_text
+from tui.text.progress_bar import first_scan_line
+from tui.text.task_list import short_id
+from tui.widgets.line_widgets import Frame
+from tui.widgets.task_list import RowSigns
+
+TYPING_HINTS = (Hint("Enter", "apply"), Hint("Esc", "clear"))
+"""Hints while typing a filter."""
+
+FRAME_KEYS = {State.PENDING: "2", State.ACTIVE: "3", State.DEAD: "4"}
+"""Digit keys that open a state's tab, in the title of its list."""
+
+ORDER_NAMES = {"created": "age", "died": "time of death", "since": "time in work"}
+"""Orders of the index whose names on screen differ."""
+
+
+def tabs(parts: QueueParts, width: int) -> Line:
+    """The tabs with their counts."""
+    states, change = parts.inspector.states, parts.change
+    reached = not change.unavailable
+    names = [*states.values(), "problems"] if states else []
+    counts = [change.counts.get(state, 0) if reached else None for state in states]
+    counts += [change.problems if reached else None] if states else []
+    within = {
+        [*states].index(parts.inspector.words[word]): f"{tasks:,} {word}"
+        for word, tasks in change.words.items()
+    }
+    partial = () if change.is_complete else (len(states),)  # a server counts no problems
+    return tab_line(names, counts, parts.tabs.number, change.is_counted, width, within, partial)
+
+
+def lock_facts(parts: QueueParts) -> LockLineFacts:
+    """What the line of facts shows besides the lock."""
+    session, readings = parts.session, parts.session.readings
+    rates = None if parts.change.unavailable else session.flow.rates(parts.clock())
+    worker = session.worker.pid if parts.place.has_leases else None
+    return LockLineFacts(rates, readings.tokens, slowest_latency(readings.kinds or ()), worker)
+
+
+def filter_count(parts: QueueParts) -> Line:
+    """The number of matches, marks and new rows, or why there is no match; a parse error has
+    priority.
+    """
+    view, of = parts.rows.view, parts.change.counts.get(parts.state, 0) if parts.state else 0
+    explained, why = parts.explained
+    if parts.filter.error:
+        line: Line = ((safe_line(parts.filter.error), "warn"),)
+    elif why and not view.matching and view.loaded and explained == parts.query:
+        line = ((f"{view.matching_words} of {of:,} ({safe_line(why)})", "warn"),)
+    else:
+        marked = len(parts.marks.of(parts.state))
+        line = ((view.matching_words, "strong"), (f" of {of:,}", "muted"))
+        line += ((f"  marked {marked:,}", "mark"),) if marked else ()
+        line += ((f"  {view.fresh:,} new", "ok"),) if view.fresh else ()
+    return (*line, (" ", ""))
+
+
+def signs(parts: QueueParts, width: int) -> RowSigns:
+    """Marks and notes at the rows, or the text in their place."""
+    return RowSigns(
+        parts.marks.of(parts.state),
+        parts.marks.has_all,
+        parts.session.readings.notes,
+        _notice(parts, width),
+        parts.shown,
+    )
+
+
+def _notice(parts: QueueParts, width: int) -> tuple[Line, ...]:
+    if parts.change.unavailable:
+        why = parts.change.unavailable.removeprefix(f"{parts.place.name}: ")
+        return (
+            BLANK_LINE,
+            ((f"   {safe_line(parts.place.name)} is unavailable:", "strong"),),
+            *(((f"   {p}", "error"),) for p in fold_text(safe_line(why), max(20, width - 6))),
+            BLANK_LINE,
+            (("   Retried every second; the list returns automatically.", "muted"),),
+        )
+    if not parts.inspector.states:
+        return (BLANK_LINE, (("   opening ...", "muted"),))
+    if parts.state is not None and parts.rows.view.loaded and not parts.rows.view.total:
+        return (BLANK_LINE, ((f"   {_empty_text(parts, parts.state)}", "muted"),))
+    return ()
+
+
+def _empty_text(parts: QueueParts, state: State) -> str:
+    where = state_name(parts.inspector.states[state])
+    amount = parts.change.counts.get(state, 0)
+    if not parts.change.is_complete:
+        known = f"{amount:,} {where}" if amount else f"no {where} tasks yet"
+        return f"{known}: first scan running"
+    if parts.filter.filter and amount:
+        return f"0 of {format_count(amount, 'task')} match in {where}: Esc clears the filter"
+    return f"no tasks in {where}"
+
+
+def list_frame(parts: QueueParts, row_words: str, border: int) -> Frame:
+    """The title of the list: how many match of how many, and their order."""
+    state, view, change = parts.state, parts.rows.view, parts.change
+    if parts.tabs.on_problems:
+        listed, known = len(parts.problems), change.problems
+        of = f" of {known:,}" if known > listed else ""
+        return Frame("Problems", amount=f"{listed:,}{of}{'' if change.is_complete else '+'}")
+    word = parts.inspector.states.get(state, "") if state else ""
+    total = change.counts.get(state, 0) if state else 0
+    amount = f"{view.matching_words} of {total:,}" if parts.filter.filter else f"{total:,}"
+    if state is None or change.unavailable:
+        amount = UNKNOWN
+    order, falling = parts.tabs.order
+    name = ORDER_NAMES.get(order, order) + (" (reverse)" if falling else "")
+    right: Line = (("order: ", "muted"), (name, ""), ("  o", "key"))
+    if border == RULE and row_words:  # it has no lower line
+        right = ((f"{row_words}   ", "muted"), *right)
+    if view.fresh and not parts.filter.is_open:
+        right = ((f"{view.fresh:,} new   ", "ok"), *right)
+    key = FRAME_KEYS.get(state, "") if state else ""
+    return Frame(state_name(word) or "Tasks", key, amount, right, row_words)
+
+
+def details(parts: QueueParts, width: int, *, wide: bool) -> tuple[Sequence[Line], Frame]:
+    """The task or the problem under the cursor."""
+    states, now = parts.inspector.states, parts.clock()
+    if parts.tabs.on_problems:
+        from tui.queue.problems_screen import problem_details
+
+        problem = parts.problem
+        lines = problem_details(problem, states, now, width) if problem else ()
+        return lines, Frame("Problem")
+    task = parts.rows.view.task_here
+    if task is None:
+        return (), Frame("Task")
+    trash = None if parts.place.trash is None else parts.place.trash.hours
+    terms = PlaceTerms(states, parts.place.max_attempts, trash)
+    show = detail_lines if wide else brief_lines
+    lines = show(task, parts.lookup.of(task), terms, now, width)
+    return lines, Frame(short_id(task.id), right=((safe_line(task.kind), "muted"),))
+
+
+def own_counts(parts: QueueParts) -> OwnCounts:
+    """The counts of the index, to compare those of the metrics file with."""
+    change = parts.change
+    complete = change.is_counted and not change.unavailable
+    samples = parts.session.count_samples
+    return OwnCounts(parts.inspector.states, change.counts, complete, samples)
+
+
+def metrics_warning(parts: QueueParts) -> Run:
+    """Where the metrics file differs; nothing while the place cannot be reached: the reason is on
+    screen, and no next run writes the file.
+    """
+    if parts.change.unavailable:
+        return "", ""
+    queue = parts.session.readings.queue
+    return metrics_pane.metrics_warning(queue, own_counts(parts), parts.clock())
+
+
+def states(parts: QueueParts, width: int) -> tuple[Sequence[Line], Frame]:
+    """The states as bars, and what the queue reports about itself."""
+    readings, counts = parts.session.readings, own_counts(parts)
+    reachable = not parts.change.unavailable
+    rows = metrics_pane.state_lines(readings.queue, counts, reachable, width)
+    rows += metrics_pane.fact_rows(readings.queue_figures.rows, width)
+    run = metrics_pane.metrics_run(readings.queue, counts, parts.clock())
+    return rows, Frame("States", right=(run,) if run[0] else ())
+
+
+def scope_line(parts: QueueParts, width: int, *, lock_alarms: bool) -> Line:
+    """A message or the next step, and what a key acts on."""
+    scope = parts.scope
+    if parts.tabs.on_problems or parts.rows.view.loaded or parts.change.unavailable:
+        parts.next_step = parts.state, next_step(_situation(parts, lock_alarms))
+    state, (key, does) = parts.next_step
+    if state is not parts.state:  # the rows of another tab are read now
+        key = does = ""
+    message = "" if scope.filter_error else parts.message.text  # the scope shows the error
+    return next_line(key, does, scope_words(scope), width, message)
+
+
+def _situation(parts: QueueParts, lock_alarms: bool) -> Situation:
+    on_problems, active = parts.tabs.on_problems, parts.filter.filter
+    return Situation(
+        parts.state,
+        parts.inspector.states,
+        parts.change.counts,
+        len(parts.problems) if on_problems else parts.rows.view.matching,
+        parts.scope,
+        has_filter=bool(active),
+        is_one_cluster=active.is_only("cluster"),
+        unavailable=bool(parts.change.unavailable),
+        read_only=parts.context.arming.read_only,
+        lacks_worker=parts.lacks_worker,
+        lock_alarms=lock_alarms,
+        can_start_worker=bool(parts.place.worker_command),
+        problem=parts.problem if on_problems else None,
+        at=parts.clock(),
+    )
+
+
+def hints(parts: QueueParts, width: int, *, is_typing: bool) -> Line:
+    """The keys; during the first scan its progress. Verbs that the store refuses for all tasks of
+    the tab stay, grey.
+    """
+    session = parts.session
+    seconds = parts.clock() - session.opened_at
+    if far := first_scan_line(parts.change, parts.inspector.states, seconds, width):
+        return cut_line(far, width)
+    closed = planning.closed_verbs(parts.inspector.edges, parts.state)
+    rows = TYPING_HINTS if is_typing else tuple(hints_of(ROWS, parts, closed))
+    return hint_lines(rows, width)[0]

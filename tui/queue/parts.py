@@ -1,0 +1,383 @@
+"""The parts of the queue screen, without Textual: they do not know each other.
+
+What a key acts on is a value made from them when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from engine.index import filter_language
+from engine.index.filter_language import NO_FILTER, Filter
+from engine.index.schema import Query
+from engine.live.inspector import IndexChanged
+from engine.model import Edges, Problem, State, Task
+from engine.operations.execute import Report
+from engine.operations.trash import trashed_at
+from engine.text.safe import safe_line
+from tui.plan import planning, refusals
+from tui.plan.planning import VerbRequest
+from tui.queue.filter_text import FilterText, SavedFilters
+from tui.queue.marks import Marks
+from tui.queue.next_step import describe_departure, purged_by
+from tui.queue.tabs import Tabs
+from tui.queue.task_lookup import TaskLookup
+from tui.screens.console_context import ConsoleContext
+from tui.screens.key_rows import Change
+from tui.screens.message import Message
+from tui.screens.target import Target
+from tui.session.place_session import PlaceSession
+from tui.text.figures import format_count
+from tui.text.hints import Scope
+from tui.text.task_list import TrashFacts
+from tui.widgets.list_view import CursorPosition
+from tui.widgets.task_rows import TaskRows
+
+if TYPE_CHECKING:
+    from tui.screens.base import BaseScreen
+
+CURSOR_JUST_MOVED = "the cursor moved to another task: check it, press the key again"
+"""Refusal if another task came under the cursor just before the key was pressed."""
+
+THEN_SECONDS = 2.0
+"""Seconds within which the rows must be read for an action of the palette to run."""
+
+
+class Door(Protocol):
+    """What only the screen can do for its parts."""
+
+    @property
+    def hasty(self) -> bool:
+        """True if the current key came in a burst too fast for typing."""
+        ...
+
+    def go(self, target: Target) -> None:
+        """Open another screen."""
+
+    def request(self, what: str) -> None:
+        """Run a global action of the app."""
+
+    def show(self, change: Change) -> None:
+        """Paint what an action changed after it had returned."""
+
+    def move(self, how: str) -> Change:
+        """Move the cursor, or scroll the details if they have the focus."""
+        ...
+
+    def switch_pane(self) -> Change:
+        """Move the focus to the details, or back to the rows."""
+        ...
+
+    def next_graph_range(self) -> Change:
+        """Show the next range of the graph."""
+        ...
+
+    def plan(self, asked: VerbRequest, task: Task | None) -> None:
+        """Open a plan; `task` is the one that is edited."""
+
+    def open(self, opener: Callable[[BaseScreen], object]) -> None:
+        """Let a dialog open above the screen."""
+
+    def run(self, what: str, ask: Callable[[], Awaitable[Change]]) -> None:
+        """Ask the index in the background and show what that changed; an unfinished question of the
+        same name is cancelled.
+        """
+
+
+class Aim:
+    """What the screen was opened for: a tab, a filter or a task, and an action there."""
+
+    def __init__(self) -> None:
+        self._target: Target | None = None
+        self._action = ("", 0.0)
+
+    def set(self, target: Target, now: float) -> None:
+        """Keep what is to be shown, and the action to run once its rows are read."""
+        self._action = target.action, now
+        if (target.state, target.filter) != (None, None) or target.id or target.problems:
+            self._target = target
+
+    def take_target(self) -> Target | None:
+        """What is to be shown, once."""
+        target, self._target = self._target, None
+        return target
+
+    def take_action(self, now: float) -> str:
+        """The action to run, once; "" if none, or if it was asked for too long ago."""
+        (action, asked), self._action = self._action, ("", 0.0)
+        return action if 0 <= now - asked <= THEN_SECONDS else ""
+
+
+class QueueParts:
+    """All that the queue screen shows and its keys act on."""
+
+    def __init__(self, session: PlaceSession, context: ConsoleContext, door: Door) -> None:
+        self.session, self.place, self.inspector = session, session.place, session.inspector
+        self.context, self.clock, self.door = context, context.clock, door
+        self.change = self.inspector.latest
+        """The counts, and how far the first scan is."""
+        self.tabs = Tabs(lambda: self.inspector.states)
+        self.saved = SavedFilters(lambda: door.run("saved filters", self._read_saved))
+        self.filter = FilterText(self._parse_filter)
+        self.rows = TaskRows(self.inspector.queries, self.clock, self._explain_departure)
+        self.marks = Marks()
+        self.message = Message(self.clock)
+        self.aim = Aim()
+        self.lookup = TaskLookup(session)
+        self.problems: tuple[Problem, ...] = ()
+        self.problem_key = ""
+        """The problem under the cursor."""
+        self.explained: tuple[Query, str] = (Query(), "")
+        """A query without a match, and which part of its filter excludes all tasks."""
+        self.shown: frozenset[str] = frozenset()
+        """See `RowSigns.shown`."""
+        self.lacks_worker = False
+        self.next_step: tuple[State | None, tuple[str, str]] = (None, ("", ""))
+        """The tab and its next step: kept until the rows of another tab are read."""
+        self._must_recount = False
+        self._absent: tuple[Edges, set[str]] = ({}, set())
+
+    # What is shown
+
+    @property
+    def state(self) -> State | None:
+        """The state of the open tab; None on the problems and before the store is open."""
+        return self.tabs.state
+
+    @property
+    def query(self) -> Query:
+        """Query of this tab: state, filter, order."""
+        return Query(self.state, self.filter.filter, *self.tabs.order)
+
+    @property
+    def selected_task(self) -> Task | None:
+        """The task under the cursor, if verbs act on it alone."""
+        is_other = self.marks.has_all or self.marks.of(self.state)
+        return None if is_other else self.rows.view.task_here
+
+    @property
+    def problem(self) -> Problem | None:
+        """The problem under the cursor."""
+        return next((each for each in self.problems if each.where == self.problem_key), None)
+
+    @property
+    def absent_verbs(self) -> set[str]:
+        """Actions of the verbs that the store has for no state."""
+        edges = self.inspector.edges
+        if self._absent[0] is not edges:
+            self._absent = edges, planning.absent_verbs(edges)
+        return self._absent[1]
+
+    @property
+    def trash_facts(self) -> TrashFacts:
+        """Who purged a task, and when it expires."""
+        operations, trash = self.session.history, self.place.trash
+
+        def expires(task: Task) -> float | None:
+            since = trashed_at(task)
+            return None if since is None or trash is None else since + 3600 * trash.hours
+
+        return TrashFacts(lambda task: purged_by(trashed_at(task), operations.operations), expires)
+
+    def _explain_departure(self, before: Task, after: Task | None) -> str:
+        operations = self.session.history.operations
+        return describe_departure(before, after, self.inspector.states, operations, self.clock())
+
+    def _parse_filter(self, text: str) -> Filter:
+        known = self.inspector
+        return filter_language.parse_filter(
+            text, known.states, self.clock(), known.words, self.saved.find
+        )
+
+    async def _read_saved(self) -> Change:
+        await self.saved.read()
+        self.filter.take(self.filter.words)
+        return Change.FILTER | self.filter_changed()
+
+    # What changes
+
+    def say(self, text: str) -> Change:
+        """Show a message in place of the next step for some seconds."""
+        self.message.say(text)
+        return Change.SCOPE
+
+    def show_query(self, position: CursorPosition | None = None) -> Change:
+        """Read the rows of this tab; without `position` the cursor stays on its task."""
+        self.rows.show_query(self.query, position)
+        self.count_hidden()
+        return Change.ROWS | Change.SCOPE
+
+    def filter_changed(self) -> Change:
+        """Another filter is in effect."""
+        if self.state is None:
+            return Change.SCOPE
+        self.marks.has_all = False
+        return self.show_query()
+
+    def to_tab(self, number: int, position: CursorPosition | None = None) -> Change:
+        """Open a tab; without `position`, the cursor returns to its last position there."""
+        view = self.rows.view
+        if view.query.state is None:
+            before = self.tabs.open(number, CursorPosition())
+        elif number == self.tabs.number and position is None:
+            return Change.NOTHING
+        else:
+            before = self.tabs.open(number, view.saved_position)
+        self.marks.has_all = self.filter.takes_keys = False
+        self.rows.set_range(False)
+        if self.tabs.on_problems:
+            self.door.run("problems", self.read_problems)
+        else:
+            self.show_query(position or before)
+        return Change.FOCUS | Change.ALL
+
+    def show_target(self) -> Change:
+        """Show what the screen was opened for, once the states are known."""
+        if not self.tabs.all or (target := self.aim.take_target()) is None:
+            return Change.NOTHING
+        change = Change.FILTER
+        if target.filter is not None:
+            self.saved.forget()
+            self.filter.replace(safe_line(target.filter))  # it is painted
+            self.filter.is_open = bool(target.filter)
+        state = None if target.problems else target.state or self.state or State.PENDING
+        if state not in self.tabs.all:
+            change |= self.say(f"{self.place.name} has no state {state}")
+            state = self.state
+        is_aimed = bool(target.id) or target.filter is not None
+        position = CursorPosition(id=target.id) if is_aimed else None
+        return change | self.to_tab(self.tabs.all.index(state), position)
+
+    def store_changed(self, change: IndexChanged) -> Change:
+        """The index has changed: read again."""
+        is_first = self.rows.view.query.state is None and bool(self.inspector.states)
+        self.change, self._must_recount = change, True
+        self.rows.is_first_scan = not change.is_complete
+        shown = self.show_target() if is_first else Change.NOTHING
+        if is_first and not shown:
+            self.show_query(CursorPosition())
+        elif not is_first:
+            self.rows.store_changed()
+        if self.tabs.on_problems:
+            self.door.run("problems", self.read_problems)
+        return shown | Change.ALL
+
+    async def read_problems(self) -> Change:
+        """Read the problems again."""
+        self.problems = await self.inspector.queries.problems()
+        return Change.ALL
+
+    async def explain_filter(self) -> Change:
+        """Find out which part of the filter excludes all tasks."""
+        query = self.query
+        self.explained = query, await self.inspector.queries.explain(query)
+        return Change.FILTER
+
+    async def look_up(self, task: Task) -> Change:
+        """Find out what the details show about a task."""
+        await self.lookup.look_up(task)
+        return Change.DETAILS
+
+    def recount(self) -> None:
+        """Once a second: check the marks, if the index has changed."""
+        if self._must_recount and self.marks.of(self.state):
+            self.count_hidden()
+        self._must_recount = False
+
+    def count_hidden(self) -> None:
+        """Check the marks in the background."""
+        if self.marks.of(self.state):
+            self.door.run("marks", self.check_marks)
+        else:
+            self.marks.hidden = frozenset()
+
+    async def check_marks(self) -> Change:
+        """Find marks that the filter hides, and drop marks of tasks that are gone."""
+        state, query, ids = self.state, self.query, self.marks.of(self.state)
+        out = ids - await self.inspector.queries.matching_ids(query, ids)
+        hidden: frozenset[str] = frozenset()
+        if query.filter:
+            hidden = await self.inspector.queries.matching_ids(Query(state), out)
+        if state is not self.state or query != self.query:
+            return Change.NOTHING
+        self.marks.hidden = hidden
+        if departed := out - hidden:
+            self.marks.remove(state, departed)
+            self.say(f"{format_count(len(departed), 'marked task')} gone, marks removed")
+        return Change.ROWS | Change.SCOPE
+
+    def plan_applied(self, report: Report) -> Change:
+        """Take the marks of processed tasks away, and say the result."""
+        self.marks.has_all = False
+        self.marks.remove(self.state, [*report.done, *report.gone])
+        return Change.ROWS | self.say(refusals.describe_report(report))
+
+    # What a key acts on
+
+    @property
+    def scope(self) -> Scope:
+        """What a verb would act on, for the line above the hints."""
+        if self.tabs.on_problems:
+            return Scope()
+        view, marked = self.rows.view, self.marks.of(self.state)
+        return Scope(
+            view.cursor.id,
+            view.is_gone,
+            len(marked - self.marks.hidden),
+            hidden=len(self.marks.hidden & marked),
+            acts_on_all=self.marks.has_all,
+            matching=view.matching_words,
+            ranged=abs(view.cursor.at - view.anchor.at) + 1 if view.anchor else 0,
+            filter_error=self.filter.error,
+        )
+
+    def request(self, verb: str) -> VerbRequest:
+        """A verb for what the scope line shows.
+
+        Marked tasks must match the filter when the plan is made. The task under the cursor need
+        not: the operator has seen it.
+        """
+        ids, query = None, self.query
+        if not self.marks.has_all:
+            ids = self.marks.visible(self.state)
+            if (task := self.selected_task) is not None:
+                ids, query = frozenset({task.id}), query._replace(filter=NO_FILTER)
+        verb = planning.verb_in_state(verb, self.state, self.inspector.edges)
+        return VerbRequest(verb, ids, query, partial(describe_scope, self.scope))
+
+    def nothing_in_scope(self) -> str:
+        """Why there is nothing to act on; "" if there is."""
+        view = self.rows.view
+        if view.anchor is not None:
+            return "range open: v marks it, Esc cancels"
+        if self.marks.has_all:
+            return ""
+        if self.marks.of(self.state):
+            return "" if self.marks.visible(self.state) else "the filter hides all marks"
+        if view.is_gone:
+            return "the task under the cursor is gone"
+        if self.rows.is_unseen:
+            return CURSOR_JUST_MOVED
+        if self.rows.is_altered:
+            return refusals.TASK_JUST_CHANGED
+        return "" if view.task_here is not None else "no task here"
+
+    def verb_refusal(self, verb: str) -> str:
+        """Why a verb is not available now; "" if it is."""
+        if self.tabs.on_problems:
+            return "problems cannot be changed here: Enter shows them"
+        asked = (verb, self.state, self.selected_task)
+        return self.filter.error or refusals.verb_refusal(self.session, self.context, *asked)
+
+
+def describe_scope(scope: Scope, planned: int) -> str:
+    """What a plan is for, with the number of its tasks."""
+    if scope.acts_on_all:
+        return f"all {planned:,} that match"
+    if scope.marked:
+        out = max(0, scope.hidden + scope.marked - planned)
+        hidden = f", {out:,} excluded: hidden or gone" if out else ""
+        return f"{planned:,} marked{hidden}"
+    return f"row {scope.row}"

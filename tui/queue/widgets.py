@@ -1,0 +1,227 @@
+"""The widgets of the queue screen: how they share it, and what they show of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from textual.app import ComposeResult
+
+from tui.queue import metrics_pane, painters
+from tui.queue.filter_line import FilterLine
+from tui.queue.lock_line import LockLine
+from tui.queue.panes import LogPane, QueueFrame, divide_screen
+from tui.queue.parts import QueueParts
+from tui.screens.base import BaseScreen
+from tui.screens.graph_pane import GraphPane
+from tui.screens.key_rows import Change
+from tui.screens.top_line import TopLine
+from tui.screens.two_panes import frame_panes
+from tui.terminal.render_cache import Across, Down
+from tui.text.flow_graph import AXIS_CELLS, time_axis
+from tui.text.lines import Line, cut_line
+from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.picker import Picker
+from tui.widgets.task_list import TaskList
+
+MIN_WARNING_LINES = 12
+"""Height from which a screen has a line for the warning about the metrics file."""
+
+
+class QueueWidgets:
+    """Shows the parts; each kind of change repaints the widgets that depend on it."""
+
+    def __init__(self, screen: BaseScreen, parts: QueueParts) -> None:
+        self._screen, self.parts = screen, parts
+        self.session, self.context = parts.session, parts.context
+        self.frame = QueueFrame()
+        self.graph_pane = GraphPane()
+
+    def compose(self) -> ComposeResult:
+        """Header, tabs, facts, filter, the panes, next step, hints."""
+        parts = self.parts
+        self.list = TaskList(
+            parts.rows, parts.clock, "tasks", parts.place.max_attempts, parts.trash_facts
+        )
+        self._top, self._tab_line = TopLine(id="top-line"), Lines(id="tabs")
+        self._lock_line = LockLine(parts.place, self.context.arming.read_only)
+        self._filter_line = FilterLine(parts.filter, id="filter")
+        self.problem_list, self._log = Picker(id="problems"), LogPane(id="log")
+        self.details, self._graph = LongText(id="details"), Lines(id="graph")
+        self._states, self._warning = Lines(id="states"), Lines(id="figures")
+        self._scope_line, self._hints = Lines(id="scope"), Lines(id="hints")
+        yield self._top
+        yield self._tab_line
+        yield self._lock_line
+        yield self._filter_line
+        with Across(id="middle") as self._middle:
+            with Down(id="main"):
+                yield self.list
+                yield self.problem_list
+                yield self._log
+            with Down(id="side") as self._side:
+                yield self.details
+                yield self._graph
+                yield self._states
+        yield self._warning
+        yield self._scope_line
+        yield self._hints
+        lists = (self.list, self.problem_list, self._log)
+        for pane in (*lists, self.details, self._graph, self._states):
+            pane.add_class("pane")
+
+    @property
+    def is_typing(self) -> bool:
+        """True if keys go into the filter line."""
+        return self.parts.filter.is_open and self._filter_line.has_focus_within
+
+    def paint(self) -> None:
+        """Repaint all parts."""
+        if not self._screen.is_paintable or not self._screen.size.width:
+            return
+        self._middle.set_class(self.parts.tabs.on_problems, "-problems")
+        self.lay_out()
+        self._paint_header()
+        self._tab_line.show([painters.tabs(self.parts, self._screen.size.width)])
+        lock, facts = self.session.readings.lock, painters.lock_facts(self.parts)
+        self._lock_line.show_facts(lock, facts, self.parts.clock(), self._screen.size.width)
+        self._filter_line.show(painters.filter_count(self.parts))
+        self._paint_rows()
+        self._paint_list_frame()
+        self._paint_details()
+        self._paint_states()
+        self._paint_graph()
+        self._paint_log()
+        self._paint_scope()
+
+    def lay_out(self) -> None:
+        """Divide the screen; the panes get their heights."""
+        parts, readings = self.parts, self.session.readings
+        on_problems = parts.tabs.on_problems
+        frame = divide_screen(
+            self._screen.size,
+            len(self.session.inspector.states),
+            parts.filter.is_open and parts.state is not None,
+            rows=len(parts.problems) if on_problems else parts.rows.view.matching,
+            alarms=self._lock_line.alarms,
+            facts=min(metrics_pane.MAX_FACTS, len(readings.queue_figures.rows)),
+        )
+        if frame == self.frame:
+            return
+        self.frame = frame
+        frame_panes(self._screen, frame.border)
+        self._middle.styles.layout = "horizontal" if frame.wide else "vertical"
+        self._side.styles.width = frame.side if frame.wide else "1fr"
+        self._side.styles.height = "1fr" if frame.wide else frame.details
+        self._side.display = frame.details > 0
+        self._lock_line.display = frame.facts > 0
+        for pane, height in (
+            (self._log, frame.log),
+            (self._graph, frame.graph),
+            (self._states, frame.states),
+        ):
+            pane.styles.height = height
+            pane.display = height > 0
+        self._screen.call_after_refresh(self.paint)
+
+    @property
+    def rows_pane(self) -> Picker | TaskList:
+        """The list of tasks, or of problems."""
+        return self.problem_list if self.parts.tabs.on_problems else self.list
+
+    def _focus(self) -> None:
+        if self.parts.filter.takes_keys:
+            self._filter_line.take_keys()
+        else:
+            self.rows_pane.focus()
+
+    def _show_filter(self) -> None:
+        self._filter_line.show(painters.filter_count(self.parts))
+        self.lay_out()
+
+    def _show_cursor(self) -> None:
+        self.list.show_signs(painters.signs(self.parts, self.list.size.width))
+        self._paint_scope()
+
+    def _paint_header(self) -> None:
+        session, places = self.session, self.context.places
+        number = f" ({session.number}/{places})" if places > 1 else ""
+        self._top.update_line(self.context, (f"{session.name}{number}",))
+
+    def _paint_rows(self) -> None:
+        parts = self.parts
+        if parts.tabs.on_problems:
+            from tui.queue.problems_screen import problem_rows
+
+            width = self.problem_list.size.width or self._screen.size.width
+            rows, head = problem_rows(parts.problems, parts.clock(), width)
+            nothing: Line = (("   no damaged files", "muted"),)
+            self.problem_list.show_rows(rows, [head if rows else nothing])
+            parts.problem_key = self.problem_list.key
+        self.list.signs = painters.signs(parts, self.list.size.width)
+        self.list.paint()
+
+    def _paint_list_frame(self) -> None:
+        frame = painters.list_frame(self.parts, self.list.row_words, self.frame.border)
+        self.rows_pane.show_frame(frame, focused=not self.details.has_focus)
+
+    def _paint_details(self) -> None:
+        width, height = self.details.size
+        if self.frame.details and height:
+            lines, frame = painters.details(self.parts, width, wide=self.frame.wide)
+            self.details.show(lines)
+            self.details.show_frame(frame, focused=self.details.has_focus)
+
+    def _paint_graph(self) -> None:
+        pane, now, (width, height) = self.graph_pane, self.parts.clock(), self._graph.size
+        if self.frame.graph and height:
+            self._graph.show(pane.lines(self.session, now, width, height))
+            right: Line = (("z", "key"), (" range", "muted"))
+            axis = time_axis(now, pane.seconds, width - AXIS_CELLS)
+            title = f"{self.session.name}, last {pane.range}"
+            self._graph.show_frame(Frame(title, right=right, bottom=axis))
+
+    def _paint_states(self) -> None:
+        """The states as bars; without room for them one line, where the metrics file differs."""
+        width, height = self._states.size
+        if self.frame.states and height:
+            lines, frame = painters.states(self.parts, width)
+            self._states.show(lines)
+            self._states.show_frame(frame)
+        warning = painters.metrics_warning(self.parts)
+        is_visible = bool(warning[0]) and self._screen.size.height >= MIN_WARNING_LINES
+        self._warning.display = is_visible
+        self._warning.show([cut_line(((" ", ""), warning), self._screen.size.width)] * is_visible)
+
+    def _paint_log(self) -> None:
+        self._log.show_log(self.session.readings.log)
+        right: Line = ((" FOLLOW ", "chip"),)
+        self._log.show_frame(Frame(f"Log of {self.session.name}", "7", right=right))
+
+    def _paint_scope(self) -> None:
+        width, alarms = self._screen.size.width, self._lock_line.alarms
+        self._scope_line.show([painters.scope_line(self.parts, width, lock_alarms=alarms)])
+        self._paint_hints()
+
+    def _paint_hints(self) -> None:
+        line = painters.hints(self.parts, self._screen.size.width, is_typing=self.is_typing)
+        self._hints.show([line])
+
+    def show(self, change: Change) -> None:
+        """Paint what has changed."""
+        if Change.ALL in change:
+            change &= Change.FILTER | Change.FOCUS | Change.ALL
+        paint: Mapping[Change, Callable[[], None]] = {
+            Change.FILTER: self._show_filter,
+            Change.FOCUS: self._focus,
+            Change.ALL: self.paint,
+            Change.HEADER: self._paint_header,
+            Change.ROWS: self._paint_rows,
+            Change.CURSOR: self._show_cursor,
+            Change.TITLE: self._paint_list_frame,
+            Change.DETAILS: self._paint_details,
+            Change.GRAPH: self._paint_graph,
+            Change.SCOPE: self._paint_scope,
+            Change.HINTS: self._paint_hints,
+        }
+        for part in change:
+            paint[part]()
