@@ -9,6 +9,7 @@ from engine.model import Problem
 from engine.operations import controls
 from engine.operations.controls import ControlRow, Order
 from engine.store import Control
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.text.times import format_deadline, format_rough_duration
 from tui.session.place import WholeQueueFigures
@@ -170,7 +171,7 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
     if control.now:
         before, after = (controls.describe_value(control, v) for v in (control.now, order.value))
         same = " (unchanged)" if order.value == control.now else ""
-        words.append((f"Now {before}, then {after or '?'}{same}.", ""))
+        words.append((f"Now {before}, then {after or UNKNOWN}{same}.", ""))
     elif meant := controls.describe_value(control, order.value):
         words.append((f"New value: {meant}.", ""))
     label = controls.control_label(order.name, order.target)
