@@ -75,7 +75,10 @@ def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     if isinstance(screen, PlansVerbs):
         refusals, words = screen.refusals(), planning.help_words(screen.session.inspector.edges)
     without = screen.without()
-    app.push_screen(HelpScreen(keys_on, screen.KIND, without, services.terminal, refusals, words))
+    terminal = services.terminal
+    app.push_screen(
+        HelpScreen(keys_on, screen.KIND, without, terminal, refusals=refusals, words=words)
+    )
 
 
 async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> None:

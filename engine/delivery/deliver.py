@@ -96,8 +96,8 @@ class DeliverHandler:
             request.headers,
             request.body,
             min(self._timeout, request.timeout or self._timeout),
-            context.is_cancelled,
-            (lambda origin: "") if self._breaker is None else self._breaker.why_blocked,
+            is_cancelled=context.is_cancelled,
+            why_blocked=(lambda origin: "") if self._breaker is None else self._breaker.why_blocked,
         )
 
     def _record(

@@ -1,4 +1,4 @@
-"""What is opened in steps is closed when a step fails."""
+"""Close a resource if making it ready fails."""
 
 from __future__ import annotations
 

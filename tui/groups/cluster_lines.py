@@ -18,7 +18,7 @@ from tui.text.lines import MARGIN_CELLS, Line, cut_line, fact_lines, fit_text, w
 from tui.text.styles import STILL_LOOKS
 from tui.text.table import Choice
 from tui.text.task_row import time_fields
-from tui.text.times import format_time
+from tui.text.times import format_time_with_age
 
 EVIDENCE_NAME_CELLS = 10
 """Cells for the names of the evidence."""
@@ -97,8 +97,8 @@ def evidence_lines(
     """
     cluster, answer = judged
     first, last = cluster.first, judged.last
-    since = "" if first is None else format_time(first, now)
-    last_text = "" if last is None else f"last {format_time(last, now)}"
+    since = "" if first is None else format_time_with_age(first, now)
+    last_text = "" if last is None else f"last {format_time_with_age(last, now)}"
     fields = [
         ("error", safe_line(cluster.pattern)),
         *(("" if at else "now", sentence) for at, sentence in enumerate(answer.evidence)),

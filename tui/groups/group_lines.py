@@ -19,7 +19,7 @@ from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fact_line
 from tui.text.table import COLUMN_GAP_CELLS, Column, fitted_cells, free_cells, title_line
 from tui.text.task_list import TaskContext, id_cells, task_columns, task_line
 from tui.text.task_row import time_fields
-from tui.text.times import format_duration, format_time
+from tui.text.times import format_minutes, format_time_with_age
 
 NO_NAME = "(none)"
 """Name of the group of tasks without a value."""
@@ -152,7 +152,7 @@ def _agents(facts: GroupFacts) -> Run:
 
 
 def _oldest(group: TaskGroup, now: float) -> Run:
-    return UNKNOWN_RUN if group.oldest is None else (format_duration(now - group.oldest), "")
+    return UNKNOWN_RUN if group.oldest is None else (format_minutes(now - group.oldest), "")
 
 
 def _next_due(group: TaskGroup, now: float) -> Run:
@@ -161,7 +161,7 @@ def _next_due(group: TaskGroup, now: float) -> Run:
     if group.next_due is None:
         return UNKNOWN_RUN
     until_due = group.next_due - now
-    return ("now", "") if until_due <= 0 else (format_duration(until_due), "")
+    return ("now", "") if until_due <= 0 else (format_minutes(until_due), "")
 
 
 def state_bar(group: TaskGroup, most: int, width: int) -> Line:
@@ -191,17 +191,17 @@ def detail_lines(
     counts = {state: group.count(state) for state in states}
     ages = [("oldest", "? no creation time")]
     if group.oldest is not None:
-        ages = [("oldest", format_time(group.oldest, now))]
+        ages = [("oldest", format_time_with_age(group.oldest, now))]
     wakeup = facts.wakeup if facts and group.next_due is None else group.next_due
     if group.count(State.PENDING):
         due = "? unknown"
         if wakeup is not None:
-            due = "now" if wakeup <= now else format_time(wakeup, now)
+            due = "now" if wakeup <= now else format_time_with_age(wakeup, now)
         elif facts and facts.pending:
             due = f"- {safe_line(facts.pending)}"
         ages.append(("next due", due))
     if group.error:
-        when = "" if group.error_at is None else f"{format_time(group.error_at, now)}: "
+        when = "" if group.error_at is None else f"{format_time_with_age(group.error_at, now)}: "
         ages.append(("last error", f"{when}{safe_line(group.error)}"))
     ages += facts.rows if facts is not None else ()
     bars = state_lines(None, OwnCounts(states, counts, True), True, width - 2)

@@ -20,7 +20,7 @@ from tui.text.figures import fit_count, format_count
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, folded_lines, section
 from tui.text.lock import ALARMING_VERDICTS, is_freeable
 from tui.text.table import COLUMN_GAP_CELLS, Column, free_cells, short_names, table_line, title_line
-from tui.text.times import format_duration
+from tui.text.times import format_minutes
 
 NO_LOCK_NOTE = "more workers may run: each task is claimed by one of them"
 """Note on workers in a place without a lock."""
@@ -103,7 +103,7 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
         if evidence.since is None
         else view.format_beat(now - evidence.since),
         "-" if free else blocks,
-        "-" if free or oldest is None else format_duration(now - oldest),
+        "-" if free or oldest is None else format_minutes(now - oldest),
     ]
     styles = {"-": "muted", UNKNOWN: "unknown"}
     return [view.verdict_chip(evidence), *((text, styles.get(text, "")) for text in cells)]
@@ -208,7 +208,7 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
     if not waiting.due:
         return [((" waiting: no due tasks", ""),)]
     oldest = waiting.oldest_due
-    old = "" if oldest is None else f", oldest {format_duration(now - oldest)}"
+    old = "" if oldest is None else f", oldest {format_minutes(now - oldest)}"
     lines = _folded(f"waiting: {format_count(waiting.due, 'due task')}{old}", width)
     if kinds is None or kinds.by != "kind":
         return lines

@@ -28,7 +28,7 @@ from tui.text.lines import (
 )
 from tui.text.lock import is_freeable, verdict_style
 from tui.text.task_list import SHORT_ID_CELLS, short_id
-from tui.text.times import format_age, format_clock, format_duration
+from tui.text.times import format_age, format_clock, format_minutes
 
 NAME_CELLS = 12
 """Width of the fact names in cells."""
@@ -55,7 +55,7 @@ def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
     """The verdict and how sure it is, its process, the tasks behind it, and the reason."""
     finding, evidence, waiting = report.finding, report.evidence, report.backlog
     alarms = evidence.verdict in (Verdict.STUCK, Verdict.STALE)
-    age = f"{format_duration(evidence.age)}, " if alarms and evidence.since else ""
+    age = f"{format_minutes(evidence.age)}, " if alarms and evidence.since else ""
     parts: list[Line] = [
         (("   ", ""), verdict_chip(evidence), (f"  {age}{finding.certainty}", "strong"))
     ]
@@ -66,7 +66,7 @@ def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
         waits = "waits" if waiting.due == 1 else "wait"
         parts.append(((f"   {due} {waits}", "error" if alarms else ""),))
         if waiting.oldest_due is not None:
-            parts.append(((f", oldest {format_duration(now - waiting.oldest_due)}", ""),))
+            parts.append(((f", oldest {format_minutes(now - waiting.oldest_due)}", ""),))
     drain = _drain_words(report) if alarms else ""
     drain_part = f"   {drain}" if drain else ""
     fits = width_of(tuple(run for part in parts for run in part)) + len(drain_part) <= width
@@ -105,7 +105,7 @@ def timeline_lines(report: LockReport, now: float, width: int) -> list[Line]:
         (f"   {format_clock(began)} process started   ", "muted"),
         (f"{format_clock(evidence.since)} last heartbeat   ", "ok"),
         (f"limit {describe_limit(evidence.limit)}   ", "warn"),
-        (f"over by {format_duration(over)}", "error"),
+        (f"over by {format_minutes(over)}", "error"),
     )
     return [bar, cut_line(words, width)]
 

@@ -118,7 +118,7 @@ class FilteredLog(LogBase):
         if selected is None or selected.line.when is None:
             return next_line(key, does, "", width)
         time_format, milliseconds = view.LogTimeFormat.TIME, self.style.has_milliseconds
-        at = view.format_time(selected.line.when, time_format, milliseconds)
+        at = view.format_stamp(selected.line.when, time_format, milliseconds)
         right: Line = (("at ", "muted"), (f"{at} ", "strong"))
         room = width - width_of(right) - 1
         return join_ends(next_line(key, does, "", room), right, width)

@@ -29,7 +29,7 @@ from tui.text.lines import (
 )
 from tui.text.log_line import shorten_ids
 from tui.text.task_list import SHORT_ID_CELLS, short_id
-from tui.text.times import UNKNOWN_TIME, format_duration
+from tui.text.times import UNKNOWN_TIME, format_minutes
 
 MAX_LINE_CHARS = 4_096
 """Maximum number of characters shown of a line."""
@@ -162,7 +162,7 @@ def _head(entry: FileEntry, style: LogStyle, width: int) -> Line:
     line, gap = entry.line, "  " if width >= WIDE_CELLS else " "
     runs: list[Run] = [(" " * (len(gap) + 1), "")]
     if style.time_format is not LogTimeFormat.NONE:
-        stamp = format_time(line.when, style.time_format, style.has_milliseconds)
+        stamp = format_stamp(line.when, style.time_format, style.has_milliseconds)
         runs.append((stamp + gap, "muted"))
     level = safe_line(line.level)[:1].upper()
     level_style = _LEVEL_LOOKS.get(
@@ -184,7 +184,7 @@ def source_cells(logs: Sequence[str]) -> int:
     return min(MAX_SOURCE_CELLS, most) if len(logs) > 1 else 0
 
 
-def format_time(when: float | None, stamps: LogTimeFormat, has_milliseconds: bool = False) -> str:
+def format_stamp(when: float | None, stamps: LogTimeFormat, has_milliseconds: bool = False) -> str:
     """Time of a line in local time, as in the log files; blank without a time."""
     form, width = {
         LogTimeFormat.TIME: ("%H:%M:%S", 8),
@@ -211,7 +211,7 @@ def quiet_line(before: FileEntry, after: FileEntry, width: int) -> Line | None:
     apart = after.key[0] - before.key[0]
     if not QUIET_SECONDS <= apart < float("inf"):
         return None
-    amount = f"{apart:.0f}s" if apart < 2 * QUIET_SECONDS else format_duration(apart)
+    amount = f"{apart:.0f}s" if apart < 2 * QUIET_SECONDS else format_minutes(apart)
     margin = 3 if width >= WIDE_CELLS else 2
     rule_cells = width - margin - len(amount) - 16
     rule: Line = (

@@ -64,7 +64,7 @@ class LogScreen(FilteredLog):
         if selected is None:
             return ()
         text = safe_line(selected.line.text)
-        when = view.format_time(selected.line.when, view.LogTimeFormat.DATE)
+        when = view.format_stamp(selected.line.when, view.LogTimeFormat.DATE)
         ids = view.labelled_ids(text)[:1]
         return (
             Copy("l", "line", f"{when} {selected.line.level} {text}".strip()),
@@ -185,7 +185,7 @@ class LogScreen(FilteredLog):
             return
         mark, is_line = search
         await self.reader.read_around(mark, self.lines.page // 3)
-        selected, text = self.lines.selected_entry, view.format_time(when, view.LogTimeFormat.DATE)
+        selected, text = self.lines.selected_entry, view.format_stamp(when, view.LogTimeFormat.DATE)
         if is_line:
             self.say("log line of this error", "")
         elif selected is None or selected.key[0] < when:

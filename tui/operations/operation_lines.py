@@ -35,7 +35,7 @@ from tui.text.lines import (
 )
 from tui.text.table import COLUMN_GAP_CELLS, Column, free_cells, table_line, title_line
 from tui.text.task_list import short_id
-from tui.text.times import format_clock, format_duration, format_time
+from tui.text.times import format_clock, format_minutes, format_time_with_age
 
 UNDO_SECONDS = DAY_SECONDS
 """Seconds for which an operation can be undone."""
@@ -185,7 +185,7 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     if ran + back >= done:
         return "no: all ran", "muted"
     return (
-        f"part {format_duration(seconds_left)}" if back or ran else format_duration(seconds_left)
+        f"part {format_minutes(seconds_left)}" if back or ran else format_minutes(seconds_left)
     ), ""
 
 
@@ -355,7 +355,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ("what", describe_operation(operation)),
         ("who", f"{person}{where}"),
         ("from", who.ssh.split(" ")[0] if who.ssh else ""),
-        ("when", f"{format_time(operation.started, now)}{ended}"),
+        ("when", f"{format_time_with_age(operation.started, now)}{ended}"),
         ("reason", intent.reason),
         ("filter", intent.filter),
         ("scope", intent.scope),

@@ -41,7 +41,7 @@ from tui.text.table import (
 )
 from tui.text.task_list import short_id
 from tui.text.task_row import time_fields
-from tui.text.times import format_time
+from tui.text.times import format_time_with_age
 
 MANY_FAILURES = 0.1
 """Share of failed runs from which it is shown as a warning."""
@@ -334,7 +334,7 @@ def _limit_words(row: WorkerRow) -> str:
 
 def _lease_words(task: Task, now: float) -> str:
     until = None if task.lease is None else task.lease.until
-    return "" if not until else f"until {format_time(until, now)}"
+    return "" if not until else f"until {format_time_with_age(until, now)}"
 
 
 def detail_lines(

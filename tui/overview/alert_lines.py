@@ -11,7 +11,7 @@ from tui.text import keys
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.lines import Line, Run, cells_of, cut_line, fit_text_end, join_ends, width_of
 from tui.text.task_row import time_fields
-from tui.text.times import format_clock, format_time
+from tui.text.times import format_clock, format_time_with_age
 
 CHIPS = {Level.CRIT: "chip-error", Level.WARN: "chip-warn", Level.INFO: "muted"}
 
@@ -128,7 +128,7 @@ def no_alerts_line(known: bool) -> Line:
 
 def alert_text(alert: Alert, now: float) -> str:
     """Full text of an alert: place as given by the operator, and start time."""
-    since = f" (since {format_time(alert.since, now)})" if alert.since is not None else ""
+    since = f" (since {format_time_with_age(alert.since, now)})" if alert.since is not None else ""
     return f"{alert.level} {alert.target.place}: {alert.text}{since}"
 
 

@@ -37,7 +37,7 @@ from tui.text.lines import (
 from tui.text.log_line import log_line, shorten_ids
 from tui.text.table import TABLE_MARGIN_CELLS, short_names
 from tui.text.task_row import time_fields
-from tui.text.times import format_duration
+from tui.text.times import format_minutes
 
 SPARKLINE_CELLS, MIN_SPARKLINE_CELLS = 9, 8
 """Width of the sparkline at 80x24, in cells."""
@@ -261,7 +261,7 @@ def _retry_cell(queue: PlaceLine, now: float) -> Run:
 def oldest_cell(queue: PlaceLine, now: float) -> Run:
     """The age of the oldest pending task."""
     if queue.oldest is not None:
-        return format_duration(now - queue.oldest), ""
+        return format_minutes(now - queue.oldest), ""
     is_empty = queue.due is not None and not queue.counts.get(State.PENDING, 0)
     return ("-", "") if is_empty else UNKNOWN_RUN
 

@@ -42,7 +42,7 @@ from tui.session.worker_rows import kind_figures
 from tui.text.header import Totals
 from tui.text.lines import UNKNOWN_RUN, Line, cut_line, parts_that_fit, width_of
 from tui.text.task_row import time_fields, with_times
-from tui.text.times import format_time
+from tui.text.times import format_time_with_age
 
 NOTHING_RECORDED = "nothing recorded"
 
@@ -262,7 +262,7 @@ def describe_gap(gap: MissingSpan, now: float) -> str:
 
 
 def _time(when: float, now: float) -> str:
-    return format_time(when, now).split(" (")[0]
+    return format_time_with_age(when, now).split(" (")[0]
 
 
 def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> list[Line]:

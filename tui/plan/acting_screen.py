@@ -45,7 +45,7 @@ class PlanningScreen(BaseScreen):
             self.say(asked)
         else:
             task = self.selected_task()
-            open_plan(self, self.session, self.context, asked, task, self.plan_applied)
+            open_plan(self, self.session, self.context, asked, task=task, applied=self.plan_applied)
 
     def plan_applied(self, report: Report) -> None:
         """Report the result of an applied plan in the message line."""

@@ -12,7 +12,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.json_text import compact_json, lay_out_json
 from engine.text.safe import contract_text, safe_line
 from tui.text.figures import format_bytes
-from tui.text.times import format_time
+from tui.text.times import format_time_with_age
 
 
 class EditField(NamedTuple):
@@ -122,7 +122,7 @@ def _parse_due(name: str, task: Task | None, typed: str, now: float) -> tuple[fl
     when = float(int(time_expressions.parse_future_time(typed, now)))
     past = ", so now" if when <= now else ""
     changes = task is None or when != task.due
-    return when if changes else None, format_time(when, now) + past
+    return when if changes else None, format_time_with_age(when, now) + past
 
 
 def _parse_priority(name: str, task: Task | None, typed: str, now: float) -> tuple[int | None, str]:
@@ -180,4 +180,4 @@ def _unchanged_due(task: Task | None, now: float) -> str:
     if task.due is None:
         return "empty: unchanged"
     is_due = task.due <= now
-    return f"empty: unchanged, {'due now' if is_due else format_time(task.due, now)}"
+    return f"empty: unchanged, {'due now' if is_due else format_time_with_age(task.due, now)}"

@@ -25,7 +25,7 @@ from tui.text.lines import (
     folded_lines,
     part_line,
 )
-from tui.text.times import format_clock, format_duration
+from tui.text.times import format_clock, format_minutes
 
 MAX_LISTED_TASKS = 1000
 """Tasks that are listed one by one; the counts include all."""
@@ -297,8 +297,8 @@ def _size_text(plan: Plan, view: PlanView) -> str:
         so_far = f" so far, {view.size.tasks:,} measured" if some else ""
         words.append(f"{format_bytes(view.size.bytes)}{so_far}")
     if plan.oldest:
-        words.append(f"oldest {format_duration(view.now - plan.oldest)}")
-        words.append(f"newest {format_duration(view.now - plan.newest)}")
+        words.append(f"oldest {format_minutes(view.now - plan.oldest)}")
+        words.append(f"newest {format_minutes(view.now - plan.newest)}")
     return ", ".join([*words, f"read at {format_clock(plan.made_at)}"])
 
 

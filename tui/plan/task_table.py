@@ -18,7 +18,7 @@ from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, cut_line, fit_tex
 from tui.text.styles import STILL_LOOKS
 from tui.text.table import Choice, Column, free_cells, table_line, title_line
 from tui.text.task_list import SHORT_ID_CELLS, short_id
-from tui.text.times import format_duration
+from tui.text.times import format_minutes
 
 STEP_NAMES = ("canary", "batch", "rest")
 """Names of the steps of a replay, in order."""
@@ -59,7 +59,7 @@ def _columns(facts: PlanFacts, view: PlanView, width: int) -> Iterator[tuple[Col
         return bool(facts.plan.exclusion_reason(row) or row.id in facts.drift)
 
     def age(since: float) -> str:
-        return format_duration(view.now - since) if since > 0 else UNKNOWN
+        return format_minutes(view.now - since) if since > 0 else UNKNOWN
 
     def still(row: Row) -> Run:
         one = facts.clusters.get(marks[row.id])

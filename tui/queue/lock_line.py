@@ -15,7 +15,7 @@ from tui.session.place import Place
 from tui.text.figures import format_rate
 from tui.text.lines import Line, fact_line
 from tui.text.lock import ALARMING_VERDICTS, lock_line
-from tui.text.times import format_duration
+from tui.text.times import format_minutes
 from tui.widgets.line_widgets import Lines
 
 
@@ -86,7 +86,7 @@ def fact_parts(facts: LockLineFacts) -> list[Line]:
     parts: list[Line] = [(*in_runs, ("  out ", "muted"), (outward, style))]
     if facts.latency is not None:
         wait, run = (
-            f"{seconds:.1f}s" if seconds < 10 else format_duration(seconds)
+            f"{seconds:.1f}s" if seconds < 10 else format_minutes(seconds)
             for seconds in facts.latency
         )
         parts.append((("wait p95 ", "muted"), (wait, ""), ("  run p95 ", "muted"), (run, "")))
@@ -94,6 +94,7 @@ def fact_parts(facts: LockLineFacts) -> list[Line]:
         return [*parts, (("rate limit ", "muted"), (f"? {safe_line(facts.tokens)}", "unknown"))]
     for at, bucket in enumerate(facts.tokens):
         lead = "" if at else "rate limit "
-        amount = f"{safe_line(bucket.name)} {bucket.tokens} of {bucket.burst} tokens"
+        left = "PAUSED" if bucket.paused else f"{bucket.tokens} of {bucket.burst} tokens"
+        amount = f"{safe_line(bucket.name)} {left}"
         parts.append(((lead, "muted"), (amount, "" if bucket.tokens else "warn")))
     return parts

@@ -14,7 +14,7 @@ from engine.text.safe import safe_line, state_name
 from tui.text.figures import fit_count
 from tui.text.graphs import bar
 from tui.text.lines import Line, Run, cut_line, fit_text
-from tui.text.times import format_age, format_duration
+from tui.text.times import format_age, format_minutes
 
 STALE_SECONDS = 180.0
 """Age in seconds from which a metrics file is outdated: three missed runs of a processor that
@@ -91,5 +91,5 @@ def metrics_warning(queue: MetricsReading, own_counts: OwnCounts, now: float) ->
     words = [f"differs: {difference}" for difference in find_differences(queue, own_counts)]
     age = now - queue.modified
     if age > STALE_SECONDS:
-        words.append(f"not written for {format_duration(age)}")
+        words.append(f"not written for {format_minutes(age)}")
     return (f"! WARN queue.prom {'; '.join(words)}", "warn") if words else ("", "")

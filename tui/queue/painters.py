@@ -12,7 +12,7 @@ from tui.plan import planning
 from tui.queue import metrics_pane
 from tui.queue.keys import ROWS
 from tui.queue.lock_line import LockLineFacts, slowest_latency
-from tui.queue.next_step import Situation, next_step
+from tui.queue.next_step import STATE_DIGITS, Situation, next_step
 from tui.queue.parts import QueueParts
 from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
 from tui.screens.key_rows import hints_of
@@ -30,9 +30,6 @@ from tui.widgets.task_list import RowSigns
 TYPING_HINTS = (Hint("Enter", "apply"), Hint("Esc", "clear"))
 """Hints while typing a filter."""
 
-FRAME_KEYS = {State.PENDING: "2", State.ACTIVE: "3", State.DEAD: "4"}
-"""Digit keys that open a state's tab, in the title of its list."""
-
 ORDER_NAMES = {"created": "age", "died": "time of death", "since": "time in work"}
 """Orders of the index whose names on screen differ."""
 
@@ -49,7 +46,15 @@ def tabs(parts: QueueParts, width: int) -> Line:
         for word, tasks in change.words.items()
     }
     partial = () if change.is_complete else (len(states),)  # a server counts no problems
-    return tab_line(names, counts, parts.tabs.number, change.is_counted, width, within, partial)
+    return tab_line(
+        names,
+        counts,
+        parts.tabs.number,
+        complete=change.is_counted,
+        width=width,
+        within=within,
+        partial=partial,
+    )
 
 
 def lock_facts(parts: QueueParts) -> LockLineFacts:
@@ -136,7 +141,7 @@ def list_frame(parts: QueueParts, row_words: str, border: int) -> Frame:
         right = ((f"{row_words}   ", "muted"), *right)
     if view.fresh and not parts.filter.is_open:
         right = ((f"{view.fresh:,} new   ", "ok"), *right)
-    key = FRAME_KEYS.get(state, "") if state else ""
+    key = STATE_DIGITS.get(state, "") if state else ""
     return Frame(state_name(word) or "Tasks", key, amount, right, row_words)
 
 

@@ -17,7 +17,7 @@ from tui.text import keys
 from tui.text.figures import format_count
 from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, fit_text, fit_text_end
 from tui.text.table import Choice
-from tui.text.times import format_duration, format_time
+from tui.text.times import format_minutes, format_time_with_age
 from tui.widgets.line_widgets import Frame
 
 MAX_PREVIEWED_PROBLEMS = 50
@@ -39,7 +39,7 @@ def problem_rows(problems: Sequence[Problem], now: float, width: int) -> tuple[l
     for problem in problems:
         since = UNKNOWN
         if problem.since is not None and problem.since <= now:  # else the clock was set back
-            since = format_duration(now - problem.since)
+            since = format_minutes(now - problem.since)
         line: Line = (
             (" ! ", "warn"),
             (fit_text_end(safe_line(problem.where), where), "accent"),
@@ -59,7 +59,7 @@ def problem_details(
     if problem.state is not None:
         rows.append(("state", state_name(states.get(problem.state, problem.state))))
     if problem.since is not None:
-        rows.append(("since", format_time(problem.since, now)))
+        rows.append(("since", format_time_with_age(problem.since, now)))
     return fact_lines([(name, safe_line(text)) for name, text in rows], width, 9)
 
 

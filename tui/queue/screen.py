@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 CURSOR_REST_SECONDS = 0.15
 """Seconds that the cursor must rest before its task is looked up."""
 
-MIN_WARNING_LINES = 12
-"""Height from which a screen has a line for the warning about the metrics file."""
-
 
 class QueueScreen(BaseScreen):
     """The task list of one place, with its tabs, facts, filter and panes."""
@@ -230,7 +227,7 @@ class QueueScreen(BaseScreen):
 
     def plan(self, asked: VerbRequest, task: Task | None) -> None:
         """See `Door`."""
-        open_plan(self, self.session, self.context, asked, task, self._plan_applied)
+        open_plan(self, self.session, self.context, asked, task=task, applied=self._plan_applied)
 
     def _plan_applied(self, report: Report) -> None:
         self.show(self.parts.plan_applied(report))

@@ -67,7 +67,12 @@ def order_choices(state: State) -> dict[str, tuple[str, str]]:
     times = {"w": ({"due": "due", "since": "time in work", "died": "time of death"}, when)}
     named = {key: (names[order], order) for key, (names, order) in times.items() if order}
     return {
-        **{"i": ("id", "id"), "k": ("kind", "kind"), "a": ("age", "created")},
-        **{"t": ("tries", "attempts"), **named, "e": ("error", "error")},
-        **{"d": ("description", "description"), "m": ("destination", "destination")},
+        "i": ("id", "id"),
+        "k": ("kind", "kind"),
+        "a": ("age", "created"),
+        "t": ("tries", "attempts"),
+        **named,
+        "e": ("error", "error"),
+        "d": ("description", "description"),
+        "m": ("destination", "destination"),
     }

@@ -18,7 +18,7 @@ from tui.text.figures import format_bytes, format_count
 from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
 from tui.text.styles import STILL_LOOKS
 from tui.text.task_list import count_runs
-from tui.text.times import format_age, format_clock, format_duration, format_time
+from tui.text.times import format_age, format_clock, format_minutes, format_time_with_age
 
 NAME_CELLS = 9
 """Cells for the names of the fields."""
@@ -61,7 +61,10 @@ def detail_lines(
         ("to", _plain(task.destination)),
         ("about", _plain(task.description)),
         ("size", _plain(_size_words(findings.parts))),
-        ("created", _plain(format_time(task.created, now) if task.created > 0 else UNKNOWN)),
+        (
+            "created",
+            _plain(format_time_with_age(task.created, now) if task.created > 0 else UNKNOWN),
+        ),
         ("due", _plain(_due_words(task, now))),
         ("error", _plain(task.error)),
         *_cluster_rows(findings.cluster, now),
@@ -78,7 +81,7 @@ def brief_lines(
     task: Task, findings: TaskFindings, terms: PlaceTerms, now: float, width: int
 ) -> list[Line]:
     """The details in `BRIEF_LINES` lines: what it is, why it is here, its cluster, its error."""
-    created = f"created {format_time(task.created, now)}" if task.created > 0 else ""
+    created = f"created {format_time_with_age(task.created, now)}" if task.created > 0 else ""
     facts = [task.destination, task.description, created, _size_words(findings.parts)]
     first = ", ".join(safe_line(words) for words in facts if words)
     error = safe_line(task.error)
@@ -103,9 +106,9 @@ def trash_rows(task: Task, hours: float | None, now: float) -> list[Run]:
     since = trashed_at(task)
     if task.state is not State.TRASH or since is None:
         return []
-    rows = [("purged", format_time(since, now))]
+    rows = [("purged", format_time_with_age(since, now))]
     if hours is not None:
-        rows.append(("expires", format_time(since + 3600 * hours, now)))
+        rows.append(("expires", format_time_with_age(since + 3600 * hours, now)))
     return rows
 
 
@@ -129,7 +132,7 @@ def _field(name: str, runs: Line, width: int) -> list[Line]:
 def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
     word = state_name(task.word or terms.states.get(task.state, task.state))
     if (lease := task.lease) is not None:
-        words = f" for {format_duration(now - lease.since)}" if lease.since > 0 else ""
+        words = f" for {format_minutes(now - lease.since)}" if lease.since > 0 else ""
         words += f", by {safe_line(lease.owner)}" if lease.owner else ""
     else:
         died = died_at(task)
@@ -145,7 +148,7 @@ def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
 def _due_words(task: Task, now: float) -> str:
     if task.state not in (State.PENDING, State.HELD) or task.due is None:
         return ""
-    return format_time(task.due, now) if task.due > now else "now"
+    return format_time_with_age(task.due, now) if task.due > now else "now"
 
 
 def _size_words(parts: Sequence[Part]) -> str:

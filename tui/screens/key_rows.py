@@ -16,7 +16,8 @@ P = TypeVar("P")
 
 
 class Change(Flag):
-    """What an action altered: no more is painted again. They are painted in this order."""
+    """The parts of the screen that an action changed, in the order of painting; no others are
+    painted again."""
 
     NOTHING = 0
     FILTER = auto()

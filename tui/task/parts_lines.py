@@ -22,7 +22,7 @@ from tui.text.lines import (
     folded_lines,
     part_line,
 )
-from tui.text.times import format_time
+from tui.text.times import format_time_with_age
 
 
 class Opened(NamedTuple):
@@ -215,5 +215,5 @@ def stored_lines(opened: Sequence[Opened], now: float, width: int) -> list[Line]
 
 def _time(text: str, now: float) -> str:
     if text.isascii() and text.isdigit() and len(text) <= 12:
-        return format_time(float(text), now)
+        return format_time_with_age(float(text), now)
     return safe_line(text)

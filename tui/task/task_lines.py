@@ -38,7 +38,7 @@ from tui.text.styles import STILL_LOOKS
 from tui.text.table import Choice
 from tui.text.task_fields import task_fields
 from tui.text.task_list import MAX_ID_CELLS, count_runs, short_id
-from tui.text.times import format_clock, format_time
+from tui.text.times import format_clock, format_time_with_age
 
 Text: TypeAlias = list[Line]
 
@@ -158,7 +158,7 @@ def wait_rows(details: TaskDetails, now: float) -> list[Run]:
         return [("gone", describe_departure(details, now))]
     if task.state is State.DEAD:
         died = died_at(task)
-        when = UNKNOWN if died is None else format_time(died, now)
+        when = UNKNOWN if died is None else format_time_with_age(died, now)
         runs = count_runs(task, details.max_runs)
         tries = f", after {format_count(runs, 'attempt')}" if runs else ""
         rows.append(("died", when + tries))
@@ -264,14 +264,14 @@ def _lease_expiry(task: Task, now: float) -> str:
         return ""
     if until <= 0:
         return "expired"  # stored without an expiry time
-    return f"{'expires' if until > now else 'expired'} at {format_time(until, now)}"
+    return f"{'expires' if until > now else 'expired'} at {format_time_with_age(until, now)}"
 
 
 def _note_rows(details: TaskDetails, now: float) -> list[Run]:
     """Operators' notes, newest first."""
     texts = [f"? {safe_line(details.notes_error)}"] if details.notes_error else []
     texts += [
-        f"{safe_line(note.text)} ({safe_line(note.who)}, {format_time(note.when, now)})"
+        f"{safe_line(note.text)} ({safe_line(note.who)}, {format_time_with_age(note.when, now)})"
         for note in reversed(details.notes)
     ]
     return [("" if at else "note", words) for at, words in enumerate(texts)]
@@ -360,7 +360,7 @@ def attempt_lines(details: TaskDetails, now: float, width: int) -> Text:
     for each in details.findings.attempts:
         words, style = _ATTEMPT_RESULTS.get(each.outcome, ("ended", ""))
         when = each.began if each.began is not None else each.ended
-        began = format_time(when, now) if when is not None else UNKNOWN
+        began = format_time_with_age(when, now) if when is not None else UNKNOWN
         began = began if width >= 72 else began.partition(" (")[0]
         took = ""
         if each.began is not None and each.ended is not None:
@@ -378,7 +378,7 @@ def attempt_lines(details: TaskDetails, now: float, width: int) -> Text:
     if other:
         lines += [BLANK_LINE, part_line("other events")]
     for event in other:
-        at = format_time(event.when, now) if event.when is not None else UNKNOWN
+        at = format_time_with_age(event.when, now) if event.when is not None else UNKNOWN
         lines.append(((f" {at}  ", ""), (_EVENT_WORDS[event.what][0], "")))
     return lines
 

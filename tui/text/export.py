@@ -73,7 +73,7 @@ class Export:
         """Write some rows; blocks.
 
         Raises:
-            Refused: writing failed; the draft is deleted.
+            ExportRefused: writing failed; the draft is deleted.
         """
         if self.is_stopped:
             self.discard()  # on this thread, after the last write
@@ -92,7 +92,7 @@ class Export:
         """Fsync the draft and link it to its final name; blocks.
 
         Raises:
-            Refused: a file of that name exists, or writing failed; the draft is deleted.
+            ExportRefused: a file of that name exists, or writing failed; the draft is deleted.
         """
         try:
             if self._fd < 0:

@@ -63,7 +63,7 @@ class Totals(NamedTuple):
 
 
 def totals_parts(totals: Totals, width: int) -> list[Line]:
-    """The totals for the header, the most important first; nothing for what there is none of.
+    """The totals for the header, the most important first; zeros are omitted.
     Only a wall also has the totals that make no alarm.
     """
     whole = not totals.is_partial

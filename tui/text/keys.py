@@ -1,4 +1,4 @@
-"""The key table: key bindings, hint lines and help are all made from it, so they always agree.
+"""A table of keys: key bindings, hint lines and help of most screens are made from it, and agree.
 
 A screen with key rows of its own (`tui/queue/keys.py`) is not in it, but takes the words of the
 keys that it shares with other screens from it. `tui.key_tables` has the keys of all screens.
@@ -288,7 +288,7 @@ def key_of_row(row: str) -> Key:
 
 
 KEYS = tuple(map(key_of_row, _TABLE.strip().replace("\n    ", " ").split("\n")))
-"""All keys, in the order of the hints."""
+"""All keys of this table, in the order of the hints."""
 
 
 KeysOn: TypeAlias = Callable[[str, Collection[str]], Iterable[Key]]

@@ -11,7 +11,7 @@ from engine.model import (
 from engine.text.safe import safe_line
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.lines import UNKNOWN_RUN, Line, StyleName, fact_line, join_ends, width_of
-from tui.text.times import format_age, format_duration
+from tui.text.times import format_age, format_minutes
 
 _LOCK_LOOKS = {
     Verdict.FREE: "",
@@ -36,7 +36,7 @@ def lock_part(evidence: LockEvidence | None, now: float) -> Line:
         return (("lock ", "muted"), (", ".join(filter(None, [holder, heartbeat])) or "held", ""))
     if verdict is Verdict.FREE:
         return (("lock ", "muted"), ("free", ""))
-    silent = f" {format_duration(now - evidence.since)}" if evidence.since else ""
+    silent = f" {format_minutes(now - evidence.since)}" if evidence.since else ""
     style = "chip-error" if verdict is Verdict.STUCK else "chip-warn"
     chip = (f" {verdict.value.upper()}{silent} ", style)
     reason = safe_line(evidence.reason)

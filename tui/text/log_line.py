@@ -7,7 +7,7 @@ import time
 
 from engine.text.safe import safe_line
 from tui.text.lines import Line, Run, cut_line
-from tui.text.times import _is_valid_time
+from tui.text.times import is_valid_time
 
 _LEVELS = {
     "CRITICAL": "error",
@@ -37,7 +37,7 @@ def shorten_ids(text: str) -> str:
 
 def log_line(when: float | None, level: str, text: str, width: int, margin: int = 1) -> Line:
     """A log line: time, level, text; the level is one letter with a colour."""
-    is_dated = when is not None and _is_valid_time(when)
+    is_dated = when is not None and is_valid_time(when)
     stamp = time.strftime("%H:%M:%S", time.localtime(when)) if is_dated else ""
     style = level_style(level)
     runs: list[Run] = [(" " * margin + (f"{stamp} " if stamp else ""), "muted")]

@@ -12,7 +12,7 @@ from engine.model import (
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from tui.text.lines import Run
-from tui.text.times import format_time
+from tui.text.times import format_time_with_age
 
 
 def states_name(states: Iterable[State], words: Mapping[State, str]) -> str:
@@ -20,7 +20,8 @@ def states_name(states: Iterable[State], words: Mapping[State, str]) -> str:
     return " and ".join(state_name(words.get(state, state)) for state in sorted(states))
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """True for a decimal number without a sign, as `extra` has epoch seconds."""
     return text.isascii() and text.replace(".", "", 1).isdigit()
 
 
@@ -36,7 +37,7 @@ def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run
         ("group", task.group),
         ("description", task.description),
         ("destination", task.destination),
-        ("created", format_time(task.created, now) if task.created > 0 else UNKNOWN),
+        ("created", format_time_with_age(task.created, now) if task.created > 0 else UNKNOWN),
         ("due", _due_words(task, now)),
         ("attempts", f"{UNKNOWN if task.attempts is None else task.attempts}{allowed}"),
         ("priority", str(task.priority) if task.priority else ""),
@@ -58,17 +59,21 @@ def _due_words(task: Task, now: float) -> str:
         return ""
     if task.due is None:
         return UNKNOWN
-    return format_time(task.due, now) if task.due > now else "now"
+    return format_time_with_age(task.due, now) if task.due > now else "now"
 
 
 def _lease_words(task: Task, now: float) -> str:
     """Owner, start and end of a claim; a store that does not know a time has 0."""
     if (lease := task.lease) is None:
         return ""
-    since = f" since {format_time(lease.since, now)}" if lease.since > 0 else ""
-    until = f", until {format_time(lease.until, now)}" if lease.until else ""
+    since = f" since {format_time_with_age(lease.since, now)}" if lease.since > 0 else ""
+    until = f", until {format_time_with_age(lease.until, now)}" if lease.until else ""
     return f"{lease.owner or '? (owner not stored)'}{since}{until}"
 
 
 def _extra_text(name: str, text: str, now: float) -> str:
-    return format_time(float(text), now) if name.endswith("_since") and _is_number(text) else text
+    return (
+        format_time_with_age(float(text), now)
+        if name.endswith("_since") and is_number(text)
+        else text
+    )

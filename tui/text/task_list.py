@@ -30,8 +30,8 @@ from tui.text.lines import (
     merge_runs,
 )
 from tui.text.styles import cursor_line
-from tui.text.task_fields import _is_number
-from tui.text.times import format_duration
+from tui.text.task_fields import is_number
+from tui.text.times import format_minutes
 
 SHORT_ID_CELLS = 8
 """Characters of a long id in a list."""
@@ -99,7 +99,7 @@ def _error(task: Task, now: float) -> Run:
 
 
 def _created(task: Task, now: float) -> Run:
-    return (format_duration(now - task.created) if task.created > 0 else UNKNOWN, "")
+    return (format_minutes(now - task.created) if task.created > 0 else UNKNOWN, "")
 
 
 def count_runs(task: Task, limit: int | None) -> int | None:
@@ -135,18 +135,16 @@ def _word(task: Task, now: float) -> Run:
 def _due(task: Task, now: float) -> Run:
     if task.due is None:
         return UNKNOWN_RUN
-    return (
-        ("ready", "ok") if task.due <= now else (f"in {format_duration(task.due - now)}", "muted")
-    )
+    return ("ready", "ok") if task.due <= now else (f"in {format_minutes(task.due - now)}", "muted")
 
 
 def _active_time(task: Task, now: float) -> Run:
-    return (format_duration(now - task.lease.since), "") if task.lease else UNKNOWN_RUN
+    return (format_minutes(now - task.lease.since), "") if task.lease else UNKNOWN_RUN
 
 
 def _dead(task: Task, now: float) -> Run:
     since = policy.died_at(task)
-    return UNKNOWN_RUN if since is None else (format_duration(now - since), "")
+    return UNKNOWN_RUN if since is None else (format_minutes(now - since), "")
 
 
 def _error_or_description(task: Task, now: float) -> Run:
@@ -264,7 +262,7 @@ def trash_columns(
 
     def purged(task: Task, now: float) -> Run:
         since = task.extra.get("trash_since", "")
-        return (f"{format_duration(now - float(since))}", "") if _is_number(since) else UNKNOWN_RUN
+        return (f"{format_minutes(now - float(since))}", "") if is_number(since) else UNKNOWN_RUN
 
     def purged_by(task: Task, now: float) -> Run:
         name = facts.purged_by(task)
@@ -272,7 +270,7 @@ def trash_columns(
 
     def expires(task: Task, now: float) -> Run:
         end = facts.expires(task)
-        return (f"in {format_duration(end - now)}", "") if end is not None else UNKNOWN_RUN
+        return (f"in {format_minutes(end - now)}", "") if end is not None else UNKNOWN_RUN
 
     fixed = (
         TaskColumn("ID", _id_width(longest), _id, order="id"),

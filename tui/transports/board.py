@@ -21,7 +21,7 @@ from tui.text.frames import BOX, BOX_FRAME_CELLS
 from tui.text.graphs import bar, braille_line, overlay, resample, rounded_top
 from tui.text.lines import BLANK_LINE, Line, cut_line, join_ends, width_of
 from tui.text.log_line import log_line, shorten_ids
-from tui.text.times import format_clock, format_time
+from tui.text.times import format_clock, format_time_with_age
 from tui.transports import detail_lines as view
 from tui.transports import transport_lines as table
 from tui.widgets.board import Board, Panel
@@ -113,7 +113,7 @@ def fault_lines(transport: TransportHealth, now: float, width: int) -> list[Line
     total = sum(fault.times for fault in transport.faults)
     for fault in transport.faults:
         count: Line = ((f"{fit_count(fault.times, 6):>8}  ", "strong"),)
-        last: Line = ((format_time(fault.last, now).partition(" (")[0], "muted"),)
+        last: Line = ((format_time_with_age(fault.last, now).partition(" (")[0], "muted"),)
         lines.append(join_ends((*count, (safe_line(fault.pattern), "")), last, width))
         lead: Line = (("          ", ""), (f"{fault.mark}  ", "accent"))
         share = f" {fault.times / total:>4.0%}"

@@ -29,7 +29,7 @@ from tui.text.lines import (
     join_ends,
 )
 from tui.text.task_row import time_fields
-from tui.text.times import format_duration, format_time
+from tui.text.times import format_minutes, format_time_with_age
 from tui.transports.suspend_lines import labelled_lines
 
 STATE_RUNS: Mapping[DestinationState, Run] = {
@@ -75,7 +75,7 @@ def describe_why(one: SeenDestination, now: float) -> str:
 
 
 def _since(when: float | None, now: float) -> str:
-    return "" if when is None else f"{format_duration(max(0.0, now - when))}: "
+    return "" if when is None else f"{format_minutes(max(0.0, now - when))}: "
 
 
 def cells(one: SeenDestination, now: float) -> Mapping[str, Run]:
@@ -86,13 +86,13 @@ def cells(one: SeenDestination, now: float) -> Mapping[str, Run]:
         waiting = _count(tasks.waiting, 6)
         failed = _count(tasks.all_failed, 6)
         is_old = tasks.oldest is not None
-        oldest = (format_duration(now - (tasks.oldest or now)), "") if is_old else _NONE
+        oldest = (format_minutes(now - (tasks.oldest or now)), "") if is_old else _NONE
     last = destination.last_success
     return {
         "WAIT": waiting,
         "FAILED": failed,
         "OLDEST": oldest,
-        "LAST": _NONE if last is None else (format_duration(max(0.0, now - last)), ""),
+        "LAST": _NONE if last is None else (format_minutes(max(0.0, now - last)), ""),
         "PROBE": _probe(destination, now),
         WHY: (describe_why(one, now), ""),
         BY_CODE: ("" if tasks is None else format_codes(tasks), ""),
@@ -112,7 +112,7 @@ def _probe(destination: Destination, now: float) -> Run:
     until_probe = destination.next_probe - now
     if until_probe <= 0 and destination.probe_skipped:
         return "none", "muted"
-    return (format_duration(until_probe), "") if until_probe > 0 else ("now", "warn")
+    return (format_minutes(until_probe), "") if until_probe > 0 else ("now", "warn")
 
 
 def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> list[Line]:
@@ -203,7 +203,7 @@ def fingerprints(destination: Destination) -> list[tuple[str, str]]:
 
 
 def _when(when: float | None, now: float, otherwise: str = UNKNOWN) -> str:
-    return otherwise if when is None else format_time(when, now)
+    return otherwise if when is None else format_time_with_age(when, now)
 
 
 def _folded(rows: Sequence[tuple[str, Run]], width: int) -> list[Line]:

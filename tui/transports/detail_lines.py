@@ -38,7 +38,7 @@ from tui.text.lines import (
     width_of,
 )
 from tui.text.task_list import short_id
-from tui.text.times import format_age, format_duration, format_time
+from tui.text.times import format_age, format_minutes, format_time_with_age
 from tui.transports import transport_lines as table
 
 BAR_CELLS = 18
@@ -81,7 +81,7 @@ def about_lines(
     if stop is not None and routes is not None:
         instead = f"{routes.selected} is used" if routes.selected else "mail waits"
         rows += [
-            ("since", (f"{format_time(stop.since, now)} by {stop.who}", "warn")),
+            ("since", (f"{format_time_with_age(stop.since, now)} by {stop.who}", "warn")),
             ("reason", (stop.why or "none given", "" if stop.why else "muted")),
             ("effect", (f"stays off until resumed; {instead}", "")),
             ("figures", (f"{was.value}{share}", table.LOOKS[was])),
@@ -101,7 +101,7 @@ def about_lines(
         ("last sent", transport.last_success, ("never", "warn") if never else unknown),
         ("last failed", transport.last_failure, unknown),
     ):
-        rows.append((name, otherwise if when is None else (format_time(when, now), "")))
+        rows.append((name, otherwise if when is None else (format_time_with_age(when, now), "")))
     return [line for label, run in rows for line in labelled_lines(label, run[0], run[1], width)]
 
 
@@ -175,7 +175,7 @@ def _fault(fault: ErrorCluster, everything: int, most: int, now: float, width: i
     if cells:
         lead += ((bar(fault.times / most, cells), "muted"),)
     lead += ((f" {fault.times / everything:>4.0%}  ", ""),)
-    last = f" {format_duration(now - fault.last)} ago"
+    last = f" {format_minutes(now - fault.last)} ago"
     room = max(8, width - width_of(lead) - len(last) - 1)
     return (*lead, (fit_text(safe_line(fault.pattern), room), ""), (last, "muted"))
 
@@ -205,7 +205,11 @@ def failure_head(width: int) -> Line:
 
 def failure_row(failure: Failure, now: float, width: int) -> Line:
     """The line of an error."""
-    when = UNKNOWN if failure.when is None else format_time(failure.when, now).partition(" (")[0]
+    when = (
+        UNKNOWN
+        if failure.when is None
+        else format_time_with_age(failure.when, now).partition(" (")[0]
+    )
     word = safe_line(failure.word)
     style = "muted" if failure.when else "unknown"
     lead: Line = ((MARGIN, ""), (f"{fit_text(when, 9)}  ", style))
@@ -248,7 +252,7 @@ def spool_line(sending: MailHealth) -> Line:
     if not backlog.mails:
         return name, ("empty", "")
     mails = format_count(backlog.mails, "mail")
-    return name, (f"{mails}, oldest {format_duration(backlog.oldest)}", "")
+    return name, (f"{mails}, oldest {format_minutes(backlog.oldest)}", "")
 
 
 def _source_line(report: SourceReport, now: float) -> Line:
@@ -272,7 +276,7 @@ def _coverage_text(report: SourceReport, now: float) -> str:
     if report.since == float("-inf"):
         return "complete"
     verb = "known" if report.source is Source.LOG else "watched"
-    return f"{verb} for {format_duration(now - report.since)}"
+    return f"{verb} for {format_minutes(now - report.since)}"
 
 
 # All of it

@@ -13,7 +13,7 @@ from tui.text import keys
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.table import Choice
-from tui.text.times import format_time
+from tui.text.times import format_time_with_age
 from tui.transports import detail_lines as view
 from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
@@ -77,7 +77,7 @@ class FailuresScreen(ListScreen):
         """The error under the cursor."""
         selected, now = self._selected, self.context.clock()
         when = None if selected is None else selected.when
-        return Frame("time unknown" if when is None else format_time(when, now))
+        return Frame("time unknown" if when is None else format_time_with_age(when, now))
 
     def default_message(self) -> Line:
         """The next step for the error under the cursor."""

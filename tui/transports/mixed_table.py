@@ -16,7 +16,7 @@ from engine.monitor.transport_health import (
 from engine.text.safe import safe_line
 from tui.text.lines import Line, Run, cells_of
 from tui.text.table import Column, free_cells, table_line, title_line
-from tui.text.times import format_duration
+from tui.text.times import format_minutes
 from tui.transports import destination_lines
 from tui.transports import transport_lines as mail
 from tui.transports.destination_lines import BY_CODE, WHY
@@ -83,7 +83,7 @@ def transport_row(
     use = TransportUse.FOREIGN if routes is None else routes.use(transport.name)
     why: Run = mail.USES[use] if use is not TransportUse.FOREIGN else ("", "")
     if stop is not None:
-        since = format_duration(max(0.0, now - stop.since))
+        since = format_minutes(max(0.0, now - stop.since))
         why = f"{since}: {safe_line(stop.why or stop.who)}", ""
     elif health is Health.FAILING and latest is not None:
         why = safe_line(latest.example), ""

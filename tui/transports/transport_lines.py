@@ -23,7 +23,7 @@ from tui.text.figures import fit_count, format_rate
 from tui.text.graphs import braille_line, resample
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fit_text, merge_runs
 from tui.text.table import Column, fitted_cells, free_cells, title_line
-from tui.text.times import format_duration, format_time
+from tui.text.times import format_minutes, format_time_with_age
 
 LOOKS = {
     Health.OK: "ok",
@@ -124,7 +124,7 @@ def attempts_per_minute(window: CountWindow) -> Run:
 def last_sent(transport: TransportHealth, limit: float, now: float) -> Run:
     """Time since the last success; `never` if there was none, `?` if unknown."""
     if transport.last_success is not None:
-        return format_duration(now - transport.last_success), ""
+        return format_minutes(now - transport.last_success), ""
     never = transport.totals is not None and not transport.totals.success
     return ("never", "warn") if never else UNKNOWN_RUN
 
@@ -311,7 +311,7 @@ def describe_foreign(name: str) -> str:
 def describe_suspension(stop: TransportSuspension, now: float) -> str:
     """Who suspended it, when and why."""
     why = f": {safe_line(stop.why)}" if stop.why else ", no reason given"
-    return f"suspended by {safe_line(stop.who)} since {format_time(stop.since, now)}{why}"
+    return f"suspended by {safe_line(stop.who)} since {format_time_with_age(stop.since, now)}{why}"
 
 
 def describe_use(name: str, routes: MailRoutes, now: float) -> Run:

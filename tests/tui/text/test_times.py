@@ -14,8 +14,8 @@ from tui.text.times import (
     format_age,
     format_clock,
     format_countdown,
-    format_duration,
-    format_time,
+    format_minutes,
+    format_time_with_age,
 )
 
 NOW = 1_795_167_728.0
@@ -25,18 +25,18 @@ NOW = 1_795_167_728.0
 @pytest.mark.parametrize(
     ("show", "words"),
     [
-        ((format_duration, -5), "<1m"),
-        ((format_duration, 0), "<1m"),
-        ((format_duration, 59.9), "<1m"),
-        ((format_duration, 60), "1m"),
-        ((format_duration, 3599), "59m"),
-        ((format_duration, 7980), "2h13m"),
-        ((format_duration, 86399), "23h59m"),
-        ((format_duration, 86400 * 6 + 7200), "6d02h"),
-        ((format_duration, 86400 * 412), "412d"),
-        ((format_time, NOW - 600, NOW), "09:32:08Z (10m ago)"),
-        ((format_time, NOW + 90, NOW), "09:43:38Z (in 1m)"),
-        ((format_time, NOW - 86400, NOW), "2026-11-19 09:42:08Z (1d00h ago)"),
+        ((format_minutes, -5), "<1m"),
+        ((format_minutes, 0), "<1m"),
+        ((format_minutes, 59.9), "<1m"),
+        ((format_minutes, 60), "1m"),
+        ((format_minutes, 3599), "59m"),
+        ((format_minutes, 7980), "2h13m"),
+        ((format_minutes, 86399), "23h59m"),
+        ((format_minutes, 86400 * 6 + 7200), "6d02h"),
+        ((format_minutes, 86400 * 412), "412d"),
+        ((format_time_with_age, NOW - 600, NOW), "09:32:08Z (10m ago)"),
+        ((format_time_with_age, NOW + 90, NOW), "09:43:38Z (in 1m)"),
+        ((format_time_with_age, NOW - 86400, NOW), "2026-11-19 09:42:08Z (1d00h ago)"),
         ((format_countdown, 872), "14:32"),
         ((format_countdown, 0.2), "0:01"),
     ],
@@ -51,13 +51,13 @@ def test_times_and_rates(show: tuple[Any, ...], words: str) -> None:
 def test_any_number_can_be_shown_as_a_time(number: float) -> None:
     """What no clock or calendar holds is shown as `?`, and raises nothing."""
     shows = [
-        format_duration,
+        format_minutes,
         format_age,
         format_countdown,
         format_clock,
     ]
     shown_as = [show(number) for show in shows]
-    shown_as += [format_time(number, NOW), format_time(NOW, number)]
+    shown_as += [format_time_with_age(number, NOW), format_time_with_age(NOW, number)]
     log_line(number, "INFO", "text", 40)
     assert all(shown_as)
     if not abs(number) < 1e12:

@@ -22,7 +22,7 @@ from tui.cli.setup.setup import Setup
 from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
 from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.text.task_row import time_fields, with_times
-from tui.text.times import format_time
+from tui.text.times import format_time_with_age
 
 OPTIONS = {
     "description": "--description",
@@ -117,7 +117,7 @@ def _read_text(path: str) -> str:
 def _due(task: Task, now: float) -> str:
     if task.due is None:
         return UNKNOWN
-    return format_time(task.due, now) if task.due > now else "now"
+    return format_time_with_age(task.due, now) if task.due > now else "now"
 
 
 def _as_json(ident: str, values: Mapping[str, object], *, is_dry_run: bool) -> dict[str, object]:

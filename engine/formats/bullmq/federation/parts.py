@@ -91,7 +91,15 @@ def for_task(parts: FederationParts, is_cancelled: Callable[[], bool]) -> Federa
         why_blocked: Callable[[str], str] = lambda origin: parts.registry.get(origin).blocked,
     ) -> Answer:
         try:
-            return parts.send(method, url, headers, body, timeout, is_cancelled, why_blocked)
+            return parts.send(
+                method,
+                url,
+                headers,
+                body,
+                timeout,
+                is_cancelled=is_cancelled,
+                why_blocked=why_blocked,
+            )
         except DeliveryError as error:
             if error.code == OWN_LIMIT:
                 raise Lacking(str(error)) from error
