@@ -416,14 +416,17 @@ class TransportMonitor:
         windows = tuple(
             self._window(name, transport, CountWindow(*shape), now) for shape in WINDOWS
         )
-        faults, minutes = (
-            transport.faults(now),
-            tuple(self._minutes(transport, now)) if transport.spoken else (),
-        )
-        last_times = transport.last_success, transport.last_failure
+        minutes = tuple(self._minutes(transport, now)) if transport.spoken else ()
         failures = merge_failures(tuple(reversed(transport.failures)), self._records.get(name, ()))
         return TransportHealth(
-            name, transport.totals, windows, faults, *last_times, minutes, failures
+            name,
+            transport.totals,
+            windows,
+            faults=transport.faults(now),
+            last_success=transport.last_success,
+            last_failure=transport.last_failure,
+            minutes=minutes,
+            failures=failures,
         )
 
     def _window(

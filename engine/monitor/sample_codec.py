@@ -241,8 +241,14 @@ def _transport(row: Any) -> TransportHealth:
         CountWindow(window, seconds, tally, Source.METRICS if tally else Source.NONE, _why(tally))
         for (window, seconds), tally in zip(WINDOWS, known, strict=True)
     ]
-    last_times = _maybe(success, _number), _maybe(failure, _number)
-    return TransportHealth(_text(name), _maybe(totals, _tally), tuple(windows), (), *last_times)
+    return TransportHealth(
+        _text(name),
+        _maybe(totals, _tally),
+        tuple(windows),
+        faults=(),
+        last_success=_maybe(success, _number),
+        last_failure=_maybe(failure, _number),
+    )
 
 
 def _why(tally: DeliveryCounts | None) -> str:

@@ -195,7 +195,7 @@ LINES = {
     "tui.queue": 2900,
     "tui.screens": 1900,
     "tui.session": 3200,
-    "tui.task": 1650,
+    "tui.task": 1700,
     "tui.terminal": 1800,
     "tui.text": 2350,
     "tui.transports": 2550,

@@ -220,8 +220,8 @@ def note(parts: QueueParts) -> Change:
     from tui.plan.note_prompt import prompt_for_note
 
     parts.rows.pin_cursor()
-    of = (parts.session, parts.context, parts.selected_task)
-    parts.door.open(lambda screen: prompt_for_note(screen, *of))
+    task = parts.selected_task
+    parts.door.open(lambda screen: prompt_for_note(screen, parts.session, parts.context, task))
     return Change.NOTHING
 
 
@@ -246,8 +246,8 @@ def pause_queue(parts: QueueParts) -> Change:
     """Open a plan to pause or resume the whole queue."""
     from tui.operations.control_screen import show_control_plan
 
-    of = (parts.session, parts.context, pause_control(parts.session))
-    parts.door.open(lambda screen: show_control_plan(screen, *of))
+    name = pause_control(parts.session)
+    parts.door.open(lambda screen: show_control_plan(screen, parts.session, parts.context, name))
     return Change.NOTHING
 
 
@@ -272,8 +272,9 @@ def open_task(parts: QueueParts) -> Change:
         from tui.queue.problems_screen import ProblemsScreen
 
         known = parts.inspector
-        shared = (known.states, known.actions.preview_problem, parts.clock())
-        page = ProblemsScreen(parts.problems, *shared)
+        page = ProblemsScreen(
+            parts.problems, known.states, known.actions.preview_problem, parts.clock()
+        )
         parts.door.open(lambda screen: screen.app.push_screen(page))
         return Change.NOTHING
     if (task := parts.rows.view.task_here) is None:

@@ -89,8 +89,9 @@ def _other_verbs(parts: QueueParts) -> str:
     if parts.tabs.on_problems or parts.filter.error:
         return ""
     verbs = (row.key for row in ROWS if row.key.verb)
-    of = (parts.state, parts.selected_task)
-    return refusals.other_verbs(parts.session, parts.context, verbs, *of)
+    return refusals.other_verbs(
+        parts.session, parts.context, verbs, parts.state, parts.selected_task
+    )
 
 
 def _no_problem(parts: QueueParts) -> str:

@@ -368,8 +368,9 @@ class QueueParts:
         """Why a verb is not available now; "" if it is."""
         if self.tabs.on_problems:
             return "problems cannot be changed here: Enter shows them"
-        asked = (verb, self.state, self.selected_task)
-        return self.filter.error or refusals.verb_refusal(self.session, self.context, *asked)
+        return self.filter.error or refusals.verb_refusal(
+            self.session, self.context, verb, self.state, self.selected_task
+        )
 
 
 def describe_scope(scope: Scope, planned: int) -> str:

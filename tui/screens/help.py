@@ -229,8 +229,14 @@ class HelpScreen(Page):
         inside = width - 3 if has_box else width
         search = self.query_one(Input).value
         columns = 2 if inside >= 2 * COLUMN_CELLS else 1
-        of = self._keys_on, self._screen_kind, self._without
-        lines = help_lines(*of, inside // columns, search, self._words)
+        lines = help_lines(
+            self._keys_on,
+            self._screen_kind,
+            self._without,
+            width=inside // columns,
+            search=search,
+            words=self._words,
+        )
         if not search and self._refusals:
             refused = fact_lines([*self._refusals.items()], inside // columns, KEY_CELLS)
             lines = [heading_line("Refused now", inside // columns), *refused, *lines]

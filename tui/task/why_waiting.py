@@ -74,8 +74,14 @@ async def reasons(
 
 async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
     """Why a task of an open place is not running, and when it runs at the present rate."""
-    inputs = session.inspector, session.place, session.readings.lock, task, now, session.alerts
-    circumstances, ahead, unknown = await _circumstances(*inputs)
+    circumstances, ahead, unknown = await _circumstances(
+        session.inspector,
+        session.place,
+        session.readings.lock,
+        task=task,
+        now=now,
+        alerts=session.alerts,
+    )
     if task.state is not State.PENDING:
         return TaskOutlook(circumstances, unknown)
     if refusal := bar_reason(session.inspector.edges, "promote", task, now=now):
