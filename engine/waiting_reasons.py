@@ -76,10 +76,7 @@ def _blocking_reasons(task: Task, now: float, circumstances: Circumstances) -> I
     """What would block a pending task even if it were the next one and a worker were running."""
     if circumstances.pause_reason:
         yield f"the queue is paused: {safe_line(circumstances.pause_reason)}"
-    if not is_due(task, now):
-        # The first attempt has no backoff; its error field contains the reason for the wait.
-        why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else "backoff"
-        yield f"{why} until {format_deadline(task.due or 0.0, now)}"
+    yield from _backoff(task, now)
     if reason := task.extra.get(WAITS_KEY):
         yield safe_line(reason)
     yield from _handler_problem(task, circumstances)
@@ -87,6 +84,13 @@ def _blocking_reasons(task: Task, now: float, circumstances: Circumstances) -> I
         yield _BLOCKING_VERDICTS[circumstances.lock.verdict](circumstances.lock)
     if circumstances.token_at > max(now, task.due or 0.0):
         yield f"no token until {format_deadline(circumstances.token_at, now)}"
+
+
+def _backoff(task: Task, now: float) -> Iterator[str]:
+    if not is_due(task, now):
+        # The first attempt has no backoff; its error field contains the reason for the wait.
+        why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else "backoff"
+        yield f"{why} until {format_deadline(task.due or 0.0, now)}"
 
 
 def _handler_problem(task: Task, circumstances: Circumstances) -> Iterator[str]:
@@ -144,10 +148,7 @@ _BLOCKING_VERDICTS: Mapping[Verdict, Callable[[LockEvidence], str]] = {
 
 def _why_held(task: Task, now: float, circumstances: Circumstances) -> Iterator[str]:
     yield "held by an operator until released"
-    if not is_due(task, now):
-        # The first attempt has no backoff; its error field contains the reason for the wait.
-        why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else "backoff"
-        yield f"{why} until {format_deadline(task.due or 0.0, now)}"
+    yield from _backoff(task, now)
     yield from _handler_problem(task, circumstances)
 
 
