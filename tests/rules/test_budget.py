@@ -192,7 +192,7 @@ LINES = {
     "tui.overview": 3800,
     "tui.packaging": 600,
     "tui.plan": 2900,
-    "tui.queue": 2900,
+    "tui.queue": 2950,
     "tui.screens": 1900,
     "tui.session": 3200,
     "tui.task": 1700,

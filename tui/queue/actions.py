@@ -53,11 +53,11 @@ def order(parts: QueueParts) -> Change:
 
         def pick(key: str | None) -> None:
             if key:
-                parts.door.show(sort(parts, choices[key][1]))
+                parts.screen.show(sort(parts, choices[key][1]))
 
         screen.app.push_screen(MenuScreen("Order by", options), pick)
 
-    parts.door.open(open_menu)
+    parts.screen.open(open_menu)
     return Change.NOTHING
 
 
@@ -107,7 +107,7 @@ def save(parts: QueueParts, name: str) -> Change:
         parts.saved.forget()
         return parts.say(f"@{name} {'replaced' if old else 'saved'}: {safe_line(text)}")
 
-    parts.door.run("save filter", write)
+    parts.screen.run("save filter", write)
     return Change.NOTHING
 
 
@@ -121,7 +121,7 @@ def back(parts: QueueParts) -> Change:
     elif parts.filter.is_open:
         return close_filter(parts)
     else:
-        parts.door.request("back")
+        parts.screen.request("back")
     return Change.NOTHING
 
 
@@ -156,7 +156,7 @@ def mark_range(parts: QueueParts) -> Change:
     ids, end_ids = parts.rows.view.held_ids(low, high), {begun.at: begun.id, cursor.at: cursor.id}
     if len(ids) > high - low:
         return _mark_rows(parts, ids, end_ids)
-    parts.door.run("range", partial(_mark_far, parts, low, high, ids | end_ids))
+    parts.screen.run("range", partial(_mark_far, parts, low, high, ids | end_ids))
     return Change.NOTHING
 
 
@@ -209,9 +209,9 @@ def show(parts: QueueParts, what: str) -> Change:
 def plan(parts: QueueParts, verb: str) -> Change:
     """Open the plan for what the scope line shows."""
     parts.rows.pin_cursor()
-    if refusal := parts.nothing_in_scope():
+    if refusal := parts.scope_refusal():
         return parts.say(refusal)
-    parts.door.plan(parts.request(verb), parts.selected_task)
+    parts.screen.plan(parts.request(verb), parts.selected_task)
     return Change.NOTHING
 
 
@@ -221,7 +221,7 @@ def note(parts: QueueParts) -> Change:
 
     parts.rows.pin_cursor()
     task = parts.selected_task
-    parts.door.open(lambda screen: prompt_for_note(screen, parts.session, parts.context, task))
+    parts.screen.open(lambda screen: prompt_for_note(screen, parts.session, parts.context, task))
     return Change.NOTHING
 
 
@@ -229,7 +229,7 @@ def arm(parts: QueueParts) -> Change:
     """Arm or disarm."""
     from tui.screens.base import PASTED
 
-    if parts.door.hasty:
+    if parts.screen.hasty:
         return parts.say(PASTED)
     return parts.say(parts.context.arming.toggle()) | Change.HEADER
 
@@ -238,7 +238,7 @@ def worker(parts: QueueParts) -> Change:
     """Confirm starting a worker, or stopping the one started here."""
     from tui.operations.worker_screen import show_worker_plan
 
-    parts.door.open(lambda screen: show_worker_plan(screen, parts.session, parts.context))
+    parts.screen.open(lambda screen: show_worker_plan(screen, parts.session, parts.context))
     return Change.NOTHING
 
 
@@ -247,7 +247,7 @@ def pause_queue(parts: QueueParts) -> Change:
     from tui.operations.control_screen import show_control_plan
 
     name = pause_control(parts.session)
-    parts.door.open(lambda screen: show_control_plan(screen, parts.session, parts.context, name))
+    parts.screen.open(lambda screen: show_control_plan(screen, parts.session, parts.context, name))
     return Change.NOTHING
 
 
@@ -256,13 +256,13 @@ def pause_queue(parts: QueueParts) -> Change:
 
 def go(parts: QueueParts, target: Target) -> Change:
     """Open another screen."""
-    parts.door.go(target)
+    parts.screen.go(target)
     return Change.NOTHING
 
 
 def request(parts: QueueParts, what: str) -> Change:
     """Run a global action of the app."""
-    parts.door.request(what)
+    parts.screen.request(what)
     return Change.NOTHING
 
 
@@ -275,7 +275,7 @@ def open_task(parts: QueueParts) -> Change:
         page = ProblemsScreen(
             parts.problems, known.states, known.actions.preview_problem, parts.clock()
         )
-        parts.door.open(lambda screen: screen.app.push_screen(page))
+        parts.screen.open(lambda screen: screen.app.push_screen(page))
         return Change.NOTHING
     if (task := parts.rows.view.task_here) is None:
         return parts.say("no task to open")
@@ -304,11 +304,11 @@ def reread(parts: QueueParts) -> Change:
         await parts.inspector.scan_now()
         return parts.say("scanned again")
 
-    parts.door.run("reread", scan)
+    parts.screen.run("reread", scan)
     return Change.NOTHING
 
 
 def repaint(parts: QueueParts) -> Change:
     """Repaint the whole screen."""
-    parts.door.open(lambda screen: screen.action_repaint())
+    parts.screen.open(lambda screen: screen.action_repaint())
     return Change.NOTHING

@@ -57,7 +57,7 @@ def _is_read_only(parts: QueueParts) -> bool:
 
 
 def _move(how: str) -> Row:
-    return KeyRow(_shared(f"move('{how}')"), lambda parts: parts.door.move(how))
+    return KeyRow(_shared(f"move('{how}')"), lambda parts: parts.screen.move(how))
 
 
 def _global(what: str, key: Key) -> Row:
@@ -124,7 +124,7 @@ ROWS: tuple[Row, ...] = (
     _own(
         "pane(1) | tab shift+tab | Tab | - | View | -",
         "scroll the details; again: to the rows",
-        lambda parts: parts.door.switch_pane(),
+        lambda parts: parts.screen.switch_pane(),
     ),
     _own(
         "filter | / | / | filter | View | -",
@@ -140,7 +140,7 @@ ROWS: tuple[Row, ...] = (
     _own(
         "graph_range | z | z | - | View | -",
         "graph: the last 10 minutes, hour or day",
-        lambda parts: parts.door.next_graph_range(),
+        lambda parts: parts.screen.next_graph_range(),
     ),
     _own(
         "clusters | c | c | clusters | View | -",

@@ -45,7 +45,7 @@ THEN_SECONDS = 2.0
 """Seconds within which the rows must be read for an action of the palette to run."""
 
 
-class Door(Protocol):
+class ScreenActions(Protocol):
     """What only the screen can do for its parts."""
 
     @property
@@ -86,7 +86,7 @@ class Door(Protocol):
         """
 
 
-class Aim:
+class PendingTarget:
     """What the screen was opened for: a tab, a filter or a task, and an action there."""
 
     def __init__(self) -> None:
@@ -113,18 +113,20 @@ class Aim:
 class QueueParts:
     """All that the queue screen shows and its keys act on."""
 
-    def __init__(self, session: PlaceSession, context: ConsoleContext, door: Door) -> None:
+    def __init__(
+        self, session: PlaceSession, context: ConsoleContext, screen: ScreenActions
+    ) -> None:
         self.session, self.place, self.inspector = session, session.place, session.inspector
-        self.context, self.clock, self.door = context, context.clock, door
+        self.context, self.clock, self.screen = context, context.clock, screen
         self.change = self.inspector.latest
         """The counts, and how far the first scan is."""
         self.tabs = Tabs(lambda: self.inspector.states)
-        self.saved = SavedFilters(lambda: door.run("saved filters", self._read_saved))
+        self.saved = SavedFilters(lambda: screen.run("saved filters", self._read_saved))
         self.filter = FilterText(self._parse_filter)
         self.rows = TaskRows(self.inspector.queries, self.clock, self._explain_departure)
         self.marks = Marks()
         self.message = Message(self.clock)
-        self.aim = Aim()
+        self.pending = PendingTarget()
         self.lookup = TaskLookup(session)
         self.problems: tuple[Problem, ...] = ()
         self.problem_key = ""
@@ -228,14 +230,14 @@ class QueueParts:
         self.marks.has_all = self.filter.takes_keys = False
         self.rows.set_range(False)
         if self.tabs.on_problems:
-            self.door.run("problems", self.read_problems)
+            self.screen.run("problems", self.read_problems)
         else:
             self.show_query(position or before)
         return Change.FOCUS | Change.ALL
 
     def show_target(self) -> Change:
         """Show what the screen was opened for, once the states are known."""
-        if not self.tabs.all or (target := self.aim.take_target()) is None:
+        if not self.tabs.all or (target := self.pending.take_target()) is None:
             return Change.NOTHING
         change = Change.FILTER
         if target.filter is not None:
@@ -261,7 +263,7 @@ class QueueParts:
         elif not is_first:
             self.rows.store_changed()
         if self.tabs.on_problems:
-            self.door.run("problems", self.read_problems)
+            self.screen.run("problems", self.read_problems)
         return shown | Change.ALL
 
     async def read_problems(self) -> Change:
@@ -289,7 +291,7 @@ class QueueParts:
     def count_hidden(self) -> None:
         """Check the marks in the background."""
         if self.marks.of(self.state):
-            self.door.run("marks", self.check_marks)
+            self.screen.run("marks", self.check_marks)
         else:
             self.marks.hidden = frozenset()
 
@@ -347,7 +349,7 @@ class QueueParts:
         verb = planning.verb_in_state(verb, self.state, self.inspector.edges)
         return VerbRequest(verb, ids, query, partial(describe_scope, self.scope))
 
-    def nothing_in_scope(self) -> str:
+    def scope_refusal(self) -> str:
         """Why there is nothing to act on; "" if there is."""
         view = self.rows.view
         if view.anchor is not None:

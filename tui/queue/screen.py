@@ -193,14 +193,14 @@ class QueueScreen(BaseScreen):
 
         return ExportTable(f"{states[query.state]}", task_row.ROW_FIELDS, hand)
 
-    # The door of the parts
+    # What the parts ask for (`ScreenActions`)
 
     def request(self, what: str) -> None:
-        """See `Door`."""
+        """See `ScreenActions`."""
         self.post_message(self.ActionRequest(self, what))
 
     def move(self, how: str) -> Change:
-        """See `Door`."""
+        """See `ScreenActions`."""
         if self.widgets.details.has_focus:
             self.widgets.details.move(how)
         elif self.parts.tabs.on_problems:
@@ -211,7 +211,7 @@ class QueueScreen(BaseScreen):
         return Change.NOTHING
 
     def switch_pane(self) -> Change:
-        """See `Door`."""
+        """See `ScreenActions`."""
         if self.widgets.frame.details and not self.widgets.details.has_focus:
             self.widgets.details.focus()
         else:
@@ -220,24 +220,24 @@ class QueueScreen(BaseScreen):
         return Change.NOTHING
 
     def next_graph_range(self) -> Change:
-        """See `Door`."""
+        """See `ScreenActions`."""
         self.widgets.graph_pane.next_range()
         self.run("graph", self._follow_graph)
         return Change.NOTHING
 
     def plan(self, asked: VerbRequest, task: Task | None) -> None:
-        """See `Door`."""
+        """See `ScreenActions`."""
         open_plan(self, self.session, self.context, asked, task=task, applied=self._plan_applied)
 
     def _plan_applied(self, report: Report) -> None:
         self.show(self.parts.plan_applied(report))
 
     def open(self, opener: Callable[[BaseScreen], object]) -> None:
-        """See `Door`."""
+        """See `ScreenActions`."""
         opener(self)
 
     def run(self, what: str, ask: Callable[[], Awaitable[Change]]) -> None:
-        """See `Door`."""
+        """See `ScreenActions`."""
 
         async def answer() -> None:
             try:
@@ -254,14 +254,14 @@ class QueueScreen(BaseScreen):
         """Show the target's state, filter or task, as soon as the states are known; run its action
         once the rows are read.
         """
-        self.parts.aim.set(target, self.parts.clock())
+        self.parts.pending.set(target, self.parts.clock())
         if self.is_paintable:
             self.show(self.parts.show_target())
 
     def _run_action(self) -> None:
         """Run the action for which the screen was opened, if its rows are read."""
         is_read = self.is_current and self.parts.rows.view.loaded
-        if is_read and (action := self.parts.aim.take_action(self.parts.clock())):
+        if is_read and (action := self.parts.pending.take_action(self.parts.clock())):
             self.call_later(self.run_action, action)
 
     def neighbor(self, by: int) -> Target | None:
@@ -300,7 +300,7 @@ class QueueScreen(BaseScreen):
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
         """Report that the chosen task, or the one for which the list was opened, is gone; what was
         to be done with it is dropped."""
-        self.parts.aim.take_action(0.0)
+        self.parts.pending.take_action(0.0)
         self.say(f"{event.id} is gone; the cursor is on another task")
 
     def on_picker_cursor_moved(self) -> None:

@@ -30,7 +30,7 @@ STATES = {State.PENDING: "pending", State.DEAD: "dead"}
 
 
 class Asked:
-    """A door that notes what the parts ask of their screen."""
+    """A screen that records what the parts ask of their screen."""
 
     hasty = False
 
@@ -78,14 +78,14 @@ class Asked:
 class Queue:
     """The parts of a queue, and who presses its keys."""
 
-    def __init__(self, parts: QueueParts, door: Asked) -> None:
-        self.parts, self.door = parts, door
+    def __init__(self, parts: QueueParts, screen: Asked) -> None:
+        self.parts, self.screen = parts, screen
 
     async def settle(self) -> Change:
         """Answer all questions, and read the rows."""
         change = Change.NOTHING
-        while self.door.questions:
-            _, ask = self.door.questions.popitem()
+        while self.screen.questions:
+            _, ask = self.screen.questions.popitem()
             change |= await ask()
         await self.parts.rows.read()
         return change
@@ -111,15 +111,15 @@ class Queue:
 @asynccontextmanager
 async def a_queue(*, read_only: bool = False, places: int = 1) -> AsyncIterator[Queue]:
     """The parts of a queue in memory with forty pending and twelve dead tasks."""
-    clock, door = Clock(), Asked()
+    clock, screen = Clock(), Asked()
     session = PlaceSession(a_place(a_memory(some_tasks())), clock)
     context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=places)
     await session.inspector.start()
     try:
         await session.inspector.scan_now()
-        parts = QueueParts(session, context, door)
+        parts = QueueParts(session, context, screen)
         parts.rows.resize(10)
-        queue = Queue(parts, door)
+        queue = Queue(parts, screen)
         parts.store_changed(session.inspector.latest)
         await queue.settle()
         yield queue
@@ -196,12 +196,12 @@ async def test_a_key_is_refused_with_its_reason() -> None:
         assert "R" not in queue.hints
         assert await queue.press("R") == Change.SCOPE
         said = "retry: not from pending; next: X purge, H hold, O promote"
-        assert (queue.parts.message.text, queue.door.plans) == (said, [])
+        assert (queue.parts.message.text, queue.screen.plans) == (said, [])
 
         await queue.opens(State.DEAD)
         assert queue.hints["R"] is False
         await queue.press("home", "R")
-        (asked, task), *rest = queue.door.plans
+        (asked, task), *rest = queue.screen.plans
         assert task is not None
         assert not rest
         assert (asked.verb, asked.ids, asked.describe_scope(1)) == (
@@ -248,7 +248,7 @@ async def test_marks_that_a_filter_hides_are_in_no_plan() -> None:
         scope = queue.parts.scope
         assert (scope.marked, scope.hidden) == (1, 2)
         await queue.press("R")
-        ((asked, task),) = queue.door.plans
+        ((asked, task),) = queue.screen.plans
         assert asked.ids is not None
         assert (len(asked.ids), task) == (1, None)
         assert set(asked.ids) < marked
@@ -272,7 +272,7 @@ async def test_a_range_is_marked_by_its_second_key() -> None:
         assert queue.parts.scope.marked == 3
         await queue.press("v", "escape")
         assert queue.parts.rows.view.anchor is None
-        assert (queue.parts.scope.marked, queue.door.requests) == (3, [])
+        assert (queue.parts.scope.marked, queue.screen.requests) == (3, [])
 
 
 async def test_all_that_match_have_no_ids() -> None:
@@ -280,7 +280,7 @@ async def test_all_that_match_have_no_ids() -> None:
     async with a_queue() as queue:
         await queue.opens(State.DEAD)
         await queue.press("*", "R", "*", "R", "*", "space")
-        (everything, _), (one, _) = queue.door.plans
+        (everything, _), (one, _) = queue.screen.plans
         assert (everything.ids, everything.describe_scope(12)) == (None, "all 12 that match")
         assert one.ids is not None
         assert len(one.ids) == 1
@@ -297,19 +297,21 @@ async def test_what_writes_is_not_offered_to_read_only(read_only: bool) -> None:
         assert "worker" in absent  # the place has no command for one
         assert "next_place" not in absent
         await queue.press("]")
-        assert queue.door.targets == [Target(keys.LIST, place=2)]
+        assert queue.screen.targets == [Target(keys.LIST, place=2)]
 
 
 async def test_another_tab_is_opened_for_a_target() -> None:
     """A target opens its state, filter and task; its action is due once, and not much later."""
     async with a_queue() as queue:
         clock, parts = queue.parts.clock, queue.parts
-        parts.aim.set(Target(keys.LIST, state=State.DEAD, filter="code=550", action="x"), clock())
+        parts.pending.set(
+            Target(keys.LIST, state=State.DEAD, filter="code=550", action="x"), clock()
+        )
         assert Change.ALL | Change.FOCUS | Change.FILTER in parts.show_target()
         await queue.settle()
         assert (parts.state, parts.filter.filter.text) == (State.DEAD, "code=550")
         assert parts.rows.view.matching == 4
-        assert [parts.aim.take_action(clock()) for _ in range(2)] == ["x", ""]
-        parts.aim.set(Target(keys.LIST, action="x"), clock())
-        assert parts.aim.take_action(clock() + 60) == ""
+        assert [parts.pending.take_action(clock()) for _ in range(2)] == ["x", ""]
+        parts.pending.set(Target(keys.LIST, action="x"), clock())
+        assert parts.pending.take_action(clock() + 60) == ""
         assert parts.show_target() is Change.NOTHING
