@@ -22,7 +22,8 @@ class WorkerProcess:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr_file: IO[bytes] | None = None
-        self._starting = threading.Lock()  # the console may be closed while a thread starts it
+        # One thread starts and stops it, another looks whether it has ended.
+        self._lock = threading.Lock()
         self._closed = False
         self.last_end = ""
         """How the last child ended, in full; "" if none has."""
@@ -30,11 +31,12 @@ class WorkerProcess:
     @property
     def pid(self) -> int | None:
         """PID of the running child; None if none runs."""
-        return self._process.pid if self._process is not None else None
+        process = self._process
+        return None if process is None else process.pid
 
     def start(self) -> str:
         """Start the child, unless the console is closing; return a message."""
-        with self._starting:
+        with self._lock:
             return "" if self._closed else self._start()
 
     def _start(self) -> str:
@@ -56,14 +58,21 @@ class WorkerProcess:
     @property
     def has_ended(self) -> bool:
         """True if the child has ended."""
-        return self._process is not None and self._process.poll() is not None
+        process = self._process
+        return process is not None and process.poll() is not None
 
     def describe_end(self) -> str:
         """How the child ended, as text, once; "" while it runs and if none."""
-        if self._process is None or not self.has_ended:
-            return ""
-        pid, code, last = self._process.pid, self._process.returncode, self._last_line()
-        self._release()
+        if not self._lock.acquire(blocking=False):
+            return ""  # it is being started or released: asked again in a second
+        try:
+            process = self._process
+            if process is None or process.poll() is None:
+                return ""
+            pid, code, last = process.pid, process.returncode, self._last_line()
+            self._release()
+        finally:
+            self._lock.release()
         how = (
             f"was ended by {signal.Signals(-code).name}"
             if code < 0
@@ -74,30 +83,33 @@ class WorkerProcess:
 
     def stop(self) -> str:
         """Send SIGTERM; return a message."""
-        if self._process is None or self._process.poll() is not None:
+        process = self._process
+        if process is None or process.poll() is not None:
             return "the worker has already ended"
-        self._process.terminate()
-        return f"worker PID {self._process.pid} got SIGTERM; it finishes its current task"
+        process.terminate()
+        return f"worker PID {process.pid} got SIGTERM; it finishes its current task"
 
     def stop_and_wait(self) -> None:
         """Send SIGTERM and wait at most `STOP_TIMEOUT_SECONDS`; the console is closing."""
-        with self._starting:
-            self._closed = True
-        if self._process is not None:
-            self.stop()
-            try:
-                self._process.wait(STOP_TIMEOUT_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.detach()
+        with self._lock:
+            self._closed, process = True, self._process
+        if process is None:
+            return
+        self.stop()
+        try:
+            process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.detach()
+        with self._lock:
             self._release()
 
     def detach(self) -> None:
         """Detach; the worker continues without the console."""
-        with self._starting:
+        with self._lock:
             self._closed = True
-        if self._process is not None:
-            self._process.returncode = self._process.poll() or 0  # detached: do not wait
-            self._release()
+            if self._process is not None:
+                self._process.returncode = self._process.poll() or 0  # detached: do not wait
+                self._release()
 
     def _last_line(self) -> str:
         if self._stderr_file is None:

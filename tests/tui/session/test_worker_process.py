@@ -1,0 +1,51 @@
+"""A worker that the console starts: its end is told once, whoever asks."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from tui.session.worker_process import WorkerProcess
+
+ENDS = (sys.executable, "-c", "import sys; sys.exit('no such queue')")
+SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
+
+
+@pytest.mark.parametrize("attempt", range(20))
+def test_an_end_is_told_once_while_the_worker_is_released(attempt: int) -> None:
+    """A thread that stops it and a screen that looks whether it has ended do not meet in its file
+    of errors."""
+    worker = WorkerProcess(SLEEPS)
+    worker.start()
+    ends: list[str] = []
+    failures: list[BaseException] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        try:
+            while not is_over.is_set():
+                ends.append(worker.describe_end())
+        except BaseException as error:
+            failures.append(error)
+
+    looking = [threading.Thread(target=look) for _ in range(3)]
+    for thread in looking:
+        thread.start()
+    worker.stop_and_wait()
+    is_over.set()
+    for thread in looking:
+        thread.join()
+    assert (failures, worker.pid) == ([], None)
+    assert len([end for end in ends if end]) <= 1
+
+
+def test_the_end_has_the_last_line_of_its_errors() -> None:
+    """The exit code and what the worker wrote last are told once."""
+    worker = WorkerProcess(ENDS)
+    pid = worker.start() and worker.pid
+    while not worker.has_ended:
+        threading.Event().wait(0.01)
+    assert worker.describe_end() == f"worker PID {pid} ended with exit code 1: no such queue"
+    assert worker.describe_end() == ""
