@@ -54,7 +54,11 @@ def original(root: Root, **options: Any) -> subprocess.Popen[bytes]:
     """A process with the program's name of the original scheduler."""
     words = ["/usr/lib/zmailer/scheduler", "60"]
     where = root.path / "transport"
-    return subprocess.Popen(words, executable="/bin/sleep", cwd=where, **options)
+    process = subprocess.Popen(words, executable="/bin/sleep", cwd=where, **options)
+    # Popen returns at exec, a moment before the kernel fills in the new command line.
+    while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        os.sched_yield()
+    return process
 
 
 def test_a_proven_scheduler_is_signalled(root: Root, sleeper: subprocess.Popen[bytes]) -> None:
