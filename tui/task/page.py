@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from textual import work
 from textual.app import ComposeResult
 
 from engine.model import STALLED_KEY, State
@@ -77,6 +76,7 @@ class TaskPage(PlanningScreen, Page):
         """The part to show, and the one that is on screen."""
         self._tops: dict[str, int] = {}
         self._message: tuple[str, str, float] = ("", "", 0.0)
+        self._is_painting = self._is_outdated = False
         self.has_relatives = False
         """True while the list of parent and children is shown; j and k move in it."""
 
@@ -104,14 +104,25 @@ class TaskPage(PlanningScreen, Page):
 
     def lay_out(self, width: int) -> None:
         """Repaint for the present size."""
-        if self.is_paintable and self.query("#hints") and self.size.width:
-            self._paint()
+        self._is_outdated = True
+        if not self._is_painting and self.is_paintable and self.query("#hints") and width:
+            self._is_painting = True
+            self.run_worker(self._paint_until_current, group="paint")  # type: ignore[arg-type]
 
     def repaint(self) -> None:
         """Repaint after a change."""
         self.lay_out(self.size.width)
 
-    @work(exclusive=True, group="paint")
+    async def _paint_until_current(self) -> None:
+        # Each paint is finished before the next one begins: where a long text takes more than a
+        # second, a new paint in its place each second would never show anything.
+        try:
+            while self._is_outdated:
+                self._is_outdated = False
+                await self._paint()
+        finally:
+            self._is_painting = False
+
     async def _paint(self) -> None:
         """Paint the open part, or all; the text is laid out on a thread."""
         part, (width, height), reader = self.part, self.size, self.reader

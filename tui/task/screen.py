@@ -47,7 +47,8 @@ class TaskScreen(TaskPage):
     def _tick(self) -> None:
         if not self.is_current:
             return
-        self._in_background(self.reader.refresh, "refresh")
+        if not any(worker.group == "refresh" and worker.node is self for worker in self.workers):
+            self._in_background(self.reader.refresh, "refresh")  # the last one has ended
         if self.reader.take_notes() or self.part not in WITHOUT_CLOCK:
             self.repaint()
         else:

@@ -50,6 +50,7 @@ from tui.task.page import TABS
 from tui.task.screen import TaskScreen
 from tui.task.task_lines import show_command
 from tui.text import keys
+from tui.text.lines import Line
 from tui.widgets.line_widgets import Lines, LongText
 
 ERROR = "550 5.1.1 user unknown"
@@ -631,6 +632,24 @@ async def test_a_long_payload_is_moved_through(tmp_path: Path) -> None:
         await operator.press("G")
 
         assert operator.part.top > 10_000
+
+
+async def test_a_part_is_painted_although_a_repaint_is_asked_for_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that takes longer than the second after which it is painted again is shown."""
+    task = a_dead_task(payload=spooled(tmp_path, "a word"))
+    async with a_spool(tmp_path, task) as operator:
+        await operator.show(task)
+        loop, screen = asyncio.get_running_loop(), operator.console.screen
+
+        def slow(*facts: object) -> list[Line]:
+            assert isinstance(screen, TaskScreen)
+            loop.call_soon_threadsafe(screen.repaint)
+            return [(("laid out", ""),)]
+
+        monkeypatch.setitem(TABS, "files", slow)
+        await operator.turns_to("files", "laid out")
 
 
 async def test_a_reading_that_is_cancelled_before_it_begins_leaves_no_warning() -> None:
