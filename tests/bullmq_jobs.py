@@ -28,8 +28,8 @@ def write_waiting(client: Any, ident: str, queue: str = "mails", **fields: Any) 
 def write_failed(client: Any, ident: str, queue: str = "mails", **fields: Any) -> None:
     """Write a job that failed after three attempts."""
     client.hset(f"bull:{queue}:meta", mapping={"opts.maxLenEvents": 10000})
-    said = {"failedReason": "it broke", "atm": 3, "ats": 3, "finishedOn": CREATED_MS + 5000}
-    write_hash(client, f"bull:{queue}:{ident}", **(said | fields))
+    settings = {"failedReason": "it broke", "atm": 3, "ats": 3, "finishedOn": CREATED_MS + 5000}
+    write_hash(client, f"bull:{queue}:{ident}", **(settings | fields))
     client.zadd(f"bull:{queue}:failed", {ident: CREATED_MS + 5000})
 
 
@@ -42,12 +42,12 @@ def everything(client: Any) -> dict[str, Any]:
         "set": client.smembers,
         "zset": lambda key: client.zrange(key, 0, -1, withscores=True),
     }
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for key in sorted(client.scan_iter(count=1000)):
         kind = client.type(key)
         if kind != "stream" and key != "spooldeck:bull:queues":
-            found[key] = readers[str(kind)](key)
-    return found
+            by_name[key] = readers[str(kind)](key)
+    return by_name
 
 
 def scanned(store: Store) -> tuple[dict[str, Task], dict[str, str]]:

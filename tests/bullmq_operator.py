@@ -44,8 +44,8 @@ def apply(store: BullmqStore, journal: Journal, verb: str, tasks: list[Task]) ->
     plan = plan._replace(included_ids=frozenset(task.id for task in tasks))
     intent: Any = Intent(verb, Who("ana", pid=os.getpid()))
     report = run_journaled_plan(store, journal, plan, intent, time.time)
-    told = len(report.done) + len(report.gone) + len(report.failed) + len(report.excluded)
-    assert told == len(plan.rows), report
+    settled_count = len(report.done) + len(report.gone) + len(report.failed) + len(report.excluded)
+    assert settled_count == len(plan.rows), report
 
 
 def main(url: str, folder: str, seed: str) -> None:

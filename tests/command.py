@@ -72,7 +72,7 @@ class Popen(subprocess.Popen[AnyStr]):
         self._child_created = True
         devnull = self.__dict__.pop("_devnull", -1)
         pipes = (("p2cread", "p2cwrite"), ("c2pwrite", "c2pread"), ("errwrite", "errread"))
-        for fd in {given[theirs] for theirs, ours in pipes if given[ours] != -1} | {devnull}:
+        for fd in {given[theirs] for theirs, own_fd in pipes if given[own_fd] != -1} | {devnull}:
             if fd != -1:
                 os.close(fd)
 
@@ -140,7 +140,7 @@ def run(
 @functools.cache
 def _server() -> socket.socket:
     """Start the server of this test process; it ends when this end of the socket is closed."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    our_end, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         server = subprocess.Popen(
             [sys.executable, "-P", "-m", "tests.command", str(theirs.fileno())],
@@ -151,11 +151,11 @@ def _server() -> socket.socket:
         )
 
     def end() -> None:
-        ours.close()
+        our_end.close()
         server.wait()
 
     atexit.register(end)
-    return ours
+    return our_end
 
 
 # ---- in the server

@@ -56,8 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         return  # has the home of the process that started it
     given = config.option.basetemp
-    beside = Path(given).parent if given else None
-    home = TemporaryDirectory(prefix="sd-home-", dir=beside)
+    parent = Path(given).parent if given else None
+    home = TemporaryDirectory(prefix="sd-home-", dir=parent)
     config.add_cleanup(home.cleanup)
     os.environ |= {"USER_HOME": str(Path("~").expanduser()), "HOME": home.name}
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HISTFILE"):

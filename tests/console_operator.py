@@ -78,7 +78,7 @@ class ConsoleOperator:
     def part_name(self) -> str:
         """The current part of a task, with its count."""
         (line,) = self.console.screen.query_one("#parts", Lines).lines
-        return next(text.strip() for text, look in line if look == "tab")
+        return next(text.strip() for text, style in line if style == "tab")
 
     async def on_part(self, name: str, *texts: str) -> None:
         """Wait until that part of a task is the current one, is painted, and shows these."""
@@ -121,7 +121,7 @@ class ConsoleOperator:
         self,
         true: Callable[[], object],
         every: float = 0.01,
-        told: Callable[[], str] = lambda: "",
+        describe: Callable[[], str] = lambda: "",
     ) -> None:
         """Wait until `true()` is, and paint the boards meanwhile; if it never is, say `told()`."""
 
@@ -130,7 +130,7 @@ class ConsoleOperator:
                 self.console.screen.paint()
             return true()
 
-        await until(self.pilot, painted, lambda: f"{told()}\n{self.text}\n{self.page}", every)
+        await until(self.pilot, painted, lambda: f"{describe()}\n{self.text}\n{self.page}", every)
 
     async def sees(self, *texts: str) -> None:
         """Wait until all of this is on the screen on top, or below its end, however folded."""

@@ -228,7 +228,7 @@ PATIENCE = 60.0
 async def until(
     pilot: Pilot[None],
     true: Callable[[], object],
-    told: Callable[[], str] = lambda: "",
+    describe: Callable[[], str] = lambda: "",
     every: float = 0.01,
 ) -> None:
     """Let the console work until `true()` is; fails with the text of `told()` after a minute.
@@ -237,7 +237,7 @@ async def until(
     """
     deadline = time.monotonic() + PATIENCE
     while not true():
-        assert time.monotonic() < deadline, f"it never came to be\n{told()}"
+        assert time.monotonic() < deadline, f"it never came to be\n{describe()}"
         await pilot.pause(every)
 
 

@@ -144,15 +144,15 @@ class Peer:
     def register(self, body: Mapping[str, Any]) -> tuple[int, object]:
         """Register a server if its own /discover has the same keys."""
         self.registered.append(body)
-        said = PeerKeys(body["publicKey"], body["encryptionPublicKey"])
+        peer_keys = PeerKeys(body["publicKey"], body["encryptionPublicKey"])
         try:
             with urllib.request.urlopen(f"{body['url']}/discover", timeout=PATIENCE) as answer:
                 there = json.load(answer)
         except OSError:
             return 502, {"message": "unreachable"}
-        if said != PeerKeys(there["publicKey"], there["encryptionPublicKey"]):
+        if peer_keys != PeerKeys(there["publicKey"], there["encryptionPublicKey"]):
             return 400, {"message": "other keys"}
-        self.known[body["url"]] = said
+        self.known[body["url"]] = peer_keys
         return 200, {"message": "registered", "echo": self.describe()}
 
     def deliver(
@@ -194,14 +194,14 @@ class Peer:
         return status, {"message": why}
 
     def acknowledge(
-        self, said: Mapping[str, Any], keys: PeerKeys, signer: OwnKeys | None = None
+        self, arguments: Mapping[str, Any], keys: PeerKeys, signer: OwnKeys | None = None
     ) -> object:
         """The acknowledgement in the shape that is set."""
-        following = {**said.get("following", {}), "accepted": self.accepted}
+        following = {**arguments.get("following", {}), "accepted": self.accepted}
         if self.accepted is None:
             del following["accepted"]
-        about = {"following": following} if "following" in said else {}
-        data = {**about, "federationUrl": self.url, "method": said["method"]}
+        fields = {"following": following} if "following" in arguments else {}
+        data = {**fields, "federationUrl": self.url, "method": arguments["method"]}
         plain = json.dumps(data).encode()
         ack: dict[str, Any] = {
             "method": "PROXY_RESPONSE",
@@ -249,10 +249,10 @@ class Peer:
             return self._refuse(401, "signature of the relayed request")
         inner = json.loads(plain)
         own = urlsplit(inner["targetUrl"])
-        answered, said = self.deliver(
+        answered, response = self.deliver(
             own.path, inner["headers"], json.loads(inner["body"]), is_relayed=True
         )
-        return answered, said if answered == 200 else {"status": answered, "error": said}
+        return answered, response if answered == 200 else {"status": answered, "error": response}
 
 
 class _Server(ThreadingHTTPServer):
@@ -421,5 +421,5 @@ def ack_signed_by_other(request: _Request) -> None:
 def _said(request: _Request) -> Mapping[str, Any]:
     peer = request.server.peer
     plain = unseal(parse_envelope(request.body["payload"]), peer.keys.encryption)
-    said: Mapping[str, Any] = json.loads(plain)
-    return said
+    answer: Mapping[str, Any] = json.loads(plain)
+    return answer

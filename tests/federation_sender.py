@@ -111,10 +111,10 @@ class Sender:
         self.home.close()
 
     def _resolve(self, host: str, port: int) -> Sequence[str]:
-        found = self.names.get(host)
-        if isinstance(found, OSError):
-            raise found
-        return found if found is not None else resolve_name(host, port)
+        address = self.names.get(host)
+        if isinstance(address, OSError):
+            raise address
+        return address if address is not None else resolve_name(host, port)
 
     def hide(self, host: str = "peer.test") -> str:
         """A name that cannot be resolved."""
@@ -160,7 +160,7 @@ class Sender:
         job = delivery_job(name, server, f"{server}{PATHS[name]}", text, "row-1")
         self.sql("DELETE FROM delivery_jobs")
         self.add_row("row-1")
-        said = json.dumps(json.loads(job.data) | data).encode()
+        expected_text = json.dumps(json.loads(job.data) | data).encode()
         acks = AckParts(
             self.parts.keys,
             self.registry,
@@ -168,7 +168,7 @@ class Sender:
             SqlFollows(self.application),
         )
         handler = DeliveryHandler(self.parts, acks, self.outbox)
-        context = Context(data=said, is_cancelled=lambda: is_cancelled)
+        context = Context(data=expected_text, is_cancelled=lambda: is_cancelled)
         return self._run(
             handler, f"{DELIVERY_QUEUE}/1", name, context=context, attempts=attempts, error=error
         )

@@ -66,18 +66,18 @@ def carried_out(
     if pace is not None:
         asked = asked._replace(pace=pace_to_json(pace))
     store = place.open()
-    pen = Journal(kept(place).folder, place.root, lambda: at).begin(asked, plan)
+    record = Journal(kept(place).folder, place.root, lambda: at).begin(asked, plan)
     try:
-        applying = PlanRun(store, plan, lambda: at, pen)
+        applying = PlanRun(store, plan, lambda: at, record)
         applying.step(applying.open_rows[:most])
         if became:
-            pen.write_note("became", **became)
+            record.write_note("became", **became)
         if most is None:
             applying.finish("")
     finally:
-        pen.close()
+        record.close()
         store.close()
-    return pen.op
+    return record.op
 
 
 def interrupt(place: Place, amount: int = 8, moved: int = 3, at: float = NOW) -> str:
@@ -108,12 +108,12 @@ def _write(
 ) -> None:
     when = float(calendar.timegm(time.strptime(op[:16], "%Y%m%dT%H%M%SZ")))
     ids = [f"t{number}" for number in range(planned)]
-    ends = {"done": dict.fromkeys(ids[:done], "1"), "gone": dict.fromkeys(ids[done:], "changed")}
+    fields = {"done": dict.fromkeys(ids[:done], "1"), "gone": dict.fromkeys(ids[done:], "changed")}
     first = {"line": "intent", "when": when, "op": op, **intent, "who": who._asdict()}
     lines = [
         {**first, "planned": planned},
         {"line": "rows", "rows": [[id, "dead", "1"] for id in ids]},
-        {"line": "ends", "when": when + 1, **ends},
+        {"line": "ends", "when": when + 1, **fields},
         *notes,
         {"line": "end", "when": when + 2, "planned": planned},
     ]

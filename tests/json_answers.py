@@ -44,11 +44,11 @@ def check_run(words: Sequence[str], text: str) -> None:
 def parse_answers(text: str, name: str, *options: str) -> list[dict[str, Any]]:
     """The objects that a command printed; each is checked, and so are its control characters."""
     assert text.replace("\n", "").isprintable(), name
-    found = [json.loads(line) for line in text.splitlines()]
-    for values in found:
+    answers = [json.loads(line) for line in text.splitlines()]
+    for values in answers:
         wrong = [*wrong_keys(values, schema_of(name, *options)), *times_without_text(values)]
         assert (name, wrong) == (name, [])
-    return found
+    return answers
 
 
 def wrong_keys(values: dict[str, Any], schema: JsonSchema, where: str = "") -> list[str]:

@@ -213,10 +213,10 @@ class Site(Commands, Database):
 
     def configure(self, mail: str = "", own: str = "", user: str = "") -> None:
         """Write the configuration, with more of each section."""
-        way = mail or f"method: sendmail, programs: {{sendmail: {self.sendmail}}}"
+        transport = mail or f"method: sendmail, programs: {{sendmail: {self.sendmail}}}"
         template = "template: user.txt, subject: 'Anmeldung {number}'"
         self.config.write_text(
-            f"mail: {{{way}, sender: fest@example.org}}\n"
+            f"mail: {{{transport}, sender: fest@example.org}}\n"
             f"stores:\n  zgb:\n    {own or 'lease: 300'}\n    types:\n"
             f"      user: {{{user or template}}}\n"
             "      organizer: {template: orga.html, to: orga@example.org}\n"
@@ -254,8 +254,8 @@ class Site(Commands, Database):
         return self.zgb("doctor", self.path)
 
     @contextmanager
-    def looping(self, patch: str, said: list[str]) -> Iterator[None]:
-        """A patched `work --loop` until SIGTERM; `said` gets its output."""
+    def looping(self, patch: str, lines: list[str]) -> Iterator[None]:
+        """A patched `work --loop` until SIGTERM; `lines` gets its output."""
         run = f"{patch}\nfrom tui.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))\n"
         argv = [sys.executable, "-c", run, "--config", str(self.config), "zgb", "work", self.path]
         pipe, out = subprocess.PIPE, subprocess.STDOUT
@@ -266,8 +266,8 @@ class Site(Commands, Database):
             yield
         finally:
             loop.send_signal(signal.SIGTERM)
-            said.append(loop.communicate(timeout=PATIENCE)[0])
-        assert loop.returncode == 0, said
+            lines.append(loop.communicate(timeout=PATIENCE)[0])
+        assert loop.returncode == 0, lines
 
     def setup(self, path: str = "") -> Setup:
         """The queue as the commands connect it."""
@@ -291,12 +291,12 @@ class Site(Commands, Database):
         """The exit code of the doctor, and each finding that is not ok, by its check."""
         done = self.doctor()
         assert done.stderr == ""
-        bad: dict[str, list[str]] = {}
+        problems: dict[str, list[str]] = {}
         for line in done.stdout.splitlines():
             if line.startswith(("warn ", "bad ")):
                 grade, name, words = line.split(maxsplit=2)
-                bad.setdefault(name, []).append(f"{grade}: {words}")
-        return done.returncode, bad
+                problems.setdefault(name, []).append(f"{grade}: {words}")
+        return done.returncode, problems
 
 
 class Queue(Database):

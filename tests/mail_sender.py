@@ -99,8 +99,8 @@ class SenderParts:
 
     def post(self, limits: AttemptTokens | None = None) -> Sender:
         """A new sender."""
-        ways = TransportRegistry(self.settings, self._transports)
-        parts = (self.settings, HOST, self.spool, self.ledger, ways, self.suspensions.read)
+        registry = TransportRegistry(self.settings, self._transports)
+        parts = (self.settings, HOST, self.spool, self.ledger, registry, self.suspensions.read)
         complain = self.complaints.append
         return Sender(*parts, limits, self.clock, self.pause, complain=complain)
 

@@ -23,10 +23,10 @@ class PlaceTransports:
     """What a place is handed, and what a test changes behind its back."""
 
     def __init__(
-        self, folder: Path, clock: Callable[[], float], here: tuple[str, ...] = HERE
+        self, folder: Path, clock: Callable[[], float], messages: tuple[str, ...] = HERE
     ) -> None:
         self.suspensions = Suspensions(str(folder / "suspended"))
-        self.clock, self.here = clock, here
+        self.clock, self.here = clock, messages
         self.recipient, self.forced = "admin@example.com", ""
         self.records = folder / "delivery.jsonl"
         self.noted: list[str] = []
@@ -70,8 +70,8 @@ class PlaceTransports:
         self.noted.append(f"resumed {name}")
         return ""
 
-    def place_mail(self, says: str = SAYS) -> PlaceMail:
-        """What a place is handed; `says` is the program that stands for a test mail."""
+    def place_mail(self, message: str = SAYS) -> PlaceMail:
+        """What a place is handed; `message` is the program that stands for a test mail."""
         return PlaceMail(
             self.stopped,
             self.routes,
@@ -79,5 +79,5 @@ class PlaceTransports:
             resume=self.resume,
             records=lambda: (str(self.records), 500),
             backlog=self.look,
-            test_command=(sys.executable, "-c", says),
+            test_command=(sys.executable, "-c", message),
         )

@@ -17,24 +17,24 @@ def read_dump() -> str:
 
 def answers(session: str) -> list[tuple[str, list[str]]]:
     """The commands of a recorded session, each with the lines of its answer."""
-    found: list[tuple[str, list[str]]] = [("", [])]
+    sessions: list[tuple[str, list[str]]] = [("", [])]
     for line in (FOLDER / session).read_text().splitlines():
-        said = line[3:]
+        command = line[3:]
         if line.startswith("==="):  # the next session
-            found.append(("", []))
+            sessions.append(("", []))
         elif line.startswith("C: "):
-            found.append((ast.literal_eval(said).rstrip("\n"), []))
-        elif line.startswith("S: ") and not said.startswith("<"):
-            found[-1][1].append(ast.literal_eval(said).removesuffix("\n"))
-    return found
+            sessions.append((ast.literal_eval(command).rstrip("\n"), []))
+        elif line.startswith("S: ") and not command.startswith("<"):
+            sessions[-1][1].append(ast.literal_eval(command).removesuffix("\n"))
+    return sessions
 
 
 def multi_line(session: str, command: str) -> list[list[str]]:
     """The lines of all answers to commands that begin so, without the first and the dot."""
     return [
         lines[1:-1]
-        for said, lines in answers(session)
-        if said.startswith(command) and lines[:1] == ["+OK until LF.LF"]
+        for message, lines in answers(session)
+        if message.startswith(command) and lines[:1] == ["+OK until LF.LF"]
     ]
 
 

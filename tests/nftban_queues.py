@@ -61,8 +61,8 @@ def store_at(root: str | Path, clock: Callable[[], float] | None = None) -> Iter
 def tasks_at(root: str | Path, *words: str) -> list[Task]:
     """The tasks in these states, or in all."""
     with store_at(root) as store:
-        found = store.scan(words or ("pending", "work", "dlq", "held", "trash"))
-        return [task for task in found if isinstance(task, Task)]
+        tasks = store.scan(words or ("pending", "work", "dlq", "held", "trash"))
+        return [task for task in tasks if isinstance(task, Task)]
 
 
 def ids_at(root: str | Path, *words: str) -> set[str]:

@@ -65,13 +65,13 @@ class NodeProgram:
         self._process.kill()
         self._process.communicate()
 
-    def __call__(self, what: str, *said: object) -> Any:
+    def __call__(self, what: str, *arguments: object) -> Any:
         """Do something and return its answer."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps([what, *said]) + "\n")
+        self._process.stdin.write(json.dumps([what, *arguments]) + "\n")
         self._process.stdin.flush()
         while not (line := self._process.stdout.readline()).startswith("{"):
             assert line, "the program has ended"
         answer = json.loads(line)
-        assert "error" not in answer, (what, said, answer["error"])
+        assert "error" not in answer, (what, arguments, answer["error"])
         return answer["value"]

@@ -16,7 +16,7 @@ import pytest
 from tests import command
 from tui.cli import main
 
-NOBODY = 65534
+OTHER_UID = 65534
 NAMELESS = 64321
 """A number without a name."""
 

@@ -24,8 +24,8 @@ START_TIMEOUT_SECONDS = 30.0
 
 def find_program(name: str) -> str:
     """A program of the server: from PATH, else from Debian's folder; "" without one."""
-    found = [str(path) for path in Path("/usr/lib/postgresql").glob(f"*/bin/{name}")]
-    return shutil.which(name) or max(found, default="")
+    programs = [str(path) for path in Path("/usr/lib/postgresql").glob(f"*/bin/{name}")]
+    return shutil.which(name) or max(programs, default="")
 
 
 @contextmanager

@@ -96,9 +96,9 @@ class Screen:
         if self._row != bottom:
             self._row = min(self._row + 1, self.rows - 1)
             return
-        kept = {at: cell for at, cell in self._cells.items() if not top <= at[0] <= bottom}
+        cells = {at: cell for at, cell in self._cells.items() if not top <= at[0] <= bottom}
         moved = {(y - 1, x): c for (y, x), c in self._cells.items() if top < y <= bottom}
-        self._cells = kept | moved
+        self._cells = cells | moved
 
     def _move(self, final: str, args: str) -> None:
         if final == "J":
@@ -136,12 +136,12 @@ class Screen:
         return "\n".join(self.lines)
 
 
-def left(said: bytes | bytearray) -> bool:
+def left(output: bytes | bytearray) -> bool:
     """Whether screen, cursor, line wrap, mouse and paste are as they were, after these bytes."""
     modes = {b"?1049": b"l", b"?25": b"h", b"?7": b"h", b"?1004": b"l", b"?2004": b"l"}
     modes |= {b"?1000": b"l", b"?1003": b"l", b"?1006": b"l"}
-    last = dict(re.findall(rb"\x1b\[(\?\d+)([hl])", said))
-    return all(last.get(mode, wanted) == wanted for mode, wanted in modes.items())
+    last = dict(re.findall(rb"\x1b\[(\?\d+)([hl])", output))
+    return all(last.get(mode, expected) == expected for mode, expected in modes.items())
 
 
 class Terminal:
@@ -278,7 +278,7 @@ def console(*words: str, **options: Any) -> Iterator[Terminal]:
 
     Options in capitals are the environment's; the others are those of `Terminal`.
     """
-    told = {"TERM": "xterm", **UTF8, **{k: v for k, v in options.items() if k.isupper()}}
+    environ = {"TERM": "xterm", **UTF8, **{k: v for k, v in options.items() if k.isupper()}}
     others = {key: value for key, value in options.items() if not key.isupper()}
-    with Terminal([*PROGRAM, *words], told, **others) as terminal:
+    with Terminal([*PROGRAM, *words], environ, **others) as terminal:
         yield terminal

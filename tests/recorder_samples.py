@@ -64,7 +64,7 @@ def a_sample(
     """A queue at a moment."""
     counts = {State.PENDING: pending, State.ACTIVE: 1, State.HELD: 0, State.DEAD: dead}
     lock = LockEvidence(Verdict.HELD, 4711, when - 3, 3, "PID 4711 is running")
-    sight = NOTHING_KNOWN._replace(
+    inputs = NOTHING_KNOWN._replace(
         name="mail.out",
         states=WORDS,
         counts=counts,
@@ -72,8 +72,8 @@ def a_sample(
         lock=lock,
         transports=(a_way("postfix"),),
     )
-    seen = make_sample(
-        sight,
+    sample = make_sample(
+        inputs,
         when,
         "a worker",
         oldest=when - 3600,
@@ -83,7 +83,7 @@ def a_sample(
         alerts=(an_alert(),),
         tokens=(BucketState("mail_send", 3, 5, when + 21, 60),),
     )
-    return seen._replace(**fields)  # type: ignore[arg-type]
+    return sample._replace(**fields)  # type: ignore[arg-type]
 
 
 def a_spot(folder: Path) -> RecorderLocation:

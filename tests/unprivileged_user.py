@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NOBODY = 65534
+OTHER_UID = 65534
 """A user, and a group, that own nothing."""
 
 codecs.lookup("ascii")  # loads it: nobody may be unable to read the library of Python
@@ -26,8 +26,8 @@ def as_other_user(act: Callable[[], object]) -> None:
     if child == 0:
         try:
             os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            os.setgid(OTHER_UID)
+            os.setuid(OTHER_UID)
             act()
         except BaseException:
             traceback.print_exc()
@@ -39,9 +39,9 @@ def as_other_user(act: Callable[[], object]) -> None:
 
 
 @contextmanager
-def nobodys_folder() -> Iterator[Path]:
+def other_users_folder() -> Iterator[Path]:
     """A folder of the user of `as_other_user`, where that user can reach it."""
     with tempfile.TemporaryDirectory() as place:
         if os.geteuid() == 0:
-            os.chown(place, NOBODY, NOBODY)
+            os.chown(place, OTHER_UID, OTHER_UID)
         yield Path(place)

@@ -120,9 +120,9 @@ class WorkedStore(ZmailerStore):
         if any(isinstance(item, Task) for item in self.scan({task.id})):
             return Outcome(move, error=Gone(task.id))
         spool.put(int(name), recipient(task.kind, user=task.destination))
-        (seen,) = self.scan({task.id})
-        assert isinstance(seen, Task)
-        return Outcome(move, seen.rev)
+        (stored_task,) = self.scan({task.id})
+        assert isinstance(stored_task, Task)
+        return Outcome(move, stored_task.rev)
 
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
@@ -136,9 +136,9 @@ class WorkedStore(ZmailerStore):
             with folders.open_control(parsed[0], os.O_RDWR) as opened:
                 marks.write_mark(opened.fd, parsed[1], b"~%6d" % self.gone_pid)
             folders.close()
-            (seen,) = self.scan({task.id})
-            assert isinstance(seen, Task)
-            yield seen
+            (stored_task,) = self.scan({task.id})
+            assert isinstance(stored_task, Task)
+            yield stored_task
 
 
 def suite_id(number: int) -> str:

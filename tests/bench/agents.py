@@ -40,18 +40,18 @@ def _paths(number: int) -> list[str]:
 def _bare(number: int) -> float:
     """Seconds: send the line of a job, read until its `#hungry`."""
     lines = [b"%b\t%b\n" % (path.encode(), HOST) for path in _paths(number)]
-    ours, theirs = socket.socketpair()
+    our_end, theirs = socket.socketpair()
     end = theirs.fileno()
-    with ours, subprocess.Popen(ARGV, stdin=end, stdout=end, env=CLEAN) as process:
+    with our_end, subprocess.Popen(ARGV, stdin=end, stdout=end, env=CLEAN) as process:
         theirs.close()
-        ours.recv(100)
+        our_end.recv(100)
         began = time.perf_counter()
         for line in lines:
-            ours.sendall(line)
-            while not ours.recv(65536).endswith(HUNGRY):
+            our_end.sendall(line)
+            while not our_end.recv(65536).endswith(HUNGRY):
                 pass
         cost = time.perf_counter() - began
-        ours.sendall(b"\n")
+        our_end.sendall(b"\n")
         process.wait()
     return cost
 
@@ -87,12 +87,12 @@ def _ours(number: int, batch: int) -> float:
 def conversation(bench: Bench) -> Figures:
     """Microseconds a job by the clock, one at a time and in batches of overfeed + 1."""
     number = 2_000 if bench.quick else 20_000
-    ways = {
+    fields = {
         "overfeed 0": partial(_ours, number, 1),
         "overfeed 150": partial(_ours, number, 151),
         "bare": partial(_bare, number),
     }
-    costs = interleave(ways, bench.rounds)
+    costs = interleave(fields, bench.rounds)
     each = {name: [1e6 * cost / number for cost in found] for name, found in costs.items()}
     for what, limit in (("overfeed 0", 2.0), ("overfeed 150", 1.0)):
         yield compare(
@@ -100,6 +100,6 @@ def conversation(bench: Bench) -> Figures:
             "us",
             each[what],
             floor=each["bare"],
-            beside="bare loop, one at a time",
+            compared_with="bare loop, one at a time",
             limit=limit,
         )

@@ -52,27 +52,32 @@ def start(bench: Bench) -> Figures:
             frames[number].append(screen.until(FIRST_FRAME).all)
             return screen.until(FIRST_ROWS).all
 
-    ways: Ways = {"empty": empty}
-    ways |= {str(number): partial(rows, number) for number in bench.sizes}
-    costs = interleave(ways, bench.rounds)
-    beside = f"empty Textual {version('textual')} app"
+    fields: Ways = {"empty": empty}
+    fields |= {str(number): partial(rows, number) for number in bench.sizes}
+    costs = interleave(fields, bench.rounds)
+    text = f"empty Textual {version('textual')} app"
     for number in bench.sizes:
         name, bare = f"{number:,} tasks", costs["empty"]
         yield compare(
-            f"first frame, {name}", "ms CPU", frames[number], floor=bare, beside=beside, limit=1.4
+            f"first frame, {name}",
+            "ms CPU",
+            frames[number],
+            floor=bare,
+            compared_with=text,
+            limit=1.4,
         )
         yield compare(
             f"first rows, {name}",
             "ms CPU",
             costs[str(number)],
             floor=bare,
-            beside=beside,
+            compared_with=text,
             limit=1.6,
         )
     few, many = bench.sizes[0], bench.sizes[-1]
     what = f"first rows, {many:,} against {few:,}"
     yield compare(
-        what, "ms CPU", costs[str(many)], floor=costs[str(few)], beside="itself", limit=1.2
+        what, "ms CPU", costs[str(many)], floor=costs[str(few)], compared_with="itself", limit=1.2
     )
 
 
@@ -126,7 +131,7 @@ def filter_keys(bench: Bench) -> Figures:
             absent = _filter_letter(screen, ABSENT, number)
             screen.work(ESCAPE)
             screen.work(ESCAPE)
-        what, beside = f"a letter of a filter, {number:,}", f"SELECT by sqlite3 {index.SQLITE}"
+        what, text = f"a letter of a filter, {number:,}", f"SELECT by sqlite3 {index.SQLITE}"
         whole = median(spent.all for _, _, spent in letters)
         if number == 10_000:
             yield Figure(what, whole, "ms CPU", 20.0)
@@ -145,7 +150,7 @@ def filter_keys(bench: Bench) -> Figures:
             "ms CPU",
             limit=1.5,
             floor=median(counts),
-            beside=beside,
+            beside=text,
         )
         wall, _, spent = absent
         yield Figure(
@@ -154,7 +159,7 @@ def filter_keys(bench: Bench) -> Figures:
             "ms CPU",
             limit=1.5,
             floor=nothing,
-            beside=beside,
+            beside=text,
         )
         yield Figure("the same", wall, "ms wall")
 
@@ -175,17 +180,17 @@ def _filter_letter(screen: Screen, letter: str, number: int) -> tuple[float, Spe
 def plan(bench: Bench) -> Figures:
     """CPU of a purge plan of all tasks: until it shows its count, and until it is worked out."""
     number = bench.large
-    select, beside = index.bare_select(number), f"SELECT by sqlite3 {index.SQLITE}"
+    select, text = index.bare_select(number), f"SELECT by sqlite3 {index.SQLITE}"
     with at_rest(bench, number) as screen:
         screen.work("*")
         held, before, mark = screen.memory(), screen.spent(), screen.mark
         screen.send("X")
         frozen = screen.until(rf"{number:,} TASKS", mark).since(before).all
         yield Figure(
-            f"freeze {number:,} rows", frozen, "ms CPU", limit=1.5, floor=select, beside=beside
+            f"freeze {number:,} rows", frozen, "ms CPU", limit=1.5, floor=select, beside=text
         )
         what, dry = "dry run: sizes, refusals, changes", screen.work("").all
-        yield Figure(what, dry, "ms CPU", limit=3.0, floor=select, beside=beside)
+        yield Figure(what, dry, "ms CPU", limit=3.0, floor=select, beside=text)
         yield Figure("memory more", screen.memory() - held, "MiB", 30.0)
     bench.close_consoles()  # this one has marks now
 
@@ -278,8 +283,8 @@ def events(bench: Bench) -> Figures:
                 except AssertionError:
                     missed += 1
                 screen.watch(0.2)
-            shown = median(waits or [1e3 * EVENT_SECONDS])
-            yield Figure(f"event to screen, 10,000 {order}", shown, "ms wall", 30.0)
+            delay = median(waits or [1e3 * EVENT_SECONDS])
+            yield Figure(f"event to screen, 10,000 {order}", delay, "ms wall", 30.0)
             what = f"events of {turns} not shown after {EVENT_SECONDS:g} s"
             yield Figure(what, missed, "events", 0.0)
 

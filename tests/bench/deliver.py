@@ -148,14 +148,16 @@ def _spent(run: Callable[[], int], number: int) -> Spent:
 
 
 def _compare(
-    what: str, ours: Sequence[Spent], floor: Sequence[Spent], beside: str, limit: float
+    what: str, costs: Sequence[Spent], floor: Sequence[Spent], compared_with: str, limit: float
 ) -> Figures:
     """By processor time with a limit, and by the clock, which other programs of the machine
     change."""
-    cpu = [one.cpu for one in ours], [one.cpu for one in floor]
-    wall = [one.wall for one in ours], [one.wall for one in floor]
-    yield compare(what, "us CPU", cpu[0], floor=cpu[1], beside=beside, limit=limit)
-    yield compare("the same", "us wall", wall[0], floor=wall[1], beside=beside, limit=None)
+    cpu = [one.cpu for one in costs], [one.cpu for one in floor]
+    wall = [one.wall for one in costs], [one.wall for one in floor]
+    yield compare(what, "us CPU", cpu[0], floor=cpu[1], compared_with=compared_with, limit=limit)
+    yield compare(
+        "the same", "us wall", wall[0], floor=wall[1], compared_with=compared_with, limit=None
+    )
 
 
 def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Spent:
@@ -203,8 +205,10 @@ def _bare(requests: list[bytes]) -> Spent:
     with httpx.Client(trust_env=False) as client, ThreadPoolExecutor(AT_ONCE) as threads:
 
         def send(data: bytes) -> bool:
-            said = json.loads(data)
-            return client.request(said["method"], said["url"], content=said["body"]).is_success
+            answer = json.loads(data)
+            return client.request(
+                answer["method"], answer["url"], content=answer["body"]
+            ).is_success
 
         return _spent(lambda: sum(threads.map(send, requests)), len(requests))
 
@@ -214,8 +218,8 @@ def httpx_loop(bench: Bench) -> Figures:
     number = 500 if bench.quick else 2_000
     with running_peer() as port:
         requests = _requests(number, port, 1, 0)
-        ways = {"ours": partial(_on_nftban, requests, number), "bare": partial(_bare, requests)}
-        costs = interleave(ways, bench.rounds)
+        fields = {"ours": partial(_on_nftban, requests, number), "bare": partial(_bare, requests)}
+        costs = interleave(fields, bench.rounds)
     what = f"{number:,} of 1 KiB, {AT_ONCE} at once, a delivery"
     yield from _compare(what, costs["ours"], costs["bare"], f"httpx {httpx.__version__}", 1.25)
 
@@ -225,11 +229,11 @@ def dead_peers(bench: Bench) -> Figures:
     each = 2 if bench.quick else 4
     with running_peer() as port:
         with_dead, without = (_requests(n * each, port, 900, n - 900) for n in (1000, 900))
-        ways = {
+        fields = {
             "dead": partial(_on_nftban, with_dead, 900 * each, gates=True),
             "none": partial(_on_nftban, without, 900 * each, gates=True),
         }
-        costs = interleave(ways, bench.rounds)
+        costs = interleave(fields, bench.rounds)
     what = f"{900 * each:,} beside {100 * each} to dead peers, a delivery"
     yield from _compare(what, costs["dead"], costs["none"], "no dead peers", 1 / 0.95)
 
@@ -240,11 +244,11 @@ def bullmq(bench: Bench) -> Figures:
     try:
         with running_server() as server, running_peer() as port:
             requests = _requests(number, port, 1, 0)
-            ways = {
+            fields = {
                 "bullmq": partial(_on_bullmq, server, requests),
                 "nftban": partial(_on_nftban, requests, number),
             }
-            costs = interleave(ways, bench.rounds)
+            costs = interleave(fields, bench.rounds)
     except FileNotFoundError as error:
         raise Unmeasurable(str(error)) from None
     what = f"{number:,} of 1 KiB, {AT_ONCE} at once, a delivery"
@@ -268,7 +272,7 @@ def registry(bench: Bench) -> Figures:
         raise Unmeasurable(str(error)) from None
 
 
-def _swaps(bench: Bench, url: str, bare: Any, beside: str) -> Figures:
+def _swaps(bench: Bench, url: str, bare: Any, compared_with: str) -> Figures:
     sign = "%s" if url.startswith("postgresql") else "?"
     update = f"UPDATE destinations SET probes = {sign}, rev = rev + 1 WHERE origin = {sign}"
     with closing(SqlRegistry(parse_address(url), creates=True)) as known:
@@ -292,4 +296,4 @@ def _swaps(bench: Bench, url: str, bare: Any, beside: str) -> Figures:
             5 * bench.rounds,
         )
     what = f"a compare-and-swap in {parse_address(url).scheme}"
-    yield from _compare(what, costs["ours"], costs["bare"], beside, 2.5)
+    yield from _compare(what, costs["ours"], costs["bare"], compared_with, 2.5)

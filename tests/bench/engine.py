@@ -40,7 +40,7 @@ Cycles: TypeAlias = dict[str, tuple[Opener, int, int]]
 """Name -> opener, number of tasks, batch."""
 
 
-def _costs(ways: Cycles, parent: str, rounds: int) -> dict[str, list[Cost]]:
+def _costs(variants: Cycles, parent: str, rounds: int) -> dict[str, list[Cost]]:
     """Interleaved rounds of cycles, each in a new folder."""
 
     def run(opener: Opener, number: int, batch: int) -> Cost:
@@ -48,7 +48,7 @@ def _costs(ways: Cycles, parent: str, rounds: int) -> dict[str, list[Cost]]:
         with scratch(parent) as folder:
             return queue_cycles.run_cycle(opener, folder, number, batch)
 
-    return interleave({name: partial(run, *way) for name, way in ways.items()}, rounds)
+    return interleave({name: partial(run, *variant) for name, variant in variants.items()}, rounds)
 
 
 def _installed(*, durable: bool) -> list[Peer]:
@@ -62,21 +62,26 @@ def cycle(bench: Bench) -> Figures:
     """CPU of the whole cycle in memory, and its system calls."""
     number = 2_000 if bench.quick else 10_000
     peers = _installed(durable=False)
-    ways: Cycles = {
+    fields: Cycles = {
         "floor": (queue_cycles.floor, number, 0),
         "ours": (queue_cycles.ours, number, 0),
     }
-    ways |= {peer.name: (peer.opener, min(number, peer.most), 0) for peer in peers}
-    costs = _costs(ways, memory_folder(number), bench.rounds)
+    fields |= {peer.name: (peer.opener, min(number, peer.most), 0) for peer in peers}
+    costs = _costs(fields, memory_folder(number), bench.rounds)
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     what = f"cycle of {number:,}, a task"
     yield compare(
-        what, "us CPU", cpu["ours"], floor=cpu["floor"], beside="9 system calls", limit=2.0
+        what, "us CPU", cpu["ours"], floor=cpu["floor"], compared_with="9 system calls", limit=2.0
     )
     for peer in peers:
         limit = 1.0 if peer.package == "dirq" else None
         yield compare(
-            "the same", "us CPU", cpu["ours"], floor=cpu[peer.name], beside=peer.name, limit=limit
+            "the same",
+            "us CPU",
+            cpu["ours"],
+            floor=cpu[peer.name],
+            compared_with=peer.name,
+            limit=limit,
         )
     for batch, word, limit in ((0, "not durable", 14.0), (1, "durable", None)):
         calls, least = (_system_calls(name, batch) for name in ("ours", "floor"))
@@ -105,47 +110,57 @@ def durable(bench: Bench) -> Figures:
     """Wall time on the disk: what is waited for is the disk."""
     number = 100 if bench.quick else 200
     peers = _installed(durable=True)
-    ways: Cycles = {"floor": (queue_cycles.floor, number, 1), "one": (queue_cycles.ours, number, 1)}
-    ways |= {"batches": (queue_cycles.ours, 2 * number, 100)}
-    ways |= {peer.name: (peer.opener, number, 1) for peer in peers}
-    costs = _costs(ways, "/var/tmp", 2 * bench.rounds)
+    fields: Cycles = {
+        "floor": (queue_cycles.floor, number, 1),
+        "one": (queue_cycles.ours, number, 1),
+    }
+    fields |= {"batches": (queue_cycles.ours, 2 * number, 100)}
+    fields |= {peer.name: (peer.opener, number, 1) for peer in peers}
+    costs = _costs(fields, "/var/tmp", 2 * bench.rounds)
     adds = {name: [cost.enqueue for cost in of] for name, of in costs.items()}
     whole = {name: [cost.whole for cost in of] for name, of in costs.items()}
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     best = min((peer.name for peer in peers), key=lambda name: median(whole[name]))
     for way, limit, least in (("one", 1.25, None), ("batches", 0.5, 1 / 1.8)):
         what = "one by one" if way == "one" else "batches of 100"
-        beside = "2 fsyncs a task"
+        text = "2 fsyncs a task"
         yield compare(
             f"enqueue, {what}",
             "us wall",
             adds[way],
             floor=adds["floor"],
-            beside=beside,
+            compared_with=text,
             limit=limit,
         )
         what = f"enqueue + drain, {what}"
-        yield compare(what, "us CPU", cpu[way], floor=cpu["floor"], beside=beside, limit=None)
-        yield compare(what, "us wall", whole[way], floor=whole[best], beside=best, limit=least)
+        yield compare(what, "us CPU", cpu[way], floor=cpu["floor"], compared_with=text, limit=None)
+        yield compare(
+            what, "us wall", whole[way], floor=whole[best], compared_with=best, limit=least
+        )
 
 
 def process_next(bench: Bench) -> Figures:
     """CPU of a fresh process with nothing due, once it has left its hint."""
-    ways: Ways = {"python": partial(cpu_of, [sys.executable, "-c", "pass"])}
+    fields: Ways = {"python": partial(cpu_of, [sys.executable, "-c", "pass"])}
     sizes = (300, 10_000) if bench.quick else (10_000, 100_000, 1_000_000)
     for number in sizes:
         argv = [SPOOLDECK, "--root", bench.spool(number), "queue", "process-next"]
-        ways[f"{number:,}"] = partial(cpu_of, argv, ok=(NOTHING_TO_DO,))
-        yield Figure(f"{number:,} waiting, without the hint", ways[f"{number:,}"](), "ms CPU")
-    costs = interleave(ways, 2 * bench.rounds)
+        fields[f"{number:,}"] = partial(cpu_of, argv, ok=(NOTHING_TO_DO,))
+        yield Figure(f"{number:,} waiting, without the hint", fields[f"{number:,}"](), "ms CPU")
+    costs = interleave(fields, 2 * bench.rounds)
     few, *_, many = (costs[f"{number:,}"] for number in sizes)
     for number in sizes:
-        ours, beside = costs[f"{number:,}"], f"python -c pass, {PYTHON}"
+        ours, text = costs[f"{number:,}"], f"python -c pass, {PYTHON}"
         yield compare(
-            f"{number:,} waiting", "ms CPU", ours, floor=costs["python"], beside=beside, limit=5.0
+            f"{number:,} waiting",
+            "ms CPU",
+            ours,
+            floor=costs["python"],
+            compared_with=text,
+            limit=5.0,
         )
     what = f"{sizes[-1]:,} against {sizes[0]:,}"
-    yield compare(what, "ms CPU", many, floor=few, beside="itself", limit=1.2)
+    yield compare(what, "ms CPU", many, floor=few, compared_with="itself", limit=1.2)
 
 
 def worker(bench: Bench) -> Figures:
@@ -163,9 +178,9 @@ def worker(bench: Bench) -> Figures:
                 return (busy - idle) * 1000 / number
 
         costs = interleave({"xargs": xargs, "ours": ours}, bench.rounds)
-        what, beside = f"concurrency {jobs}, a task", f"xargs -P {jobs} true"
+        what, text = f"concurrency {jobs}, a task", f"xargs -P {jobs} true"
         yield compare(
-            what, "us CPU", costs["ours"], floor=costs["xargs"], beside=beside, limit=limit
+            what, "us CPU", costs["ours"], floor=costs["xargs"], compared_with=text, limit=limit
         )
 
 
@@ -210,9 +225,9 @@ def in_process(bench: Bench) -> Figures:
             store.close()
         return spent / number * 1e6
 
-    ways = {"worker": partial(cost, with_worker=True), "bare": partial(cost, with_worker=False)}
-    costs = interleave(ways, bench.rounds)
+    fields = {"worker": partial(cost, with_worker=True), "bare": partial(cost, with_worker=False)}
+    costs = interleave(fields, bench.rounds)
     what = f"{number:,} no-ops, a task"
     yield compare(
-        what, "us CPU", costs["worker"], floor=costs["bare"], beside="take + ack", limit=1.5
+        what, "us CPU", costs["worker"], floor=costs["bare"], compared_with="take + ack", limit=1.5
     )

@@ -38,14 +38,14 @@ _LINES = re.compile(rb'([A-Z_]+)="([^"\n]*)"\n')
 
 def _bare_scan(folder: str) -> None:
     """scandir, open, fstat, read, close and one regular expression for each file."""
-    found = 0
+    count = 0
     with os.scandir(folder) as entries:
         for entry in entries:
             fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             os.fstat(fd)
             data = os.read(fd, 65537)
             os.close(fd)
-            found += len(_LINES.findall(data))
+            count += len(_LINES.findall(data))
 
 
 def _open_store(root: str) -> NftbanStore:
@@ -85,16 +85,18 @@ def scan(bench: Bench) -> Figures:
         if number > 10_000:  # once is enough, and takes seconds
             bare = partial(float, bare())
         for name, work in (("full scan", _scan), ("scan with index", _fill_index)):
-            ways: Ways = {"bare": bare, "ours": partial(cpu_seconds, partial(work, root))}
-            costs = interleave(ways, bench.rounds if number <= 10_000 else 1)
-            a_task = {way: [1e6 * spent / number for spent in of] for way, of in costs.items()}
+            fields: Ways = {"bare": bare, "ours": partial(cpu_seconds, partial(work, root))}
+            costs = interleave(fields, bench.rounds if number <= 10_000 else 1)
+            a_task = {
+                variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()
+            }
             what, limit = f"{name}, {number:,}, a task", 2.5 if work is _scan else 3.5
             yield compare(
                 what,
                 "us CPU",
                 a_task["ours"],
                 floor=a_task["bare"],
-                beside="bare scan",
+                compared_with="bare scan",
                 limit=limit,
             )
             grown[name].append(median(a_task["ours"]))
@@ -140,10 +142,10 @@ def bare_select(number: int) -> float:
     with _bare_table(number) as database:
 
         def select() -> None:
-            found = database.execute(
+            row = database.execute(
                 "SELECT id, state, rev, created FROM task WHERE state = 0 ORDER BY id"
             )
-            while found.fetchmany(500):
+            while row.fetchmany(500):
                 pass
 
         return 1000 * min(cpu_seconds(select) for _ in range(3))
@@ -170,18 +172,18 @@ def status(bench: Bench) -> Figures:
     """CPU of `status`, beside a Python that lists the three folders."""
     for number in (300, 10_000) if bench.quick else (300, 100_000):
         root = bench.spool(number)
-        ways = {
+        fields = {
             "ours": partial(cpu_of, [SPOOLDECK, "status", root], ok=(0, 1)),
             "bare": partial(cpu_of, [sys.executable, "-c", LISTING, f"{root}/queue/"]),
         }
-        costs = interleave(ways, bench.rounds)
+        costs = interleave(fields, bench.rounds)
         limit = 1.5 if number > 300 else None
-        beside = f"listing by {PYTHON}"
+        text = f"listing by {PYTHON}"
         yield compare(
             f"status, {number:,}",
             "ms CPU",
             costs["ours"],
             floor=costs["bare"],
-            beside=beside,
+            compared_with=text,
             limit=limit,
         )

@@ -73,8 +73,8 @@ class Spent(NamedTuple):
 
 def _measured(client: redis.Redis, number: int, work: Callable[[], object]) -> Spent:
     def server() -> float:
-        said = client.info("cpu")
-        return float(said["used_cpu_user"]) + float(said["used_cpu_sys"])
+        cpu = client.info("cpu")
+        return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 
     before = time.process_time(), server(), time.perf_counter()
     work()
@@ -102,23 +102,35 @@ def bullmq_scan(bench: Bench) -> Figures:
                 assert sum(isinstance(item, Task) for item in store.scan()) >= number
 
             package = partial(_get_jobs, server, number)
-            ways: dict[str, Callable[[], object]] = {"ours": scan, "bare": bare, "package": package}
+            fields: dict[str, Callable[[], object]] = {
+                "ours": scan,
+                "bare": bare,
+                "package": package,
+            }
             costs = interleave(
-                {name: partial(_measured, client, number, way) for name, way in ways.items()},
+                {
+                    name: partial(_measured, client, number, variant)
+                    for name, variant in fields.items()
+                },
                 bench.rounds,
             )
-            ours, floor, stock = (costs[name] for name in ways)
+            ours, floor, stock = (costs[name] for name in fields)
             what = f"scan of {number:,} jobs, a job"
             cpu = [each.ours for each in ours]
             yield compare(
-                what, "us CPU", cpu, floor=[e.ours for e in floor], beside="the script", limit=1.5
+                what,
+                "us CPU",
+                cpu,
+                floor=[e.ours for e in floor],
+                compared_with="the script",
+                limit=1.5,
             )
             yield compare(
                 "the same",
                 "us CPU",
                 cpu,
                 floor=[e.ours for e in stock],
-                beside="getJobs",
+                compared_with="getJobs",
                 limit=0.1,
             )
             theirs = [each.redis for each in floor]
@@ -127,7 +139,7 @@ def bullmq_scan(bench: Bench) -> Figures:
                 "us CPU",
                 [e.redis for e in ours],
                 floor=theirs,
-                beside="the script",
+                compared_with="the script",
                 limit=1.2,
             )
             client.config_set("slowlog-log-slower-than", 1000)
@@ -145,10 +157,10 @@ def _get_jobs(server: TestServer, number: int) -> None:
         path = server.url.removeprefix("redis+unix://")
         async with redis.asyncio.Redis(unix_socket_path=path, decode_responses=True) as client:
             queue = Queue("mails", {"connection": client})
-            found = 0
+            count = 0
             for start in range(0, number, PACKAGE_PAGE):
-                found += len(await queue.getJobs(["wait"], start, start + PACKAGE_PAGE - 1))
-            assert found == number, found
+                count += len(await queue.getJobs(["wait"], start, start + PACKAGE_PAGE - 1))
+            assert count == number, count
             await queue.close()
 
     asyncio.run(read())
@@ -197,17 +209,19 @@ def bullmq_retry(bench: Bench) -> Figures:
 
         costs = interleave({"ours": ours, "bare": bare}, bench.rounds)
         for name, unit, limit in (("wall", "us wall", 1.3), ("ours", "us CPU", None)):
-            mine, floor = ([getattr(e, name) for e in costs[way]] for way in ("ours", "bare"))
+            mine, floor = (
+                [getattr(e, name) for e in costs[variant]] for variant in ("ours", "bare")
+            )
             yield compare(
                 f"retry {number:,}, a job",
                 unit,
                 mine,
                 floor=floor,
-                beside="the script",
+                compared_with="the script",
                 limit=limit,
             )
-        mine, floor = ([e.redis for e in costs[way]] for way in ("ours", "bare"))
-        yield compare("server", "us CPU", mine, floor=floor, beside="the script", limit=None)
+        mine, floor = ([e.redis for e in costs[variant]] for variant in ("ours", "bare"))
+        yield compare("server", "us CPU", mine, floor=floor, compared_with="the script", limit=None)
 
 
 def bullmq_console(bench: Bench) -> Figures:
@@ -232,8 +246,8 @@ def bullmq_console(bench: Bench) -> Figures:
                 except AssertionError:
                     missed += 1
                 screen.watch(0.2)
-            shown = median(waits or [1e3 * EVENT_SECONDS])
-            yield Figure("event to screen, 20 queues", shown, "ms wall", 30.0)
+            delay = median(waits or [1e3 * EVENT_SECONDS])
+            yield Figure("event to screen, 20 queues", delay, "ms wall", 30.0)
             yield Figure(f"events of {turns} not shown", missed, "events", 0.0)
             screen.watch(2.0)
             with bench.outside_budget(90):

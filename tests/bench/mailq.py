@@ -117,18 +117,28 @@ def threads(bench: Bench) -> Figures:
             _read(theirs, step, b"\n.\n")
             return 1000 * (time.perf_counter() - began)
 
-        ways = {"ours": ask, "write": write_bytes, "first": ask_later}
-        costs = interleave(ways, 10 * bench.rounds)
+        fields = {"ours": ask, "write": write_bytes, "first": ask_later}
+        costs = interleave(fields, 10 * bench.rounds)
     server.close()
     for end in (theirs, mine):
         end.close()
-    beside = f"writing the {len(text) >> 10:,} KiB"
+    expected_text = f"writing the {len(text) >> 10:,} KiB"
     ours, first, write = (costs[name] for name in ("ours", "first", "write"))
     yield compare(
-        "a report that was asked for before", "ms", ours, floor=write, beside=beside, limit=2
+        "a report that was asked for before",
+        "ms",
+        ours,
+        floor=write,
+        compared_with=expected_text,
+        limit=2,
     )
     yield compare(
-        "the first report of a second", "ms", first, floor=write, beside=beside, limit=None
+        "the first report of a second",
+        "ms",
+        first,
+        floor=write,
+        compared_with=expected_text,
+        limit=None,
     )
 
 

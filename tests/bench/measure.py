@@ -77,16 +77,16 @@ T = TypeVar("T")
 Ways: TypeAlias = dict[str, Callable[[], float]]
 
 
-def interleave(ways: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+def interleave(variants: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
     """Call each way once per round, in turning order; return what each call returned.
 
     There are fewer rounds if the row's time does not suffice for all of them.
     """
-    costs: dict[str, list[T]] = {name: [] for name in ways}
+    costs: dict[str, list[T]] = {name: [] for name in variants}
     for turn in range(rounds):
         began = time.monotonic()
-        for name in list(ways)[:: -1 if turn % 2 else 1]:
-            costs[name].append(ways[name]())
+        for name in list(variants)[:: -1 if turn % 2 else 1]:
+            costs[name].append(variants[name]())
         left = signal.getitimer(signal.ITIMER_REAL)[0]
         if left and left < 1.5 * (time.monotonic() - began):
             break
@@ -98,13 +98,19 @@ def compare(
     unit: str,
     ours: Sequence[float],
     floor: Sequence[float],
-    beside: str,
+    compared_with: str,
     limit: float | None,
 ) -> Figure:
     """The medians of paired rounds, and the median of their ratios."""
     paired = median(a / (b or 1e-9) for a, b in zip(ours, floor, strict=True))
     return Figure(
-        what, median(ours), unit, limit=limit, floor=median(floor), beside=beside, paired=paired
+        what,
+        median(ours),
+        unit,
+        limit=limit,
+        floor=median(floor),
+        beside=compared_with,
+        paired=paired,
     )
 
 
@@ -159,11 +165,11 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 def memory_folder(number: int) -> str:
     """The parent folder for so many small files: in memory if that has room, else on the disk."""
     if os.path.isdir(SHARED_MEMORY):
-        there = os.statvfs(SHARED_MEMORY)
-        free = there.f_bavail * there.f_frsize
+        file_system = os.statvfs(SHARED_MEMORY)
+        free = file_system.f_bavail * file_system.f_frsize
         with open("/proc/meminfo") as lines:
             usable = next(int(x.split()[1]) << 10 for x in lines if x.startswith("MemAvailable"))
-        if min(free, usable) > 2 * number * BYTES_PER_TASK and there.f_favail > 1.2 * number:
+        if min(free, usable) > 2 * number * BYTES_PER_TASK and file_system.f_favail > 1.2 * number:
             return SHARED_MEMORY
     return "/var/tmp"
 

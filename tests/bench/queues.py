@@ -85,9 +85,9 @@ def _ours(server: TestServer, number: int, concurrency: int) -> float:
 
 
 def _node(server: TestServer, number: int, concurrency: int) -> float:
-    said = json.dumps({"jobs": number, "concurrency": concurrency})
+    text = json.dumps({"jobs": number, "concurrency": concurrency})
     script = str(ROOT / "tests/engine/formats/bullmq/node_bullmq.cjs")
-    words = ["node", script, "bench", server.url.removeprefix("redis+unix://"), said]
+    words = ["node", script, "bench", server.url.removeprefix("redis+unix://"), text]
     return _printed(words, {**os.environ, "NODE_PATH": str(NODE_MODULES)})
 
 
@@ -110,20 +110,27 @@ _PEERS = {"ours": _ours, "node": _node, "stock": _stock}
 def bullmq_worker(bench: Bench) -> Figures:
     """No-op jobs of a queue: seconds by the clock per job, so that a lower ratio is faster."""
     number = 500 if bench.quick else 2_000
-    ways = {name: way for name, way in _PEERS.items() if name != "node" or NODE_MODULES.is_dir()}
+    variants = {
+        name: way for name, way in _PEERS.items() if name != "node" or NODE_MODULES.is_dir()
+    }
     try:
         server = running_server()
         with server as running:
             for concurrency, limit, stock_limit in ((1, 1.0, 0.25), (10, 1 / 0.9, 0.25)):
                 measured = {
                     name: partial(_filled, way, running, number, concurrency)
-                    for name, way in ways.items()
+                    for name, way in variants.items()
                 }
                 costs = interleave(measured, bench.rounds)
                 what = f"{number:,} no-ops, concurrency {concurrency}, a job"
                 if "node" in costs:
                     yield compare(
-                        what, "us", costs["ours"], floor=costs["node"], beside="Node 6", limit=limit
+                        what,
+                        "us",
+                        costs["ours"],
+                        floor=costs["node"],
+                        compared_with="Node 6",
+                        limit=limit,
                     )
                 else:
                     yield Figure(f"{what} (no Node 6 in .cache)", costs["ours"][0], "us")
@@ -132,20 +139,20 @@ def bullmq_worker(bench: Bench) -> Figures:
                     "us",
                     costs["ours"],
                     floor=costs["stock"],
-                    beside="Python Worker",
+                    compared_with="Python Worker",
                     limit=stock_limit,
                 )
     except (FileNotFoundError, Unavailable) as error:
         raise Unmeasurable(str(error)) from None
 
 
-def _filled(way: object, server: TestServer, number: int, concurrency: int) -> float:
+def _filled(variant: object, server: TestServer, number: int, concurrency: int) -> float:
     """Microseconds per job of a worker on a queue that was filled before."""
-    assert callable(way)
+    assert callable(variant)
     with server.client() as client:
         client.flushall()
     store = BullmqStore(parse_place(parse_address(server.place())))
     for _ in range(number):
         store.add_job(NewJob("mails", "report"))
     store.close()
-    return float(way(server, number, concurrency)) / number * 1e6
+    return float(variant(server, number, concurrency)) / number * 1e6

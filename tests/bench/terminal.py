@@ -61,12 +61,12 @@ class Screen:
     """A running program, its output so far, and the position up to which it was searched."""
 
     def __init__(self, argv: Sequence[str]) -> None:
-        told = {**CLEAN, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        environ = {**CLEAN, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         self.pid, self._fd = pty.fork()
         if not self.pid:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
             os.chdir(ROOT)
-            os.execve(argv[0], list(argv), told)
+            os.execve(argv[0], list(argv), environ)
         self._output = bytearray()
         self._screen, self._fed = pseudo_terminals.Screen(*SIZE), 0
         self.rest_mib = 0.0
@@ -94,8 +94,8 @@ class Screen:
         the output has only the cells that changed."""
         self._screen.feed_bytes(bytes(self._output[self._fed :]))
         self._fed = len(self._output)
-        found = re.search(pattern, self._screen.text)
-        return found[0] if found else ""
+        match = re.search(pattern, self._screen.text)
+        return match[0] if match else ""
 
     def until_other(self, pattern: str, before: str, seconds: float) -> Spent:
         """Wait until the first match on the screen is another one than before; return the
@@ -116,10 +116,10 @@ class Screen:
         Raises:
             AssertionError: it did not come in time.
         """
-        wanted, deadline = re.compile(pattern), time.perf_counter() + seconds
-        while not wanted.search(self.text(since)):
-            shown = " ".join(self.text(max(since, self.mark - 600)).split())[-100:]
-            assert time.perf_counter() < deadline, f"no {pattern!r} in {seconds:g} s: {shown}"
+        expected, deadline = re.compile(pattern), time.perf_counter() + seconds
+        while not expected.search(self.text(since)):
+            screen_text = " ".join(self.text(max(since, self.mark - 600)).split())[-100:]
+            assert time.perf_counter() < deadline, f"no {pattern!r} in {seconds:g} s: {screen_text}"
             self.read(min(0.2, seconds))
         return self.spent()
 

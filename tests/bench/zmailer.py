@@ -124,22 +124,24 @@ def codec(bench: Bench) -> Figures:
             layout_of(runs)
             b"".join(b"".join(fields) for _, fields in runs)
 
-        ways: Ways = {
+        settings: Ways = {
             "bare": partial(cpu_seconds, lambda: _read(path).split(b"\n")),
             "fields": partial(cpu_seconds, emit),
             "all": partial(cpu_seconds, lambda: parse_control_file(_read(path))),
         }
-        costs = interleave(ways, bench.rounds)
-    a_line = {way: [1e6 * spent / number for spent in of] for way, of in costs.items()}
-    beside = "read and split"
+        costs = interleave(settings, bench.rounds)
+    a_line = {variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()}
+    text = "read and split"
     what = "split, layout and re-emit, a recipient"
-    yield compare(what, "us CPU", a_line["fields"], floor=a_line["bare"], beside=beside, limit=3.0)
+    yield compare(
+        what, "us CPU", a_line["fields"], floor=a_line["bare"], compared_with=text, limit=3.0
+    )
     yield compare(
         "all recipients as values",
         "us CPU",
         a_line["all"],
         floor=a_line["bare"],
-        beside=beside,
+        compared_with=text,
         limit=None,
     )
 
@@ -149,20 +151,25 @@ def recipients(bench: Bench) -> Figures:
     number = 10_000 if bench.quick else 100_000
     for messages in (number // OF_A_MESSAGE, 1):
         with _spool(bench, messages, number // messages) as root:
-            ways: Ways = {
+            fields: Ways = {
                 "read": partial(cpu_seconds, partial(_read_all, root)),
                 "tuples": partial(cpu_seconds, partial(_make_tuples, root)),
                 "ours": partial(cpu_seconds, partial(_scan, root)),
             }
-            costs = interleave(ways, bench.rounds)
-        a_task = {way: [1e6 * spent / number for spent in of] for way, of in costs.items()}
+            costs = interleave(fields, bench.rounds)
+        a_task = {variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()}
         what = f"{number:,} recipients in {messages:,} file{'s' * (messages > 1)}"
-        beside = f"tuples by {PYTHON}"
+        text = f"tuples by {PYTHON}"
         yield compare(
-            what, "us CPU", a_task["ours"], floor=a_task["tuples"], beside=beside, limit=5.0
+            what, "us CPU", a_task["ours"], floor=a_task["tuples"], compared_with=text, limit=5.0
         )
         yield compare(
-            "the same", "us CPU", a_task["ours"], floor=a_task["read"], beside="reading", limit=None
+            "the same",
+            "us CPU",
+            a_task["ours"],
+            floor=a_task["read"],
+            compared_with="reading",
+            limit=None,
         )
 
 
@@ -186,8 +193,8 @@ def _change_tag(store: ZmailerStore, path: str, task: Task) -> None:
     with open(path, "r+b") as file:
         file.seek(int(task.id.rpartition("/")[2]) + 1)
         file.write(b"+")
-    seen = [item.id for item in store.scan({os.path.basename(path)}) if isinstance(item, Task)]
-    assert task.id in seen
+    ids = [item.id for item in store.scan({os.path.basename(path)}) if isinstance(item, Task)]
+    assert task.id in ids
 
 
 def _batch(store: ZmailerStore, tasks: list[Task]) -> float:
@@ -196,10 +203,10 @@ def _batch(store: ZmailerStore, tasks: list[Task]) -> float:
 
     def change() -> None:
         for at in range(0, len(some), BATCH):
-            seen = [(task.id, task.state, task.rev) for task in some[at : at + BATCH]]
-            there = [item for item in store.verify(seen) if isinstance(item, Task)]
-            moves = [Move(task, verbs.hold(task, time.time())) for task in there]
-            assert sum(one.error is None for one in store.swap_all(moves)) == len(seen)
+            revisions = [(task.id, task.state, task.rev) for task in some[at : at + BATCH]]
+            tasks = [item for item in store.verify(revisions) if isinstance(item, Task)]
+            moves = [Move(task, verbs.hold(task, time.time())) for task in tasks]
+            assert sum(one.error is None for one in store.swap_all(moves)) == len(revisions)
 
     return _milliseconds(change) * BATCH / len(some)
 

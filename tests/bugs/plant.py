@@ -97,15 +97,15 @@ def copied() -> Iterator[Path]:
 def planted(fault: Fault, copy: Path) -> Iterator[None]:
     """The copy with a fault in it."""
     path = copy / fault.file
-    text, seen = path.read_text(), path.stat()
+    text, stat = path.read_text(), path.stat()
     path.write_text(patched(fault, text))
     # Compiled code is known by time and size, and this may be the same size within one second.
-    os.utime(path, (seen.st_atime, seen.st_mtime + 10))
+    os.utime(path, (stat.st_atime, stat.st_mtime + 10))
     try:
         yield
     finally:
         path.write_text(text)
-        os.utime(path, (seen.st_atime, seen.st_mtime))
+        os.utime(path, (stat.st_atime, stat.st_mtime))
 
 
 def patched(fault: Fault, text: str) -> str:
@@ -171,15 +171,15 @@ def run(test: str, copy: Path, patience: float = PATIENCE) -> Ran:
             os._exit(0)
     os.close(writer)
     try:
-        told = _read_until_end(reader, patience + PATIENCE)
+        output = _read_until_end(reader, patience + PATIENCE)
     finally:
         os.close(reader)
         _end_session(child)
-    said = log.read_text(errors="replace") if log.exists() else ""
-    if not told:
-        return Ran(said=f"its process died or hung: {said}")
-    passed, failed, skipped, astray, _ = json.loads(told)
-    return Ran(passed, failed, skipped, astray, said)
+    text = log.read_text(errors="replace") if log.exists() else ""
+    if not output:
+        return Ran(said=f"its process died or hung: {text}")
+    passed, failed, skipped, astray, _ = json.loads(output)
+    return Ran(passed, failed, skipped, astray, text)
 
 
 def _run_here(test: str, copy: Path, log: Path, patience: float) -> Ran:
@@ -198,20 +198,20 @@ def _run_here(test: str, copy: Path, log: Path, patience: float) -> Ran:
     pytest.main(arguments, plugins=[listener, pytest_asyncio.plugin])
     importlib.import_module("engine.system.files")  # if no test has: what would it have got?
     sources = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
-    here = f"{ROOT}/"
-    astray = [s for s in sources if s.startswith(here) and not s.startswith(f"{here}.venv/")]
+    text = f"{ROOT}/"
+    astray = [s for s in sources if s.startswith(text) and not s.startswith(f"{text}.venv/")]
     astray = [source for source in astray if source != __file__]
     return Ran(listener.passed, listener.failed, listener.skipped, astray)
 
 
 def _read_until_end(fd: int, patience: float) -> bytes:
     """What the child tells; nothing if it takes too long."""
-    told, deadline = b"", time.monotonic() + patience
+    output, deadline = b"", time.monotonic() + patience
     while select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
         more = os.read(fd, 65536)
         if not more:
-            return told
-        told += more
+            return output
+        output += more
     return b""
 
 
@@ -246,7 +246,7 @@ class Planter:
 
     def _check_path(self) -> None:
         """Processes that a test starts, too, must import the copy."""
-        said = subprocess.run(
+        words = subprocess.run(
             [sys.executable, "-c", "import engine, tui; print(engine.__file__, tui.__file__)"],
             env={**os.environ, "PYTHONPATH": str(self._copy), "PYTEST_ADDOPTS": ""},
             cwd="/",
@@ -254,8 +254,8 @@ class Planter:
             text=True,
             check=True,
         ).stdout.split()
-        if not all(path.startswith(f"{self._copy}/") for path in said):
-            raise Stale(f"the copy is not what is imported: {said}")
+        if not all(path.startswith(f"{self._copy}/") for path in words):
+            raise Stale(f"the copy is not what is imported: {words}")
 
     def judge(self, fault: Fault) -> Verdict:
         """Whether the fault's tests pass without it, and one of them fails with it."""

@@ -153,26 +153,26 @@ def a_task(shape: Shape) -> Factory:
 def put(store: Store, task: Task, state: State = State.PENDING) -> Task:
     """The task, stored and moved to a state along the store's own edges, as it is seen there."""
     store.swap(None, task)
-    seen = found(store, task.id)
+    stored_task = found(store, task.id)
     if state in (State.ACTIVE, State.DEAD, State.DONE):
-        (seen,) = store.take(NOW, "me", 1)
-        assert seen.id == task.id
+        (stored_task,) = store.take(NOW, "me", 1)
+        assert stored_task.id == task.id
     steps: dict[State, Callable[[Task], Task]] = {
-        State.HELD: lambda seen: verbs.hold(seen, NOW),
-        State.DEAD: lambda seen: verbs.give_up_task(seen, "gave up", 1),
-        State.DONE: lambda seen: seen._replace(state=State.DONE, lease=None),
-        State.TRASH: lambda seen: verbs.purge(seen, NOW),
+        State.HELD: lambda task: verbs.hold(task, NOW),
+        State.DEAD: lambda task: verbs.give_up_task(task, "gave up", 1),
+        State.DONE: lambda task: task._replace(state=State.DONE, lease=None),
+        State.TRASH: lambda task: verbs.purge(task, NOW),
     }
     if state in steps:
-        store.swap(seen, steps[state](seen))
+        store.swap(stored_task, steps[state](stored_task))
     return found(store, task.id)
 
 
-def moved(seen: Task, end: State | None, **changes: object) -> Task | None:
+def moved(task: Task, end: State | None, **changes: object) -> Task | None:
     """What a task becomes by going somewhere else, and by nothing but that."""
     if end is None:
         return None
-    return seen._replace(state=end, lease=None, **changes)  # type: ignore[arg-type]
+    return task._replace(state=end, lease=None, **changes)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -197,28 +197,28 @@ def ways_of(store: Store) -> Iterator[tuple[State, State | None]]:
 
 def states_of(store: Store, *wanted: State) -> list[State]:
     """Those of some states to which a store has an edge."""
-    return [state for state in wanted if any(state in way for way in store.edges)]
+    return [state for state in wanted if any(state in edge for edge in store.edges)]
 
 
 def test_a_task_that_is_still_as_it_was_seen(open_store: Opener, a_task: Factory) -> None:
     """Looked at again before a swap: the unchanged task, whole; one that moved, changed, left or
     never existed is omitted. One that is not swapped then is free for others afterwards."""
-    ours, theirs = open_store(), open_store()
+    first, theirs = open_store(), open_store()
     for number in range(1, 5):
-        ours.swap(None, a_task(number))
-    same, held, edited, left = tasks_in(ours).values()
+        first.swap(None, a_task(number))
+    same, held, edited, left = tasks_in(first).values()
     theirs.swap(held, verbs.hold(held, NOW))
     theirs.swap(edited, verbs.edit(edited, NOW, due=NOW + 9))
     theirs.swap(left, verbs.purge(left, NOW))
-    seen = [(task.id, task.state, task.rev) for task in (same, held, edited, left)]
+    revisions = [(task.id, task.state, task.rev) for task in (same, held, edited, left)]
     strange = [(same.id, State.HELD, same.rev), ("../../etc/passwd", State.PENDING, "x")]
     strange += [("", State.TRASH, ""), ("a\0b", State.DEAD, "")]
 
-    assert list(ours.verify([*seen, *strange])) == [same]
-    rev = ours.swap(same, verbs.hold(same, NOW))
+    assert list(first.verify([*revisions, *strange])) == [same]
+    rev = first.swap(same, verbs.hold(same, NOW))
 
-    assert list(ours.verify([(same.id, State.HELD, rev)])) == [found(ours, same.id)]
-    assert list(ours.swap_all(())) == []
+    assert list(first.verify([(same.id, State.HELD, rev)])) == [found(first, same.id)]
+    assert list(first.swap_all(())) == []
     held = found(theirs, same.id)
     assert theirs.swap(held, verbs.release(held, NOW))
 
@@ -229,13 +229,13 @@ def test_an_edge_leads_where_it_says(open_store: Opener, a_task: Factory) -> Non
     store = open_store()
     for start, end in ways_of(store):
         with case(store, start, end):
-            seen = put(store, a_task(), start)
-            rev = store.swap(seen, moved(seen, end))
+            stored_task = put(store, a_task(), start)
+            rev = store.swap(stored_task, moved(stored_task, end))
             after = tasks_in(open_store())
-            assert set(after) == (set() if end is None else {seen.id})
+            assert set(after) == (set() if end is None else {stored_task.id})
             for task in after.values():
                 assert (task.state, task.rev) == (end, rev)
-                assert all(getattr(task, f) == getattr(seen, f) for f in GUARDED_FIELDS)
+                assert all(getattr(task, f) == getattr(stored_task, f) for f in GUARDED_FIELDS)
             assert (rev == "") == (end is None)
 
 
@@ -247,15 +247,15 @@ def test_an_edge_changes_the_fields_it_names(open_store: Opener, a_task: Factory
         unkept = {"due"} if end is State.DEAD else set()
         for name in sorted(store.edges[start, end].fields - unkept):
             with case(store, start, end, name):
-                seen = put(store, a_task(), start)
-                store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
-                after = found(open_store(), seen.id)
+                task = put(store, a_task(), start)
+                store.swap(task, moved(task, end, **{name: CHANGES[name]}))
+                after = found(open_store(), task.id)
                 if name == "data":
                     assert open_store().read(after, DATA_PART).decode() == CHANGES[name]
                 else:
                     assert getattr(after, name) == CHANGES[name]
-                kept = set(GUARDED_FIELDS) - {name} - FOLLOWING.get(name, set())
-                assert all(getattr(after, f) == getattr(seen, f) for f in kept)
+                guarded_fields = set(GUARDED_FIELDS) - {name} - FOLLOWING.get(name, set())
+                assert all(getattr(after, f) == getattr(task, f) for f in guarded_fields)
 
 
 def test_a_swap_outside_of_the_edges_is_refused(open_store: Opener, a_task: Factory) -> None:
@@ -265,18 +265,18 @@ def test_a_swap_outside_of_the_edges_is_refused(open_store: Opener, a_task: Fact
     for start in PLACES:
         with case(store, start):
             here = start if start is not None and start in store.states else State.PENDING
-            seen = put(store, a_task(), here)
+            task = put(store, a_task(), here)
             before = tasks_in(store)
-            old = None if start is None else seen._replace(state=start)
+            old = None if start is None else task._replace(state=start)
             for end in PLACES:
                 if (start, end) not in store.edges:
-                    stays = a_task(2) if old is None else seen
+                    stays = a_task(2) if old is None else task
                     with pytest.raises(Unsupported):
                         store.swap(old, None if end is None else stays._replace(state=end))
                 elif start is not None and end is not None:
                     for name in sorted(set(GUARDED_FIELDS) - store.edges[start, end].fields):
                         with pytest.raises(Unsupported, match=name):
-                            store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
+                            store.swap(task, moved(task, end, **{name: CHANGES[name]}))
             assert tasks_in(open_store()) == before
 
 
@@ -284,18 +284,18 @@ def test_an_edge_bars_one_task(open_store: Opener, a_task: Factory) -> None:
     """A swap of a task that its edge bars is Unsupported with the reason, and changes nothing; the
     other tasks of a batch move."""
     store = open_store()
-    barred, free = put(store, a_task(1)), put(store, a_task(2))
+    guarded, free = put(store, a_task(1)), put(store, a_task(2))
 
     def bar(task: Task, now: float) -> str:
-        return f"barred at {now:.0f}" if task == barred else ""
+        return f"barred at {now:.0f}" if task == guarded else ""
 
-    store.edges = {way: edge._replace(bars=bar) for way, edge in store.edges.items()}
-    moves = [Move(task, verbs.hold(task, NOW)) for task in (barred, free)]
+    store.edges = {transition: edge._replace(bars=bar) for transition, edge in store.edges.items()}
+    moves = [Move(task, verbs.hold(task, NOW)) for task in (guarded, free)]
     with pytest.raises(Unsupported, match=f"barred at {NOW:.0f}"):
         store.swap(*moves[0][:2])
     errors = {outcome.move: outcome.error for outcome in store.swap_all(moves)}
     assert isinstance(errors[moves[0]], Unsupported) and errors[moves[1]] is None
-    assert (found(store, barred.id), found(store, free.id).state) == (barred, State.HELD)
+    assert (found(store, guarded.id), found(store, free.id).state) == (guarded, State.HELD)
 
 
 def test_the_edges_of_a_store_are_sound(open_store: Opener) -> None:
@@ -321,9 +321,9 @@ def test_what_is_added_can_be_seen(
     payload = f"{spool.mail_spool}/one" if shape.has_payload else ""
     task = shape.told(a_task(payload=payload, due=NOW + 60))
     rev = store.swap(None, task)
-    seen = tasks_in(open_store())
-    said = {name: getattr(seen[task.id], name) for name in shape.own}
-    assert seen == {task.id: task._replace(rev=rev, **said)}
+    tasks = tasks_in(open_store())
+    own_fields = {name: getattr(tasks[task.id], name) for name in shape.own}
+    assert tasks == {task.id: task._replace(rev=rev, **own_fields)}
     assert rev
 
 
@@ -363,48 +363,48 @@ def test_an_id_is_given_only_once_in_a_group(open_store: Opener, a_task: Factory
 @also_in_use
 def test_of_two_rivals_one_wins(open_store: Opener, a_task: Factory) -> None:
     """A swap of a task that another process has moved raises Gone and changes nothing."""
-    ours, theirs = open_store(), open_store()
-    for start, end in ways_of(ours):
-        with case(ours, start, end):
-            seen = put(ours, a_task(), start)
-            also_seen = found(theirs, seen.id)
-            names = [min(ours.edges[start, end].fields)] if start is end else []
+    first, theirs = open_store(), open_store()
+    for start, end in ways_of(first):
+        with case(first, start, end):
+            task = put(first, a_task(), start)
+            also_seen = found(theirs, task.id)
+            names = [min(first.edges[start, end].fields)] if start is end else []
             changed = {name: CHANGES[name] for name in names}
             theirs.swap(also_seen, moved(also_seen, end, **changed))
             after = tasks_in(theirs)
             with pytest.raises(Gone):
-                ours.swap(seen, moved(seen, end))
+                first.swap(task, moved(task, end))
             assert tasks_in(open_store()) == after
 
 
 def test_a_stale_revision_is_gone(open_store: Opener, a_task: Factory) -> None:
     """A task in the same state, but changed since it was seen, is gone, and stays as it is."""
     store = open_store()
-    seen = put(store, a_task())
-    store.swap(seen, seen._replace(due=NOW + 9))
+    task = put(store, a_task())
+    store.swap(task, task._replace(due=NOW + 9))
     before = tasks_in(store)
     with pytest.raises(Gone):
-        store.swap(seen, seen._replace(due=NOW + 8))
+        store.swap(task, task._replace(due=NOW + 8))
     with pytest.raises(Gone):
-        store.read(seen)
+        store.read(task)
     assert tasks_in(store) == before
 
 
 def test_an_outcome_needs_the_claim(open_store: Opener, a_task: Factory, shape: Shape) -> None:
     """A claimed task cannot be held by a console that saw it waiting, and a worker that lost its
     claim can neither finish nor fail it."""
-    ours, theirs = open_store(), open_store()
-    seen = put(ours, a_task())
-    (mine,) = ours.take(NOW, "me", 1)
+    first, theirs = open_store(), open_store()
+    task = put(first, a_task())
+    (mine,) = first.take(NOW, "me", 1)
     with pytest.raises(Gone):
-        theirs.swap(seen, verbs.hold(seen, NOW))
-    assert found(theirs, seen.id).state is State.ACTIVE
-    ours.swap(mine, verbs.unclaim(mine))
+        theirs.swap(task, verbs.hold(task, NOW))
+    assert found(theirs, task.id).state is State.ACTIVE
+    first.swap(mine, verbs.unclaim(mine))
     (claimed,) = theirs.take(NOW, "they", 1)
-    for end in (end for start, end in ways_of(ours) if start is State.ACTIVE):
+    for end in (end for start, end in ways_of(first) if start is State.ACTIVE):
         with pytest.raises(Gone):
-            ours.swap(mine._replace(rev="0"), moved(mine, end))
-    assert shape.claim_rev(found(ours, mine.id)) == claimed.rev
+            first.swap(mine._replace(rev="0"), moved(mine, end))
+    assert shape.claim_rev(found(first, mine.id)) == claimed.rev
     theirs.swap(claimed, None)
 
 
@@ -426,26 +426,26 @@ def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Sh
 def test_a_lease_is_extended(open_store: Opener, a_task: Factory, shape: Shape) -> None:
     """A renewed claim lasts until the given time and goes on in its new revision; one that was lost
     is Gone and changes nothing. Where leases cannot be extended, each claim is unchanged."""
-    ours, theirs = open_store(), open_store()
+    first, theirs = open_store(), open_store()
     for number in (1, 2):
-        ours.swap(None, a_task(number))
-    lost, kept = ours.take(NOW, "me", 2)
+        first.swap(None, a_task(number))
+    lost, stored_task = first.take(NOW, "me", 2)
     theirs.swap(found(theirs, lost.id), None)
 
-    gone, renewed = ours.renew([lost, kept], NOW + 999)
+    gone, renewed = first.renew([lost, stored_task], NOW + 999)
 
-    assert (gone.move.old, renewed.move.old, renewed.error) == (lost, kept, None)
+    assert (gone.move.old, renewed.move.old, renewed.error) == (lost, stored_task, None)
     assert isinstance(gone.error, Gone if shape.renews else type(None))
     new = renewed.move.new
-    assert new is not None and new.lease is not None and kept.lease is not None
-    assert new.lease.until == (NOW + 999 if shape.renews else kept.lease.until)
-    there = found(open_store(), kept.id)
-    assert (shape.claim_rev(there), set(tasks_in(theirs))) == (new.rev, {kept.id})
+    assert new is not None and new.lease is not None and stored_task.lease is not None
+    assert new.lease.until == (NOW + 999 if shape.renews else stored_task.lease.until)
+    task = found(open_store(), stored_task.id)
+    assert (shape.claim_rev(task), set(tasks_in(theirs))) == (new.rev, {stored_task.id})
     if shape.renews:
-        assert there.lease is not None and there.lease.until == NOW + 999
+        assert task.lease is not None and task.lease.until == NOW + 999
         with pytest.raises(Gone):
-            ours.swap(kept, None)
-    ours.swap(new, None)
+            first.swap(stored_task, None)
+    first.swap(new, None)
     assert tasks_in(theirs) == {}
 
 
@@ -472,12 +472,12 @@ def test_waiting_ends_with_time_or_a_promotion(open_store: Opener, a_task: Facto
     instance has promoted it."""
     store = open_store()
     store.swap(None, a_task(due=NOW + 30))
-    seen = put(store, a_task(2, due=NOW + 900))
+    stored_task = put(store, a_task(2, due=NOW + 900))
     assert list(store.take(NOW, "me", 1)) == []
     assert list(store.take(NOW + 29, "me", 1)) == []
     assert [task.id for task in store.take(NOW + 30, "me", 2)] == [a_task().id]
-    open_store().swap(seen, verbs.promote(seen, NOW))
-    assert [task.id for task in store.take(NOW, "me", 1)] == [seen.id]
+    open_store().swap(stored_task, verbs.promote(stored_task, NOW))
+    assert [task.id for task in store.take(NOW, "me", 1)] == [stored_task.id]
 
 
 def test_only_pending_tasks_are_taken(open_store: Opener, a_task: Factory) -> None:
@@ -533,12 +533,12 @@ def test_of_several_kinds_only_the_wanted_are_claimed(
     open_store: Opener, a_task: Factory, shape: Shape
 ) -> None:
     """A task that is not wanted is passed over; the next one that is wanted is claimed."""
-    store, (_, *wanted) = open_store(), shape.kinds
+    store, (_, *expected) = open_store(), shape.kinds
     for kind, number in itertools.product(shape.kinds, (1, 2)):
         store.swap(None, a_task(number, kind))
-    claimed = store.take(NOW, "me", 9, lambda kind, group: kind in wanted)
+    claimed = store.take(NOW, "me", 9, lambda kind, group: kind in expected)
     kinds = sorted(task.kind for task in claimed)
-    assert kinds == [kind for kind in wanted for _ in (1, 2)]
+    assert kinds == [kind for kind in expected for _ in (1, 2)]
 
 
 @also_in_use
@@ -587,8 +587,8 @@ def test_processes_share_no_task(spool: SpoolFolders, open_spool: Callable[..., 
     a_task = factory(SHAPES["nftban"])
     list(open_spool().swap_all(Move(None, a_task(number)) for number in range(200)))
     queue = str(Path(spool.pending).parent)
-    said = at_once(4, TAKER, queue, str(NOW))
-    assert sorted(itertools.chain(*said)) == [a_task(number).id for number in range(200)]
+    claims = at_once(4, TAKER, queue, str(NOW))
+    assert sorted(itertools.chain(*claims)) == [a_task(number).id for number in range(200)]
 
 
 @also_in_use
@@ -629,32 +629,32 @@ def test_a_great_many_moves_keep_their_order(open_store: Opener, a_task: Factory
     """However many moves there are, outcomes come in their order and account for each."""
     store = open_store()
     list(store.swap_all(Move(None, a_task(number)) for number in range(80)))
-    seen = sorted(tasks_in(store).values(), key=lambda task: task.id)
+    tasks = sorted(tasks_in(store).values(), key=lambda task: task.id)
     gone = set(range(0, 80, 7))
     for number in gone:
-        store.swap(seen[number], verbs.purge(seen[number], NOW))
+        store.swap(tasks[number], verbs.purge(tasks[number], NOW))
 
-    outcomes = list(store.swap_all(Move(task, verbs.hold(task, NOW)) for task in seen))
+    outcomes = list(store.swap_all(Move(task, verbs.hold(task, NOW)) for task in tasks))
 
-    assert [outcome.move.old for outcome in outcomes] == seen
+    assert [outcome.move.old for outcome in outcomes] == tasks
     assert {n for n, outcome in enumerate(outcomes) if outcome.error is not None} == gone
     after = tasks_in(store)
-    assert [after[task.id].state for task in seen[:8]] == [
+    assert [after[task.id].state for task in tasks[:8]] == [
         State.TRASH,
         *[State.HELD] * 6,
         State.TRASH,
     ]
 
 
-def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None:
+def test_a_full_scan_ends_in_order(open_store: Opener, a_task: Factory) -> None:
     """A whole look shows, after its first peek, each state's tasks in the order of their ids."""
     store = open_store()
     for number in (5, 4):
         put(store, a_task(number), State.HELD)
     for number in (3, 1, 2):
         put(store, a_task(number))
-    seen = [item for item in store.scan() if isinstance(item, Task)]
-    last = {task.id: at for at, task in enumerate(seen)}
+    tasks = [item for item in store.scan() if isinstance(item, Task)]
+    last = {task.id: at for at, task in enumerate(tasks)}
     order = sorted(last, key=lambda ident: last[ident])
     assert order == [a_task(number).id for number in (1, 2, 3, 4, 5)]
 
@@ -682,15 +682,15 @@ def test_a_scan_for_names_shows_only_those(open_store: Opener, a_task: Factory) 
         put(store, a_task(number))
     store.close()
     store = open_store()
-    seen = set(store.scan({a_task(1).id, a_task(3).id, a_task(9).id}))
-    assert {item.id for item in seen if isinstance(item, Task)} == {a_task(1).id, a_task(3).id}
-    assert seen - set(tasks_in(store).values()) == {Missing(a_task(9).id)}
+    tasks = set(store.scan({a_task(1).id, a_task(3).id, a_task(9).id}))
+    assert {item.id for item in tasks if isinstance(item, Task)} == {a_task(1).id, a_task(3).id}
+    assert tasks - set(tasks_in(store).values()) == {Missing(a_task(9).id)}
     assert list(store.scan(set())) == []
     for name in ("nonsense", "no such", "../../etc/passwd", "", "a/b", "\udcff", "\0"):
         assert list(store.scan({name})) == [Missing(name)]
 
 
-def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Factory) -> None:
+def test_a_scan_of_a_states_word_shows_that_state(open_store: Opener, a_task: Factory) -> None:
     """Asked for a state by the store's own word, a look shows all that stand there."""
     store = open_store()
     for number, state in enumerate(store.states):
@@ -699,24 +699,24 @@ def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Fa
         put(store, a_task(number, due=NOW + 60 if state is State.PENDING else 0.0), state)
     before = tasks_in(store)
     for state, word in store.states.items():
-        there = {task for task in before.values() if task.state is state}
-        assert set(store.scan({word})) == there
+        tasks = {task for task in before.values() if task.state is state}
+        assert set(store.scan({word})) == tasks
     failed = {task for task in before.values() if task.error}
     assert failed <= set(store.scan_failed(store.states.values())) <= set(before.values())
 
 
 @also_in_use
-def test_a_look_goes_on_while_tasks_move(open_store: Opener, a_task: Factory) -> None:
+def test_a_scan_goes_on_while_tasks_move(open_store: Opener, a_task: Factory) -> None:
     """A task that moves during a whole look neither ends it nor makes a Problem of itself."""
     store, other = open_store(), open_store()
     for number in range(5):
         put(store, a_task(number))
     looking = store.scan()
-    shown = [next(looking)]
+    tasks = [next(looking)]
     for task in tasks_in(other).values():
         other.swap(task, verbs.hold(task, NOW))
-    shown += looking
-    assert not [item for item in shown if isinstance(item, Problem | Missing)]
+    tasks += looking
+    assert not [item for item in tasks if isinstance(item, Problem | Missing)]
 
 
 def test_looking_and_reading_write_nothing(
@@ -733,9 +733,9 @@ def test_looking_and_reading_write_nothing(
     before = every_file(tmp_path)
     store = open_store()
 
-    seen = list(store.scan())
-    seen += store.scan({*store.states.values(), a_task(1).id, "nobody"})
-    for item in seen:
+    tasks = list(store.scan())
+    tasks += store.scan({*store.states.values(), a_task(1).id, "nobody"})
+    for item in tasks:
         if isinstance(item, Task):
             store.size(item)
             for part in store.parts(item):
@@ -763,15 +763,15 @@ def test_what_was_purged_comes_back_as_it_was(
 def test_a_place_in_use_keeps_the_rules(open_store: Opener, a_task: Factory) -> None:
     """While another program uses the place, or each change is synced, rivals still exclude each
     other, claims are not shared, and a lot of moves is answered one by one."""
-    ours, theirs = open_store(), open_store()
+    first, theirs = open_store(), open_store()
     for number in range(1, 7):
-        ours.swap(None, a_task(number))
-    seen = sorted(tasks_in(theirs).values(), key=lambda task: task.id)
-    theirs.swap(seen[5], verbs.hold(seen[5], NOW))
-    outcomes = list(ours.swap_all(Move(task, verbs.purge(task, NOW)) for task in seen[3:]))
-    taken = [task.id for task in in_turns(ours.take(NOW, "a", 2), theirs.take(NOW, "b", 2))]
+        first.swap(None, a_task(number))
+    tasks = sorted(tasks_in(theirs).values(), key=lambda task: task.id)
+    theirs.swap(tasks[5], verbs.hold(tasks[5], NOW))
+    outcomes = list(first.swap_all(Move(task, verbs.purge(task, NOW)) for task in tasks[3:]))
+    taken = [task.id for task in in_turns(first.take(NOW, "a", 2), theirs.take(NOW, "b", 2))]
     assert [type(outcome.error) for outcome in outcomes] == [type(None), type(None), Gone]
-    assert sorted(taken) == [task.id for task in seen[:3]]
+    assert sorted(taken) == [task.id for task in tasks[:3]]
     counted = Counter(task.state for task in tasks_in(open_store()).values())
     assert counted == {State.ACTIVE: 3, State.TRASH: 2, State.HELD: 1}
 
@@ -802,12 +802,12 @@ def test_a_task_is_read_by_its_parts(open_store: Opener, a_task: Factory, shape:
 def test_a_task_that_has_moved_cannot_be_read(open_store: Opener, a_task: Factory) -> None:
     """Text, size and parts of a task that has left the state in which it was seen are Gone."""
     store = open_store()
-    seen = put(store, a_task(), State.HELD)
-    store.swap(seen, verbs.purge(seen, NOW))
+    task = put(store, a_task(), State.HELD)
+    store.swap(task, verbs.purge(task, NOW))
     for state in (State.PENDING, State.HELD, State.DEAD):
-        for ask in (store.read, store.size, lambda seen: list(store.parts(seen))):
+        for ask in (store.read, store.size, lambda task: list(store.parts(task))):
             with pytest.raises(Gone):
-                ask(seen._replace(state=state))
+                ask(task._replace(state=state))
 
 
 def test_the_change_source_names_what_to_scan(open_store: Opener, a_task: Factory) -> None:

@@ -26,7 +26,7 @@ for _name in (
     "an_edge_leads_where_it_says",
     "a_swap_outside_of_the_edges_is_refused",
     "a_scan_for_names_shows_only_those",
-    "a_look_at_a_states_word_shows_that_state",
+    "a_scan_of_a_states_word_shows_that_state",
 ):
     _test = vars(test_conformance)[f"test_{_name}"]
     # Without its mark: there is one server, in place of the stores of the suite.

@@ -120,10 +120,10 @@ def run(server: FakeServer, config: str, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_commands_work_on_it(run: Run, tmp_path: Path) -> None:
     """Status, doctor, plans, journal, undo and notes need no line of code for a format."""
-    said = run("status", URL, code=1)
-    assert f"queue     {URL}" in said
-    assert "fake-pending 3" in said
-    assert "attention" in said
+    output = run("status", URL, code=1)
+    assert f"queue     {URL}" in output
+    assert "fake-pending 3" in output
+    assert "attention" in output
     assert json.loads(run("status", URL, "--json", code=1))["tasks"]["fake-pending"] == 3
     checked = run("doctor", URL, code=1)
     assert "3 fake-pending" in checked
@@ -155,8 +155,8 @@ def test_done_tasks_are_rerun_and_purged(server: FakeServer, run: Run) -> None:
     """Without --state, `rerun` takes done tasks; `replay` names it for one of them, and purge and
     expunge take them by their state."""
     finish_tasks(server)
-    said = run("replay", "--id", "task-0", "--dry-run", URL)
-    assert "task-0: fake-done, expected fake-dead; rerun runs it again" in said
+    output = run("replay", "--id", "task-0", "--dry-run", URL)
+    assert "task-0: fake-done, expected fake-dead; rerun runs it again" in output
     run("rerun", "--id", "task-0", "--apply", "1", URL)
     assert "fake-pending 1" in run("status", URL, code=1)
     run("purge", "--state", "fake-done", "--filter", "id=task-1", "--apply", "1", URL)
@@ -181,10 +181,10 @@ async def test_the_retry_key_reruns_done_tasks(server: FakeServer, config: str) 
 
 def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
     """In one line that says what the place is."""
-    said = run("queue", "dlq", "list", "--root", URL, code=69)
+    output = run("queue", "dlq", "list", "--root", URL, code=69)
     refusal = f"spooldeck: {URL} is a fake queue: this command is for an NFTBan queue"
     instead = f"use `spooldeck queue list --state fake-dead {URL}`"
-    assert said == f"{refusal}: {instead}\n"
+    assert output == f"{refusal}: {instead}\n"
     assert run("queue", "metrics", URL, code=69).endswith(f"use `spooldeck status --json {URL}`\n")
 
 
@@ -228,16 +228,16 @@ def test_a_password_on_the_command_line_is_refused(
     """Other users can read it there; the error is one line and does not repeat it. This holds for
     the URL of the configuration too.
     """
-    said = run(*words, code=64)
-    assert "password on the command line" in said
-    assert said.count("\n") == 1
+    output = run(*words, code=64)
+    assert "password on the command line" in output
+    assert output.count("\n") == 1
 
 
 def test_a_url_that_cannot_be_used_is_one_line(
     server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An unknown scheme, a wrong port, a server that refuses, a command that makes files."""
-    for words, code, said in (
+    for words, code, message in (
         (("status", "nothing://host/"), 64, "no format with URLs that begin with nothing://"),
         (("status", "fake://host:port/"), 64, "expected a port from 0 to 65535"),
         (("status", URL), 2, "the server refused the password"),
@@ -251,12 +251,12 @@ def test_a_url_that_cannot_be_used_is_one_line(
     ):
         assert main(words) == code, words
         error = capsys.readouterr().err
-        assert said in error
+        assert message in error
         assert error.count("\n") == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_folder_of_the_same_name_is_not_meant(
+def test_a_folder_of_the_same_name_is_no_match(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A URL is never a path, whatever lies in the working directory."""

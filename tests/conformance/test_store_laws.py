@@ -91,9 +91,9 @@ class World(NamedTuple):
 
     def task(self, number: int, kind: str, due: float = 0.0) -> Task:
         """A new task."""
-        ident, says = self.ident(number, kind), self.description(number, kind)
+        ident, message = self.ident(number, kind), self.description(number, kind)
         to = self.destination
-        return Task(ident, kind, State.PENDING, NOW, due=due, description=says, destination=to)
+        return Task(ident, kind, State.PENDING, NOW, due=due, description=message, destination=to)
 
 
 class Both(NamedTuple):
@@ -216,9 +216,9 @@ class Rivals(RuleBasedStateMachine):
         due = self.now + ahead if ahead else 0.0
         task = self.world.task(number, self.world.kinds[which], due)
         hand = self.hands[who]
-        said = attempted(lambda: hand.memory.swap(None, task))
-        assert attempted(lambda: hand.tested.swap(None, task)) is said
-        assert (said is Gone) == (task.id in self.present)
+        outcome = attempted(lambda: hand.memory.swap(None, task))
+        assert attempted(lambda: hand.tested.swap(None, task)) is outcome
+        assert (outcome is Gone) == (task.id in self.present)
         self.present.add(task.id)
 
     @rule(who=st.integers(0, 2))
@@ -239,10 +239,10 @@ class Rivals(RuleBasedStateMachine):
         def wants(kind: str, group: str) -> bool:
             return kind in kinds
 
-        ours = list(hand.memory.take(self.now, "me", limit, wants))
+        taken = list(hand.memory.take(self.now, "me", limit, wants))
         theirs = list(hand.tested.take(self.now, "me", limit, wants))
-        assert [task.id for task in ours] == [task.id for task in theirs]
-        hand.seen.update({a.id: (a, b) for a, b in zip(ours, theirs, strict=True)})
+        assert [task.id for task in taken] == [task.id for task in theirs]
+        hand.seen.update({a.id: (a, b) for a, b in zip(taken, theirs, strict=True)})
 
     @precondition(lambda self: any(hand.seen for hand in self.hands))
     @rule(who=st.integers(0, 2), pick=st.integers(0, 99), name=st.sampled_from(sorted(ACTS)))
@@ -259,11 +259,11 @@ class Rivals(RuleBasedStateMachine):
         memory, tested = hand.seen[ident]
         new = hand.done(name, memory, self.now)
 
-        said = attempted(lambda: hand.memory.swap(memory, new))
+        outcome = attempted(lambda: hand.memory.swap(memory, new))
         theirs = hand.done(name, tested, self.now)
-        assert attempted(lambda: hand.tested.swap(tested, theirs)) is said
+        assert attempted(lambda: hand.tested.swap(tested, theirs)) is outcome
 
-        if said is None and new is None:
+        if outcome is None and new is None:
             self.present.discard(ident)
 
     @precondition(lambda self: any(hand.seen for hand in self.hands))
@@ -272,12 +272,12 @@ class Rivals(RuleBasedStateMachine):
         """Do something to all that is there now, in one lot."""
         hand = self.hands[who]
         self._refresh(hand)
-        ours = [Move(a, hand.done(name, a, self.now)) for a, _ in hand.seen.values()]
+        moves = [Move(a, hand.done(name, a, self.now)) for a, _ in hand.seen.values()]
         theirs = [Move(b, hand.done(name, b, self.now)) for _, b in hand.seen.values()]
-        said = [type(outcome.error) for outcome in hand.memory.swap_all(ours)]
-        assert [type(outcome.error) for outcome in hand.tested.swap_all(theirs)] == said
-        assert set(said) <= {type(None), Unsupported}
-        for move, error in zip(ours, said, strict=True):
+        errors = [type(outcome.error) for outcome in hand.memory.swap_all(moves)]
+        assert [type(outcome.error) for outcome in hand.tested.swap_all(theirs)] == errors
+        assert set(errors) <= {type(None), Unsupported}
+        for move, error in zip(moves, errors, strict=True):
             if error is type(None) and move.new is None:
                 assert move.old is not None
                 self.present.discard(move.old.id)
@@ -285,9 +285,9 @@ class Rivals(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost_and_nothing_is_there_twice(self) -> None:
         """What was added and did not leave stands in exactly one place, and nothing else does."""
-        shown = everything(self.hands[0].tested)
-        assert all(isinstance(item, Task) for item in shown)
-        assert sorted(item.id for item in shown if isinstance(item, Task)) == sorted(self.present)
+        tasks = everything(self.hands[0].tested)
+        assert all(isinstance(item, Task) for item in tasks)
+        assert sorted(item.id for item in tasks if isinstance(item, Task)) == sorted(self.present)
 
     @invariant()
     def both_stores_say_the_same(self) -> None:
@@ -395,6 +395,6 @@ def test_threads_lose_nothing(world: World, open_some: Callable[[], Store], roun
         ]
     assert [one.exception() for one in done] == [None] * 4
     with closing(open_some()) as after:
-        shown = everything(after)
-    assert [item for item in shown if not isinstance(item, Task)] == []
-    assert Counter(item.id for item in shown if isinstance(item, Task)) + left == added
+        tasks = everything(after)
+    assert [item for item in tasks if not isinstance(item, Task)] == []
+    assert Counter(item.id for item in tasks if isinstance(item, Task)) + left == added

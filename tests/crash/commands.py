@@ -58,7 +58,7 @@ STAGING = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"
 """What may be in `.spooldeck/` with nothing under way."""
 RECOVERED = 1
 """Exit code of `@recover`: it found no token to go on with."""
-NOBODY = 65534
+OTHER_UID = 65534
 
 
 class Place(NamedTuple):
@@ -221,7 +221,7 @@ def another_s(root: Path) -> None:
     """Give the spool to another user, where we are root."""
     if os.geteuid() == 0:
         for path in (root, *root.rglob("*")):
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, OTHER_UID, OTHER_UID)
 
 
 def hold_stuck_lock(path: str) -> int:
@@ -388,12 +388,12 @@ def _added_at(now: float, name: str) -> str:
 
 
 def _tasks_in(root: Path) -> dict[str, list[Place]]:
-    found: dict[str, list[Place]] = {}
+    places: dict[str, list[Place]] = {}
     for word, folder in FOLDERS.items():
         for path in sorted((root / "queue" / folder).glob("*")):
             ident = path.name.removesuffix(".task")
-            found.setdefault(ident, []).append(_place(path, ident, word))
-    return found
+            places.setdefault(ident, []).append(_place(path, ident, word))
+    return places
 
 
 def _place(path: Path, ident: str, word: str) -> Place:
@@ -448,8 +448,8 @@ def _of_numbers(root: Path, counted: int, most: int) -> Iterator[str]:
     if path.exists():
         lines = [x.split(" ") for x in path.read_text().split("\n") if x and x[0] != "#"]
         values = {line[0]: line[-1] for line in lines}
-        wanted = {f"nftban_queue_{name}" for name in METRICS}
-        if set(values) != wanted or not all(value.isdigit() for value in values.values()):
+        texts = {f"nftban_queue_{name}" for name in METRICS}
+        if set(values) != texts or not all(value.isdigit() for value in values.values()):
             yield f"queue.prom is not whole: {path.read_text()!r}"
 
 
@@ -477,7 +477,7 @@ DONE, FAILS, HOPELESS, UNKNOWN, PATIENT = (
     _id(kind) for kind in ("done", "fails", "hopeless", "unheard", "patient")
 )
 DEAD_1, DEAD_2, DEAD_3 = (_id("report", number) for number in (1, 2, 3))
-ORPHAN, MOVED, TAKEN_BACK, HALF_DELETED = (
+ORPHAN, MOVED, UNDONE, HALF_DELETED = (
     _id(kind, 5) for kind in ("orphan", "moved", "back", "deleted")
 )
 _now = int(time.time())
@@ -501,13 +501,13 @@ _leftovers = _prepared(
     _patient,
     _task(ORPHAN, ACTIVE),
     interrupted(MOVED, ACTIVE, FAILED_ONCE, committed=True, due=WAITS_LONG),
-    interrupted(TAKEN_BACK, ACTIVE, FAILED_ONCE, committed=False),
+    interrupted(UNDONE, ACTIVE, FAILED_ONCE, committed=False),
     interrupted(HALF_DELETED, DEAD, None, committed=False),
 )
 _stale = _prepared(_leftovers, _lock_of_the_dead)
 _rescues = {
     **_waits,
-    **{i: _rescued(NOWHERE, FAILED_ONCE) for i in (MOVED, TAKEN_BACK)},
+    **{i: _rescued(NOWHERE, FAILED_ONCE) for i in (MOVED, UNDONE)},
     ORPHAN: _rescued(ACTIVE, FAILED_ONCE),
     HALF_DELETED: _rescued(NOWHERE, DEAD),
 }

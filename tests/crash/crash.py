@@ -130,12 +130,12 @@ class Tracer:
 
     def calls(self, name: str) -> tuple[list[Call], list[str]]:
         """Return the points of a scenario; and what is wrong with it undisturbed."""
-        found = self._sweep(name)
-        with found.restored() as now:
+        sweep = self._sweep(name)
+        with sweep.restored() as now:
             ended, log = self._trace(name, now, CALLS)
             if f"{END}(" not in log:
                 raise CannotRun(f"strace does not trace: {ended.err.strip()[-200:]}")
-            return list(self._points(log, str(found.root))), found.checked(ended, now)
+            return list(self._points(log, str(sweep.root))), sweep.checked(ended, now)
 
     def run(self, job: Job) -> list[str]:
         """Make one faulted run, and return what is wrong with it.
@@ -151,8 +151,8 @@ class Tracer:
 
     def _run(self, job: Job) -> tuple[list[str], list[str]]:
         """Return what is wrong with the run, and with what it left."""
-        call, found = job.call, self._sweep(job.scenario)
-        with found.restored() as now:
+        call, sweep = job.call, self._sweep(job.scenario)
+        with sweep.restored() as now:
             ended, log = self._trace(job.scenario, now, (call.name,), job)
             if job.how == KILL and not ended.killed:
                 missed = [f"was not killed, but ended: {ended}"]
@@ -160,7 +160,7 @@ class Tracer:
                 lines = [text for text in _main_thread(log) if text.startswith(f"{call.name}(")]
                 hit = self._signature(lines[call.nth - 1]) if len(lines) >= call.nth else "no call"
                 missed = [] if hit == call.text else [f"came to another point: {hit}"]
-            return missed, found.checked(ended, now)
+            return missed, sweep.checked(ended, now)
 
     def _points(self, log: str, root: str) -> Iterator[Call]:
         counted: Counter[str] = Counter()
@@ -290,11 +290,11 @@ def main() -> int:
         multiprocessing.get_context("fork").Pool(2, _begin, (folder,)) as pool,
     ):
         try:
-            found = pool.map(_find, names, chunksize=1)
+            sweeps = pool.map(_find, names, chunksize=1)
         except CannotRun as reason:
             return _complain(str(reason))
         jobs = []
-        for name, calls, wrong in found:
+        for name, calls, wrong in sweeps:
             results[name] = Result(
                 len(calls), 0, [f"{name}: undisturbed: {what}" for what in wrong]
             )

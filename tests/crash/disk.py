@@ -65,25 +65,25 @@ class Disk(NamedTuple):
 
     def contents(self) -> dict[str, object]:
         """Return what can be reached, by path: bytes, None for a folder, a path for a hard link."""
-        found: dict[str, object] = {}
+        by_name: dict[str, object] = {}
         first: dict[int, str] = {}
 
         def visit(folder: int, path: str) -> None:
             for (parent, name), inode in sorted(self.entries.items()):
-                here = f"{path}{name}"
+                text = f"{path}{name}"
                 if parent != folder:
                     continue
                 if inode in self.folders:
-                    found[here] = None
-                    visit(inode, f"{here}/")
+                    by_name[text] = None
+                    visit(inode, f"{text}/")
                 elif inode in first:
-                    found[here] = Path(first[inode])
+                    by_name[text] = Path(first[inode])
                 else:
-                    first[inode] = here
-                    found[here] = self.data.get(inode, b"")
+                    first[inode] = text
+                    by_name[text] = self.data.get(inode, b"")
 
         visit(self.root, "")
-        return found
+        return by_name
 
 
 def write_out(contents: Mapping[str, object], root: str) -> None:
@@ -107,12 +107,12 @@ def read_in(root: str) -> Disk:
     for path, below, names in os.walk(root):
         here = Path(path).stat().st_ino
         for name in below + names:
-            there = Path(path, name)
-            entries[here, name] = inode = there.stat().st_ino
-            if there.is_dir():
+            file_path = Path(path, name)
+            entries[here, name] = inode = file_path.stat().st_ino
+            if file_path.is_dir():
                 folders.add(inode)
             else:
-                data[inode] = there.read_bytes()
+                data[inode] = file_path.read_bytes()
     return Disk(Path(root).stat().st_ino, entries, data, frozenset(folders))
 
 
@@ -202,10 +202,10 @@ class Recording:
         return os.stat(folder or ".", dir_fd=dir_fd).st_ino, name
 
     def _change(self, entries: Mapping[Name, int | None]) -> None:
-        ours = {name: inode for name, inode in entries.items() if name[0] in self._folders}
-        _apply(ours, self._entries)
-        if ours:
-            self.events.append(Changed(ours))
+        inodes = {name: inode for name, inode in entries.items() if name[0] in self._folders}
+        _apply(inodes, self._entries)
+        if inodes:
+            self.events.append(Changed(inodes))
 
     def _wrote(self, fd: int) -> None:
         inode = os.fstat(fd).st_ino
@@ -256,9 +256,9 @@ def remains(before: Disk, events: list[Event], folders: frozenset[int]) -> Itera
         elif isinstance(event, Changed):
             touched = {folder for folder, _ in event.entries}
             (durable if touched & synced else loose).insert(0, (at, event))
-    for kept in _subsets(len(loose)):
+    for subset in _subsets(len(loose)):
         entries = dict(before.entries)
-        for _, change in sorted(durable + [loose[at] for at in kept]):
+        for _, change in sorted(durable + [loose[at] for at in subset]):
             _apply(change.entries, entries)
         for data in _data(before, events):
             yield Disk(before.root, entries, data, folders)
@@ -294,6 +294,6 @@ def _data(before: Disk, events: list[Event]) -> Iterator[Mapping[int, bytes]]:
 
 def _harmed(before: bytes, after: bytes) -> tuple[bytes, bytes, bytes]:
     """Return a file whose write was lost, torn, or left as zeros."""
-    kept = len(before) if after.startswith(before) else 0
-    size = len(after) - kept
-    return before, after[: kept + size // 2], after[:kept] + bytes(size)
+    kept_bytes = len(before) if after.startswith(before) else 0
+    size = len(after) - kept_bytes
+    return before, after[: kept_bytes + size // 2], after[:kept_bytes] + bytes(size)

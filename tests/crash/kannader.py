@@ -111,8 +111,8 @@ class _Verb(Case):
             return bool(_orphans(store))
         if self._act is dismiss:
             return bool(_problems(store, QUARANTINE_DIR))
-        there = {item.id for item in store.scan() if isinstance(item, Task)}
-        return self._act in (repair, let_stand) and IDS[0] not in there
+        ids = {item.id for item in store.scan() if isinstance(item, Task)}
+        return self._act in (repair, abandon) and IDS[0] not in ids
 
     def content(self, root: Path) -> Mapping[str, object]:
         with closing(KannaderStore(str(root), self._clock)) as store:
@@ -133,9 +133,9 @@ class _Verb(Case):
         names = {ADDED.id if self._act is _add else "adopted" if self._act is _adopt else IDS[0]}
         others = {} if self._start is None and self._act is not send else {IDS[1]: OTHER}
         (name,) = names
-        wanted = others | ({} if self._end is None else {name: self._end})
-        if self.after != wanted:
-            yield f"leads to {self.after}, not {wanted}"
+        expected = others | ({} if self._end is None else {name: self._end})
+        if self.after != expected:
+            yield f"leads to {self.after}, not {expected}"
 
     def wrong(self, root: Path, ended: Ended, content: Mapping[str, object]) -> Iterator[str]:
         """Report what is left over, and what a second recovery would still do."""
@@ -151,8 +151,8 @@ class _Verb(Case):
                 yield f"there was still something to recover: {again}"
         known = {"contents", "schedule", "metadata", ".lock"}
         notes = {path.name for path in root.glob(f"{STAGING_DIR}/notes/*")}
-        found = {p.name for p in root.rglob("*") if p.is_file() and not p.is_symlink()}
-        over = found - known - notes | {n for n in notes if n.endswith(".next") or n[0] == "."}
+        names = {p.name for p in root.rglob("*") if p.is_file() and not p.is_symlink()}
+        over = names - known - notes | {n for n in notes if n.endswith(".next") or n[0] == "."}
         mails = list((root / "data").iterdir())
         if over or len(mails) != bool(content):
             yield f"left over: {over}, {mails}"
@@ -273,7 +273,7 @@ def repair(store: KannaderStore, task: Task) -> None:
     store.control("repair", f"queue/{IDS[0]}")
 
 
-def let_stand(store: KannaderStore, task: Task) -> None:
+def abandon(store: KannaderStore, task: Task) -> None:
     """Put the link to the first recipient back where it was."""
     store.control("put-back", f"{QUARANTINE_DIR}/queue.{IDS[0]}")
 
@@ -471,7 +471,7 @@ CASES: Mapping[str, Case] = {
     "discard": _Verb(P, _discard, None, first=_orphan, settled=True),
     "discard the last": _Verb(P, _discard, P, first=orphan_another, settled=True),
     "discard a mail": _Verb(P, _discard, P, first=orphan_a_mail, settled=True),
-    "let stand": _Verb(P, let_stand, P, first=quarantine),
+    "let stand": _Verb(P, abandon, P, first=quarantine),
     "dismiss": _Verb(P, dismiss, None, first=quarantine),
     "make": _Make(),
 }

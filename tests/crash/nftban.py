@@ -87,8 +87,8 @@ class Verb(Case):
         """Carry out all steps; call `after` with each step's number and answer, None at its end."""
         for number, step in enumerate(self.steps, 1):
             # A whole scan shows each task twice: once in its preview, once in its place.
-            seen = {item.id: item for item in store.scan() if isinstance(item, Task)}
-            for answer in step.act(store, list(seen.values())):
+            tasks = {item.id: item for item in store.scan() if isinstance(item, Task)}
+            for answer in step.act(store, list(tasks.values())):
                 if isinstance(answer, Outcome) and answer.error is not None:
                     raise answer.error
                 after(number, answer)
@@ -168,14 +168,14 @@ def spool_at(root: Path, *, durable: bool = True) -> SpoolFolders:
     return SpoolFolders(f"{root}/pending", f"{root}/work", f"{root}/dlq", durable=durable)
 
 
-def _lead(store: NftbanStore, ident: str, way: tuple[State, ...]) -> None:
-    for state in way:
+def _lead(store: NftbanStore, ident: str, states: tuple[State, ...]) -> None:
+    for state in states:
         if state is A:
             list(store.take(NOW, "me", 1))
             continue
-        (seen,) = (item for item in store.scan({ident}) if isinstance(item, Task))
+        (task,) = (item for item in store.scan({ident}) if isinstance(item, Task))
         store.swap(
-            seen, verbs.give_up_task(seen, "it broke") if state is D else seen._replace(state=state)
+            task, verbs.give_up_task(task, "it broke") if state is D else task._replace(state=state)
         )
 
 
@@ -190,7 +190,7 @@ def _recover(root: Path, now: float) -> list[str]:
 
 def tasks_of(disk: Disk) -> Tasks:
     """Return every task file in a folder for tasks, or quarantined; each has one place only."""
-    found: dict[str, tuple[str, bytes]] = {}
+    by_name: dict[str, tuple[str, bytes]] = {}
     contents = disk.contents()
     for path, what in contents.items():
         folder, _, name = path.rpartition("/")
@@ -199,9 +199,9 @@ def tasks_of(disk: Disk) -> Tasks:
         if (folder in FOLDERS.values() and rest == "task") or quarantined:
             data = contents[str(what)] if isinstance(what, Path) else what
             assert isinstance(data, bytes), f"{path} is no file"
-            assert ident not in found, f"{ident} is in {folder} and in {found[ident][0]}"
-            found[ident] = folder, data
-    return found
+            assert ident not in by_name, f"{ident} is in {folder} and in {by_name[ident][0]}"
+            by_name[ident] = folder, data
+    return by_name
 
 
 # ---- power cuts
@@ -238,14 +238,14 @@ def record(verb: Verb, root: Path, lies: Lies = lambda path: False) -> Cuts:
 def disks(recording: Recording) -> Iterator[tuple[int, Mapping[str, object]]]:
     """Return each distinct disk that a cut may leave, with the number of steps answered before."""
     events, folders = recording.events, recording.after().folders
-    seen = set()
+    known = set()
     for end in range(len(events) + 1):
         answered = max((e.step for e in events[:end] if isinstance(e, Answered)), default=0)
         for disk in remains(recording.before, events[:end], folders):
             contents = disk.contents()
             key = answered, tuple(contents.items())
-            if key not in seen:
-                seen.add(key)
+            if key not in known:
+                known.add(key)
                 yield answered, contents
 
 
@@ -276,7 +276,7 @@ class PowerCut:
     def _cut_again(
         self, left: list[tuple[int, Mapping[str, object]]], root: Path
     ) -> Iterator[tuple[int, Mapping[str, object]]]:
-        seen = set()
+        known = set()
         for answered, first in left:
             write_out(first, str(root))
             with recorded(Recording(str(root))) as recovery:
@@ -284,8 +284,8 @@ class PowerCut:
             shutil.rmtree(root)
             for _, contents in disks(recovery):
                 key = answered, tuple(contents.items())
-                if key not in seen:
-                    seen.add(key)
+                if key not in known:
+                    known.add(key)
                     yield answered, contents
 
     def _harm(self, cuts: Cuts, answered: int, root: Path) -> list[str]:
@@ -332,7 +332,7 @@ _ACK = _each(lambda task: None)._replace(promised=False)
 _LOOK = Step(lambda store, tasks: store.take(NOW, "me", 1), promised=False)
 _ENQUEUE = Step(lambda store, tasks: (store.swap(None, _a_task(1)) for _ in range(1)))
 _RECOVER = Step(lambda store, tasks: store.recover())
-_SET_ASIDE = Step(lambda store, tasks: store.quarantine_broken())
+_QUARANTINE = Step(lambda store, tasks: store.quarantine_broken())
 _PUT_BACK = Step(
     lambda store, tasks: (
         store.restore_quarantined(aside.name) for aside in store.list_quarantined()
@@ -389,7 +389,7 @@ VERBS: Mapping[str, Verb] = {
     "expunge": Verb(D, _each(lambda task: None)),
     "recover, forward": Verb(P, _RECOVER, prepare=_interrupt(H, fits=True)),
     "recover, back": Verb(P, _RECOVER, prepare=_interrupt(H, fits=False)),
-    "set aside": Verb(None, _LOOK, _SET_ASIDE, prepare=_break, now=LATER),
+    "set aside": Verb(None, _LOOK, _QUARANTINE, prepare=_break, now=LATER),
     "put back": Verb(None, _PUT_BACK, prepare=_mend),
 }
 

@@ -86,7 +86,7 @@ class _PlanCase(Case):
 
     def begin(self, root: Path, now: float) -> Callable[[], object]:
         store, journal = NftbanStore(spool_at(root), lambda: NOW), _journal(root)
-        tasks = [found for found in store.scan(IDS) if isinstance(found, Task)]
+        tasks = [task for task in store.scan(IDS) if isinstance(task, Task)]
         plan = engine_plans.freeze_plan(self._verb, tasks, NOW)._replace(
             values=self._values, included_ids=frozenset(IDS), excluded_ids=frozenset({EXCLUDED})
         )
@@ -119,13 +119,19 @@ class _PlanCase(Case):
                     undo.settle_operation(store, journal, operation)
 
     def content(self, root: Path) -> Mapping[str, Place]:
-        found: dict[str, Place] = {}
+        places: dict[str, Place] = {}
         for word in FOLDERS.values():
             for path in (root / "queue" / word).glob("*"):
-                assert path.stem not in found, f"{path.stem} is there twice"
-                seen = path.stat()
-                found[path.stem] = (word, path.read_bytes(), seen.st_mode, seen.st_uid, seen.st_gid)
-        return found
+                assert path.stem not in places, f"{path.stem} is there twice"
+                stat = path.stat()
+                places[path.stem] = (
+                    word,
+                    path.read_bytes(),
+                    stat.st_mode,
+                    stat.st_uid,
+                    stat.st_gid,
+                )
+        return places
 
     # ---- what must hold
 
@@ -185,8 +191,10 @@ class _PlanCase(Case):
                 for row, ended in journal.entries(operation.op):
                     if ended is not None and ended.result is RowResult.DONE:
                         done[row.id] += 1
-                        there = content.get(row.id)
-                        assert there == self.after.get(row.id), f"written down as done: {row.id}"
+                        content_now = content.get(row.id)
+                        assert content_now == self.after.get(row.id), (
+                            f"written down as done: {row.id}"
+                        )
                         its = engine_plans.transition_of(operation.intent.verb, row)
                         if its and its[1]:
                             assert revs[row.id, its[1]] == ended.rev, f"revision of {row.id}"
@@ -216,13 +224,13 @@ class _PlanCase(Case):
             assert set(report.done) | set(report.gone) == {row.id for row in plan.rows}, report
             assert all(one.ended is not None and not one.open_rows for one in both), both
             self._check_journal(root, both, self.content(root))
-            ends = Counter(
+            counts = Counter(
                 ident
                 for one in both
                 for (ident, *_), ended in journal.entries(one.op)
                 if ended is not None and ended.reason != FOLLOWED
             )
-            assert set(ends.values()) == {1}, f"accounted for: {ends}"
+            assert set(counts.values()) == {1}, f"accounted for: {counts}"
 
     def _undo(self, root: Path, first: str) -> None:
         if self._verb == "expunge":

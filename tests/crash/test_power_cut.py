@@ -105,11 +105,11 @@ def test_a_lock_that_a_power_cut_left_can_be_taken(tmp_path: Path) -> None:
 def replacing(root: str) -> Callable[[], object]:
     """Return what replaces a file."""
     files.replace_file(f"{root}/mark", b"old")
-    here = files.open_folder(root)
+    folder_fd = files.open_folder(root)
 
     def replace() -> None:
-        files.replace_durably("mark", here, b"newer")
-        os.close(here)
+        files.replace_durably("mark", folder_fd, b"newer")
+        os.close(folder_fd)
 
     return replace
 
@@ -153,10 +153,10 @@ def test_a_removed_mail_loses_its_mark_last(tmp_path: Path) -> None:
     (tmp_path / "mail").mkdir()
     for name in ("sent", "meta.sh", "body.txt"):
         (tmp_path / "mail" / name).touch()
-    here = files.open_folder(str(tmp_path))
+    folder_fd = files.open_folder(str(tmp_path))
     with recorded(Recording(str(tmp_path))) as recording:
-        files.remove_folder("mail", here, ("meta.sh", "sent"))
-    os.close(here)
+        files.remove_folder("mail", folder_fd, ("meta.sh", "sent"))
+    os.close(folder_fd)
     left = [contents for _, contents in nftban.disks(recording)]
     assert all("mail/sent" in each or "mail/meta.sh" not in each for each in left)
     assert any("mail/sent" not in each for each in left)

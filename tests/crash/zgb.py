@@ -90,19 +90,21 @@ class _Verb(Case):
 
     def content(self, root: Path) -> Mapping[str, Any]:
         with _opened(root) as store:
-            seen = list(dict.fromkeys(store.scan()))
-            tasks = [item for item in seen if isinstance(item, Task)]
-            assert [p for p in seen if isinstance(p, Problem) and p.where != "orphans"] == []
+            stored_tasks = list(dict.fromkeys(store.scan()))
+            tasks = [item for item in stored_tasks if isinstance(item, Task)]
+            assert [
+                p for p in stored_tasks if isinstance(p, Problem) and p.where != "orphans"
+            ] == []
             assert len({task.id for task in tasks}) == len(tasks)
-            found: dict[str, object] = {task.id: (task.state, store.read(task)) for task in tasks}
-        return found | ({SETTINGS: _settings(root)} if self.atomic else {})
+            by_name: dict[str, object] = {task.id: (task.state, store.read(task)) for task in tasks}
+        return by_name | ({SETTINGS: _settings(root)} if self.atomic else {})
 
     def undisturbed(self) -> Iterator[str]:
         """Report a verb that leads elsewhere than its row says."""
         for state, content in ((self._start, self.before), (self._end, self.after)):
-            found = {content[ident][0] for ident in IDS if ident in content}
-            if found != {state} - {None}:
-                yield f"the jobs are in {found}, not in {state}"
+            states = {content[ident][0] for ident in IDS if ident in content}
+            if states != {state} - {None}:
+                yield f"the jobs are in {states}, not in {state}"
 
     def left(self, root: Path, ended: Ended) -> Iterator[str]:
         """Report tokens that were lost, and jobs that are not as before the move undone."""

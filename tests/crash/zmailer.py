@@ -62,10 +62,10 @@ class _Change(Case):
     def restored(self, root: Path, now: float) -> None:
         """Link both names of a file again: a copy of the folder has two files."""
         for word in ("queue", "transport"):
-            path, kept = root / word / "1001", root / ".spooldeck" / "kept" / word / "1001"
-            if path.exists() and kept.exists():
-                kept.unlink()
-                kept.hardlink_to(path)
+            path, file_path = root / word / "1001", root / ".spooldeck" / "kept" / word / "1001"
+            if path.exists() and file_path.exists():
+                file_path.unlink()
+                file_path.hardlink_to(path)
 
     def begin(self, root: Path, now: float) -> Callable[[], object]:
         """Return the change."""
@@ -101,9 +101,9 @@ class _Change(Case):
 
     def undisturbed(self) -> Iterator[str]:
         """Report a change that leads elsewhere than its row says."""
-        wanted = {} if self._end is None else {IDENT: (self._end, TEXT)}
-        if self.after != wanted:
-            yield f"leads to {self.after}, not {wanted}"
+        expected = {} if self._end is None else {IDENT: (self._end, TEXT)}
+        if self.after != expected:
+            yield f"leads to {self.after}, not {expected}"
 
     def wrong(self, root: Path, ended: Ended, content: Mapping[str, object]) -> Iterator[str]:
         """Report what a scan finds broken, and links that stay without a use."""
@@ -112,9 +112,9 @@ class _Change(Case):
             if again := store.forecast("tidy").amount:
                 yield f"{again} links are left"
         states = [state for state, _ in cast(Mapping[str, Seen], content).values()]
-        kept = list((root / ".spooldeck").rglob("1001"))
-        if bool(kept) != any(state in (H, T) for state in states):
-            yield f"kept: {kept}"
+        copies = list((root / ".spooldeck").rglob("1001"))
+        if bool(copies) != any(state in (H, T) for state in states):
+            yield f"kept: {copies}"
 
 
 class _Ending(_Change):
@@ -226,8 +226,8 @@ def _store(root: Path) -> ZmailerStore:
 
 
 def _tasks(store: ZmailerStore) -> list[Task]:
-    found = {item.id: item for item in store.scan() if isinstance(item, Task)}
-    return [found[ident] for ident in sorted(found)]
+    tasks = {item.id: item for item in store.scan() if isinstance(item, Task)}
+    return [tasks[ident] for ident in sorted(tasks)]
 
 
 def _task(store: ZmailerStore) -> Task:

@@ -54,8 +54,8 @@ def new_spool(root: Path | str, mail_spool: str = "") -> SpoolFolders:
 
 def tasks_in(store: Store, *states: State) -> list[Task]:
     """Everything in a store, or in some of its states, in the order of ids."""
-    seen = {task.id: task for task in store.scan() if isinstance(task, Task)}
-    return [task for _, task in sorted(seen.items()) if not states or task.state in states]
+    tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
+    return [task for _, task in sorted(tasks.items()) if not states or task.state in states]
 
 
 def dead_tasks(store: Store, count: int, error: str = "it broke") -> list[Task]:

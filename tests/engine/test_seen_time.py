@@ -16,10 +16,10 @@ NOW, HOUR, DAY = 1_795_200_000.0, 3600.0, 86400.0
 
 def seen_by(*runs: tuple[float, float, str]) -> SeenTime:
     """What runs at these times have seen: seconds after NOW, uptime and start of the system."""
-    seen = SeenTime()
+    uptime_note = SeenTime()
     for after, uptime, boot in runs:
-        seen = note_run(seen, RunMoment(NOW + after, uptime, boot))
-    return seen
+        uptime_note = note_run(uptime_note, RunMoment(NOW + after, uptime, boot))
+    return uptime_note
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_an_age_is_the_time_that_runs_have_seen(
 
 def test_a_step_is_remembered_with_its_size() -> None:
     """The step is what the clock gained over the uptime; a later run does not forget it."""
-    seen = seen_by((0, 0, "a"), (8 * DAY, 60, "a"), (8 * DAY + 60, 120, "a"))
-    assert (seen.stepped_at, seen.step) == (NOW + 8 * DAY, 8 * DAY - 60)
-    assert seen.age(NOW) == 60
+    uptime_note = seen_by((0, 0, "a"), (8 * DAY, 60, "a"), (8 * DAY + 60, 120, "a"))
+    assert (uptime_note.stepped_at, uptime_note.step) == (NOW + 8 * DAY, 8 * DAY - 60)
+    assert uptime_note.age(NOW) == 60
 
 
 def test_a_step_that_a_process_sees_is_known_for_a_day() -> None:

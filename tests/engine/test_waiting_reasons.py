@@ -16,7 +16,7 @@ def a_task(state: State = State.PENDING, due: float = 0.0) -> Task:
 HELD = LockEvidence(Verdict.HELD, 77, NOW - 5, 5, "PID 77 is running")
 
 
-NOBODY = LockEvidence(Verdict.FREE, reason="no lock file")
+FREE_LOCK = LockEvidence(Verdict.FREE, reason="no lock file")
 
 
 STUCK = LockEvidence(Verdict.STUCK, 77, NOW - 2820, 2820, "PID 77 is alive, ...")
@@ -76,10 +76,10 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     # nobody is there
     (0, Circumstances(), f"due, {UNSEEN}"),
     (-2820, Circumstances(), f"due for 47m, {UNSEEN}"),
-    (-7980, Circumstances(NOBODY, str.islower, NOW, last_run=NOW - 200),
+    (-7980, Circumstances(FREE_LOCK, str.islower, NOW, last_run=NOW - 200),
      f"due for 2h13m, {UNSEEN}: lock is free, last run 3m ago"),
-    (0, Circumstances(NOBODY, tasks_ahead=3, last_run=NOW - 900), "3 older tasks first"),
-    (0, Circumstances(NOBODY, tasks_ahead=3, last_run=NOW - 901),
+    (0, Circumstances(FREE_LOCK, tasks_ahead=3, last_run=NOW - 900), "3 older tasks first"),
+    (0, Circumstances(FREE_LOCK, tasks_ahead=3, last_run=NOW - 901),
      f"3 older tasks first | due, {UNSEEN}: lock is free, last run 15m ago"),
     (-3600, Circumstances(tasks_ahead=3, is_age_order=False, is_idle=True),
      f"3 other tasks first | due for 1h00m, {UNSEEN}"),
@@ -89,7 +89,7 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     (240, Circumstances(HELD, token_at=NOW + 300, tasks_ahead=7),
      f"{BACKOFF} | no token until 08:05:00Z (in 5m) | then 7 older tasks first"),
     (240, Circumstances(token_at=NOW + 239), BACKOFF),
-    (240, Circumstances(NOBODY, last_run=NOW - 86400),
+    (240, Circumstances(FREE_LOCK, last_run=NOW - 86400),
      f"{BACKOFF} | no worker running, last run 1d00h ago"),
     (-1, Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60,
                        pause_reason="x", tasks_ahead=4, last_run=0.0),
@@ -100,13 +100,13 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
 )  # fmt: skip
 
 
-def test_a_pending_task_is_told_what_keeps_it() -> None:
+def test_a_pending_task_shows_why_it_waits() -> None:
     """What keeps it now comes first, then what will keep it after that."""
-    for due, about, sentences in WHY_PENDING:
+    for due, circumstances, sentences in WHY_PENDING:
         task = a_task(due=NOW + due if due else 0.0)
-        found = list(why_waiting(task, NOW, about))
-        assert " | ".join(found) == sentences, about
-        assert join_reasons(found) == sentences.replace(" | ", "; ")
+        reasons = list(why_waiting(task, NOW, circumstances))
+        assert " | ".join(reasons) == sentences, circumstances
+        assert join_reasons(reasons) == sentences.replace(" | ", "; ")
 
 
 def a_dead_task(attempts: int | None, **extra: str) -> Task:
@@ -159,7 +159,7 @@ WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
     (TAKEN._replace(lease=Lease("", 0.0, 0.0)), Circumstances(),
      f"its lease expired: {GIVEN_BACK}"),
     (TAKEN._replace(lease=AN_END), Circumstances(lock=HELD), "being processed by PID 77 for 1m"),
-    (CLAIMED, Circumstances(lock=NOBODY),
+    (CLAIMED, Circumstances(lock=FREE_LOCK),
      f"orphaned: lock is free, claimed 1m ago | {BACK}"),
     (CLAIMED, Circumstances(lock=STALE),
      f"orphaned: PID 77 is gone, claimed 1m ago | {BACK}"),
@@ -183,8 +183,8 @@ WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
 )  # fmt: skip
 
 
-def test_any_other_task_is_told_how_it_stands() -> None:
+def test_any_other_task_shows_its_state() -> None:
     """One that is held, worked on, put off, given up or put away is told that, and the rest."""
-    for task, about, sentences in WHY_OTHERS:
-        assert " | ".join(why_waiting(task, NOW, about)) == sentences
+    for task, circumstances, sentences in WHY_OTHERS:
+        assert " | ".join(why_waiting(task, NOW, circumstances)) == sentences
     assert {task.state for task, _, _ in WHY_OTHERS} == set(State)

@@ -37,7 +37,7 @@ def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
         inside = {name for name in archive.namelist() if not name.endswith("/")}
         metadata = message_from_bytes(archive.read(f"spooldeck-{VERSION}.dist-info/METADATA"))
     with tarfile.open(next(built.glob("*.tar.gz"))) as source:
-        ours = {name.partition("/")[2] for name in source.getnames()}
+        source_names = {name.partition("/")[2] for name in source.getnames()}
     data = f"spooldeck-{VERSION}.data/data/"
     pages = {name.removeprefix(data) for name in inside if "/share/man/" in name}
     files = [
@@ -56,7 +56,10 @@ def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
     named = {"spooldeck.1", "spooldeck.yaml.5", "spooldeck-console.7"}
     assert {Path(name).name for name in pages} == named | {f"spooldeck-{one}.1" for one in groups}
     assert f"spooldeck-{VERSION}.dist-info/licenses/LICENSE" in inside
-    assert ours >= {f"build/{name}" for name in pages} | {*files, "tests/packages/test_built.py"}
+    assert source_names >= {f"build/{name}" for name in pages} | {
+        *files,
+        "tests/packages/test_built.py",
+    }
     assert metadata["Version"] == VERSION
     assert "Development Status :: 4 - Beta" in (metadata.get_all("Classifier") or [])
     run = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built.iterdir())]
@@ -85,8 +88,8 @@ def test_manual_pages_have_no_error_and_no_warning(share: Path) -> None:
     for word in COMMAND_WORDS:
         if word.function and word.path != ("console",):
             assert f" spooldeck {' '.join(word.path)} " in text, word.path
-    for shown in ("--canary N,M", "token bucket: one token for each attempt", "sysexits.h"):
-        assert shown in text
+    for phrase in ("--canary N,M", "token bucket: one token for each attempt", "sysexits.h"):
+        assert phrase in text
 
 
 def test_sections_are_found_by_their_headings() -> None:
@@ -95,7 +98,7 @@ def test_sections_are_found_by_their_headings() -> None:
     """
     text = "# A\n\nintro\n\n## B\n\n```\n# no heading\n```\n\n### C\n\nlast\n\n## D\n\nd"
 
-    found = split_sections(text)
+    sections = split_sections(text)
 
-    assert found["B"] == "```\n# no heading\n```\n\n## C\n\nlast"
-    assert (found["C"], found["D"]) == ("last", "d")
+    assert sections["B"] == "```\n# no heading\n```\n\n## C\n\nlast"
+    assert (sections["C"], sections["D"]) == ("last", "d")

@@ -95,14 +95,14 @@ def completed(scripts: Path, folder: Path, shell: str, *lines: str) -> dict[str,
     """How a shell completes the last word of some lines, without its descriptions."""
     path = needs(shell)
     argv = [path, "-c", BASH, "bash"] if shell == "bash" else [path, "--no-config", "-c", FISH]
-    found: dict[str, list[str]] = {}
-    said = in_shell(scripts, folder, *argv, str(scripts / f"_{shell}"), *lines)
-    for text in said.splitlines():
+    by_name: dict[str, list[str]] = {}
+    output = in_shell(scripts, folder, *argv, str(scripts / f"_{shell}"), *lines)
+    for text in output.splitlines():
         if text.removesuffix(":") in lines:
-            found[text.removesuffix(":")] = current = []
+            by_name[text.removesuffix(":")] = current = []
         elif text:
             current.append(text.partition("\t")[0])
-    return {line: sorted(values) for line, values in found.items()}
+    return {line: sorted(values) for line, values in by_name.items()}
 
 
 @pytest.mark.parametrize("shell", ["bash", pytest.param("fish", marks=pytest.mark.deep)])
@@ -152,11 +152,11 @@ def test_zsh_completes_an_id_on_a_terminal(scripts: Path, queue: Path) -> None:
 
 def read_until(terminal: int, text: str) -> None:
     """Read what a shell writes until a text is part of it, escape sequences removed."""
-    seen = ""
-    while text not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\x08]", "", seen):
+    output = ""
+    while text not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\x08]", "", output):
         ready, _, _ = select.select([terminal], [], [], 20)
-        assert ready, seen
-        seen += os.read(terminal, 65536).decode(errors="replace")
+        assert ready, output
+        output += os.read(terminal, 65536).decode(errors="replace")
 
 
 def test_values_are_printed_while_another_process_has_the_lock(
@@ -223,6 +223,6 @@ def test_a_list_of_ids_is_bounded(
     for _ in range(3):
         bury_one(tmp_path)
 
-    found = completion.read_values("ids", [""], Namespace(root=str(tmp_path)))
+    completions = completion.read_values("ids", [""], Namespace(root=str(tmp_path)))
 
-    assert len(found) == 1
+    assert len(completions) == 1

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pytest
 
 from engine.version import VERSION
-from tests.other_users import NOBODY
+from tests.other_users import OTHER_UID
 from tests.programs import needs_root
 
 BESIDE = Path(sys.executable).parent
@@ -45,7 +45,7 @@ def python() -> Path:
     for path in (Path(sys.executable).resolve(), Path("/usr/bin/python3")):
         try:
             test = [str(path), "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
-            if subprocess.run(test, user=NOBODY, extra_groups=[], cwd="/").returncode == 0:
+            if subprocess.run(test, user=OTHER_UID, extra_groups=[], cwd="/").returncode == 0:
                 return path
         except OSError:  # not there, or below a folder that only root may enter
             continue
@@ -54,10 +54,10 @@ def python() -> Path:
 
 def run(tool: str, *words: str | Path, **environ: str) -> str:
     """Run a development tool; return what it prints."""
-    found = {"PATH": f"{BESIDE}:/usr/bin:/bin", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    variables = {"PATH": f"{BESIDE}:/usr/bin:/bin", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     network = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "UV_")) or "proxy" in k}
     argv = [str(BESIDE / tool), *map(str, words)]
-    done = subprocess.run(argv, env=network | found | environ, capture_output=True, text=True)
+    done = subprocess.run(argv, env=network | variables | environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -100,12 +100,12 @@ def by_uv(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
     return prefix / "uv" / "spooldeck" / "bin"
 
 
-def as_nobody(*argv: str | Path) -> subprocess.CompletedProcess[str]:
+def run_as_other_user(*argv: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a program as a user who owns nothing of the installation."""
     return subprocess.run(
         [str(word) for word in argv],
-        user=NOBODY,
-        group=NOBODY,
+        user=OTHER_UID,
+        group=OTHER_UID,
         extra_groups=[],
         cwd="/",
         env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "NFTBAN_MAIL_METHOD": "none"},
@@ -118,7 +118,7 @@ def make_place(prefix: Path) -> Path:
     """A folder of that user for a queue."""
     place = prefix / "place"
     place.mkdir()
-    os.chown(place, NOBODY, NOBODY)
+    os.chown(place, OTHER_UID, OTHER_UID)
     return place
 
 
@@ -142,9 +142,9 @@ def test_a_service_user_starts_from_bytecode_of_the_installer(wheel: Path, prefi
     needs_root("another user runs what root installed")
     inside, place = install_by_pip(prefix, "--no-deps", wheel), make_place(prefix)
 
-    version = as_nobody(inside / "spooldeck", "--version")
-    made = as_nobody(inside / "spooldeck", "init", place)
-    timer = as_nobody(*timer_command(inside, place))
+    version = run_as_other_user(inside / "spooldeck", "--version")
+    made = run_as_other_user(inside / "spooldeck", "init", place)
+    timer = run_as_other_user(*timer_command(inside, place))
 
     assert (version.stdout, made.returncode) == (f"spooldeck {VERSION}\n", 0)
     assert timer.returncode == 1  # nothing due
@@ -165,13 +165,13 @@ def test_an_installed_command_works(
     command = (inside / "spooldeck", "--root", place)
 
     runs = [
-        as_nobody(inside / "spooldeck", "init", place),
-        as_nobody(*command, "queue", "add", "report"),
-        as_nobody(*command, "queue", "list", "--json"),
-        as_nobody(inside / "spooldeck", "overview", place, "--json"),
-        as_nobody(inside / "spooldeck", "completion", "bash"),
+        run_as_other_user(inside / "spooldeck", "init", place),
+        run_as_other_user(*command, "queue", "add", "report"),
+        run_as_other_user(*command, "queue", "list", "--json"),
+        run_as_other_user(inside / "spooldeck", "overview", place, "--json"),
+        run_as_other_user(inside / "spooldeck", "completion", "bash"),
     ]
-    timer = as_nobody(*timer_command(inside, place))
+    timer = run_as_other_user(*timer_command(inside, place))
 
     assert [one.stderr for one in runs] == [""] * len(runs)
     assert '"kind": "report"' in runs[2].stdout

@@ -52,8 +52,8 @@ class Locale(NamedTuple):
 
 def shells() -> dict[str, tuple[str, ...]]:
     """Those of the known shells that are installed, each by its whole path."""
-    found = {name: (shutil.which(words[0]), words[1:]) for name, words in WORDS.items()}
-    return {name: (path, *rest) for name, (path, rest) in found.items() if path}
+    shell_commands = {name: (shutil.which(words[0]), words[1:]) for name, words in WORDS.items()}
+    return {name: (path, *rest) for name, (path, rest) in shell_commands.items() if path}
 
 
 def plain_locales() -> list[Locale]:
@@ -137,9 +137,9 @@ class Yard:
         )
         made = [path.name for path in self._empty.iterdir()]
         if ran.returncode or ran.stderr or made or self._canary.exists():
-            said = ran.stderr.decode("utf-8", "replace").strip()[-300:]
+            errors = ran.stderr.decode("utf-8", "replace").strip()[-300:]
             raise Ran(
-                f"{shell} in {locale.name}: status {ran.returncode}, made {made}, said {said}"
+                f"{shell} in {locale.name}: status {ran.returncode}, made {made}, said {errors}"
             )
         values = ran.stdout.split(b"\0")[:-1]
         self.read += len(values)
@@ -195,12 +195,12 @@ VERBS: tuple[Callable[[Task], Task], ...] = (
 
 def rewritten(text: bytes) -> Iterator[bytes]:
     """A task file that somebody else wrote, as we write it after each verb; none if refused."""
-    seen = Path("/").stat()
+    stat = Path("/").stat()
     try:
         record = task_format.parse_task(text, IDENT)
     except Refused:
         return
-    task = task_format.task_from_record(record, State.ACTIVE, seen, None, NOW)
+    task = task_format.task_from_record(record, State.ACTIVE, stat, None, NOW)
     for verb in VERBS:
         after = task_format.change_record(record, task, verb(task), NOW)
         if after != record:  # a file that says the same is moved, not written again
@@ -294,8 +294,8 @@ def differences(
             return [f"{ran}; by {pairs[0][0][:400]!r}"]
         half = len(pairs) // 2
         yard.clear()
-        found = differences(pairs[:half], names, yard, shell=shell, argv=argv, locale=locale)
-        return found or differences(
+        differing = differences(pairs[:half], names, yard, shell=shell, argv=argv, locale=locale)
+        return differing or differences(
             pairs[half:], names, yard, shell=shell, argv=argv, locale=locale
         )
     return [
@@ -334,11 +334,14 @@ def steps(rng: random.Random, size: int) -> dict[str, tuple[int, Step]]:
     """One slice of everything: how many values or texts each law is held to, and how."""
     text, read = many(rng, size)
     names = [f"K{n}" for n in range(size)]
-    ours = tasks(rng, max(2, size // 10))
+    stored_tasks = tasks(rng, max(2, size // 10))
     theirs = list(islice(accepted(iter(lambda: foreign(rng), None)), max(2, size // 4)))
     return {
         "values written": (size, partial(differences, [(text, read)], names)),
-        "task files written": (len(ours), partial(differences, ours, task_format.FIELDS)),
+        "task files written": (
+            len(stored_tasks),
+            partial(differences, stored_tasks, task_format.FIELDS),
+        ),
         "texts accepted": (len(theirs), partial(differences, theirs, KEYS)),
     }
 

@@ -17,8 +17,8 @@ def main(path: str, root: str, seconds: str) -> int:
     loaded = queue_config.load_config(path, {})
     setup = setup_for(loaded, root, {})
     queue = setup.queue._replace(stuck_threshold=float(seconds))
-    told = Namespace(dry_run=False, yes=True, seen="", hold=[], json=False)
-    return recover.recover(setup._replace(queue=queue), told)
+    arguments = Namespace(dry_run=False, yes=True, seen="", hold=[], json=False)
+    return recover.recover(setup._replace(queue=queue), arguments)
 
 
 if __name__ == "__main__":

@@ -55,16 +55,16 @@ class Format(NamedTuple):
 
 def command(at: Path, words: tuple[str, ...], n: int = 0) -> list[str]:
     """The command line of an entry of the table."""
-    told = [word.format(n=n, at=at) for word in words]
-    return [sys.executable, "-P", "-m", "tui.cli", "--config", f"{at}/c.yaml", *told]
+    argv = [word.format(n=n, at=at) for word in words]
+    return [sys.executable, "-P", "-m", "tui.cli", "--config", f"{at}/c.yaml", *argv]
 
 
 def start(at: Path, words: tuple[str, ...], n: int = 0) -> subprocess.Popen[bytes]:
     """A command on the place, as a process."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("NFTBAN_")}
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("NFTBAN_")}
     return subprocess.Popen(
         command(at, words, n),
-        env={**kept, "HOME": str(at), "NFTBAN_MAIL_RETRY_BACKOFF": "0,0,0"},
+        env={**environ, "HOME": str(at), "NFTBAN_MAIL_RETRY_BACKOFF": "0,0,0"},
         cwd=Path(__file__).parents[2],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -244,14 +244,14 @@ def play(at: Path, name: str, seed: int, going: Callable[[], bool]) -> MailCount
         for left, _ in zip(form.drain(at, server.port), range(ROUNDS), strict=False):
             if not left:
                 break
-        came = Counter(mail.recipients[0] for mail in server.mails)
+        counts = Counter(mail.recipients[0] for mail in server.mails)
     doubts = sum(
         path.read_text().count("MAIL_SEND_IN_DOUBT")
         for log in ("mail.log", "queue.log")
         for path in at.rglob(log)
     )
-    lost = tuple(sorted(acknowledged - set(came)))
-    again = came.total() - len(came)
+    lost = tuple(sorted(acknowledged - set(counts)))
+    again = counts.total() - len(counts)
     return MailCounts(
-        len(acknowledged), len(came), kills, again=again, doubts=doubts, lost=lost, left=left
+        len(acknowledged), len(counts), kills, again=again, doubts=doubts, lost=lost, left=left
     )

@@ -228,8 +228,8 @@ class Field:
 
     def command(self, *words: str) -> list[str]:
         """The real command on this spool."""
-        here = ("--config", str(self.config), "--root", str(self.root))
-        return [sys.executable, "-m", "tui.cli", *words, *here]
+        place_options = ("--config", str(self.config), "--root", str(self.root))
+        return [sys.executable, "-m", "tui.cli", *words, *place_options]
 
     def new_payload(self, name: str) -> str:
         """A file that a task of this name may have; `queue add` takes none that is not there."""
@@ -273,15 +273,15 @@ class Field:
         self._stopped.discard(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
-        said, _ = actor.process.communicate()
+        output, _ = actor.process.communicate()
         status = actor.process.returncode
         ended = status == -signal.SIGKILL or (self._breaking and status == -signal.SIGTERM)
         if ended:
             self._killed[actor.name] = actor.role.at_risk
         elif status not in (0, 1, 2, 3):
             self._odd.append(f"{actor.name}: status {status}")
-        if said:
-            self._note(Line(actor.name, "ack", actor.name, said.decode().strip()))
+        if output:
+            self._note(Line(actor.name, "ack", actor.name, output.decode().strip()))
 
     # ---- events
 
@@ -329,8 +329,8 @@ class Field:
 
     def act(self) -> None:
         """Make one move: start a missing process; kill, stop or continue one."""
-        here = Counter(actor.name.rpartition("-")[0] for actor in self._actors.values())
-        missing = list((Counter(self.crew) - here).elements())
+        counts = Counter(actor.name.rpartition("-")[0] for actor in self._actors.values())
+        missing = list((Counter(self.crew) - counts).elements())
         if missing:
             self.start(self.rng.choice(missing))
         running = sorted(set(self._actors) - self._stopped)

@@ -73,10 +73,10 @@ class Rival:
     def operate(self) -> None:
         """One verb on some of the tasks that are there, as a console does it."""
         verb = self.rng.choice(VERBS)
-        seen = {task.id: task for task in self.store.scan() if isinstance(task, Task)}
+        tasks = {task.id: task for task in self.store.scan() if isinstance(task, Task)}
         fitting = [
             task
-            for task in seen.values()
+            for task in tasks.values()
             if task.state is not State.ACTIVE and task.state is FROM.get(verb, task.state)
         ]
         some = self.rng.sample(fitting, min(len(fitting), self.rng.choice((1, 3, 20))))
@@ -93,8 +93,8 @@ class Rival:
             plan = plans.freeze_plan(verb, some, now)
             plan = plan._replace(included_ids=frozenset(task.id for task in some))
             report = execute.apply_plan(self.store, plan, time.time)
-            told = len(report.done) + len(report.gone) + len(report.failed)
-            assert told == len(report.plan.rows)
+            settled_count = len(report.done) + len(report.gone) + len(report.failed)
+            assert settled_count == len(report.plan.rows)
         self.say("did", verb, str(len(some)))
 
 

@@ -34,13 +34,13 @@ GAME = 60.0
 
 def game(folder: Path, seed: int, crew: tuple[str, ...], seconds: float) -> Counts:
     """One game, told about every ten seconds; its ledger is left in the folder."""
-    began = told = time.monotonic()
+    began = reported_at = time.monotonic()
 
     def going() -> bool:
-        nonlocal told
+        nonlocal reported_at
         now = time.monotonic()
-        if now - told >= 10:
-            told = now
+        if now - reported_at >= 10:
+            reported_at = now
             words = ", ".join(f"{event} {n}" for event, n in sorted(field.events.items()))
             sys.stdout.write(f"  {now - began:4.0f} s: {words}\n")
             sys.stdout.flush()

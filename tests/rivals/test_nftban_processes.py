@@ -79,14 +79,14 @@ def test_the_count_finds_two_lock_holders_at_work(ledger: str, seen: int) -> Non
     assert len(list(overlaps(lines))) == seen
 
 
-@each(("ledger", "killed", "seen"), [
+@each(("ledger", "killed", "expected"), [
     ("a ok t 1, a ok u 2, b ok v 3", {}, []),
     ("a ok t 1, b ok t 2", {"a": 1}, []),
     ("a ok t 1, b ok t 2", {"b": 1}, ["t after a"]),
     ("a ok t 1, a ok u 2, b ok t 3, b ok u 4", {"a": 2}, []),
     ("a ok t 1, a ok u 2, b ok t 3, b ok u 4", {"a": 1}, ["u after a"]),
 ])  # fmt: skip
-def test_the_count_finds_repeats(ledger: str, killed: dict[str, int], seen: list[str]) -> None:
+def test_the_count_finds_repeats(ledger: str, killed: dict[str, int], expected: list[str]) -> None:
     """Only a task that a killed process had claimed may be handled again."""
     lines = [Line(*words.split()) for words in ledger.split(", ")]
-    assert list(needless(lines, killed)) == seen
+    assert list(needless(lines, killed)) == expected

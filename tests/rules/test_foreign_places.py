@@ -27,7 +27,7 @@ import pytest
 from tests.examples import IS_DEEP
 from tests.pseudo_terminals import ENTERS, console
 from tests.sqlite_hot_journals import plant
-from tests.unprivileged_user import NOBODY
+from tests.unprivileged_user import OTHER_UID
 from tests.zmailer_spool import Spool, recipient
 from tui.cli import main
 from tui.cli.commands import COMMAND_WORDS
@@ -166,17 +166,17 @@ class Outside:
 
     def state(self) -> dict[str, tuple[int | bytes, ...]]:
         """All that a change, or a read, would change; taken before we read it ourselves."""
-        found: dict[str, tuple[int | bytes, ...]] = {}
+        by_name: dict[str, tuple[int | bytes, ...]] = {}
         for path in self._paths:
             with suppress(FileNotFoundError):
                 at = path.lstat()
                 kept = at.st_mode, at.st_uid, at.st_gid, at.st_nlink, at.st_mtime_ns
-                found[str(path)] = (*kept, at.st_atime_ns)
+                by_name[str(path)] = (*kept, at.st_atime_ns)
         for path in self.folder.rglob("*"):
-            found.setdefault(str(path), ())
+            by_name.setdefault(str(path), ())
             if path.is_file():
-                found[str(path)] += (path.read_bytes(),)
-        return found
+                by_name[str(path)] += (path.read_bytes(),)
+        return by_name
 
     def set_access_back(self) -> None:
         """To the year 2000, so that each read is seen, whatever the file system puts off."""
@@ -291,9 +291,9 @@ class Site:
         """All of it is the other user's, but not what it is linked to."""
         secret = self.outside.secret.stat()
         for path in [*self.place.parent.glob("place*"), *self.place.parent.glob("place*/**/*")]:
-            seen = path.lstat()
-            if (seen.st_dev, seen.st_ino) != (secret.st_dev, secret.st_ino):
-                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+            stat = path.lstat()
+            if (stat.st_dev, stat.st_ino) != (secret.st_dev, secret.st_ino):
+                os.chown(path, OTHER_UID, OTHER_UID, follow_symlinks=False)
 
 
 class Nftban(Site):
@@ -420,10 +420,10 @@ class Zmailer(Site):
         (transport / "Q").symlink_to(self.outside.folder)
         (self.place / ".pid.scheduler").symlink_to(self.outside.secret)
         for word in ("transport", "queue"):
-            kept = self.state_folder / "kept" / word
-            kept.mkdir(parents=True)
-            (kept / "1001").symlink_to(self.outside.secret)
-            (kept / "2002").hardlink_to(self.outside.secret)
+            path = self.state_folder / "kept" / word
+            path.mkdir(parents=True)
+            (path / "1001").symlink_to(self.outside.secret)
+            (path / "2002").hardlink_to(self.outside.secret)
 
 
 SITES: Mapping[str, Callable[[Path], Site]] = {
@@ -470,12 +470,12 @@ def carry_out(site: Site, rounds: int) -> None:
             words = site.words(command, extra)
             signal.signal(signal.SIGALRM, too_long)
             signal.alarm(LIMIT_SECONDS)
-            with tempfile.TemporaryFile("w+") as said:
-                with redirect_stdout(said), redirect_stderr(said), suppress(SystemExit):
+            with tempfile.TemporaryFile("w+") as output:
+                with redirect_stdout(output), redirect_stderr(output), suppress(SystemExit):
                     main(words)
                 signal.alarm(0)
-                said.seek(0)
-                assert SECRET not in (text := said.read()), (words, text)
+                output.seek(0)
+                assert SECRET not in (text := output.read()), (words, text)
 
 
 @contextmanager
@@ -544,7 +544,7 @@ def test_no_command_of_root_is_led_astray_while_it_runs(site: Site) -> None:
         path.mkdir(parents=True, exist_ok=True)
     site.give()
 
-    with untouched(site.outside), child(lambda: swap(site), NOBODY):
+    with untouched(site.outside), child(lambda: swap(site), OTHER_UID):
         run_as_root(site, ROUNDS)
 
 
@@ -690,9 +690,9 @@ def test_no_other_module_reaches_files_by_their_paths() -> None:
     root = Path(__file__).parents[2]
     sources = [path for name in ("engine", "tui") for path in (root / name).rglob("*.py")]
 
-    found = {str(path.relative_to(root)) for path in sources if any(by_path(path.read_text()))}
+    paths = {str(path.relative_to(root)) for path in sources if any(by_path(path.read_text()))}
 
-    assert found == BY_PATH.keys()
+    assert paths == BY_PATH.keys()
 
 
 MODE_CALLS = {"chmod", "chown", "lchown", "lchmod", "utime", "copymode", "copystat", "copy2"}
@@ -721,7 +721,7 @@ def test_mode_owner_and_times_are_changed_by_descriptor() -> None:
     root = Path(__file__).parents[2]
     sources = [path for name in ("engine", "tui") for path in (root / name).rglob("*.py")]
 
-    found = {str(path.relative_to(root)) for path in sources if any(mode_by_name(path.read_text()))}
+    paths = {str(path.relative_to(root)) for path in sources if any(mode_by_name(path.read_text()))}
 
-    assert found == BY_NAME.keys()
+    assert paths == BY_NAME.keys()
     assert [*mode_by_name("os.chmod(name, 0o200, dir_fd=fd); os.utime(fd, at)")] == ["os.chmod"]

@@ -84,12 +84,12 @@ PACKAGES = {
 
 def modules() -> dict[str, Path]:
     """Every module of the project by its dotted name."""
-    found = {}
+    by_name = {}
     for package in ("engine", "tui", "themes"):
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
-            found[".".join(parts).removesuffix(".__init__")] = path
-    return found
+            by_name[".".join(parts).removesuffix(".__init__")] = path
+    return by_name
 
 
 MODULES = modules()

@@ -60,23 +60,23 @@ def hits(path: Path) -> Iterator[str]:
     source = path.read_text(encoding="utf-8")
     pairs = texts(source) if path.suffix == ".py" else [(1, source)]
     for number, text in pairs:
-        for found in WORDS.finditer(text):
-            line = number + text.count("\n", 0, found.start())
-            yield f"{path.relative_to(ROOT)}:{line}: {' '.join(found[0].split())}"
+        for match in WORDS.finditer(text):
+            line = number + text.count("\n", 0, match.start())
+            yield f"{path.relative_to(ROOT)}:{line}: {' '.join(match[0].split())}"
 
 
 def test_no_module_has_a_banned_word() -> None:
     """Strings, docstrings and comments of the engine and the console have no banned word."""
-    found = [hit for path in MODULES for hit in hits(path)]
+    matches = [hit for path in MODULES for hit in hits(path)]
 
-    assert not found, "\n".join(found)
+    assert not matches, "\n".join(matches)
 
 
 def test_no_document_and_no_unit_has_a_banned_word() -> None:
     """The documents, and the units and functions that are written out, have no banned word."""
-    found = [hit for path in (*(ROOT / name for name in DOCUMENTS), *UNITS) for hit in hits(path)]
+    matches = [hit for path in (*(ROOT / name for name in DOCUMENTS), *UNITS) for hit in hits(path)]
 
-    assert not found
+    assert not matches
 
 
 @pytest.mark.parametrize(

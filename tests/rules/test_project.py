@@ -90,9 +90,9 @@ def test_typed(package: str) -> None:
 
 def test_themes_are_package_data() -> None:
     """Every theme can be read as package data and is a YAML mapping."""
-    found = [f for f in importlib.resources.files("themes").iterdir() if f.name.endswith(".yaml")]
-    assert found
-    assert all(isinstance(yaml.safe_load(theme.read_text()), dict) for theme in found)
+    styles = [f for f in importlib.resources.files("themes").iterdir() if f.name.endswith(".yaml")]
+    assert styles
+    assert all(isinstance(yaml.safe_load(theme.read_text()), dict) for theme in styles)
 
 
 def test_version_is_kept_once() -> None:
@@ -125,8 +125,8 @@ def test_each_runtime_dependency_is_imported() -> None:
         )
     }
     # rich belongs to textual; _typeshed is known to type checkers only.
-    foreign = roots - sys.stdlib_module_names - set(PACKAGES) - {"rich", "_typeshed"}
-    assert {known.get(name, name) for name in foreign} - OPTIONAL - BUILD == RUNTIME
+    unlisted = roots - sys.stdlib_module_names - set(PACKAGES) - {"rich", "_typeshed"}
+    assert {known.get(name, name) for name in unlisted} - OPTIONAL - BUILD == RUNTIME
 
 
 def test_runtime_dependencies_are_bounded() -> None:

@@ -61,13 +61,13 @@ def _style(segment: Segment) -> str:
     return " ".join(filter(None, parts))
 
 
-def compare(name: str, text: str, *, anew: bool) -> str:
+def compare(name: str, text: str, *, redraws: bool) -> str:
     """How a drawing differs from the one that was agreed on; "" when it does not.
 
     With `anew` it is what is agreed on from now on.
     """
     path = GOLDEN / f"{name}.txt"
-    if anew:
+    if redraws:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return ""

@@ -177,10 +177,10 @@ class Slow(MemoryStore):
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Every task; the second part only when it is told to."""
-        for number, found in enumerate(super().scan(touched)):
+        for number, task in enumerate(super().scan(touched)):
             if touched is None and number == HALFWAY:
                 self.go_on.wait()
-            yield found
+            yield task
 
 
 def places(root: Path, drawn_screen: DrawnScreen) -> list[Place]:
@@ -241,25 +241,27 @@ def _seed_history(live: PlaceSession, day: str) -> None:
     """Give a place ten minutes of history, with a backlog that grows and then shrinks; on a stuck
     day tasks only arrive.
     """
-    came = left = 0
+    arrived = left = 0
     dead, good = (14 if day == "stuck" else 0), day == "good"
     pending = {"good": 90, "bad": 60, "stuck": 41}[day]
     for second in range(-600, 0, 2):
         if day == "stuck":
-            came += second % 120 == 0
-            live.flow.add(NOW + second, came, 0, {State.PENDING: pending + came, State.DEAD: dead})
+            arrived += second % 120 == 0
+            live.flow.add(
+                NOW + second, arrived, 0, {State.PENDING: pending + arrived, State.DEAD: dead}
+            )
             continue
         wave = math.sin(second / 70)
-        came += round(4 + 2 * wave + (second % 14 == 0))
+        arrived += round(4 + 2 * wave + (second % 14 == 0))
         left += round(4.2 + 1.5 * math.sin(second / 70 - 1) - 2 * (-260 < second < -200))
         left += good and second > -120  # more than come: the backlog shrinks
         dead += second % 60 == 0 or -240 < second < -220
-        waiting = max(0, pending + came - left)
+        waiting = max(0, pending + arrived - left)
         counts = {State.PENDING: waiting, State.ACTIVE: 1, State.DEAD: dead}
-        live.flow.add(NOW + second, came, left, counts)
+        live.flow.add(NOW + second, arrived, left, counts)
     # What the first scan finds: its own sample comes too soon after this one to count.
-    found = {State.PENDING: 46, State.ACTIVE: 1, State.DEAD: 5 if good else 14}
-    live.flow.add(NOW, came, left, found)
+    state_counts = {State.PENDING: 46, State.ACTIVE: 1, State.DEAD: 5 if good else 14}
+    live.flow.add(NOW, arrived, left, state_counts)
 
 
 async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
@@ -269,7 +271,7 @@ async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
     )
 
 
-async def settled(console: Console, pilot: Pilot[None], looks: int = STILL) -> None:
+async def settled(console: Console, pilot: Pilot[None], scans: int = STILL) -> None:
     """Until nothing is under way, and nothing has changed for so many looks on any screen: a dialog
     shows the one below it.
     """
@@ -281,6 +283,6 @@ async def settled(console: Console, pilot: Pilot[None], looks: int = STILL) -> N
         now = "\n".join(map(screen_text, console.screen_stack))
         still = still + 1 if now == before and is_done(console) else 0
         before = now
-        return still >= looks
+        return still >= scans
 
     await until(pilot, same, lambda: screen_text(console.screen))

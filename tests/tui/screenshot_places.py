@@ -194,31 +194,38 @@ def _write_metrics(root: Path, tasks: list[Task], day: str) -> None:
 
 def _write_logs(root: Path, tasks: list[Task], day: str) -> None:
     trouble, now = day != "good", NOW - SILENT[day]
-    said: list[tuple[float, str, str]] = []
+    log_lines: list[tuple[float, str, str]] = []
     for task in tasks:
-        _tell(said, task, NOW - CLAIMED[day])
+        _tell(log_lines, task, NOW - CLAIMED[day])
     for minute in range(58, 0, -2):  # what went well is not there any more
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(NOW - 60 * minute - 9))
         id = f"{stamp}-report-{minute:08x}"
-        said.append((NOW - 60 * minute, "INFO", f"Processing task: {id} (report)"))
-        said.append((NOW - 60 * minute + 2, "SUCCESS", f"Task completed: {id} (report)"))
+        log_lines.append((NOW - 60 * minute, "INFO", f"Processing task: {id} (report)"))
+        log_lines.append((NOW - 60 * minute + 2, "SUCCESS", f"Task completed: {id} (report)"))
     if day != "stuck":
-        said.append((now, "INFO", "Queue processor completed: 3 processed, 1 failed"))
-    _append(root / "log" / "queue.log", said, now)
+        log_lines.append((now, "INFO", "Queue processor completed: 3 processed, 1 failed"))
+    _append(root / "log" / "queue.log", log_lines, now)
 
     mails: list[tuple[float, str, str]] = []
-    counted = {way: [0, 0, 0] for way in WAYS}
+    counted = {transport: [0, 0, 0] for transport in WAYS}
     for number in range(57, 0, -1):
-        way = WAYS[number % 3 if trouble else number % 2]
-        when, fails = now + 20 - 62 * number, way == "curl" or (way == "msmtp" and number % 7 == 0)
-        counted[way][0] += 1
-        counted[way][2 if fails else 1] += 1
-        head = f"task_id=inline attempt=1 transport={way} to=admin@..."
+        transport_row = WAYS[number % 3 if trouble else number % 2]
+        when, fails = (
+            now + 20 - 62 * number,
+            transport_row == "curl" or (transport_row == "msmtp" and number % 7 == 0),
+        )
+        counted[transport_row][0] += 1
+        counted[transport_row][2 if fails else 1] += 1
+        head = f"task_id=inline attempt=1 transport={transport_row} to=admin@..."
         mails.append((when, "INFO", f"MAIL_SEND_ATTEMPT {head}"))
-        error = "connect_timeout mx7.example.net 25" if way == "curl" else "421 4.7.0 try later"
-        end = f"status=failed transport={way} retries=3 last_error={error}"
+        error = (
+            "connect_timeout mx7.example.net 25"
+            if transport_row == "curl"
+            else "421 4.7.0 try later"
+        )
+        end = f"status=failed transport={transport_row} retries=3 last_error={error}"
         if not fails:
-            end = f"status=success transport={way} attempt=1"
+            end = f"status=success transport={transport_row} attempt=1"
         level = "ERROR" if fails else "INFO"
         mails.append((when + 3, level, f"MAIL_SEND_RESULT task_id=inline {end}"))
     _append(root / "log" / "mail.log", mails, now)
@@ -238,37 +245,37 @@ def _append_records(path: Path, mails: list[tuple[float, str, str]]) -> None:
     words = "mx7 does not answer: Failed to connect to port 25 after 10001 ms: Timeout was reached"
     failed = [when for when, _, text in mails if "status=failed transport=curl" in text]
     for when in failed[-1:]:
-        said = {
+        fields = {
             "ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when)),
             "transport": "curl",
             "recipient": "admin@\u2026",
             "result": "failed",
             "reason": f"connect_timeout: {words}",
         }
-        path.write_text(f"{json.dumps(said)}\n")
+        path.write_text(f"{json.dumps(fields)}\n")
 
 
-def _tell(said: list[tuple[float, str, str]], task: Task, claimed: float) -> None:
+def _tell(log_lines: list[tuple[float, str, str]], task: Task, claimed: float) -> None:
     """What the log has of a task that is there."""
     kind, id = task.kind, task.id
     if task.state is State.ACTIVE:
-        said.append((claimed, "INFO", f"Processing task: {id} ({kind})"))
+        log_lines.append((claimed, "INFO", f"Processing task: {id} ({kind})"))
     died = float(task.extra.get("dead_since", NOW)) - 4
     for attempt in range(1, (task.attempts or 0) + 1):
         when = task.created + 60 * attempt
         if task.state is State.DEAD:  # from its first attempt until it died
             when = task.created + (died - task.created) * attempt / 3
-        said.append((when, "INFO", f"Processing task: {id} ({kind})"))
-        said.append((when + 4, "ERROR", f"Task failed: {id} ({kind}): {task.error}"))
+        log_lines.append((when, "INFO", f"Processing task: {id} ({kind})"))
+        log_lines.append((when + 4, "ERROR", f"Task failed: {id} ({kind}): {task.error}"))
         end, level = f"failed (attempt {attempt}/3), retry in {60 * 2**attempt}s", "WARN"
         if attempt == 3:
             end, level = "exhausted retries (3/3), moving to DLQ", "ERROR"
-        said.append((when + 4, level, f"Task {id} {end}"))
+        log_lines.append((when + 4, level, f"Task {id} {end}"))
 
 
-def _append(path: Path, said: list[tuple[float, str, str]], now: float) -> None:
-    there = sorted((line for line in said if line[0] <= now), key=lambda line: line[0])
-    path.write_bytes(b"".join(format_log_line(level, text, when) for when, level, text in there))
+def _append(path: Path, log_lines: list[tuple[float, str, str]], now: float) -> None:
+    lines = sorted((line for line in log_lines if line[0] <= now), key=lambda line: line[0])
+    path.write_bytes(b"".join(format_log_line(level, text, when) for when, level, text in lines))
     _dated(path, now)
 
 
@@ -295,16 +302,16 @@ def _opened(root: Path) -> Store:
     the file's st_ctime, which nobody can set.)
     """
     store = open_store(str(root), lambda: NOW)
-    look = store.scan
+    scan = store.scan
 
     def dated(touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        for found in look(touched):
-            if isinstance(found, Task) and found.lease is not None:
-                path = root / "queue" / "work" / f"{found.id}.task"
+        for task in scan(touched):
+            if isinstance(task, Task) and task.lease is not None:
+                path = root / "queue" / "work" / f"{task.id}.task"
                 since = path.stat().st_mtime
-                yield found._replace(lease=found.lease._replace(since=since))
+                yield task._replace(lease=task.lease._replace(since=since))
             else:
-                yield found
+                yield task
 
     setattr(store, "scan", dated)  # noqa: B010 - a method, of this one only
     return store

@@ -79,7 +79,7 @@ KEPT = {
 }
 """The pictures in git, at most 12."""
 
-LEFT_OUT = {"lock-doubt", "lock-at-work", "order", "copy", "export", "log-only", "task-attempts"}
+UNDRAWN = {"lock-doubt", "lock-at-work", "order", "copy", "export", "log-only", "task-attempts"}
 """Shots that differ little from another one."""
 
 DEMO = "demo"
@@ -99,11 +99,11 @@ REMOTE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 def font() -> str:
     """A family that is on this machine; the first one of its fixed-width fonts if none of ours."""
-    said = subprocess.run(
+    lines = subprocess.run(
         ["fc-list", ":spacing=mono", "family"], capture_output=True, text=True, check=False
     ).stdout.splitlines()
-    there = sorted({name.strip() for line in said for name in line.split(",")})
-    return next((family for family in FAMILIES if family in there), there[0] if there else "")
+    texts = sorted({name.strip() for line in lines for name in line.split(",")})
+    return next((family for family in FAMILIES if family in texts), texts[0] if texts else "")
 
 
 def drawn(console: Console, root: Path, name: str) -> str:
@@ -184,7 +184,7 @@ def main() -> int:
     with in_utc(), made_days() as days:
         if not asked.names or DEMO in asked.names:
             made.update(asyncio.run(draw_demo(family)))
-        names = asked.names or [name for name in DRAWN_SCREENS if name not in LEFT_OUT]
+        names = asked.names or [name for name in DRAWN_SCREENS if name not in UNDRAWN]
         for name in (name for name in names if name != DEMO):
             made.update(asyncio.run(draw(days, name, family, themes)))
             print(name, flush=True)

@@ -50,7 +50,7 @@ def days() -> Iterator[dict[str, Path]]:
 
 
 @pytest.fixture
-def anew(request: pytest.FixtureRequest) -> bool:
+def redraws(request: pytest.FixtureRequest) -> bool:
     """Whether to draw what is agreed on, and not to compare."""
     return bool(request.config.getoption("--draw", default=False))
 
@@ -62,17 +62,17 @@ async def test_each_screen_equals_a_full_repaint(days: dict[str, Path], name: st
     would."""
     drawn_screen, numbers = SCREENS[name], random.Random(name)
     async with taken(days[drawn_screen.day], drawn_screen, SIZES[0]) as (console, pilot):
-        shown = Shown(console)
+        screen_cells = Shown(console)
         for turn in range(12):
             if turn == 0 or numbers.randrange(2):
-                shown.cells.clear()
+                screen_cells.cells.clear()
                 before = console.size
                 others = [size for size in (WIDEST, *SIZES, *SMALL) if size != before]
                 await pilot.resize_terminal(*numbers.choice(others))
             else:
                 await pilot.press(numbers.choice(("j", "k", "G", "h", "l", "tab")))
             await settled(console, pilot, 3)
-            assert shown.lines() == whole(console), (name, turn, console.size)
+            assert screen_cells.lines() == whole(console), (name, turn, console.size)
 
 
 async def _drawn(console: Console, pilot: Pilot[None], root: Path, theme: str) -> tuple[str, str]:
@@ -105,7 +105,7 @@ async def _fits(operator: ConsoleOperator, name: str, size: tuple[int, int]) -> 
     await operator.until(lambda: len(operator.text.splitlines()) <= height)
     if width >= (80 if name in CUT else 40):
         edge = partial(over_the_edge, operator, width)
-        await operator.until(lambda: not edge(), told=lambda: f"{name} at {size}: {edge()}")
+        await operator.until(lambda: not edge(), describe=lambda: f"{name} at {size}: {edge()}")
     if isinstance(screen, ConfirmScreen) and width >= 40 and screen.why_not_applicable() == "":
         word = screen.query_one("#word", Lines)
         assert word.region.bottom <= height
@@ -113,7 +113,7 @@ async def _fits(operator: ConsoleOperator, name: str, size: tuple[int, int]) -> 
 
 
 @pytest.mark.parametrize("name", SCREENS)
-async def test_looks(days: dict[str, Path], name: str, anew: bool) -> None:
+async def test_screens_equal_their_goldens(days: dict[str, Path], name: str, redraws: bool) -> None:
     """Each screen fits each size of the terminal, and looks as agreed at some, some screens without
     colours too.
     """
@@ -136,21 +136,25 @@ async def test_looks(days: dict[str, Path], name: str, anew: bool) -> None:
                 assert again == text
                 styles.append(f"-- mono\n{runs}")
             file = f"{name}-{size[0]}x{size[1]}"
-            differs.append(drawn_cells.compare(file, "\n".join([text, *styles, ""]), anew=anew))
+            differs.append(
+                drawn_cells.compare(file, "\n".join([text, *styles, ""]), redraws=redraws)
+            )
         for size in others:
             await _fits(ConsoleOperator(console, pilot), name, size)
 
     assert not any(differs), "\n".join(differs)
 
 
-async def test_themes(days: dict[str, Path], anew: bool) -> None:
+async def test_themes(days: dict[str, Path], redraws: bool) -> None:
     """Each theme shows cursor, mark, tab, error, and an armed console apart from the rest."""
     drawn_screen = DrawnScreen((*DEAD, "space", "j"), armed=True)
     differs = []
     async with taken(days["bad"], drawn_screen, (80, 24)) as (console, pilot):
         for theme in THEMES:
             text, styles = await _drawn(console, pilot, days["bad"], theme)
-            differs.append(drawn_cells.compare(f"theme-{theme}", f"{text}\n{styles}\n", anew=anew))
+            differs.append(
+                drawn_cells.compare(f"theme-{theme}", f"{text}\n{styles}\n", redraws=redraws)
+            )
     assert not any(differs), "\n".join(differs)
 
 

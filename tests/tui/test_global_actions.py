@@ -171,10 +171,10 @@ def test_the_palette_finds_names_first(typed: str) -> None:
     scope = PaletteScope(
         keys.LIST, keys_on, (), sorts, states=states, places=(), themes=("night", "paper")
     )
-    found = match_commands(list_commands(scope), typed)
-    assert found[0].name == COMMANDS[typed]
+    palette_commands = match_commands(list_commands(scope), typed)
+    assert palette_commands[0].name == COMMANDS[typed]
     if typed in ("dlq", "undo"):
-        assert len(found) == 1
+        assert len(palette_commands) == 1
 
 
 @pytest.mark.parametrize(
@@ -420,21 +420,23 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
     with on_a_terminal("--open", "queue", str(spool)) as terminal:
         terminal.opens()
         terminal.shows("acts on")
-        ends = [id[-8:] for id in sorted(p.stem for p in (spool / "queue/pending").iterdir())[:5]]
-        terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[5:10]] == ends)
-        shown = terminal.screen.lines[5:10]
+        endings = [
+            id[-8:] for id in sorted(p.stem for p in (spool / "queue/pending").iterdir())[:5]
+        ]
+        terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[5:10]] == endings)
+        rows = terminal.screen.lines[5:10]
         before = len(terminal.said)
         terminal.send("=")
         terminal.until(lambda: b"-- plain text; Enter returns --" in terminal.said)
         printed = bytes(terminal.said[before:])
         outside = printed[printed.index(b"\x1b[?1049l") :]
         text = outside.decode().replace("\r", "")
-        assert all(f"\n{line}\n" in text for line in shown)
+        assert all(f"\n{line}\n" in text for line in rows)
         assert b"\x1b[3" not in outside.partition(b"tasks")[2]
 
-        there = len(terminal.said)
+        sent_bytes = len(terminal.said)
         terminal.send("\r")
-        terminal.until(lambda: b"\x1b[?1049h" in terminal.said[there:])
+        terminal.until(lambda: b"\x1b[?1049h" in terminal.said[sent_bytes:])
         terminal.shows("acts on", "pending 40")
         terminal.send("\x03\x03")
         assert terminal.end() == 0 and terminal.restored
@@ -493,9 +495,9 @@ async def test_a_queue_is_exported(
         path = await export(pilot, form)
         lines = (await asyncio.to_thread(path.read_text)).splitlines()
     read = list(csv.DictReader(lines)) if form == "csv" else [json.loads(line) for line in lines]
-    wanted = [t for t in memory.tasks.values() if t.state is State.DEAD and "unknown" in t.error]
-    wanted.sort(key=lambda task: task.created)
-    assert [row["id"] for row in read] == [task.id for task in wanted]
+    expected = [t for t in memory.tasks.values() if t.state is State.DEAD and "unknown" in t.error]
+    expected.sort(key=lambda task: task.created)
+    assert [row["id"] for row in read] == [task.id for task in expected]
     assert {row["state"] for row in read} == {"dead"}
 
 
@@ -534,7 +536,7 @@ class Slow(OverviewScreen):
         return ExportTable("slow", ("n",), hand)
 
 
-async def test_a_long_export_is_told_of_and_stopped(
+async def test_a_long_export_shows_its_progress_and_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An export that takes long says how far it is; Esc stops it, and nothing is left of it."""
@@ -579,7 +581,7 @@ class Long(MemoryStore):
             yield a_task(number, rev="1")
 
 
-async def test_a_long_first_look_is_told_of_and_stopped() -> None:
+async def test_a_long_first_scan_shows_its_progress_and_is_stopped() -> None:
     """The progress of the first scan is below the list; Esc stops it, and `r` scans again."""
     Long.scans = 0
     memory, clock = a_memory(some_tasks()), Clock()
@@ -604,8 +606,8 @@ class Backwards(MemoryStore):
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """The tasks."""
-        found = list(super().scan(touched))
-        for number, item in enumerate(found if touched is not None else reversed(found)):
+        tasks = list(super().scan(touched))
+        for number, item in enumerate(tasks if touched is not None else reversed(tasks)):
             if touched is None and number and not number % 100:
                 self.gate.acquire(timeout=PATIENCE)
             yield item

@@ -63,8 +63,8 @@ def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 
     """
     path = root.with_suffix(".yaml")
     path.write_text(settings)
-    found = queue_config.load_config(str(path), {})
-    place = make_place(setup_for(found, str(root), {}), str(root))
+    config = queue_config.load_config(str(path), {})
+    place = make_place(setup_for(config, str(root), {}), str(root))
     lock, command = str(root / "run" / "queue.lock"), place.recovery_command
     return place._replace(
         lock=lambda: queue_lock.examine_lock(lock, 1200.0, **later(seconds)),
@@ -84,6 +84,6 @@ async def open_lock(operator: ConsoleOperator) -> LockScreen:
 def tasks_in(root: Path) -> list[Task]:
     """The tasks of a queue on disk, each once; fails on what is no task."""
     with closing(open_store(str(root))) as store:
-        found = {getattr(seen, "id", seen): seen for seen in store.scan()}
-    assert all(isinstance(seen, Task) for seen in found.values()), found
-    return [seen for seen in found.values() if isinstance(seen, Task)]
+        tasks = {getattr(task, "id", task): task for task in store.scan()}
+    assert all(isinstance(task, Task) for task in tasks.values()), tasks
+    return [task for task in tasks.values() if isinstance(task, Task)]

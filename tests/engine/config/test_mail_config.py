@@ -16,15 +16,15 @@ ROOT = "/srv/q"
 NOTHING = "/nowhere/at/all"
 
 
-def settings(environ: dict[str, str] | None = None, /, **said: object) -> MailSettings:
+def settings(environ: dict[str, str] | None = None, /, **arguments: object) -> MailSettings:
     """As they are for one data folder, where no installation is on this machine."""
     environ = {"NFTBAN_CONFIG_DIR": NOTHING, **(environ or {})}
     return mail_config.mail_settings_for(
-        mail_config.parse_mail_section(said, AT), ROOT, f"{ROOT}/log", environ
+        mail_config.parse_mail_section(arguments, AT), ROOT, f"{ROOT}/log", environ
     )
 
 
-def test_nothing_said_is_the_contract() -> None:
+def test_no_setting_is_the_contract() -> None:
     """Three attempts, 5, 15 and 45 seconds, HTML, one strict address; files of the place itself."""
     got = settings()
     assert (got.attempts, got.backoff, got.html, got.strict) == (3, (5, 15, 45), True, True)
@@ -98,9 +98,13 @@ def test_files_of_an_installation_count_where_it_is(
     for name, text in lines.items():
         (tmp_path / name).write_text(text + "\n")
     monkeypatch.setattr(nftban_variables, "CONFIG_DIR", str(tmp_path))
-    here = mail_config.mail_settings_for({}, ROOT, f"{ROOT}/log", {})
+    mail_settings = mail_config.mail_settings_for({}, ROOT, f"{ROOT}/log", {})
     elsewhere = mail_config.mail_settings_for({}, "/srv/other", "/srv/other/log", {})
-    assert (here.recipient, here.sender, here.from_name) == ("c@x.org", "s@x.org", "s@x.org")
+    assert (mail_settings.recipient, mail_settings.sender, mail_settings.from_name) == (
+        "c@x.org",
+        "s@x.org",
+        "s@x.org",
+    )
     assert (elsewhere.recipient, elsewhere.sender) == ("", "")
 
 
@@ -127,9 +131,9 @@ NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
 def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
     """With where it is, and what was expected, also when a whole file is loaded; a key of the relay
     that is one level too high says where it belongs; no method at all is still no method."""
-    for said, words in NOT_MEANT:
+    for message, words in NOT_MEANT:
         with pytest.raises(ConfigError) as caught:
-            settings(None, **said)
+            settings(None, **message)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"mail\.connect_timeout: .*under mail\.relay$"):
@@ -143,17 +147,17 @@ def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
 def test_planned_settings_count_as_the_last_of_the_files() -> None:
     """Behind the environment and YAML, as if they had been written already."""
     planned = {"NFTBAN_MAIL_RECIPIENT": "new@example.com"}
-    for environ, said, recipient in (
+    for environ, message, recipient in (
         ({}, {}, "new@example.com"),
         ({"NFTBAN_MAIL_RECIPIENT": "env@example.com"}, {}, "env@example.com"),
         ({}, {"recipient": "yaml@example.com"}, "yaml@example.com"),
     ):
         environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
-        got = mail_config.mail_settings_for(said, ROOT, f"{ROOT}/log", environ, planned)
+        got = mail_config.mail_settings_for(message, ROOT, f"{ROOT}/log", environ, planned)
         assert got.recipient == recipient
 
 
-def test_a_variable_that_cannot_be_meant_is_named() -> None:
+def test_an_invalid_variable_is_named() -> None:
     """The error names the variable."""
     for name, text in {
         **{"NFTBAN_MAIL_METHOD": "pigeon", "NFTBAN_SMTP_PORT": "smtp"},
@@ -185,7 +189,7 @@ def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
     assert (got.recipient, got.allowed_paths) == ("ops@example.com", (ROOT,))
 
 
-def test_every_field_can_be_said_somewhere() -> None:
+def test_every_field_can_be_shown_somewhere() -> None:
     """Each setting can be set in some source, and the secret is among the variables."""
     sayable = {*mail_config._MAIL, *mail_config._RELAY, "host", "password"} - {"relay"}
     assert {*MailSettings._fields} <= sayable | {"templates"}

@@ -39,7 +39,7 @@ def test_a_url_has_a_scheme() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         (f"redis://:{SECRET}@h:99999/", "expected a port from 0 to 65535"),
         (f"redis://:{SECRET}@[::1/", "expected SCHEME://HOST"),
@@ -51,11 +51,11 @@ def test_a_url_has_a_scheme() -> None:
         (f"redis://:{SECRET}@h/\x1b", "write them as %XX"),
     ],
 )
-def test_a_bad_url_is_refused_without_its_text(written: str, said: str) -> None:
+def test_a_bad_url_is_refused_without_its_text(written: str, message: str) -> None:
     """The error says what was expected, and not the password."""
     with pytest.raises(BadAddress) as error:
         parse_address(written)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert SECRET not in str(error.value)
 
 

@@ -68,7 +68,7 @@ def conf(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path) -> None:
+def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path: Path) -> None:
     """Each key of the file arrives as a value of its own type."""
     got = written("""
         places: [/srv/spool, ~/spool, relative, "redis://host/1"]
@@ -301,11 +301,11 @@ def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.M
     own.mkdir(parents=True)
     environ = {"HOME": str(tmp_path / "home")}
     search = (*queue_config.SEARCH_PATHS[:2], str(machine))
-    found = [queue_config.load_config(None, environ, search).theme]
+    styles = [queue_config.load_config(None, environ, search).theme]
     for path, theme in ((machine, "c"), (own / "config.yaml", "b"), (Path("spooldeck.yaml"), "a")):
         path.write_text(f"theme: {theme}\n")
-        found.append(queue_config.load_config(None, environ, search).theme)
-    assert found == ["", "c", "b", "a"]
+        styles.append(queue_config.load_config(None, environ, search).theme)
+    assert styles == ["", "c", "b", "a"]
     xdg = {"XDG_CONFIG_HOME": str(own.parent)}
     assert queue_config.load_config(None, xdg, queue_config.SEARCH_PATHS[1:2]).theme
     assert not queue_config.load_config(
@@ -342,11 +342,11 @@ def test_whose_configuration_is_taken(
     """Root takes no file that another user could have put or changed there; other users take none
     such from the working folder."""
     us, where, owner, mode, folder, folder_mode, refused = case
-    file, around = (
+    file, folder_owner = (
         os.stat_result((kind | bits, 0, 0, 1, uid, 0, 0, 0, 0, 0))
         for kind, bits, uid in ((stat.S_IFREG, mode, owner), (stat.S_IFDIR, folder_mode, folder))
     )
-    why = queue_config._refusal(file, around, us, *where)
+    why = queue_config._refusal(file, folder_owner, us, *where)
     assert why == refused if not refused else refused in why
 
 
@@ -498,9 +498,9 @@ def test_the_manual_names_the_values_that_choose_the_profile() -> None:
 
 def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: str) -> None:
     """Below the least that spares a healthy worker, the least counts; it is no error there."""
-    for said, counts in (("0", 90), ("5", 90), ("91", 91), ("1200", 1200)):
-        line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": said}
-        (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={said}\n")
+    for message, counts in (("0", 90), ("5", 90), ("91", 91), ("1200", 1200)):
+        line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": message}
+        (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={message}\n")
         for environ in (line, {"NFTBAN_CONFIG_DIR": str(tmp_path)}):
             assert (
                 queue_config.queue_settings_for(Config(), spool, environ).stuck_threshold == counts
@@ -588,8 +588,8 @@ ASSIGNMENTS = {
 def test_plain_assignments_are_understood() -> None:
     """A plain line means what a shell makes of it, except that the environment goes first."""
     for text, value in ASSIGNMENTS.items():
-        found = shell_assignments.parse_variables(text, {}, {"E": "from-environment"})
-        assert (found["X"].text, found["X"].problem) == (value, ""), text
+        variables = shell_assignments.parse_variables(text, {}, {"E": "from-environment"})
+        assert (variables["X"].text, variables["X"].problem) == (value, ""), text
 
 
 def test_a_profile_chooses_the_retry_policy() -> None:

@@ -40,7 +40,7 @@ def lookup(name: str) -> str:
     return SAVED[name]
 
 
-def test_a_name_stands_for_its_clauses() -> None:
+def test_a_name_is_replaced_by_its_clauses() -> None:
     """`@name` is replaced by the clauses of its filter, also in the text that plans and copied
     commands use; the clauses have the column of the name.
     """

@@ -27,8 +27,8 @@ BOMB = b"a0: &a0 [x, x]\n" + b"".join(
 @pytest.fixture(params=[composed, yaml_file.load_yaml], ids=["compose", "load"])
 def read(request: pytest.FixtureRequest) -> Reader:
     """Either way to read."""
-    found: Reader = request.param
-    return found
+    reader: Reader = request.param
+    return reader
 
 
 @pytest.mark.parametrize(

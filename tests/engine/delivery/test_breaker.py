@@ -52,8 +52,8 @@ def make(registry: SqlRegistry, clock: Clock) -> Callable[..., Breaker]:
     """Make the breaker of one more worker; it gates, and has three probes."""
 
     def make(**options: object) -> Breaker:
-        said = {"is_gating": True, "patience": PATIENCE, "clock": clock} | options
-        return Breaker(registry, parse_schedule("linear 60s +60s limit 3"), **said)  # type: ignore[arg-type]
+        settings = {"is_gating": True, "patience": PATIENCE, "clock": clock} | options
+        return Breaker(registry, parse_schedule("linear 60s +60s limit 3"), **settings)  # type: ignore[arg-type]
 
     return make
 
@@ -197,8 +197,8 @@ def test_a_registry_that_cannot_be_written_is_reported_once(
     make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock, memory_path: Path
 ) -> None:
     """A delivery that was made counts, although its record is missing."""
-    said = list[str]()
-    one = make(warn=said.append)
+    messages = list[str]()
+    one = make(warn=messages.append)
     one.record(PEER, "", is_probe=False)
     with sqlite3.connect(memory_path / "destinations.db", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -206,5 +206,5 @@ def test_a_registry_that_cannot_be_written_is_reported_once(
             assert one.record(PEER, "REFUSED", is_probe=False) is None
         other.execute("ROLLBACK")
     other.close()
-    assert len(said) == 1
-    assert said[0].startswith(f"Health of {PEER} not recorded: ")
+    assert len(messages) == 1
+    assert messages[0].startswith(f"Health of {PEER} not recorded: ")

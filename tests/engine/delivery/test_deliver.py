@@ -97,7 +97,7 @@ def test_a_worker_without_descriptors_makes_no_attempt(deliveries: Deliveries) -
 
 
 @pytest.mark.parametrize(
-    ("profile", "reply", "kind", "said"),
+    ("profile", "reply", "kind", "message"),
     [
         ("default", answer(503), Failed, "[HTTP_503] {peer}: Service Unavailable"),
         ("default", answer(404), Fatal, "[HTTP_404] {peer}: Not Found"),
@@ -119,13 +119,13 @@ def test_a_worker_without_descriptors_makes_no_attempt(deliveries: Deliveries) -
     ],
 )
 def test_the_status_decides(
-    deliveries: Deliveries, profile: str, reply: bytes, kind: type[Failed], said: str
+    deliveries: Deliveries, profile: str, reply: bytes, kind: type[Failed], message: str
 ) -> None:
     """The error text has the code in brackets, the peer, and a line of a readable answer."""
     with peer(reply) as one:
         failure = failure_of(deliveries.handler(profile), data_for(one.url))
     assert type(failure) is kind
-    assert str(failure) == said.format(peer=one.url.removeprefix("http://"))
+    assert str(failure) == message.format(peer=one.url.removeprefix("http://"))
     assert getattr(failure, "after", 7.0) == 7.0
 
 

@@ -39,10 +39,10 @@ def failure(http: HttpClient, url: str, **options: Any) -> str:
 def test_a_request_is_sent_as_given_and_its_answer_is_returned() -> None:
     """Method, path, headers and body arrive; status, headers and body come back."""
     with peer(answer(201, b"made", X_Kind="a")) as one, client() as http:
-        found = http.send("PUT", f"{one.url}/a?b=c", {"X-Token": "t"}, b"data")
+        response = http.send("PUT", f"{one.url}/a?b=c", {"X-Token": "t"}, b"data")
 
-    assert (found.status, found.body, found.headers["x-kind"]) == (201, b"made", "a")
-    assert found.url == f"{one.url}/a?b=c"
+    assert (response.status, response.body, response.headers["x-kind"]) == (201, b"made", "a")
+    assert response.url == f"{one.url}/a?b=c"
     (sent,) = one.received
     assert (sent.line, sent.body) == ("PUT /a?b=c HTTP/1.1", b"data")
     assert sent.headers["x-token"] == "t"
@@ -71,10 +71,10 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
 def test_the_connection_is_made_to_the_address_that_was_judged() -> None:
     """A name that resolves to another address at its second look-up reaches the first address, and
     is refused when a new connection needs the second one."""
-    found = [["127.0.0.2"], ["127.0.0.1"]]
+    addresses = [["127.0.0.2"], ["127.0.0.1"]]
     with (
         peer(answer(Connection="close"), host="127.0.0.2") as one,
-        client("127.0.0.2", resolve=lambda host, port: found.pop(0)) as http,
+        client("127.0.0.2", resolve=lambda host, port: addresses.pop(0)) as http,
     ):
         url = f"http://rebinding.example:{one.port}/"
         assert http.send("POST", url).status == 200
@@ -96,9 +96,9 @@ def test_a_redirect_sends_the_request_again(status: int, sent: str) -> None:
     with peer() as other, client() as http, peer() as one:
         one.script.append(answer(status, Location="/own"))
         one.script.append(answer(status, Location=f"{other.url}/new"))
-        found = http.send("POST", one.url, sent_headers, b"data")
+        response = http.send("POST", one.url, sent_headers, b"data")
 
-    assert (found.status, found.url) == (200, f"{other.url}/new")
+    assert (response.status, response.url) == (200, f"{other.url}/new")
     (got,) = other.received
     assert got.line == f"{sent} /new HTTP/1.1"
     assert got.body == (b"data" if sent == "POST" else b"")
@@ -108,7 +108,7 @@ def test_a_redirect_sends_the_request_again(status: int, sent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [
         ("file:///etc/passwd", "[BLOCKED_URL] redirect: file:, expected http: or https:"),
         ("http://169.254.169.254/latest", "[BLOCKED_URL] 169.254.169.254: a metadata service"),
@@ -118,12 +118,12 @@ def test_a_redirect_sends_the_request_again(status: int, sent: str) -> None:
         ("http://x:y/", "[BAD_ANSWER] redirect to what is not a URL"),
     ],
 )
-def test_a_redirect_is_judged_like_the_first_url(place: str, said: str) -> None:
+def test_a_redirect_is_judged_like_the_first_url(place: str, message: str) -> None:
     """A peer cannot redirect to a file, to an address that is not allowed, or to no URL at all."""
     with peer(answer(307, Location=place)) as one, client() as http:
         text = failure(http, one.url, body=b"data")
 
-    assert text.startswith(said)
+    assert text.startswith(message)
 
 
 def test_endless_redirects_end() -> None:
@@ -195,11 +195,11 @@ BAD_ANSWERS: dict[str, tuple[Reply, str]] = {
 @pytest.mark.parametrize("name", BAD_ANSWERS)
 def test_a_bad_answer_ends_the_request_with_a_code(name: str) -> None:
     """However much a peer sends, the client stops at its limits and says why."""
-    reply, said = BAD_ANSWERS[name]
+    reply, message = BAD_ANSWERS[name]
     with peer(reply) as one, client() as http:
         text = failure(http, one.url, timeout=20)
 
-    assert text.startswith(said.format(peer=one.url.removeprefix("http://")))
+    assert text.startswith(message.format(peer=one.url.removeprefix("http://")))
 
 
 def test_a_compressed_answer_is_decoded() -> None:
@@ -236,7 +236,7 @@ def test_the_timeout_is_for_the_whole_request(sent: bytes) -> None:
         )
 
 
-def test_a_slow_look_up_ends_at_the_timeout() -> None:
+def test_a_slow_lookup_ends_at_the_timeout() -> None:
     """The resolver itself has no timeout."""
     with peer() as one, client(resolve=lambda host, port: silent_name(one.port)) as http:
         assert re.match(r"\[TIMEOUT\]", failure(http, "http://slow.example/", timeout=0.1))
@@ -276,14 +276,14 @@ def test_the_next_address_is_tried_if_one_refuses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "days", "said"),
+    ("name", "days", "message"),
     [
         ("localhost", -1, "certificate has expired"),
         ("localhost", 1, "self-signed certificate"),
     ],
 )
 def test_a_certificate_that_is_not_trusted_is_refused(
-    tmp_path: Path, name: str, days: int, said: str
+    tmp_path: Path, name: str, days: int, message: str
 ) -> None:
     """No request is sent to a peer with an expired or unknown certificate."""
     path = make_certificate(tmp_path, name, days=days)
@@ -292,7 +292,7 @@ def test_a_certificate_that_is_not_trusted_is_refused(
         text = failure(http, f"https://{name}:{one.port}/")
 
     assert text.startswith("[TLS]")
-    assert said in text
+    assert message in text
     assert not one.received
 
 

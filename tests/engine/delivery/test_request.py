@@ -16,7 +16,7 @@ GOOD: dict[str, Any] = {"url": URL, "method": "POST"}
 
 def test_all_fields_are_read() -> None:
     """Text is sent as UTF-8, and base64 as its bytes; the destination becomes an origin."""
-    said = {
+    fields = {
         **GOOD,
         "headers": {"Content-Type": "text/plain", "X-A": "ü"},
         "body": "größer",
@@ -24,7 +24,7 @@ def test_all_fields_are_read() -> None:
         "destination": "https://Peer.example:443/x",
         "unknown": 1,
     }
-    assert parse_request(json.dumps(said).encode()) == DeliveryRequest(
+    assert parse_request(json.dumps(fields).encode()) == DeliveryRequest(
         URL,
         "POST",
         {"Content-Type": "text/plain", "X-A": "ü"},
@@ -56,15 +56,15 @@ FAULTS: dict[str, tuple[bytes | None, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_data_that_is_no_request_is_refused(name: str) -> None:
     """The first fault is reported in one line."""
-    data, said = FAULTS[name]
+    data, message = FAULTS[name]
     with pytest.raises(DeliveryError, match=r"^\[BAD_DATA\] ") as refused:
         parse_request(data)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"url": None}, "url: expected text, not nothing"),
         ({"url": 7}, "url: expected text, not a number"),
@@ -101,16 +101,16 @@ def test_data_that_is_no_request_is_refused(name: str) -> None:
     ],
     ids=str,
 )
-def test_a_field_with_a_fault_is_named(change: dict[str, Any], said: str) -> None:
+def test_a_field_with_a_fault_is_named(change: dict[str, Any], message: str) -> None:
     """Nothing of a request is guessed or left out."""
     with pytest.raises(DeliveryError, match=r"^\[BAD_DATA\] ") as refused:
         parse_request(json.dumps(GOOD | change).encode())
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("key", ["url", "method"])
 def test_url_and_method_are_needed(key: str) -> None:
     """No method is assumed: another one could change the peer."""
-    said = {name: value for name, value in GOOD.items() if name != key}
+    fields = {name: value for name, value in GOOD.items() if name != key}
     with pytest.raises(DeliveryError, match=rf"\[BAD_DATA\] {key} is missing"):
-        parse_request(json.dumps(said).encode())
+        parse_request(json.dumps(fields).encode())

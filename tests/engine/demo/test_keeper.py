@@ -21,14 +21,14 @@ def test_left_or_killed_it_leaves_nothing(victim: str, tmp_path: Path) -> None:
     process, places = start("", NFTBAN, KANNADER, ZGB)
     console = psutil.Process(process.pid)
     (keeper,) = console.children()
-    ours = [keeper, *keeper.children(recursive=True)]
-    assert len(ours) >= 5
+    processes = [keeper, *keeper.children(recursive=True)]
+    assert len(processes) >= 5
     assert places[0].joinpath("queue", "pending").is_dir()
     if victim == "neither":
         end(process)
     else:
         (console if victim == "console" else keeper).kill()
-    until(lambda: all(map(ended, ours)), tmp_path)
+    until(lambda: all(map(ended, processes)), tmp_path)
     assert not places[0].parent.exists()
     if victim != "neither":
         end(process)

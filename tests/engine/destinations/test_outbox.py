@@ -176,8 +176,8 @@ def test_rows_and_tasks_without_each_other_are_found(
         write_waiting(client, str(number), data=data)
 
     with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
-        found = find_orphans(outbox, store, "deliveryJobId")
-    assert found == Orphans(("c", "d"), ("mails/5",))
+        orphans = find_orphans(outbox, store, "deliveryJobId")
+    assert orphans == Orphans(("c", "d"), ("mails/5",))
 
 
 def test_a_kill_after_an_outcome_leaves_a_row_that_is_found(

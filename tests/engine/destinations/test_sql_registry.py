@@ -20,7 +20,7 @@ from engine.destinations.sql_registry import SqlRegistry
 from engine.schedules import fixed
 from engine.store import Gone, Unavailable
 from tests.engine.destinations.conftest import OpenRegistry
-from tests.unprivileged_user import as_other_user, nobodys_folder
+from tests.unprivileged_user import as_other_user, other_users_folder
 
 PEER = "https://peer.example"
 NOW = 1_800_000_000.125
@@ -125,8 +125,8 @@ def test_of_rivals_none_loses_a_change(open_registry: OpenRegistry) -> None:
                 claimed.append(which)
 
     together(4, run)
-    found = workers[0].get(PEER)
-    assert found.extra == {"n": 20}
+    destination = workers[0].get(PEER)
+    assert destination.extra == {"n": 20}
     assert len(claimed) <= 1
 
 
@@ -260,7 +260,7 @@ def holding_lock(address: Address) -> Iterator[None]:
 
 def test_a_file_that_may_only_be_read_is_reported() -> None:
     """It is read with the rights of its owner, also by root, and a change ends with one line."""
-    with nobodys_folder() as folder:
+    with other_users_folder() as folder:
         address = parse_address(f"sqlite://{folder}/d.db")
 
         def create() -> None:

@@ -79,7 +79,7 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
         {"destination": "b.example", "group": "mx", "kind": "feed", "error": ""},
     ]
     reader = indexed([a_task(n)._replace(**f) for n, f in enumerate(fields)])
-    wanted = {
+    settings = {
         "destination": [("b.example", 2), ("a.example", 1)],
         "group": [("mx", 2), ("", 1)],
         "kind": [("mail", 2), ("feed", 1)],
@@ -87,7 +87,7 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
     }
     for by in age_table.GROUPINGS:
         table = age_table.query_ages(reader, Query(), by, NOW)
-        assert [(row.name, row.total) for row in table.rows] == wanted[by]
+        assert [(row.name, row.total) for row in table.rows] == settings[by]
 
 
 def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -> None:
@@ -98,11 +98,11 @@ def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -
     table = age_table.query_ages(reader, Query(), "destination", NOW)
     assert table.total == AgeRow("TOTAL", (3, 2, 1, 1, 1, 0, 0, 0, 1, 2))
     assert table.rows == (AgeRow("", table.total.counts),)
-    found = [
+    matches = [
         reader.count(Query(filter=parse_filter(bucket_filter(n))), NOW)
         for n in range(len(BOUNDS_MINUTES) + 1)
     ]
-    assert found == list(table.total.counts)
+    assert matches == list(table.total.counts)
 
 
 @pytest.mark.parametrize("text", ["", "kind=job"])
@@ -151,7 +151,7 @@ def test_addresses_of_one_domain_are_one_row(indexed: Indexed) -> None:
 @pytest.mark.parametrize(
     ("names", "others"), [(MAX_AGE_ROWS, 0), (MAX_AGE_ROWS + 7, 7), (MAX_INDEXED_NAMES + 50, 1_850)]
 )
-def test_only_so_many_rows_are_told(indexed: Indexed, names: int, others: int) -> None:
+def test_only_so_many_rows_are_shown(indexed: Indexed, names: int, others: int) -> None:
     """The rows are those with most tasks; the others are counted, and their tasks are the rest."""
     tasks = [a_task(n, destination=f"d{n % names}") for n in range(names + MAX_AGE_ROWS)]
     reader = indexed(tasks)
@@ -211,8 +211,8 @@ def test_every_task_is_in_one_cell(
 def a_table(*counts: int, **rows: int) -> Ages:
     """A table of these totals, with rows of so many tasks."""
     names = rows or {"": sum(counts)}
-    told = tuple(AgeRow(name.replace("_", "."), (n,) + (0,) * 9) for name, n in names.items())
-    return Ages("destination", told, AgeRow("TOTAL", counts), 0)
+    age_rows = tuple(AgeRow(name.replace("_", "."), (n,) + (0,) * 9) for name, n in names.items())
+    return Ages("destination", age_rows, AgeRow("TOTAL", counts), 0)
 
 
 BEGUN = "new tasks, or trouble just begun"
@@ -366,8 +366,8 @@ def test_a_cluster_names_the_destinations_of_its_tasks(indexed: Indexed) -> None
     named = ("https://p0.x", "https://p1.x") if reader.has_index("by_cluster") else ()
     assert refused.destinations == named
     ids = (some[-1].id, many[0].id, "gone")
-    found = error_clusters.find_destinations(reader, ids)
-    assert found == {some[-1].id: "https://p1.x", many[0].id: "d303.example"}
+    destinations = error_clusters.find_destinations(reader, ids)
+    assert destinations == {some[-1].id: "https://p1.x", many[0].id: "d303.example"}
 
 
 def test_the_destinations_of_the_last_tasks_to_leave_are_remembered(
@@ -378,9 +378,9 @@ def test_the_destinations_of_the_last_tasks_to_leave_are_remembered(
     fill(writer, tasks, arranged=False)
     fill(writer, tasks[:1], arranged=False)
 
-    found = error_clusters.find_destinations(reader, [task.id for task in tasks])
+    destinations = error_clusters.find_destinations(reader, [task.id for task in tasks])
 
-    assert found == {task.id: task.destination for task in tasks}
+    assert destinations == {task.id: task.destination for task in tasks}
 
 
 def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
@@ -421,12 +421,12 @@ def test_errors_of_our_smtp_are_found_by_their_code(writer: Writer, reader: Read
     """A code behind our word for it is found by a filter, and separates clusters."""
     words = ("unavailable_450: 450 4.2.0 busy - RCPT", "unavailable_452: 452 4.2.0 busy - RCPT")
     writer.add_scanned([dead_task(n, words[n % 2]) for n in range(5)])
-    told = error_clusters.query_clusters(reader, Query(), NOW)
-    assert [(c.count, error_pattern.reply_code(c.pattern)) for c in told] == [
+    clusters = error_clusters.query_clusters(reader, Query(), NOW)
+    assert [(c.count, error_pattern.reply_code(c.pattern)) for c in clusters] == [
         (3, "450"),
         (2, "452"),
     ]
-    for cluster in told:
+    for cluster in clusters:
         query = Query(filter=parse_filter(f"code={error_pattern.reply_code(cluster.pattern)}"))
         assert reader.count(query, NOW) == cluster.count
 
@@ -436,8 +436,8 @@ def test_only_the_largest_clusters_are_listed(writer: Writer, reader: Reader) ->
     words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ghijklmn" for c in "opqrs"]
     tasks = [dead_task(n, word) for n, word in enumerate(words)]
     writer.add_scanned([*tasks, dead_task(9_999, words[-1])])
-    told = error_clusters.query_clusters(reader, Query(), NOW)
-    assert (len(told), told[0].count, told[0].pattern) == (
+    clusters = error_clusters.query_clusters(reader, Query(), NOW)
+    assert (len(clusters), clusters[0].count, clusters[0].pattern) == (
         error_clusters.MAX_CLUSTERS,
         2,
         words[-1],

@@ -155,7 +155,7 @@ def test_a_word_finer_than_a_state_is_a_part_of_it() -> None:
     held = a_row(id="held", state=State.HELD, word="failed")
     tasks = [a_row(id="plain"), a_row(id="failed", word="failed"), held]
     states, words = {State.PENDING: "waits", State.HELD: "held"}, {"failed": State.PENDING}
-    for text, found in (
+    for text, ids in (
         ("state=failed", "failed"),
         ("state=waits", "plain"),
         ("state!=failed", "plain held"),
@@ -164,7 +164,7 @@ def test_a_word_finer_than_a_state_is_a_part_of_it() -> None:
         filter = parse_filter(text, states, NOW, words)
         assert [
             t.id for t in select_matching(tasks, filter, NOW) if isinstance(t, Task)
-        ] == found.split()
+        ] == ids.split()
 
 
 def test_a_missing_value_and_a_time_of_day() -> None:
@@ -355,7 +355,7 @@ OP = st.sampled_from(["=", "!=", "~", "!~", ">", ">=", "<", "<=", ":", ""])
 @example([("", "since", ":", "0001-01-01")])
 @example([("", "tries", "=", "9" * 400)])
 @examples(150)
-def test_whatever_is_typed_is_a_filter_or_says_why_not(parts: list[tuple[str, ...]]) -> None:
+def test_any_text_is_a_filter_or_an_error_with_its_reason(parts: list[tuple[str, ...]]) -> None:
     """Parsing raises nothing but `BadFilter`, within the text, and what it lets through works."""
     text = "".join("".join(part) for part in parts)
     try:
@@ -417,14 +417,14 @@ def holds(text: str, part: str) -> bool:
 
 def of_text(field: str, op: str, value: str) -> Told:
     """A comparison of a text."""
-    said = TEXTS[field]
+    message = TEXTS[field]
     if op == "=":
-        return format_term(field, op, value), lambda t: said(t) == value
+        return format_term(field, op, value), lambda t: message(t) == value
     if op == ":":
-        return format_term(field, op, value or "a"), lambda t: holds(said(t), value or "a")
+        return format_term(field, op, value or "a"), lambda t: holds(message(t), value or "a")
     pattern = re.escape(value or "a")
     return format_term(field, op, pattern), lambda t: bool(
-        re.search(pattern, said(t), re.IGNORECASE)
+        re.search(pattern, message(t), re.IGNORECASE)
     )
 
 
@@ -480,11 +480,11 @@ def test_the_sql_means_what_the_words_say(
 ) -> None:
     """Over any tasks the SQL of a filter answers what its clauses say one by one."""
     text = " ".join(
-        "|".join(f"{'!' * negated}{told[0]}" for negated, told in terms) for terms in clauses
+        "|".join(f"{'!' * negated}{term[0]}" for negated, term in terms) for terms in clauses
     )
 
     def wanted(task: Task) -> bool:
-        return all(any(told[1](task) != negated for negated, told in terms) for terms in clauses)
+        return all(any(term[1](task) != negated for negated, term in terms) for terms in clauses)
 
     found = parse_filter(text, STATES, NOW)
     assert list(select_matching(tasks, found, NOW)) == [task for task in tasks if wanted(task)]
@@ -516,6 +516,6 @@ def test_an_index_and_a_sieve_agree(writer: Writer, reader: Reader) -> None:
     ]
     writer.add_scanned(tasks)
     found = parse_filter("dest~d[1-3] code=421|tries>=4 !id:7", STATES, NOW)
-    shown = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks
-    assert list(shown) == list(select_matching(tasks, found, NOW))
-    assert 0 < len(shown) < 1_200
+    stored_tasks = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks
+    assert list(stored_tasks) == list(select_matching(tasks, found, NOW))
+    assert 0 < len(stored_tasks) < 1_200

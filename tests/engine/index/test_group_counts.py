@@ -167,12 +167,12 @@ def test_tasks_of_destinations_are_counted_by_code() -> None:
         closing(Reader(f"{folder}/index")) as reader,
     ):
         writer.add_scanned(rows)
-        found = count_destinations(reader)
+        counts = count_destinations(reader)
         cut = count_destinations(reader, 6)
 
-    assert found.unknown_from == ""
-    assert found.of("https://unknown.example") == DestinationTasks()
-    assert found.by_origin == {
+    assert counts.unknown_from == ""
+    assert counts.of("https://unknown.example") == DestinationTasks()
+    assert counts.by_origin == {
         peer: DestinationTasks(2, {"DNS": 3, "": 1, "x" * 40: 1, "HTTP_503": 1}, NOW - 30),
         other: DestinationTasks(1, {}, NOW - 5),
     }

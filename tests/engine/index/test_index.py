@@ -44,10 +44,12 @@ def look(writer: Writer, tasks: list[Task]) -> None:
     writer.begin_scan()
     for at in range(0, len(tasks), CHUNK):
         writer.add_scanned(tasks[at : at + CHUNK])
-    there = {task.id for task in tasks}
+    ids = {task.id for task in tasks}
     while names := writer.unseen_ids():
-        seen = [task for task in tasks if task.id in names]
-        writer.apply_lookup(names, [*seen, *(Missing(name) for name in names if name not in there)])
+        stored_tasks = [task for task in tasks if task.id in names]
+        writer.apply_lookup(
+            names, [*stored_tasks, *(Missing(name) for name in names if name not in ids)]
+        )
         writer.mark_seen(names)
     writer.end_scan()
 
@@ -88,11 +90,15 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
     assert reader.task("an id") == task
 
     nasty = "'; DROP TABLE task; -- %_\\ \x1b[31m \0"
-    odd = a_task(description=nasty, error="\udcff\ud800", attempts=1 << 80)
-    writer.apply_lookup([odd.id], [odd])
-    writer.add_scanned([odd, a_task(2, id="b\udcff"), Problem("pending/\udcfe", nasty)])
-    (seen,) = all_of(reader, Query(filter=parse_filter("DROP --")))
-    assert (seen.description, seen.error, seen.attempts) == (nasty, "??", (1 << 63) - 1)
+    stored_task = a_task(description=nasty, error="\udcff\ud800", attempts=1 << 80)
+    writer.apply_lookup([stored_task.id], [stored_task])
+    writer.add_scanned([stored_task, a_task(2, id="b\udcff"), Problem("pending/\udcfe", nasty)])
+    (taken_task,) = all_of(reader, Query(filter=parse_filter("DROP --")))
+    assert (taken_task.description, taken_task.error, taken_task.attempts) == (
+        nasty,
+        "??",
+        (1 << 63) - 1,
+    )
     assert reader.problems() == (Problem("pending/?", nasty),)
     assert [task.id for task in all_of(reader, Query())] == ["an id", "b?", "task-000001"]
 
@@ -107,7 +113,7 @@ def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:
     assert [row[3] for row in reader.plan_rows(Query())] == [0.0, NOW]
 
 
-def test_a_task_is_where_the_latest_look_saw_it(writer: Writer, reader: Reader) -> None:
+def test_a_task_is_where_the_latest_scan_found_it(writer: Writer, reader: Reader) -> None:
     """A task seen in another state is no longer in the one before; seen in two states or queues at
     once it is shown twice; of which nothing is reported it stays; a missing one has left, and so
     have all below a missing name with a final slash."""
@@ -144,12 +150,12 @@ def test_an_unreadable_task_becomes_a_problem(writer: Writer, reader: Reader) ->
     assert writer.apply_lookup([name], [task]).appeared == {task.id}
     assert (reader.task(task.id), reader.problems()) == (task, ())
 
-    seen: list[Task | Missing | Problem] = [task, a_task(2), one, two]
+    tasks: list[Task | Missing | Problem] = [task, a_task(2), one, two]
     writer.begin_scan()
-    assert writer.add_scanned(seen).changed
+    assert writer.add_scanned(tasks).changed
     writer.end_scan()
     writer.begin_scan()
-    assert writer.add_scanned(seen) == IndexDelta()
+    assert writer.add_scanned(tasks) == IndexDelta()
     assert not writer.end_scan()
     writer.begin_scan()
     writer.add_scanned([task, a_task(2), two])
@@ -176,7 +182,7 @@ def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) 
     assert writer.word_counts() == {(State.PENDING, "failed"): 1}
 
 
-def test_what_a_look_does_not_see_is_asked_for(writer: Writer, reader: Reader) -> None:
+def test_what_a_scan_misses_is_asked_for(writer: Writer, reader: Reader) -> None:
     """Rows that a whole scan missed are named at its end, and stay until that is settled; one in
     another state, or found meanwhile by its name, neither came nor left."""
     look(writer, [a_task(1), a_task(2), a_task(3)])
@@ -282,13 +288,13 @@ class IndexFollowsStore(RuleBasedStateMachine):
         if self.rung:
             return
         self.generation += 1
-        seen = sorted(self.memory.tasks.values(), key=lambda task: task.id)
-        assert all_of(self.reader, Query(), self.generation) == seen
+        tasks = sorted(self.memory.tasks.values(), key=lambda task: task.id)
+        assert all_of(self.reader, Query(), self.generation) == tasks
         for state in State:
-            there = [task for task in seen if task.state is state]
-            assert self.writer.count(state) == len(there)
-            assert all_of(self.reader, Query(state)) == there
-        assert self.came - self.left == len(seen)
+            stored_tasks = [task for task in tasks if task.state is state]
+            assert self.writer.count(state) == len(stored_tasks)
+            assert all_of(self.reader, Query(state)) == stored_tasks
+        assert self.came - self.left == len(tasks)
 
     def teardown(self) -> None:
         """Close and remove everything."""

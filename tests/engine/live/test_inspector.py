@@ -98,10 +98,10 @@ async def inspecting(
             await inspector.close()
 
 
-async def until(inspector: Inspector, wanted: Callable[[IndexChanged], bool]) -> IndexChanged:
+async def until(inspector: Inspector, expected: Callable[[IndexChanged], bool]) -> IndexChanged:
     """Wait for changes until they are as wanted."""
     changed = inspector.latest
-    while not wanted(changed):
+    while not expected(changed):
         changed = await inspector.wait_for_change(changed.generation)
     return changed
 
@@ -111,9 +111,9 @@ def is_complete(changed: IndexChanged) -> bool:
     return changed.is_complete and not changed.unavailable
 
 
-def counts(**wanted: int) -> Callable[[IndexChanged], bool]:
+def counts(**wanted_values: int) -> Callable[[IndexChanged], bool]:
     """Whether everything was seen, with so many tasks in these states and none in others."""
-    expected = {State(word): count for word, count in wanted.items()}
+    expected = {State(word): count for word, count in wanted_values.items()}
     return lambda changed: (
         is_complete(changed) and {s: n for s, n in changed.counts.items() if n} == expected
     )
@@ -127,9 +127,9 @@ async def all_of(inspector: Inspector, query: Query | None = None) -> list[Task]
 def stored(place: Path) -> list[Task]:
     """All tasks of a spool, as its store reads them."""
     store = open_store(str(place))
-    seen = {(task.id, task.state): task for task in store.scan() if isinstance(task, Task)}
+    tasks = {(task.id, task.state): task for task in store.scan() if isinstance(task, Task)}
     store.close()
-    return [seen[key] for key in sorted(seen)]
+    return [tasks[key] for key in sorted(tasks)]
 
 
 def hooked(
@@ -137,8 +137,8 @@ def hooked(
 ) -> MemoryStore:
     """A store whose look goes through a hook, which also gets the names that were asked for."""
     store = MemoryStore(memory or MemoryTasks())
-    look = store.scan
-    store.scan = lambda touched=None: hook(look(touched), touched)  # type: ignore[method-assign]
+    scan = store.scan
+    store.scan = lambda touched=None: hook(scan(touched), touched)  # type: ignore[method-assign]
     return store
 
 
@@ -170,7 +170,7 @@ async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None
             await inspector.actions.read(task)
 
 
-async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -> None:
+async def test_rows_are_shown_before_a_first_scan_ends_and_it_can_be_stopped() -> None:
     """Rows are reported while most of the spool is still unread. Stopped, the scan reports so and
     shows a part; started again, it ends with all tasks."""
     memory, going = MemoryTasks(), threading.Semaphore(120)
@@ -252,7 +252,7 @@ MOVES = st.lists(
 @pytest.mark.deep
 @given(rounds=st.lists(MOVES, min_size=1, max_size=3), initially=st.integers(0, 5))
 @examples(8)
-def test_whatever_others_do_is_followed(
+def test_any_change_by_others_is_followed(
     tmp_path_factory: pytest.TempPathFactory,
     rounds: list[list[tuple[int, State | None]]],
     initially: int,
@@ -261,12 +261,12 @@ def test_whatever_others_do_is_followed(
     place = a_spool(tmp_path_factory.mktemp("moves") / "spool", initially)
 
     def move(number: int, goal: State | None) -> None:
-        here = [file_of(place, number, state) for state in FOLDERS]
-        there = next((path for path in here if path.exists()), None)
-        if goal is None and there is not None:
-            there.unlink()
-        elif goal is not None and there is not None:
-            there.rename(file_of(place, number, goal))
+        paths = [file_of(place, number, state) for state in FOLDERS]
+        file_path = next((path for path in paths if path.exists()), None)
+        if goal is None and file_path is not None:
+            file_path.unlink()
+        elif goal is not None and file_path is not None:
+            file_path.rename(file_of(place, number, goal))
         elif goal is not None:
             write(place / FOLDERS[goal], a_task(number))
 
@@ -280,8 +280,8 @@ def test_whatever_others_do_is_followed(
                 before = inspector.latest.generation
                 while await all_of(inspector) != truth:
                     before = (await inspector.wait_for_change(before)).generation
-            wanted = sum(inspector.latest.counts.values()) - initially
-            await until(inspector, lambda changed: changed.appeared - changed.departed == wanted)
+            expected = sum(inspector.latest.counts.values()) - initially
+            await until(inspector, lambda changed: changed.appeared - changed.departed == expected)
 
     asyncio.run(follow())
 
@@ -336,7 +336,7 @@ def test_lost_events_are_made_up_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_words(tmp_path: Path) -> None:
     """If the index cannot grow, a report says so; once there is space it is filled again."""
     place, folder = a_spool(tmp_path / "spool", 3_000), tmp_path / "temporary"
     folder.mkdir()
@@ -375,7 +375,7 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
         await until(inspector, counts(pending=6))
 
 
-async def test_no_temporary_folder_is_said_in_words(
+async def test_a_missing_temporary_folder_is_reported_in_words(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the index cannot be made, a report says so, and it is made once that is repaired."""
@@ -431,7 +431,7 @@ def _join() -> None:
             thread.join()
 
 
-async def test_a_look_is_ended_by_the_close(tmp_path: Path) -> None:
+async def test_a_scan_is_ended_by_the_close(tmp_path: Path) -> None:
     """A scan that is still running stops at the next row."""
     endless = lambda *_: (a_task(number, rev="1") for number in itertools.count())  # noqa: E731
     async with inspecting(lambda: hooked(endless), tmp_path) as inspector:
@@ -439,7 +439,7 @@ async def test_a_look_is_ended_by_the_close(tmp_path: Path) -> None:
     assert listed(tmp_path) == []
 
 
-async def test_a_store_that_hangs_holds_nobody_up(
+async def test_a_hanging_store_blocks_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The close does not wait for a store that hangs in its opening; that thread ends later."""
@@ -459,7 +459,7 @@ async def test_a_store_that_hangs_holds_nobody_up(
     await asyncio.to_thread(_join)
 
 
-async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
+async def test_an_abandoned_query_ends(place: Path) -> None:
     """A cancelled search does not delay the ones after it."""
     for number in range(1_000):
         write(place / "pending", a_task(number))
@@ -505,14 +505,14 @@ async def test_a_question_before_there_is_an_index_is_answered(
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Slow))
     async with inspecting(place) as inspector:
         assert await asyncio.to_thread(reached.wait, PATIENCE)
-        meanwhile = [
+        during = [
             await inspector.queries.count(Query()),
             await inspector.queries.find(Query(), a_task(1).id),
         ]
         go_on.set()
         await until(inspector, counts(dead=1))
 
-        assert meanwhile == [0, None]
+        assert during == [0, None]
         assert await inspector.queries.count(Query()) == 1
 
 
@@ -567,8 +567,12 @@ async def test_unknown_due_times_are_not_due() -> None:
     async with inspecting(lambda: MemoryStore(memory)) as inspector:
         await until(inspector, counts(pending=3))
         await inspector.scan_now()
-        found = await inspector.tallies.summarize_backlog(NOW)
-        assert (found.oldest, found.due, found.oldest_due) == (NOW - 1800, None, NOW - 1800)
+        backlog_summary = await inspector.tallies.summarize_backlog(NOW)
+        assert (backlog_summary.oldest, backlog_summary.due, backlog_summary.oldest_due) == (
+            NOW - 1800,
+            None,
+            NOW - 1800,
+        )
 
 
 async def test_a_tally_is_made_sparingly() -> None:
@@ -605,11 +609,11 @@ async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_
         await until(inspector, counts(pending=1))
         await inspector.scan_now()
         ask = inspector.tallies.summarize_backlog
-        found = [(await ask(NOW + more)).due for more in (0, 59, 60, 3600, 0)]
+        due_times = [(await ask(NOW + more)).due for more in (0, 59, 60, 3600, 0)]
         write(place / "pending", a_task(2, due=NOW))
         await until(inspector, counts(pending=2))
-        found.append((await ask(NOW)).due)
-    assert found == [0, 0, 1, 1, 0, 1]
+        due_times.append((await ask(NOW)).due)
+    assert due_times == [0, 0, 1, 1, 0, 1]
     assert asked == [NOW, NOW + 60, NOW, NOW]
 
 
@@ -618,13 +622,13 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
     cancel nothing more is handed over, and what `take` raises is raised."""
     for number in range(1_100):
         write(place / "dlq", a_task(number))
-    seen: list[str] = []
+    lines: list[str] = []
     threads, calls = set(), []
     go, begun = threading.Event(), threading.Event()
     dead = Query(State.DEAD)
 
     def take(tasks: Sequence[Task], done: int, total: int) -> bool:
-        seen.extend(task.id for task in tasks)
+        lines.extend(task.id for task in tasks)
         calls.append(done)
         threads.add(threading.current_thread().name)
         begun.set()
@@ -642,7 +646,7 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
         ).total == 1_100
         go.set()
         assert await harvest == 1_100
-        assert seen == sorted(a_task(number).id for number in range(1_100))
+        assert lines == sorted(a_task(number).id for number in range(1_100))
         assert threads == {"spooldeck-export"}
 
         go.clear()
@@ -676,23 +680,23 @@ async def test_what_was_seen_is_acted_on(place: Path) -> None:
 async def test_only_what_the_change_source_names_is_read() -> None:
     """A change in a store without folders costs a scan of the changed names, not of everything."""
     memory = MemoryTasks()
-    looks: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    scans: SimpleQueue[Collection[str] | None] = SimpleQueue()
     rival = MemoryStore(memory)
     for number in range(3):
         rival.swap(None, a_task(number))
 
     def noted(seen: Seen, touched: Collection[str] | None) -> Seen:
-        looks.put(touched)
+        scans.put(touched)
         return seen
 
     async with inspecting(lambda: hooked(noted, memory)) as inspector:
         await until(inspector, counts(pending=3))
-        assert [looks.get() for _ in range(looks.qsize())].count(None) == 1
-        (seen,) = (t for t in rival.scan() if isinstance(t, Task) and t.id == a_task(1).id)
-        rival.swap(seen, verbs.hold(seen, NOW))
+        assert [scans.get() for _ in range(scans.qsize())].count(None) == 1
+        (task,) = (t for t in rival.scan() if isinstance(t, Task) and t.id == a_task(1).id)
+        rival.swap(task, verbs.hold(task, NOW))
         await until(inspector, counts(pending=2, held=1))
-        later = [looks.get() for _ in range(looks.qsize())]
-        assert {seen.id} in later and None not in later
+        later = [scans.get() for _ in range(scans.qsize())]
+        assert {task.id} in later and None not in later
 
 
 async def test_lost_changes_are_found_by_comparing_revisions(
@@ -703,7 +707,7 @@ async def test_lost_changes_are_found_by_comparing_revisions(
     monkeypatch.setattr(index_sync, "CHEAP_SCAN_SECONDS", 0.0)
     for number in range(6):
         write(place / "pending", a_task(number))
-    looks: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    scans: SimpleQueue[Collection[str] | None] = SimpleQueue()
     lost = threading.Event()
 
     def wait(seconds: float) -> Collection[str] | None:
@@ -714,11 +718,11 @@ async def test_lost_changes_are_found_by_comparing_revisions(
 
     def deaf() -> Store:
         store = open_store(str(place))
-        look = store.scan
+        scan = store.scan
 
         def noted(touched: Collection[str] | None = None) -> Seen:
-            looks.put(touched)
-            return look(touched)
+            scans.put(touched)
+            return scan(touched)
 
         store.scan = noted  # type: ignore[method-assign]
         store.changes = store.changes._replace(paths=(), wait=wait)
@@ -726,23 +730,23 @@ async def test_lost_changes_are_found_by_comparing_revisions(
 
     async with inspecting(deaf) as inspector:
         await until(inspector, lambda changed: is_complete(changed) and counts(pending=6)(changed))
-        while looks.qsize():
-            looks.get()
+        while scans.qsize():
+            scans.get()
         file_of(place, 1).rename(file_of(place, 1, State.DEAD))
         write(place / "pending", a_task(2, description="rewritten"))
         file_of(place, 3).unlink()
         write(place / "pending", a_task(7))
         lost.set()
         await until(inspector, counts(pending=5, dead=1))
-        shown = await all_of(inspector)
-        assert sorted(shown) == sorted(await asyncio.to_thread(stored, place))
-        asked = [looks.get() for _ in range(looks.qsize())]
+        tasks = await all_of(inspector)
+        assert sorted(tasks) == sorted(await asyncio.to_thread(stored, place))
+        asked = [scans.get() for _ in range(scans.qsize())]
         assert None not in asked
         names = {name for some in asked for name in some or ()}
         assert names == {a_task(number).id for number in (1, 2, 3, 7)}
 
 
-async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_on_the_screen_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that is rewritten in place without an event is re-read where it is shown."""
     monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
     memory = MemoryTasks()
@@ -756,8 +760,8 @@ async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.Monk
 
     async with inspecting(silent) as inspector:
         await until(inspector, counts(pending=1))
-        (seen,) = await all_of(inspector)
-        rival.swap(seen, seen._replace(due=NOW + 60))
+        (task,) = await all_of(inspector)
+        rival.swap(task, task._replace(due=NOW + 60))
         generation = inspector.latest.generation
         while (await all_of(inspector))[0].due != NOW + 60:
             generation = (await inspector.wait_for_change(generation)).generation
@@ -814,7 +818,7 @@ class PausableStore(MemoryStore):
 
 
 @pytest.mark.parametrize("happens", ["nothing", "a task comes"])
-async def test_the_controls_are_those_of_the_latest_look(
+async def test_the_controls_are_those_of_the_latest_scan(
     happens: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look at a name finds out which controls there are now, an older look does not undo it, and

@@ -124,7 +124,7 @@ def test_a_refused_watch_is_an_oserror(folder: Path) -> None:
         assert events.folders == {str(folder)}
 
 
-class Told:
+class WatchReports:
     """The news of a watch, in its order."""
 
     def __init__(self) -> None:
@@ -134,9 +134,9 @@ class Told:
         """The next news; fails when there is none for long."""
         return self.news.get(timeout=PATIENCE)
 
-    def until(self, wanted: set[str] | str) -> None:
+    def until(self, expected: set[str] | str) -> None:
         """Wait for some news."""
-        while self.next() != wanted:
+        while self.next() != expected:
             pass
 
 
@@ -147,20 +147,20 @@ def following(
     *,
     is_shown: bool = True,
     shared: SharedFolderWatch | None = None,
-) -> Iterator[Told]:
+) -> Iterator[WatchReports]:
     """The news of a watch of this source of changes."""
-    told = Told()
+    reports = WatchReports()
     watch = FolderWatch(
         changes,
         open_store,
-        told.news.put,
-        everything=lambda: told.news.put(EVERYTHING),
+        reports.news.put,
+        everything=lambda: reports.news.put(EVERYTHING),
         is_shown=lambda: is_shown,
         shared=shared,
     )
     watch.start(PATIENCE)
     try:
-        yield told
+        yield reports
     finally:
         watch.stop()
     if shared is None:
@@ -175,7 +175,7 @@ def watch_threads() -> list[threading.Thread]:
 
 def watching(
     folder: Path, *, is_shown: bool = True, shared: SharedFolderWatch | None = None
-) -> AbstractContextManager[Told]:
+) -> AbstractContextManager[WatchReports]:
     """The news of the folder, and of one more that is not there yet."""
 
     def no_store() -> Store:
@@ -189,18 +189,18 @@ def watching(
 def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
     """A change in a folder is reported by its name, and nothing while nothing changes. After a
     folder was removed and made again everything is scanned, and then it is followed."""
-    with watching(folder, is_shown=is_shown) as told:
+    with watching(folder, is_shown=is_shown) as reports:
         read(folder)
         (folder / "old").touch()
-        assert told.next() == {"old"}
+        assert reports.next() == {"old"}
         (folder / "old").unlink()
         folder.rmdir()
         folder.mkdir()
-        told.until(EVERYTHING)
+        reports.until(EVERYTHING)
         for number in range(1000):
             (folder / f"new{number}").touch()
             with suppress(Empty):
-                news = told.news.get(timeout=0.05)
+                news = reports.news.get(timeout=0.05)
                 if isinstance(news, set) and any(name.startswith("new") for name in news):
                     return
         raise AssertionError("nothing new is reported")
@@ -213,14 +213,14 @@ def test_places_share_one_thread_that_ends_with_the_last(
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
     shared, other = SharedFolderWatch(), folder / "other"
     other.mkdir()
-    with watching(folder, shared=shared) as told:
+    with watching(folder, shared=shared) as reports:
         with watching(other, shared=shared) as others:
             (folder / "one").touch()
             (other / "two").touch()
-            assert (told.next(), others.next()) == ({"one"}, {"two"})
+            assert (reports.next(), others.next()) == ({"one"}, {"two"})
             assert len(watch_threads()) == 1
         (folder / "three").touch()
-        assert told.next() == {"three"}
+        assert reports.next() == {"three"}
     for thread in watch_threads():
         thread.join(PATIENCE)
     assert watch_threads() == []
@@ -233,11 +233,11 @@ def test_a_name_that_is_not_utf8_ends_the_events_of_its_folder_only(
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
     shared, other = SharedFolderWatch(), folder.with_name("other")
     other.mkdir()
-    with watching(folder, shared=shared) as told, watching(other, shared=shared) as others:
+    with watching(folder, shared=shared) as reports, watching(other, shared=shared) as others:
         (folder / NO_TEXT).touch()
-        told.until(EVERYTHING)
+        reports.until(EVERYTHING)
         (folder / "task").touch()
-        told.until(EVERYTHING)
+        reports.until(EVERYTHING)
         (other / "one").touch()
         assert others.next() == {"one"}
 
@@ -247,63 +247,63 @@ def test_a_folder_made_later_is_followed(folder: Path) -> None:
     draft = folder.with_name("draft")
     draft.mkdir()
     (draft / "there").touch()
-    with watching(folder) as told:
+    with watching(folder) as reports:
         draft.rename(folder.with_name("held"))
-        told.until({"there"})
+        reports.until({"there"})
 
 
 def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
     """Missing folders in a missing one are found when that one appears, and each after it."""
     above = folder / "A"
     source = ChangeSource(tuple(map(str, (folder, above, above / "B", above / "C"))))
-    with following(source, lambda: pytest.fail("no store is needed")) as told:
+    with following(source, lambda: pytest.fail("no store is needed")) as reports:
         above.mkdir()
         (above / "B").mkdir()
         (above / "B" / "there").touch()
-        told.until({"there"})
+        reports.until({"there"})
         (above / "C").mkdir()
         (above / "C" / "later").touch()
-        told.until({"later"})
+        reports.until({"later"})
 
 
 def test_after_a_name_that_is_not_utf8_folder_times_are_compared(folder: Path) -> None:
     """A name that watchfiles cannot report causes a full scan, and so does each later change."""
-    with watching(folder) as told:
+    with watching(folder) as reports:
         (folder / NO_TEXT).touch()
-        told.until(EVERYTHING)
+        reports.until(EVERYTHING)
         (folder / "task").touch()
-        told.until(EVERYTHING)
+        reports.until(EVERYTHING)
 
 
 def test_a_folder_whose_path_is_not_utf8_is_followed_by_its_time(folder: Path) -> None:
     """watchfiles cannot watch such a path; each change in it causes a full scan."""
     inside = folder / NO_TEXT
     inside.mkdir()
-    with watching(inside) as told:
+    with watching(inside) as reports:
         (inside / "task").touch()
-        assert told.next() == EVERYTHING
+        assert reports.next() == EVERYTHING
 
 
 def test_events_that_the_kernel_dropped_cost_one_full_scan(folder: Path) -> None:
     """More changes than the kernel's event queue holds are found by the folder's time."""
-    with watching(folder) as told:
+    with watching(folder) as reports:
         for number in range(int(MOST.read_text()) + 1):
             (folder / str(number)).touch()
         (folder / "0").unlink()
-        seen: set[str] = set()
-        while len(seen) <= int(MOST.read_text()):
-            news = told.next()
+        names: set[str] = set()
+        while len(names) <= int(MOST.read_text()):
+            news = reports.next()
             if news == EVERYTHING:
                 news = {path.name for path in folder.iterdir()} | {"0"}
-            seen |= set(news)
+            names |= set(news)
 
 
-def test_without_inotify_the_times_of_folders_tell(folder: Path) -> None:
+def test_without_inotify_the_times_of_folders_count(folder: Path) -> None:
     """Where no watch can be had a change is found all the same; all is scanned then."""
     with ExitStack() as stack, no_more_files():
-        told = stack.enter_context(watching(folder))
+        reports = stack.enter_context(watching(folder))
         os.utime(folder, (1, 1))  # as a change does; needs no descriptor
-        assert told.next() == EVERYTHING
+        assert reports.next() == EVERYTHING
 
 
 # ---- a bell that waits
@@ -312,8 +312,8 @@ def test_without_inotify_the_times_of_folders_tell(folder: Path) -> None:
 class Tower:
     """What a bell says, in turn, and how often a store had to be opened to hear it."""
 
-    def __init__(self, *says: Collection[str] | Unavailable | None) -> None:
-        self._says = list(says)
+    def __init__(self, *message: Collection[str] | Unavailable | None) -> None:
+        self._says = list(message)
         self._silence = threading.Event()
         self.opened = 0
 
@@ -328,16 +328,16 @@ class Tower:
         if not self._says:
             self._silence.wait(seconds)
             return ()
-        says = self._says.pop(0)
-        if isinstance(says, Unavailable):
-            raise says
-        return says
+        message = self._says.pop(0)
+        if isinstance(message, Unavailable):
+            raise message
+        return message
 
 
 def told_by(tower: Tower, count: int) -> list[set[str] | str]:
     """The first news of a change source."""
-    with following(tower.open().changes, tower.open) as told:
-        return [told.next() for _ in range(count)]
+    with following(tower.open().changes, tower.open) as reports:
+        return [reports.next() for _ in range(count)]
 
 
 def test_names_of_a_change_source_are_passed_on() -> None:

@@ -45,7 +45,7 @@ class Actor:
     stays on record, or ends it if it is SIGKILL."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
+        our_end, theirs = socket.socketpair()
         self.pid = os.fork()
         if not self.pid:
             try:
@@ -56,8 +56,8 @@ class Actor:
             finally:
                 os._exit(1)
         theirs.close()
-        with ours:
-            self._line = ours.makefile("rw")
+        with our_end:
+            self._line = our_end.makefile("rw")
         self._is_there = True
         self.last: list[str] = []
 
@@ -107,15 +107,15 @@ def _say(line: TextIO, *words: str) -> None:
     line.flush()
 
 
-def _play(ours: socket.socket) -> None:
+def _play(peer: socket.socket) -> None:
     """Be an actor, as long as there is somebody to listen."""
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     # Nobody else's line, or its other end would not be missed; and nothing that our parent left
     # unused may close a number later that is another file's by then.
     gc.freeze()
-    os.closerange(3, ours.fileno())
-    os.closerange(ours.fileno() + 1, 256)
-    line = ours.makefile("rw")
+    os.closerange(3, peer.fileno())
+    os.closerange(peer.fileno() + 1, 256)
+    line = peer.makefile("rw")
     lock: queue_lock.PidLock | None = None
     while told := line.readline():
         act, *words = json.loads(told)
@@ -167,19 +167,19 @@ def _break(line: TextIO, path: str, at: str) -> queue_lock.PidLock | None:
             _say(line, "stopped", getattr(function, "__name__", ""))
             line.readline()
 
-    said: list[str] = []
+    lines: list[str] = []
     sys.setprofile(count if at != "0" else None)
     try:
         lock = lock_breaker.free_lock(
-            path, THRESHOLD, say=said.append, wait=Impatient(), **AN_HOUR_ON
+            path, THRESHOLD, say=lines.append, wait=Impatient(), **AN_HOUR_ON
         )
     except (queue_lock.LockBusy, lock_breaker.UnsafeToSignal) as why:
         sys.setprofile(None)
-        _say(line, type(why).__name__, str(why), *said)
+        _say(line, type(why).__name__, str(why), *lines)
         return None
     finally:
         sys.setprofile(None)
-    _say(line, "lock", lock.taken_over, *said)
+    _say(line, "lock", lock.taken_over, *lines)
     return lock
 
 
@@ -273,13 +273,13 @@ def numbered_one(path: str) -> int:
     assert os.getpid() == 1, "only in a PID namespace of its own"
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     one, now, alone = Actor(), int(time.time()), ["UnsafeToSignal", "PID 1 is never signalled"]
-    ours, gone = lock_file.format_claim(true_claim(1)), f"1\n{now - 7200}\n"
+    claim, gone = lock_file.format_claim(true_claim(1)), f"1\n{now - 7200}\n"
     rounds = (
         # a lock file, whether PID 1 has its flock, and the result
         (f"1\n{now}\n", False, alone),
         (f"1\n{now}\n", True, alone),
-        (ours, False, ["lock", "PID 1 released it"]),
-        (ours, True, alone),
+        (claim, False, ["lock", "PID 1 released it"]),
+        (claim, True, alone),
         (gone, False, ["lock", "PID 1 is gone"]),  # of an earlier run of this container
     )
     for text, flocked, outcome in rounds:

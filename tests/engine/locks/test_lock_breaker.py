@@ -45,7 +45,7 @@ from tests.tables import each
 
 Start: TypeAlias = Callable[..., subprocess.Popen[str]]
 
-BECOME_NOBODY = "os.setgroups([]); os.setgid(65534); os.setuid(65534)"
+BECOME_OTHER_USER = "os.setgroups([]); os.setgid(65534); os.setuid(65534)"
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
@@ -85,23 +85,23 @@ def holding(start: Start, path: Path, manner: str) -> subprocess.Popen[str]:
 
 
 def freed(
-    path: Path, told: list[str], wait: lock_breaker.ExitWait | None = None, seen: str = ""
+    path: Path, lines: list[str], wait: lock_breaker.ExitWait | None = None, observed: str = ""
 ) -> PidLock:
     """The lock, an hour from now; however slow the machine is, an end is waited for."""
     patient = wait or (lambda pidfd, seconds: has_ended(pidfd, 60.0))
-    return free_lock(str(path), THRESHOLD, seen, say=told.append, wait=patient, **AN_HOUR_ON)
+    return free_lock(str(path), THRESHOLD, observed, say=lines.append, wait=patient, **AN_HOUR_ON)
 
 
 def left_alone(path: Path, why: str) -> None:
     """An hour from now, the lock is stuck, and so it stays, for this reason."""
     before = path.read_bytes()
-    told: list[str] = []
+    lines: list[str] = []
     evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
     with pytest.raises(UnsafeToSignal, match=why):
-        freed(path, told)
+        freed(path, lines)
     assert evidence.verdict is Verdict.STUCK
     assert planned_steps(evidence) == ()
-    assert (told, path.read_bytes()) == ([], before)
+    assert (lines, path.read_bytes()) == ([], before)
 
 
 def test_a_stuck_holder_ends_at_sigterm(
@@ -111,15 +111,15 @@ def test_a_stuck_holder_ends_at_sigterm(
     worker = holding(start, path, PLAIN)
     inode = path.stat().st_ino
     evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
-    told: list[str] = []
-    with freed(path, told, seen=evidence.identity) as lock:
+    lines: list[str] = []
+    with freed(path, lines, observed=evidence.identity) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"
         assert path.stat().st_ino == inode
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
     assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
     assert evidence.holders == (worker.pid,)
     assert planned_steps(evidence)[0] == f"SIGTERM PID {worker.pid}, wait 5s"
-    assert told == [f"SIGTERM to PID {worker.pid}", f"PID {worker.pid} has ended"]
+    assert lines == [f"SIGTERM to PID {worker.pid}", f"PID {worker.pid} has ended"]
     assert worker.wait() == -signal.SIGTERM
     assert not path.exists()
 
@@ -134,10 +134,10 @@ def test_a_holder_that_does_not_end_at_sigterm_is_killed(
     if stopped:
         worker.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
-    told: list[str] = []
-    freed(path, told, Impatient()).release()
+    lines: list[str] = []
+    freed(path, lines, Impatient()).release()
     who = f"PID {worker.pid}"
-    assert told == [f"SIGTERM to {who}", f"SIGKILL to {who}", f"{who} has ended"]
+    assert lines == [f"SIGTERM to {who}", f"SIGKILL to {who}", f"{who} has ended"]
     assert worker.wait() == -signal.SIGKILL
 
 
@@ -153,10 +153,10 @@ def test_a_holder_that_survives_sigkill_keeps_its_lock(path: Path, start: Start)
     """Where not even SIGKILL is seen to help (a dead disk), nothing is taken over."""
     worker = holding(start, path, PLAIN)
     worker.send_signal(signal.SIGSTOP)
-    text, told = path.read_bytes(), list[str]()
+    text, lines = path.read_bytes(), list[str]()
     with pytest.raises(UnsafeToSignal, match="does not exit, not even after SIGKILL"):
-        freed(path, told, lambda pidfd, seconds: False)
-    assert (path.read_bytes(), len(told)) == (text, 2)
+        freed(path, lines, lambda pidfd, seconds: False)
+    assert (path.read_bytes(), len(lines)) == (text, 2)
 
 
 def test_a_free_lock_is_taken_and_a_holder_at_work_is_not_signalled(
@@ -164,12 +164,12 @@ def test_a_free_lock_is_taken_and_a_holder_at_work_is_not_signalled(
 ) -> None:
     """A lock without a holder is taken without a wait; below the threshold no signal is sent, nor
     to a holder that claimed a task lately: both are looked at again before each signal."""
-    told: list[str] = []
-    freed(path, told).release()
+    lines: list[str] = []
+    freed(path, lines).release()
     written(path, "4194304\n0\n", age=60)
-    with freed(path, told) as lock:
+    with freed(path, lines) as lock:
         assert lock.taken_over == "PID 4194304 is gone"
-    assert told == []
+    assert lines == []
     worker, now = holding(start, path, PLAIN), AN_HOUR_ON["clock"]
     with pytest.raises(LockBusy, match="is running"):
         free_lock(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
@@ -181,12 +181,12 @@ def test_a_free_lock_is_taken_and_a_holder_at_work_is_not_signalled(
 def test_another_lock_than_the_one_seen_is_left_alone(path: Path, start: Start) -> None:
     """The token of the lock file tells the present holder from the one that was to be ended."""
     first = holding(start, path, PLAIN)
-    seen = examine_lock(str(path), THRESHOLD).identity
+    identity = examine_lock(str(path), THRESHOLD).identity
     release(first)
     second = holding(start, path, PLAIN)
-    for token in (seen, queue_lock.NO_LOCK):
+    for token in (identity, queue_lock.NO_LOCK):
         with pytest.raises(UnsafeToSignal, match="changed hands"):
-            freed(path, [], seen=token)
+            freed(path, [], observed=token)
     release(second)
 
 
@@ -226,10 +226,10 @@ def test_what_changes_after_sigterm_stays_sigkill(
             written(path, f"{innocent.pid}\n{int(time.time()) + 3600}\n", age=-3600)
         return False
 
-    told: list[str] = []
+    lines: list[str] = []
     with nullcontext() if news == "removed" else pytest.raises((LockBusy, UnsafeToSignal)):
-        freed(path, told, meanwhile).release()
-    assert told == [f"SIGTERM to PID {worker.pid}"]
+        freed(path, lines, meanwhile).release()
+    assert lines == [f"SIGTERM to PID {worker.pid}"]
     release(worker)
 
 
@@ -249,13 +249,13 @@ def test_a_child_that_keeps_the_flock_is_ended_and_no_neighbour(
         evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
         assert evidence.holders == (child,)
         assert "a child of" in evidence.reason
-    told: list[str] = []
+    lines: list[str] = []
 
-    freed(path, told).release()
+    freed(path, lines).release()
 
     ended = [pid for pid in (worker.pid, child) if not killed or pid == child]
     steps = [(f"SIGTERM to PID {pid}", f"PID {pid} has ended") for pid in ended]
-    assert told == [step for pair in steps for step in pair]
+    assert lines == [step for pair in steps for step in pair]
 
 
 def test_a_forged_lock_or_a_later_flock_harms_no_process(
@@ -316,7 +316,7 @@ import os, sys
 from engine.locks import lock_holder as holder
 from engine.locks.queue_lock import examine_lock
 from tests.lock_processes import AN_HOUR_ON
-{BECOME_NOBODY}
+{BECOME_OTHER_USER}
 evidence = examine_lock(sys.argv[1], 1200.0, **AN_HOUR_ON)
 print(evidence.verdict, '|', evidence.signal_refusal, '|', dict(evidence.facts)['flock'])
 """
@@ -413,15 +413,15 @@ def test_a_claim_after_the_last_heartbeat_is_a_doubt(
     now = 1_795_167_728.0
     stuck = LockEvidence(Verdict.STUCK, 4711, now - heartbeat, heartbeat, facts=(("follows", "x"),))
     begun = None if claimed is None else now - claimed
-    found = queue_lock.check_claims(stuck, begun, THRESHOLD, now)
-    assert found.verdict is Verdict.STUCK
-    assert bool(found.signal_refusal) is doubted
-    assert (found == stuck) is not doubted
+    lock_evidence = queue_lock.check_claims(stuck, begun, THRESHOLD, now)
+    assert lock_evidence.verdict is Verdict.STUCK
+    assert bool(lock_evidence.signal_refusal) is doubted
+    assert (lock_evidence == stuck) is not doubted
     if claimed == 40:
         assert "claimed 2026-11-20 09:41:28Z, after the last heartbeat 2026-11-20 08:42:08Z" in (
-            found.signal_refusal
+            lock_evidence.signal_refusal
         )
-        assert dict(found.facts)["follows"] == "no signal is sent: not safe"
+        assert dict(lock_evidence.facts)["follows"] == "no signal is sent: not safe"
 
 
 IN_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c")
@@ -484,11 +484,11 @@ def test_a_lock_without_flock_that_names_pid_1(path: Path) -> None:
     with pytest.raises(LockBusy, match="PID 1 is running"):
         acquire_lock(str(path), THRESHOLD)
     left_alone(path, "PID 1 is never signalled")
-    told: list[str] = []
+    lines: list[str] = []
     written(path, naming(1, FORMS[1]))
-    with freed(path, told) as lock:
+    with freed(path, lines) as lock:
         assert lock.taken_over == "PID 1 released it"
-    assert told == []
+    assert lines == []
 
 
 @needs_namespace
@@ -521,7 +521,7 @@ NUMBERS = "number given to a thread,number and lock given away"
         pytest.param(ANYWHERE, marks=only_without_namespaces),
     ],
 )
-def test_whatever_happens_at_any_system_call_of_the_breaker(path: Path, twist: str) -> None:
+def test_any_change_at_any_system_call_of_the_breaker(path: Path, twist: str) -> None:
     """The breaker is stopped before each system call that it makes, and exactly there the holder
     meets one of the fates of `lock_rivals`: one process has the lock in the end, the others know
     why not, and none but the first holder is signalled."""
@@ -537,14 +537,14 @@ def test_a_zombies_lock_is_taken_over(path: Path, start: Start, form: str) -> No
         written(path, naming(worker.pid, form))
     worker.kill()
     os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
-    inode, told = path.stat().st_ino, list[str]()
+    inode, lines = path.stat().st_ino, list[str]()
     evidence = examine_lock(str(path), THRESHOLD)
-    with freed(path, told) as lock:
+    with freed(path, lines) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"
         assert path.stat().st_ino == inode
     assert evidence.verdict is Verdict.STALE
     assert lock_file.process_stat(worker.pid)[0] == "Z"
-    assert told == []
+    assert lines == []
 
 
 WATCHED = """
@@ -579,11 +579,11 @@ def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path)
         assert is_unharmed(worker)
         tell(worker)
         worker.wait()
-    told: list[str] = []
-    with freed(path, told) as lock:
+    lines: list[str] = []
+    with freed(path, lines) as lock:
         assert lock.taken_over == "PID 1 is gone"
     assert dict(evidence.facts)["PID namespace"].startswith("another one")
-    assert told == []
+    assert lines == []
 
 
 INSIDE = """
@@ -640,7 +640,7 @@ def test_root_without_the_right_to_signal_says_so(start: Start) -> None:
         path.touch()
         for owned in (folder, path):
             os.chown(owned, 65534, 65534)
-        worker = start(f"import fcntl, os, signal\n{BECOME_NOBODY}\n{INNOCENT}", str(path))
+        worker = start(f"import fcntl, os, signal\n{BECOME_OTHER_USER}\n{INNOCENT}", str(path))
         assert said(worker) == "ready"
         written(path, lock_file.format_claim(true_claim(worker.pid)))
         text, who = path.read_bytes(), f"PID {worker.pid}"

@@ -81,7 +81,7 @@ def test_what_is_written_is_read() -> None:
 
 
 @given(st.integers(0, 9_999_999_999), st.integers(-999_999_999, 9_999_999_999))
-def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None:
+def test_no_heartbeat_changes_the_length(written: int, alive_at: int) -> None:
     """Whatever the clocks say, a file written over the one before leaves nothing of it."""
     assert OURS.mark is not None
     claim = LockClaim(4242, written, OURS.mark._replace(alive_at=alive_at))
@@ -217,9 +217,9 @@ CONTRADICTIONS: list[tuple[dict[str, object], str]] = [
 @each(("changes", "why"), CONTRADICTIONS)
 def test_facts_that_exclude_each_other_are_named(changes: dict[str, object], why: str) -> None:
     """A heartbeat before the start, another start time or another boot contradicts the flock."""
-    found = lock_holder.find_contradiction(reading(**changes))
-    assert why in found
-    assert bool(found) is bool(why)
+    contradiction = lock_holder.find_contradiction(reading(**changes))
+    assert why in contradiction
+    assert bool(contradiction) is bool(why)
 
 
 @each(
@@ -244,7 +244,7 @@ FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
 
 
 @each(
-    ("named", "said"),
+    ("named", "message"),
     [
         (WORKER._replace(taker=None), FLOCK),
         (WORKER._replace(taker=None, files_hidden=True), f"? {FLOCK}"),
@@ -252,10 +252,11 @@ FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
         (WORKER, "held by PID 4242, PID 4300 (/bin/sh handle.sh)"),
     ],
 )
-def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, said: str) -> None:
+def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, message: str) -> None:
     """If the holder's files are hidden, the processes seen to have the flock may not be all."""
     assert (
-        dict(lock_holder.list_facts(reading(named=named, others=(CHILD,)), 5, 60))["flock"] == said
+        dict(lock_holder.list_facts(reading(named=named, others=(CHILD,)), 5, 60))["flock"]
+        == message
     )
 
 
@@ -267,12 +268,14 @@ def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
     other.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    seen, elsewhere = (lock_holder.read_process(child.pid, path.stat()) for path in (lock, other))
-    assert seen is not None and elsewhere is not None
-    assert (seen.taker, seen.parent) == (child.pid, os.getpid())
-    assert seen.uids == {os.geteuid()}
-    assert seen.command.startswith(f"{sys.executable} -c ")
-    assert not seen.hidden
+    reading, elsewhere = (
+        lock_holder.read_process(child.pid, path.stat()) for path in (lock, other)
+    )
+    assert reading is not None and elsewhere is not None
+    assert (reading.taker, reading.parent) == (child.pid, os.getpid())
+    assert reading.uids == {os.geteuid()}
+    assert reading.command.startswith(f"{sys.executable} -c ")
+    assert not reading.hidden
     assert elsewhere.taker is None
     assert [process.pid for process in lock_holder.processes_with_flock(lock.stat())] == [child.pid]
     child.send_signal(signal.SIGKILL)
@@ -308,10 +311,10 @@ def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path) -> None:
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None and child.stdout is not None
         child.stdout.readline()
-        there = lock_holder.deleted_lock_holder(str(path))
+        holder = lock_holder.deleted_lock_holder(str(path))
         path.unlink()
         removed = lock_holder.deleted_lock_holder(str(path))
         child.stdin.close()
         child.wait()
-    assert (there, removed) == (None, child.pid)
+    assert (holder, removed) == (None, child.pid)
     assert lock_holder.deleted_lock_holder(str(path)) is None

@@ -55,14 +55,14 @@ def each(seconds: float = 5.0) -> ProcReader:
     return ProcReader(clock=lambda: next(moments))
 
 
-def until(look: Callable[[], ProcessStats], state: str) -> ProcessStats:
+def until(read: Callable[[], ProcessStats], state: str) -> ProcessStats:
     """The first look that finds a process in a state; the kernel needs a moment for that."""
     for _ in range(100_000):
-        seen = look()
-        if seen.state == state:
-            return seen
+        stats = read()
+        if stats.state == state:
+            return stats
         os.sched_yield()
-    raise AssertionError(f"never {state}: {seen}")
+    raise AssertionError(f"never {state}: {stats}")
 
 
 def a_reading(**fields: object) -> ProcessStats:
@@ -74,7 +74,7 @@ def a_reading(**fields: object) -> ProcessStats:
 # ---- real processes
 
 
-def test_one_that_is_at_work(tmp_path: Path, start: Start) -> None:
+def test_a_busy_process(tmp_path: Path, start: Start) -> None:
     """What it used and moved between two readings is told, and that it works."""
     child = start(BUSY.format(cpu=0.2, bytes=1_000_000), str(tmp_path / "out"))
     assert said(child) == "ready"
@@ -123,16 +123,16 @@ def test_one_with_children(start: Start) -> None:
     """Its children and what they do are told, by PID, command and age."""
     parent = start(PARENT)
     pid = int(said(parent))
-    seen = read_stats(parent.pid)
+    process_stats = read_stats(parent.pid)
     tell(parent)
     parent.wait()
-    assert not isinstance(seen.descendants, str)
-    assert [(child.pid, child.command) for child in seen.descendants] == [
+    assert not isinstance(process_stats.descendants, str)
+    assert [(child.pid, child.command) for child in process_stats.descendants] == [
         (pid, "sh -c echo ready; read answer")
     ]
-    told = dict(list_facts(seen, None))["children"]
-    assert told.startswith(f"PID {pid} sh -c echo ready; read answer, ")
-    assert " old: " in told
+    children = dict(list_facts(process_stats, None))["children"]
+    assert children.startswith(f"PID {pid} sh -c echo ready; read answer, ")
+    assert " old: " in children
 
 
 def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
@@ -142,12 +142,12 @@ def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
     lock.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    here, elsewhere = (
+    files, elsewhere = (
         read_stats(child.pid, str(tmp_path)).files,
         read_stats(child.pid, "/nowhere").files,
     )
-    assert isinstance(here, OpenFiles)
-    assert (here.amount, here.below, here.more) == (4, ("run/queue.lock",), False)
+    assert isinstance(files, OpenFiles)
+    assert (files.amount, files.below, files.more) == (4, ("run/queue.lock",), False)
     assert isinstance(elsewhere, OpenFiles)
     assert elsewhere.below == ()
 
@@ -158,11 +158,11 @@ def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
 def refusing(*endings: str) -> ProcReader:
     """The real /proc, but for files that we are not let at."""
 
-    def guarded(look: Callable[[str], object]) -> Callable[[str], object]:
+    def guarded(read: Callable[[str], object]) -> Callable[[str], object]:
         def guard(path: str) -> object:
             if path.endswith(endings):
                 raise PermissionError(errno.EACCES, "Permission denied", path)
-            return look(path)
+            return read(path)
 
         return guard
 
@@ -175,10 +175,10 @@ def test_a_hidden_value_is_unknown_with_its_reason() -> None:
     """Another user's I/O, files and children are `?`, and why; what is known is told."""
     proc = refusing("/io", "/fd", "/task", "/wchan")
     before, now = read_stats(os.getpid(), proc=proc), read_stats(os.getpid(), proc=proc)
-    told = dict(list_facts(now, stats_delta(before, now)))
-    assert told["open files"] == told["children"] == "? permission denied"
-    assert told["IO"] == "? permission denied"
-    assert told["state"] in ("runs", "sleeps")
+    facts = dict(list_facts(now, stats_delta(before, now)))
+    assert facts["open files"] == facts["children"] == "? permission denied"
+    assert facts["IO"] == "? permission denied"
+    assert facts["state"] in ("runs", "sleeps")
     hidden = read_stats(os.getpid(), proc=refusing("/stat"))
     assert list_facts(hidden, None) == (("state", f"? PID {os.getpid()}: permission denied"),)
 
@@ -192,9 +192,9 @@ def test_many_open_files_are_capped() -> None:
     files = read_stats(os.getpid(), "/spool", proc).files
     assert isinstance(files, OpenFiles)
     assert (files.amount, len(files.below), files.more) == (5000, MAX_FILES, True)
-    told = dict(list_facts(a_reading(files=files), None))["open files"]
-    assert told.startswith(f"5,000 ({MAX_FILES} examined); in the spool: 0, 1, 2, 3")
-    assert told.endswith(f"and {MAX_FILES - 4} more")
+    fact = dict(list_facts(a_reading(files=files), None))["open files"]
+    assert fact.startswith(f"5,000 ({MAX_FILES} examined); in the spool: 0, 1, 2, 3")
+    assert fact.endswith(f"and {MAX_FILES - 4} more")
 
 
 def test_foreign_words_are_inert() -> None:

@@ -257,16 +257,16 @@ def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -
 
 
 def test_each_holder_has_another_token(path: Path) -> None:
-    """`seen` changes whenever the lock changes hands, in a new file or in place, and does not
+    """`known` changes whenever the lock changes hands, in a new file or in place, and does not
     change while one holder has it."""
-    seen = set()
+    known = set()
     for _ in range(3):
         lock = acquire_lock(str(path), THRESHOLD)
-        seen |= {examine_lock(str(path), THRESHOLD).identity for _ in range(2)}
+        known |= {examine_lock(str(path), THRESHOLD).identity for _ in range(2)}
         os.close(lock.fd)  # as a kill would
         lock.fd = -1
-    seen.add(examine_lock(str(path), THRESHOLD).identity)
-    assert len(seen) == 3
+    known.add(examine_lock(str(path), THRESHOLD).identity)
+    assert len(known) == 3
     path.unlink()
     assert examine_lock(str(path), THRESHOLD).identity == queue_lock.NO_LOCK
 

@@ -150,10 +150,10 @@ def test_a_damaged_line_is_one_token(path: str, clock: Clock) -> None:
 def test_buckets_of_others_are_kept(path: str, clock: Clock) -> None:
     """A process with another configuration loses nothing by ours; of a longer text that was there
     before nothing is left."""
-    for before, kept in ((f"theirs 123 {NOW}\n", f"theirs 123 {NOW}\n"), ("x" * 500, "")):
+    for before, after in ((f"theirs 123 {NOW}\n", f"theirs 123 {NOW}\n"), ("x" * 500, "")):
         Path(path).write_text(f"{before}")
         TokenBuckets(path, {"mail": Rate(40, 5)}, clock).spend("mail")
-        assert Path(path).read_text() == f"{kept}mail 0 {NOW}\n"
+        assert Path(path).read_text() == f"{after}mail 0 {NOW}\n"
 
 
 def test_a_link_is_not_followed(path: str, clock: Clock, tmp_path: Path) -> None:

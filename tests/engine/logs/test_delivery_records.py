@@ -29,8 +29,12 @@ NOON = 1_795_176_000.0
 
 def record(second: int, reason: str, transport: str = "curl", result: str = "failed") -> bytes:
     """A line as both programs write it."""
-    said = {"ts": f"2026-11-20T12:00:{second:02}Z", "transport": transport, "recipient": "a@\u2026"}
-    return json.dumps({**said, "result": result, "reason": reason}).encode() + b"\n"
+    fields = {
+        "ts": f"2026-11-20T12:00:{second:02}Z",
+        "transport": transport,
+        "recipient": "a@\u2026",
+    }
+    return json.dumps({**fields, "result": result, "reason": reason}).encode() + b"\n"
 
 
 ODD = st.characters(categories=["Cs", "Cc", "Cf", "Po"])
@@ -57,10 +61,10 @@ def test_what_is_written_is_what_is_read(told: Delivery) -> None:
 @given(
     st.binary(max_size=300)
     | st.recursive(ANY | st.none() | st.integers(), st.lists).map(
-        lambda said: json.dumps(said).encode()
+        lambda text: json.dumps(text).encode()
     )
 )
-def test_whatever_else_a_line_holds_is_no_record(raw: bytes) -> None:
+def test_any_other_line_is_no_record(raw: bytes) -> None:
     """Noise, or JSON of another kind: nothing is raised."""
     assert delivery_records.parse_record(raw) is None
 
@@ -68,9 +72,9 @@ def test_whatever_else_a_line_holds_is_no_record(raw: bytes) -> None:
 def test_the_real_programs_records_are_read() -> None:
     """Written again, each of them is the same to the byte."""
     for raw in (GOLDEN / "delivery.jsonl").read_bytes().splitlines(keepends=True):
-        told = delivery_records.parse_record(raw)
-        assert told is not None
-        assert delivery_records.format_record(told) == raw
+        delivery = delivery_records.parse_record(raw)
+        assert delivery is not None
+        assert delivery_records.format_record(delivery) == raw
 
 
 def test_only_failures_are_listed_the_latest_first() -> None:
@@ -118,7 +122,7 @@ def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
             DeliveryReader(str(other)).read()
 
 
-def test_log_and_records_tell_of_one_failure_once() -> None:
+def test_a_failure_in_log_and_records_counts_once() -> None:
     """The log has the word and the records the words, within a second or two of each other."""
     logged = (Failure(100.0, "rejected_550"), Failure(90.0, "connect_refused"))
     recorded = (
@@ -139,8 +143,8 @@ def test_only_a_refusal_for_good_or_a_loss_is_a_refusal(tmp_path: Path) -> None:
     reasons = ("rejected_550: 550 no", "connect_refused", "lost: disk full", "rejected_bad_mail: x")
     data = b"".join(record(n, reason, "none") for n, reason in enumerate(reasons))
     data += record(9, "rejected_550", result="spooled")
-    found = [(each.when, each.word, each.text) for each in parse_refusals(data).failures]
-    assert found == [
+    failures = [(each.when, each.word, each.text) for each in parse_refusals(data).failures]
+    assert failures == [
         (NOON + 3, "rejected_bad_mail", "x"), (NOON + 2, "lost", "disk full"),
         (NOON, "rejected_550", "550 no"),
     ]  # fmt: skip
@@ -157,8 +161,8 @@ def test_a_refusal_that_an_operator_retried_is_none() -> None:
     """One refusal of that recipient less, the latest before the retry; a later one counts."""
     retry = record(5, RETRIED, "none", "spooled")
     lines = [record(1, "rejected_a: x"), record(2, "rejected_b: x"), retry, record(6, "lost: y")]
-    found = parse_refusals(b"".join(lines)).failures
-    assert [each.word for each in found] == ["lost", "rejected_a"]
+    failures = parse_refusals(b"".join(lines)).failures
+    assert [each.word for each in failures] == ["lost", "rejected_a"]
 
 
 def test_removed_records_are_known_to_be_missing() -> None:

@@ -293,15 +293,15 @@ def test_no_line_is_lost_and_none_comes_twice(
     assert got == [parse_log_line(line, "").text for line in expected]
 
 
-def test_of_a_shared_log_what_another_database_says_is_left_out(log: Path) -> None:
+def test_lines_of_another_database_in_a_shared_log_are_skipped(log: Path) -> None:
     """Two write there of a task 7-user each: one of them is followed, with all that names none."""
     add(log, '{"event": "sent", "reg": 7, "type": "user", "db": "/b.db"}\n')
     add(log, '{"event": "failed", "reg": 7, "type": "user", "db": "/a.db"}\n')
     add(log, '{"event": "noted"}\nplain words, db=/b.db\n{"event": "torn", "db": "/b.db')
     tail, all_of_it = Tail(SharedLog(str(log), "/a.db")), Tail(str(log))
-    found, whole = tail.poll(), all_of_it.poll()
-    assert texts(found) == ["failed 7-user db=/a.db", "noted", "plain words, db=/b.db"]
-    assert texts(whole) == ["sent 7-user db=/b.db", *texts(found)]
+    polled, whole = tail.poll(), all_of_it.poll()
+    assert texts(polled) == ["failed 7-user db=/a.db", "noted", "plain words, db=/b.db"]
+    assert texts(whole) == ["sent 7-user db=/b.db", *texts(polled)]
     add(log, '"}\n{"event": "sent", "db": "/a.db"}\n')
     assert texts(tail.poll()) == ["sent db=/a.db"]
     for one in (tail, all_of_it):

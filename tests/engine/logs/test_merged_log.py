@@ -86,15 +86,15 @@ def paged(
     through: LineFilter = ALL_LINES,
 ) -> list[FileEntry]:
     """All the lines in a direction, page by page, in the order of the book."""
-    found: list[FileEntry] = []
+    file_entries: list[FileEntry] = []
     while True:
         scan = LineScan(book, mark, through, page, forward, step_cells=2)
         run_to_end(scan)
         assert scan.exhausted or len(scan.found) == page
-        found = [*found, *scan.entries] if forward else [*scan.entries, *found]
+        file_entries = [*file_entries, *scan.entries] if forward else [*scan.entries, *file_entries]
         mark = scan.reached
         if scan.exhausted:
-            return found
+            return file_entries
 
 
 def texts(entries: Sequence[FileEntry]) -> list[str]:
@@ -179,11 +179,11 @@ def test_a_clock_that_was_set_back_loses_no_line(
         seek = TimeSearch(book, NOON + second)
         run_to_end(seek)
         down, up = paged(book, BEGIN, True), paged(book, END, False)
-        around = paged(book, seek.position, False) + paged(book, seek.position, True)
+        folder_owner = paged(book, seek.position, False) + paged(book, seek.position, True)
         files = [file.number for file in book.files]
-    for found in (down, up, around):
+    for page in (down, up, folder_owner):
         for file, log in zip(files, all_of, strict=True):
-            own = [entry for entry in found if entry.key[1] == file]
+            own = [entry for entry in page if entry.key[1] == file]
             assert [entry.key[2] for entry in own] == sorted(entry.key[2] for entry in own)
             assert [text.split()[0] for text in texts(own)] == [str(n) for n in range(len(log))]
 
@@ -273,9 +273,11 @@ def test_few_matches_are_parsed_alone(
     with a_book(text, cell=cell) as (book, _):
         for file in book.files:
             for number in range(file.cell_count):
-                found = matching_entries(file, number, sieve)
-                kept = [entry for entry in found if sieve.is_match(entry.rank, entry.line.text)]
-                assert kept == [
+                file_entries = matching_entries(file, number, sieve)
+                entries = [
+                    entry for entry in file_entries if sieve.is_match(entry.rank, entry.line.text)
+                ]
+                assert entries == [
                     entry
                     for entry in file.entries(number)
                     if sieve.is_match(entry.rank, entry.line.text)
@@ -368,8 +370,8 @@ def test_rotation_goes_on_with_the_new_file() -> None:
             old = path.rename(path.with_suffix(".1"))
             path.write_text(line(3, "c"))
             add(old, "".join(line(2, text) for text in late))
-            found, _ = fresh(book, mark)
-            assert texts(found) == [*late, "c"]
+            page, _ = fresh(book, mark)
+            assert texts(page) == [*late, "c"]
             assert texts(paged(book, END, False)) == ["a", *late, "c"]
     with a_book(line(0, "0")) as (book, (path,)):
         for number in range(1, 10):
@@ -387,9 +389,9 @@ def test_a_log_that_was_emptied_is_read_again() -> None:
             mark = the_end(book)
             os.truncate(path, 0)
             add(path, content)
-            found, _ = fresh(book, mark)
-            assert "".join(line(3, text) for text in texts(found)) == content
-            assert texts(paged(book, END, False)) == texts(found)
+            page, _ = fresh(book, mark)
+            assert "".join(line(3, text) for text in texts(page)) == content
+            assert texts(paged(book, END, False)) == texts(page)
 
 
 def test_a_closed_book_holds_no_file_open() -> None:
@@ -437,13 +439,13 @@ def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
     book.close()
 
     two = {"/x/queue.log": NO_LOG_FILE, "/x/mail.log": NO_LOG_FILE}
-    odd = {**two, "/x/mail.log": "Permission denied\x1b"}
+    fields = {**two, "/x/mail.log": "Permission denied\x1b"}
     for troubles, words in (
         ({}, ""),
         ({"/x/mail.log": NO_LOG_FILE}, "mail.log does not exist"),
         (two, "queue.log and mail.log do not exist"),
         (dict.fromkeys(("/x/a", "/x/b", "/x/c\x1b"), NO_LOG_FILE), "a, b and c\ufffd do not exist"),
-        (odd, "mail.log: Permission denied\ufffd; queue.log does not exist"),
+        (fields, "mail.log: Permission denied\ufffd; queue.log does not exist"),
     ):
         assert describe_troubles(troubles) == words
 
@@ -507,8 +509,8 @@ def test_binary_data_is_lines_like_any_other(logs: list[bytes], cell: int) -> No
         files = [file.number for file in book.files]
     for file, data in zip(files, logs, strict=True):
         begins = [0, *(n + 1 for n, byte in enumerate(data) if byte == 10)]
-        for found in (down, up):
-            own = [entry for entry in found if entry.key[1] == file]
+        for page in (down, up):
+            own = [entry for entry in page if entry.key[1] == file]
             assert [entry.key[2] for entry in own] == [at for at in begins if at < len(data)]
             assert [entry.end_offset for entry in own] == [*[e.key[2] for e in own[1:]], len(data)][
                 : len(own)
@@ -572,25 +574,25 @@ def test_a_tally_goes_on_where_logs_grow() -> None:
 # What speaks of a task
 
 
-def test_the_lines_that_speak_of_a_task() -> None:
+def test_the_lines_that_mention_a_task() -> None:
     """They come from all logs, the last ones, in the order of time; what cannot be read is said. No
     more is read than was allowed, and it is said that there may be more."""
     log = "".join(line(n, f"task T-{n % 5}") for n in range(100))
     with a_book(log, line(50, "t-3 sent"), a_long_log(), cell=1024) as (_, paths):
         *both, long = map(str, paths)
-        found = find_mentions([*both, "/nowhere"], "T-3", 100)
+        mentions = find_mentions([*both, "/nowhere"], "T-3", 100)
         last = find_mentions(both, "T-3", 2)
         since = find_mentions(both, "T-3", 100, since=NOON + 50)
         a_part = find_mentions([long], "needle", 10, most=4096, cell=1024)
         all_of_it = find_mentions([long], "needle", 10, cell=1024)
-    assert [said.when for said in found.lines if said.when is not None] == sorted(
+    assert [line.when for line in mentions.lines if line.when is not None] == sorted(
         NOON + n for n in [*range(3, 100, 5), 50]
     )
-    assert (found.has_more, found.troubles) == (False, {"/nowhere": NO_LOG_FILE})
-    assert ([said.when for said in last.lines], last.has_more) == ([NOON + 93, NOON + 98], True)
+    assert (mentions.has_more, mentions.troubles) == (False, {"/nowhere": NO_LOG_FILE})
+    assert ([line.when for line in last.lines], last.has_more) == ([NOON + 93, NOON + 98], True)
     assert (len(since.lines), since.has_more) == (11, False)
     assert (a_part.lines, a_part.has_more) == ((), True)
-    assert [said.text for said in all_of_it.lines] == ["needle"]
+    assert [line.text for line in all_of_it.lines] == ["needle"]
 
 
 # What is typed
@@ -660,9 +662,9 @@ def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> No
         "[2026-11-20 12:00:03] [INFO] Task completed: 7-USER (user)\n"
         "[2026-11-20 12:00:04] [INFO] Task completed: 17-user (user)\n"
     )
-    found = find_mentions([str(path)], "7-user", 10)
-    told = {line.text for line in found.lines}
-    assert told == {"claimed 7-user", "Task completed: 7-USER (user)"}
+    mentions = find_mentions([str(path)], "7-user", 10)
+    texts = {line.text for line in mentions.lines}
+    assert texts == {"claimed 7-user", "Task completed: 7-USER (user)"}
     assert not lines_naming_task("7-user").may_match(
         b"[2026-11-20 12:00:03] [INFO] Task queued: 8-user\n"
     )
@@ -675,8 +677,8 @@ def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> No
 def test_a_shared_log_is_read_for_one_database(tmp_path: Path, cell: int) -> None:
     """What is said of another one's tasks is no line of the book: not shown, found nor counted."""
     log = tmp_path / "mail-queue.log"
-    said = '{"ts": "2026-11-20T12:00:%02dZ", "event": "sent", "reg": 7, "type": "user", "db": "%s"}'
-    log.write_text("".join(f"{said}\n" % (at, "/b.db" if at % 3 else "/a.db") for at in range(60)))
+    text = '{"ts": "2026-11-20T12:00:%02dZ", "event": "sent", "reg": 7, "type": "user", "db": "%s"}'
+    log.write_text("".join(f"{text}\n" % (at, "/b.db" if at % 3 else "/a.db") for at in range(60)))
     book = MergedLog([SharedLog(str(log), "/a.db")], cell)
     book.refresh()
     for through in (ALL_LINES, parse_line_filter("sent"), lines_naming_task("7-user")):
@@ -706,9 +708,9 @@ def test_garbage_before_a_line_is_searched_only_so_far(
     monkeypatch.setattr(log_file, "parse_log_line", counting)
     file = log_file.LogFile(str(path), 0, os.open(path, os.O_RDONLY), cell=100)
     file.check_growth()
-    found = file.entries(file.cell_count - 1)
+    entries = file.entries(file.cell_count - 1)
     file.close()
-    assert found[-1].line.text == garbage.decode().strip()
+    assert entries[-1].line.text == garbage.decode().strip()
     assert len(parsed) <= parsed_at_most
 
 

@@ -107,15 +107,15 @@ LINES: dict[str, tuple[Any, ...]] = {
 def test_a_line_that_names_a_task_is_an_event() -> None:
     """A line of the contract's program, or of ours, is an event of a task; a line of no task is no
     event, whatever is quoted in it."""
-    for text, told in LINES.items():
+    for text, event in LINES.items():
         rest: tuple[Any, ...] = ("", "", "", "", None)
-        what, id, kind, error, transport, attempt = told + rest[len(told) - 1 :]
+        what, id, kind, error, transport, attempt = event + rest[len(event) - 1 :]
         line = log_line(text, NOW)
-        found = task_events.parse_event(line)
-        assert found is not None, text
-        assert found[:7] == (NOW, id, kind, what, error, transport, line)
-        assert found.attempt == attempt
-        assert bool(found.mark) is bool(error)
+        task_event = task_events.parse_event(line)
+        assert task_event is not None, text
+        assert task_event[:7] == (NOW, id, kind, what, error, transport, line)
+        assert task_event.attempt == attempt
+        assert bool(task_event.mark) is bool(error)
     assert [text for text in OTHERS if task_events.parse_event(log_line(text))] == []
 
 
@@ -148,7 +148,9 @@ def test_the_real_programs_logs_are_understood() -> None:
     failed = [e for e in whole if e.what is EventKind.FAILED]
     assert [e.transport for e in failed] == ["sendmail"] * 6
     assert {e.mark for e in failed} == {failed[0].mark}
-    assert [told for line in lines for told in task_events.read_events([line], known)] == whole
+    assert [
+        task_event for line in lines for task_event in task_events.read_events([line], known)
+    ] == whole
 
     records = list(task_events.read_events(golden("delivery.jsonl")))
     assert [(e.what, e.transport, e.error) for e in records] == [
@@ -179,10 +181,10 @@ def an_event(
     what: EventKind, when: float | None = NOW, transport: str = "", **fields: object
 ) -> TaskEvent:
     """An event of which only this matters."""
-    told = TaskEvent(
+    task_event = TaskEvent(
         when, "t", "x", what=what, error="", transport=transport, line=log_line("", when)
     )
-    return told._replace(**fields)  # type: ignore[arg-type]
+    return task_event._replace(**fields)  # type: ignore[arg-type]
 
 
 STARTED, FAILED, PUT_OFF = EventKind.STARTED, EventKind.FAILED, EventKind.PUT_OFF
@@ -228,21 +230,21 @@ COURSES: list[tuple[Course, list[Attempt]]] = [
 def test_attempts_are_the_sum_of_the_lines() -> None:
     """Beginnings and ends in pairs, however many lines report them, and open without an end."""
     for course, tries in COURSES:
-        told = [
+        events = [
             one if isinstance(one, TaskEvent) else an_event(one[0], NOW + one[1]) for one in course
         ]
-        assert list(task_events.task_attempts(told)) == tries
+        assert list(task_events.task_attempts(events)) == tries
 
 
 def test_a_history_is_in_the_order_of_time() -> None:
     """Two logs are read one after the other; an undated line stays behind the one before it."""
-    told = [
+    events = [
         an_event(EventKind.STARTED, NOW + 5),
         an_event(EventKind.FAILED, None),
         an_event(EventKind.STARTED, NOW, id="other"),
         an_event(EventKind.QUEUED, NOW),
     ]
-    assert [e.what for e in task_events.task_history(told, "t")] == [
+    assert [e.what for e in task_events.task_history(events, "t")] == [
         EventKind.QUEUED,
         EventKind.STARTED,
         EventKind.FAILED,
@@ -272,8 +274,10 @@ def test_our_own_worker_is_understood() -> None:
     )
     worker.process_all(until_idle=True)
     told = list(task_events.read_events(log))
-    ends = [task_events.task_attempts(task_events.task_history(told, task.id)) for task in tasks]
-    assert [[(t.number, t.outcome, t.error) for t in tries] for tries in ends] == [
+    attempts = [
+        task_events.task_attempts(task_events.task_history(told, task.id)) for task in tasks
+    ]
+    assert [[(t.number, t.outcome, t.error) for t in tries] for tries in attempts] == [
         [(1, EventKind.WAITS, "421 later")],
         [(1, EventKind.BURIED, "550 never")],
         [(1, EventKind.SUCCEEDED, "")],

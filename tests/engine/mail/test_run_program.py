@@ -163,11 +163,11 @@ def test_a_child_with_a_session_of_its_own_is_left_alone(program: Make, tmp_path
 
 def test_a_program_that_cannot_be_started_is_unavailable(program: Make, tmp_path: Path) -> None:
     """A missing, plain or odd file, and too many open files, are reported with the reason."""
-    plain, odd = tmp_path / "plain", tmp_path / "odd"
-    for path in (plain, odd):
+    plain, file_path = tmp_path / "plain", tmp_path / "odd"
+    for path in (plain, file_path):
         path.write_text("cat > /dev/null\n")
-    odd.chmod(0o755)
-    for path in (tmp_path / "missing", plain, odd, tmp_path):
+    file_path.chmod(0o755)
+    for path in (tmp_path / "missing", plain, file_path, tmp_path):
         with pytest.raises(NotSent, match=f"cannot start {path}: ") as failure:
             ran(str(path), SMALL)
         assert failure.value.reason is Reason.UNAVAILABLE
@@ -199,12 +199,12 @@ def test_no_descriptor_is_left_open(program: Make, tmp_path: Path) -> None:
 
 def test_a_program_inherits_only_what_it_is_passed(program: Make, tmp_path: Path) -> None:
     """Of our open files it sees those it was given, and its place is the root folder."""
-    passed, kept = os.memfd_create("passed"), os.memfd_create("kept")
-    os.set_inheritable(kept, True)
+    passed, kept_fd = os.memfd_create("passed"), os.memfd_create("kept")
+    os.set_inheritable(kept_fd, True)
     listing = "import os; print(os.getcwd(), *sorted(map(int, os.listdir('/proc/self/fd'))))"
     result = run([sys.executable, "-c", listing], b"", 30, never, pass_fds=(passed,))
     os.close(passed)
-    os.close(kept)
+    os.close(kept_fd)
     cwd, *numbers = result.output.decode().split()
     opened = {int(number) for number in numbers} - {passed}
     assert cwd == "/"
@@ -215,12 +215,12 @@ def test_a_program_inherits_only_what_it_is_passed(program: Make, tmp_path: Path
 def test_a_program_gets_a_small_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program gets a fixed PATH, a fixed locale and where its configuration is, no password;
     so it does if no environment is given. Programs are found in system folders, not by PATH."""
-    ours = {
+    environ = {
         **{"NFTBAN_SMTP_PASS": "hunter2", "LANG": "de_DE.UTF-8", "PATH": "/tmp/evil"},
         **{"LD_PRELOAD": "/tmp/evil.so", "MAILRC": "/tmp/evil.rc", "HOME": "/root"},
         "XDG_CONFIG_HOME": "/root/.config",
     }
-    result = run(["/usr/bin/env"], b"", 30, never, environment(ours))
+    result = run(["/usr/bin/env"], b"", 30, never, environment(environ))
     homes = {"HOME=/root", "XDG_CONFIG_HOME=/root/.config"}
     assert set(result.output.decode().splitlines()) == {f"PATH={PATH}", "LC_ALL=C.UTF-8", *homes}
 
@@ -270,7 +270,7 @@ def test_a_program_that_cannot_be_killed_is_not_waited_for() -> None:
     assert alive
 
 
-def test_root_runs_a_program_as_whom_it_is_told() -> None:
+def test_root_runs_a_program_as_the_given_user() -> None:
     """A program has the user, the groups and the home of an account, and nothing of ours."""
     needs_root("to run a program as nobody")
     account = users.account_named("nobody")

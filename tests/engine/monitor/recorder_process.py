@@ -15,8 +15,10 @@ def main(folder: str) -> None:
     """Record moment after moment, as if ten seconds were between two."""
     recorder = Recorder(a_spot(Path(folder)))
     for number in count():
-        told = recorder.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, pending=number))
-        sys.stdout.write(f"{number} {told.role} {told.message}\n")
+        written_sample = recorder.write(
+            a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, pending=number)
+        )
+        sys.stdout.write(f"{number} {written_sample.role} {written_sample.message}\n")
         sys.stdout.flush()
         time.sleep(0.005)  # without a pause at all, SQLite lets no reader have a turn
 

@@ -63,8 +63,10 @@ HOSTILE = "\x1b]0;x\x07" + "A" * 500
 
 def a_sight(**fields: object) -> AlertInputs:
     """A place without any fault but the named ones."""
-    well = NOTHING_KNOWN._replace(name="/srv/spool", states=STATES, complete=True, is_scanned=True)
-    return well._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
+    healthy = NOTHING_KNOWN._replace(
+        name="/srv/spool", states=STATES, complete=True, is_scanned=True
+    )
+    return healthy._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
 
 
 def tasks(**counts: int) -> dict[State, int]:
@@ -329,10 +331,10 @@ def told(alert: Alert) -> str:
     return f"{alert.level} {alert.kind}: {alert.text} -> {goal}"
 
 
-@each(("sight", "expected"), TABLE)
-def test_each_rule(sight: AlertInputs, expected: str) -> None:
+@each(("alert_inputs", "expected"), TABLE)
+def test_each_rule(alert_inputs: AlertInputs, expected: str) -> None:
     """One fault is one alert, and without a fault there is none."""
-    got = find_alerts(sight, NOW, Thresholds())
+    got = find_alerts(alert_inputs, NOW, Thresholds())
     assert len(got) == bool(expected)
     assert all(expected in told(alert) for alert in got)
     assert all(alert.target.place == "/srv/spool" for alert in got)
@@ -340,8 +342,8 @@ def test_each_rule(sight: AlertInputs, expected: str) -> None:
 
 def test_every_sort_of_alert_is_in_the_table() -> None:
     """No rule goes untested."""
-    said = " ".join(expected for _, expected in TABLE)
-    assert [what for what in AlertKind if f" {what}:" not in said] == []
+    text = " ".join(expected for _, expected in TABLE)
+    assert [what for what in AlertKind if f" {what}:" not in text] == []
 
 
 def test_the_most_urgent_comes_first() -> None:
@@ -359,24 +361,24 @@ def test_the_most_urgent_comes_first() -> None:
 def test_limits_are_the_operator_s() -> None:
     """Each number that is set decides its own rule."""
     counted = {"counts": tasks(dead=3), "dead_growth": Growth(2, 600), "transports": [a_way(9, 1)]}
-    sight = due(10, oldest=NOW - 600, **counted)
-    assert find_alerts(sight, NOW, Thresholds()) == ()
-    assert [a.kind for a in find_alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
+    inputs = due(10, oldest=NOW - 600, **counted)
+    assert find_alerts(inputs, NOW, Thresholds()) == ()
+    assert [a.kind for a in find_alerts(inputs, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
         AlertKind.IDLE,
         AlertKind.DEAD,
         AlertKind.OLDEST,
         AlertKind.TRANSPORT,
     ]
-    grown = find_alerts(sight, NOW, Thresholds(3, 2, 300, 5, 0.1))
+    grown = find_alerts(inputs, NOW, Thresholds(3, 2, 300, 5, 0.1))
     assert [alert.kind for alert in grown][1] is AlertKind.GROWING
 
 
-def test_whatever_is_found_stays_one_safe_line() -> None:
+def test_any_alert_stays_one_safe_line() -> None:
     """Foreign text cannot act on a terminal, nor push a line out of its place."""
     lock = LockEvidence(Verdict.UNKNOWN, reason=HOSTILE)
     gone = a_sight(unavailable=HOSTILE, lock=lock, queue=HOSTILE)
-    there = a_sight(lock=lock, transports=[a_way(0, 5, HOSTILE)], queue=HOSTILE)
-    got = [*find_alerts(gone, NOW, Thresholds()), *find_alerts(there, NOW, Thresholds())]
+    alert_inputs = a_sight(lock=lock, transports=[a_way(0, 5, HOSTILE)], queue=HOSTILE)
+    got = [*find_alerts(gone, NOW, Thresholds()), *find_alerts(alert_inputs, NOW, Thresholds())]
     assert {alert.kind for alert in got} >= {
         AlertKind.UNREADABLE,
         AlertKind.UNKNOWN_LOCK,
@@ -435,11 +437,11 @@ def much_is_wrong(root: Path) -> None:
     (root / "queue" / "pending" / "broken.task").write_text("TASK_ID=$(id)\n")
     shift = NOW - time.time()
     lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 5
-    said = "No mail system available, spooling for later"
+    text = "No mail system available, spooling for later"
     (root / "log").mkdir(exist_ok=True)
     (root / "log" / "mail.log").write_text("".join(lines))
     with (root / "log" / "mail.log").open("ab") as log:
-        log.write(format_log_line("ERROR", said, time.time() - 30))
+        log.write(format_log_line("ERROR", text, time.time() - 30))
     write_metrics(root, 7)
 
 
@@ -496,10 +498,10 @@ def test_alerts_of_a_spool_on_disk(
     status = command.run(
         ["status", str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT
     )
-    found = re.findall("^attention (.*)", status.stdout, re.MULTILINE)
+    matches = re.findall("^attention (.*)", status.stdout, re.MULTILINE)
     assert status.returncode == bool(expected), status.stdout + status.stderr
-    assert len(found) == len(expected), found
-    assert all(any(words in alert for alert in found) for words in expected), found
+    assert len(matches) == len(expected), matches
+    assert all(any(words in alert for alert in matches) for words in expected), matches
 
 
 class Follower:
@@ -528,12 +530,12 @@ class Follower:
         await asyncio.gather(self._following, return_exceptions=True)
         await self.live.close(keep_worker=False)
 
-    async def until(self, what: AlertKind, there: bool = True) -> Alert | None:
+    async def until(self, what: AlertKind, is_expected: bool = True) -> Alert | None:
         """Look until there is such an alert, or is none any more."""
         for _ in range(1000):
             await self.live.wait_for_readings()
             found = next((alert for alert in self.live.alerts if alert.kind is what), None)
-            if (found is not None) == there and self.live.has_readings:
+            if (found is not None) == is_expected and self.live.has_readings:
                 return found
         raise AssertionError(f"it never came to be; there is {self.live.alerts}")
 
@@ -544,7 +546,7 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
     Those that had died before are not counted in.
     """
     async with Follower(tmp_path) as place:
-        await place.until(AlertKind.GROWING, there=False)
+        await place.until(AlertKind.GROWING, is_expected=False)
         while place.live.flow.growth(State.DEAD, place.clock.now) is None:
             await place.live.wait_for_readings()
         for number in range(10):
@@ -575,7 +577,7 @@ async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
             put_file(tmp_path, a_task(number, state, kind="mail_send"))
         await place.live.inspector.scan_now()
         await place.live.query_backlog()
-        await place.until(AlertKind.LOST, there=False)
+        await place.until(AlertKind.LOST, is_expected=False)
 
 
 async def test_metrics_are_compared_with_the_counts_of_their_time(tmp_path: Path) -> None:
@@ -590,5 +592,5 @@ async def test_metrics_are_compared_with_the_counts_of_their_time(tmp_path: Path
             new.write_bytes(render_queue(QueueGauges(pending, 0, 0), {}, place.clock.now))
             os.utime(new, (place.clock.now,) * 2)
             new.rename(new.with_suffix(".prom"))
-            alert = await place.until(AlertKind.CONTRADICTION, there=wrong)
+            alert = await place.until(AlertKind.CONTRADICTION, is_expected=wrong)
             assert alert is None or alert.text == "queue.prom differs: pending 9, counted 0"

@@ -72,40 +72,48 @@ def test_when_nothing_waits_any_more() -> None:
     the slowest for the tasks of its kind is named; without a known input there is no number, and
     the reason is given."""
     for waiting, pace, tokens, seconds, words in DRAINED:
-        found = forecast_drain(waiting, pace, tokens)
-        assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
+        forecast = forecast_drain(waiting, pace, tokens)
+        assert (forecast.seconds, forecast.sentence, forecast.unknown) == (seconds, words, "")
     escape: tuple[BucketState, ...] = (a_bucket(60, name=ESCAPE),)
-    for found, why in (
+    for forecast, why in (
         (forecast_drain(120, UNKNOWN, ()), "not enough data yet"),
         (forecast_drain(120, IDLE, ()), "nothing moved in the last minute"),
         (forecast_drain(120, IDLE, (FAST,)), "nothing moved in the last minute"),
         (forecast_drain(120, DRAINS, "No such"), "rate limits cannot be read: No such"),
         (forecast_drain(120, DRAINS, escape), f"backlog of {safe_line(ESCAPE)} not counted yet"),
     ):
-        assert (found.seconds, found.unknown) == (None, why)
-        assert found.sentence == f"ETA unknown: {why}"
+        assert (forecast.seconds, forecast.unknown) == (None, why)
+        assert forecast.sentence == f"ETA unknown: {why}"
 
     buckets = (a_bucket(3600), a_bucket(60, name="mail_send"), a_bucket(1, name="report"))
-    found = forecast_drain(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
-    assert (found.seconds, found.numbers["bucket"]) == (1800.0, "mail_send")
-    assert (found.numbers["at_present_rate"], found.numbers["at_bucket_rate"]) == (90.0, 1800.0)
-    assert "the rate limit of mail_send allows no more" in found.sentence
+    forecast = forecast_drain(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
+    assert (forecast.seconds, forecast.numbers["bucket"]) == (1800.0, "mail_send")
+    assert (forecast.numbers["at_present_rate"], forecast.numbers["at_bucket_rate"]) == (
+        90.0,
+        1800.0,
+    )
+    assert "the rate limit of mail_send allows no more" in forecast.sentence
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
 def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
     """It never takes less than the bucket needs, nor less than the present pace."""
-    found = forecast_drain(waiting, Drain(Trend.DRAINING, seconds), (a_bucket(per_hour, tokens),))
-    assert found.seconds is not None
+    forecast = forecast_drain(
+        waiting, Drain(Trend.DRAINING, seconds), (a_bucket(per_hour, tokens),)
+    )
+    assert forecast.seconds is not None
     if waiting:
-        assert found.seconds >= seconds
-        assert found.seconds * per_hour / 3600 + tokens >= waiting - 1e-3
+        assert forecast.seconds >= seconds
+        assert forecast.seconds * per_hour / 3600 + tokens >= waiting - 1e-3
 
 
 def test_an_emptied_queue_does_not_grow() -> None:
     """What came and has left again is no growth of a dead-letter queue without tasks."""
-    found = forecast_dead_letters(0, 10, Growth(20, 600.0))
-    assert (found.is_serious, found.sentence) == (False, "DLQ does not pass 10: no growth in 10m")
+    forecast = forecast_dead_letters(0, 10, Growth(20, 600.0))
+    assert (forecast.is_serious, forecast.sentence) == (
+        False,
+        "DLQ does not pass 10: no growth in 10m",
+    )
 
 
 def test_when_the_dead_are_too_many() -> None:
@@ -118,12 +126,12 @@ def test_when_the_dead_are_too_many() -> None:
         (4, Growth(0, 600), None, "DLQ does not pass 10: no growth in 10m"),
         (4, Growth(-3, 600), None, "DLQ does not pass 10: no growth in 10m"),
     ):
-        found = forecast_dead_letters(dead, 10, growth)
-        assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
-        assert found.is_serious is (seconds is not None)
+        forecast = forecast_dead_letters(dead, 10, growth)
+        assert (forecast.seconds, forecast.sentence, forecast.unknown) == (seconds, words, "")
+        assert forecast.is_serious is (seconds is not None)
     for growth in (None, Growth(5, 59)):
-        found = forecast_dead_letters(4, 10, growth)
-        assert (found.seconds, found.unknown) == (None, "needs one minute of data")
+        forecast = forecast_dead_letters(4, 10, growth)
+        assert (forecast.seconds, forecast.unknown) == (None, "needs one minute of data")
 
 
 def test_when_retention_deletes_the_oldest() -> None:
@@ -137,22 +145,22 @@ def test_when_retention_deletes_the_oldest() -> None:
         (3, NOW - 7 * DAY_SECONDS, 7, 0.0, gone),
         (3, NOW - 60, 0.5, DAY_SECONDS / 2 - 60, f"{deletes} 11h59m (kept 0.5 days)"),
     ):
-        found = forecast_retention(dead, died, days, NOW)
-        assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
-    for found, why in (
+        forecast = forecast_retention(dead, died, days, NOW)
+        assert (forecast.seconds, forecast.sentence, forecast.unknown) == (seconds, words, "")
+    for forecast, why in (
         (forecast_retention(3, None, 7.0, NOW), "no dead task records when it died"),
         (forecast_retention(3, NOW, None, NOW), "configuration not known"),
     ):
-        assert (found.seconds, found.unknown) == (None, why)
+        assert (forecast.seconds, forecast.unknown) == (None, why)
 
 
 def test_all_forecasts_as_data() -> None:
     """Each has its seconds, its words, why it is not known, and the numbers behind it."""
     counts = {State.PENDING: 120, State.DEAD: 4}
     basis = ForecastInputs(counts, {State.DEAD: "graveyard"}, DRAINS, Growth(7, 600), None)
-    found = make_forecasts(basis, Thresholds(dlq=10), 7, NOW)
-    assert [each.topic for each in found] == list(ForecastTopic)
-    row: dict[str, Any] = dict(as_row(found))
+    forecasts = make_forecasts(basis, Thresholds(dlq=10), 7, NOW)
+    assert [each.topic for each in forecasts] == list(ForecastTopic)
+    row: dict[str, Any] = dict(as_row(forecasts))
     drain, dlq, retention = row["drain"], row["dlq"], row["retention"]
     assert drain == {
         **{"seconds": 90.0, "words": "empty in 1m at the present rate", "unknown": None},

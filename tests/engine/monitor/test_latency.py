@@ -43,7 +43,7 @@ def test_wait_and_run_of_a_first_attempt() -> None:
     result.
     """
     id = task_id(NOW - 30)
-    found = only(
+    figures = only(
         metered(
             (-30, f"Task queued: {id} (report)"),
             (-18, f"Processing task: {id} (report: x)"),
@@ -51,7 +51,7 @@ def test_wait_and_run_of_a_first_attempt() -> None:
         )
     )
 
-    assert found == KindFigures(
+    assert figures == KindFigures(
         "report",
         0.1,
         0.0,
@@ -84,7 +84,7 @@ def test_a_retry_waits_from_its_due_time() -> None:
     two lines report its failure.
     """
     id = task_id(NOW - 500)
-    found = only(
+    figures = only(
         metered(
             (-500, f"Processing task: {id} (report: x)"),
             (-496, f"Task failed: {id} (report): busy"),
@@ -94,10 +94,10 @@ def test_a_retry_waits_from_its_due_time() -> None:
         )
     )
 
-    assert found.per_minute == pytest.approx(0.2)
-    assert found.failures_share == 0.5
-    assert (found.wait_p50, found.wait_p95) == (0.0, 6.0)
-    assert (found.run_p50, found.run_p95) == (2.0, 4.0)
+    assert figures.per_minute == pytest.approx(0.2)
+    assert figures.failures_share == 0.5
+    assert (figures.wait_p50, figures.wait_p95) == (0.0, 6.0)
+    assert (figures.run_p50, figures.run_p95) == (2.0, 4.0)
 
 
 def test_a_postponed_claim_is_no_run() -> None:
@@ -132,10 +132,10 @@ def test_the_wait_of_a_task_older_than_the_log_is_unknown(since: float | None) -
         (-3, f"Task completed: {id} (report)"),
         since=since,
     )
-    found = only(meter)
+    figures = only(meter)
 
-    assert (found.wait_p50, found.run_p50) == (None, 2.0)
-    assert found.unknown
+    assert (figures.wait_p50, figures.run_p50) == (None, 2.0)
+    assert figures.unknown
 
 
 def test_a_dead_task_that_runs_again_has_no_known_wait() -> None:
@@ -165,8 +165,8 @@ def test_figures_of_a_past_time(monkeypatch: pytest.MonkeyPatch) -> None:
     not kept is unknown.
     """
     monkeypatch.setattr(latency, "MAX_RUNS", 2)
-    ends = [(-500, "a", "completed"), (-400, "b", "completed"), (-20, "c", "completed")]
-    meter = metered(*((at, f"Task {what}: {task_id(NOW, 1)}-{n} (x)") for at, n, what in ends))
+    endings = [(-500, "a", "completed"), (-400, "b", "completed"), (-20, "c", "completed")]
+    meter = metered(*((at, f"Task {what}: {task_id(NOW, 1)}-{n} (x)") for at, n, what in endings))
     copied = meter.copy()
     meter.add(
         read_events([LogLine(NOW - 310, "INFO", f"Task completed: {task_id(NOW)}-d (x)", "log")]),
@@ -174,10 +174,10 @@ def test_figures_of_a_past_time(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
     assert only(copied).per_minute == pytest.approx(2 / 400 * 60)
-    (found,) = copied.figures(NOW - 300, NOW - 300)
-    assert found.per_minute == pytest.approx(1 / 100 * 60)
-    (found,) = copied.figures(NOW - 450, NOW - 450)
-    assert found == KindFigures("x", unknown="its runs of then are not kept")
+    (figures,) = copied.figures(NOW - 300, NOW - 300)
+    assert figures.per_minute == pytest.approx(1 / 100 * 60)
+    (figures,) = copied.figures(NOW - 450, NOW - 450)
+    assert figures == KindFigures("x", unknown="its runs of then are not kept")
 
 
 def test_a_mail_counts_once() -> None:

@@ -68,10 +68,10 @@ VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, st
 def test_a_verdict_with_its_certainty() -> None:
     """Each verdict says how sure it is, and why; a contradiction makes it likely at most."""
     for evidence, holder, done, certainty, words in VERDICTS:
-        found = diagnose_lock(evidence, holder, done)
-        assert found.certainty is Certainty(certainty), words
-        assert words in found.sentence
-        assert found.sentence.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
+        lock_diagnosis = diagnose_lock(evidence, holder, done)
+        assert lock_diagnosis.certainty is Certainty(certainty), words
+        assert words in lock_diagnosis.sentence
+        assert lock_diagnosis.sentence.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
 
 
 RESULT = f"MAIL_SEND_RESULT task_id={ID} status"
@@ -108,9 +108,13 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
         a_line(f"{ID}: connection lost", when=NOW - 2600),
         a_line("another: 421 later", when=NOW - 60),
     ]
-    found = summarize_task_log(lines, ID)
-    assert (found.last, found.accepted, found.advice) == (lines[1], lines[0], "hold")
-    words = describe_task_log(found, NOW)
+    log_summary = summarize_task_log(lines, ID)
+    assert (log_summary.last, log_summary.accepted, log_summary.advice) == (
+        lines[1],
+        lines[0],
+        "hold",
+    )
+    words = describe_task_log(log_summary, NOW)
     assert words.startswith(f'"{ID}: 250 2.0.0 Ok" at 08:57:08Z (45m ago)')
     assert words.endswith("a repeat would be a duplicate")
     red = describe_task_log(summarize_task_log([a_line(f"{ID} \x1b[31mred")], ID), NOW)
@@ -128,9 +132,9 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
 
 def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> task_events.TaskEvent:
     """Something that a log says happened."""
-    found = task_events.parse_event(a_line(text.format(ID), when=when))
-    assert found is not None
-    return found
+    task_event = task_events.parse_event(a_line(text.format(ID), when=when))
+    assert task_event is not None
+    return task_event
 
 
 def test_how_long_it_would_take() -> None:

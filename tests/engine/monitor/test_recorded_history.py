@@ -39,15 +39,15 @@ from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
 def test_a_moment_comes_back_as_it_was() -> None:
     """Counts, rates, ages, lock, alerts, transports and tokens are what they were; an alert is of
     the place as it is called now; of a place that could not be read only the reason comes back."""
-    seen = a_sample()
-    again = decode_sample(encode_sample(seen), "mail.out")
-    assert again._replace(transports=()) == seen._replace(transports=())
-    (way,), (before,) = again.transports, seen.transports
-    assert way[:2] == before[:2]
-    assert way.last_success == before.last_success
-    assert [w.tally for w in way.windows] == [w.tally for w in before.windows]
+    sample = a_sample()
+    again = decode_sample(encode_sample(sample), "mail.out")
+    assert again._replace(transports=()) == sample._replace(transports=())
+    (transport,), (before,) = again.transports, sample.transports
+    assert transport[:2] == before[:2]
+    assert transport.last_success == before.last_success
+    assert [w.tally for w in transport.windows] == [w.tally for w in before.windows]
     assert (
-        decode_sample(encode_sample(seen), "/srv/mail.out").alerts[0].target.place
+        decode_sample(encode_sample(sample), "/srv/mail.out").alerts[0].target.place
         == "/srv/mail.out"
     )
     unread = NOTHING_KNOWN._replace(name="x", unavailable="No such file")
@@ -65,18 +65,18 @@ def test_a_moment_is_never_larger_than_its_bound(
     ways: list[str], alerts: list[str], words: str, number: int
 ) -> None:
     """Whatever names and words there are, it fits, its counts stay, and it can be read again."""
-    seen = a_sample(
+    sample = a_sample(
         pending=number,
         transports=tuple(a_way(name) for name in ways),
         alerts=tuple(an_alert(text) for text in alerts),
         unavailable=words,
         tokens=tuple(BucketState(name, 1, 5, None) for name in ways),
     )
-    data = encode_sample(seen)
+    data = encode_sample(sample)
     again = decode_sample(data, "x")
     assert len(data) <= MAX_SAMPLE_BYTES
     assert again.counts[State.PENDING] == number
-    assert (again.oldest, again.due, again.rates) == (seen.oldest, seen.due, seen.rates)
+    assert (again.oldest, again.due, again.rates) == (sample.oldest, sample.due, sample.rates)
 
 
 @given(st.binary(max_size=MAX_SAMPLE_BYTES))
@@ -144,7 +144,7 @@ def test_the_state_at_a_moment() -> None:
     """The last sample until then, if it is recent; else a gap with its ends. A sample whose bytes
     are none is a gap; where nothing was recorded there is nothing to go to. A held key goes by
     minutes after its first steps."""
-    middle, tape = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
+    middle, history = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
     for at, found in (
         (-100, -100),
         (-99.9, -100),
@@ -157,16 +157,16 @@ def test_the_state_at_a_moment() -> None:
         (500, MissingSpan(NOW - 20, None)),
         (-100.1, MissingSpan(None, NOW - 100)),
     ):
-        there = tape.at(NOW + at)
+        sample = history.at(NOW + at)
         if isinstance(found, MissingSpan):
-            assert there == found
+            assert sample == found
         else:
-            assert isinstance(there, RecordedSample)
-            assert (there.when, there.counts[State.PENDING]) == (NOW + found, abs(found))
+            assert isinstance(sample, RecordedSample)
+            assert (sample.when, sample.counts[State.PENDING]) == (NOW + found, abs(found))
 
-    tape = RecordedHistory([EncodedSample(NOW, b"nonsense")], "x")
-    assert tape.at(NOW) == MissingSpan(NOW, None)
-    assert tape.flow_until(NOW).sparkline(NOW, 9) == (None,) * 9
+    history = RecordedHistory([EncodedSample(NOW, b"nonsense")], "x")
+    assert history.at(NOW) == MissingSpan(NOW, None)
+    assert history.flow_until(NOW).sparkline(NOW, 9) == (None,) * 9
     assert RecordedHistory((), "x").at(NOW) == MissingSpan(None, None)
     assert step_time([RecordedHistory((), "x")], NOW, -FINE_STEP_SECONDS) is None
     assert [step_seconds(run) for run in (1, FINE_STEPS - 1, FINE_STEPS, 500)] == [
@@ -180,18 +180,18 @@ def test_the_state_at_a_moment() -> None:
 def test_a_gap_is_passed_in_two_steps() -> None:
     """Into it and out of it at its other end, back and on again. A stretch of which any place has a
     sample is no gap for the others to jump over."""
-    tape, when = a_tape(-1000, -30, -20, -10), NOW - 20
+    history, when = a_tape(-1000, -30, -20, -10), NOW - 20
     back, on = [], []
-    while (there := step_time([tape], when, -FINE_STEP_SECONDS)) is not None:
-        when = there
+    while (sample := step_time([history], when, -FINE_STEP_SECONDS)) is not None:
+        when = sample
         back.append(when - NOW)
-    while (there := step_time([tape], when, FINE_STEP_SECONDS)) is not None and there <= NOW:
-        when = there
+    while (sample := step_time([history], when, FINE_STEP_SECONDS)) is not None and sample <= NOW:
+        when = sample
         on.append(when - NOW)
     assert back == [-30, -40, -1000]
     assert on == [-990, -980, -970, -30, -20, -10, 0]
-    assert isinstance(tape.at(NOW - 40), MissingSpan) and isinstance(
-        tape.at(NOW - 970), MissingSpan
+    assert isinstance(history.at(NOW - 40), MissingSpan) and isinstance(
+        history.at(NOW - 970), MissingSpan
     )
 
     quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
@@ -202,18 +202,18 @@ def test_a_gap_is_passed_in_two_steps() -> None:
 @given(st.lists(st.integers(-8640, 0), unique=True, max_size=60))
 def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
     """However many gaps there are, every moment is seen on the way back, and the way ends."""
-    tape = a_tape(*(slot * 10.0 for slot in slots))
+    history = a_tape(*(slot * 10.0 for slot in slots))
     when: float | None = NOW
-    seen = set()
+    known = set()
     for _ in range(4 * len(slots) + 10):
         if when is None:
             break
-        found = tape.at(when)
-        if isinstance(found, RecordedSample):
-            seen.add(round((found.when - NOW) / 10))
-        when = step_time([tape], when, -FINE_STEP_SECONDS)
+        sample = history.at(when)
+        if isinstance(sample, RecordedSample):
+            known.add(round((sample.when - NOW) / 10))
+        when = step_time([history], when, -FINE_STEP_SECONDS)
     assert when is None
-    assert seen == set(slots)
+    assert known == set(slots)
 
 
 def test_rates_come_from_the_samples_before() -> None:
@@ -227,13 +227,13 @@ def test_rates_come_from_the_samples_before() -> None:
     def a_moment(seconds: float, sent: int, failed: int) -> EncodedSample:
         totals = DeliveryCounts(sent + failed, sent, failed)
         windows = (CountWindow("1m", 60.0), CountWindow("10m", 600.0), CountWindow("1h", 3600.0))
-        way = TransportHealth("postfix", totals, windows)
+        transport_health = TransportHealth("postfix", totals, windows)
         return EncodedSample(
-            NOW + seconds, encode_sample(a_sample(NOW + seconds, transports=(way,)))
+            NOW + seconds, encode_sample(a_sample(NOW + seconds, transports=(transport_health,)))
         )
 
-    tape = RecordedHistory([a_moment(-600, 100, 3), a_moment(0, 140, 8)], "x")
-    found = tape.at(NOW)
-    assert isinstance(found, RecordedSample)
-    (way,) = tape.transports(found)
-    assert [window.tally for window in way.windows] == [None, DeliveryCounts(45, 40, 5), None]
+    history = RecordedHistory([a_moment(-600, 100, 3), a_moment(0, 140, 8)], "x")
+    sample = history.at(NOW)
+    assert isinstance(sample, RecordedSample)
+    (transport,) = history.transports(sample)
+    assert [window.tally for window in transport.windows] == [None, DeliveryCounts(45, 40, 5), None]

@@ -50,9 +50,11 @@ def spot(tmp_path: Path) -> RecorderLocation:
     return a_spot(tmp_path)
 
 
-def pending(spot: RecorderLocation) -> list[int]:
+def pending(location: RecorderLocation) -> list[int]:
     """What was recorded to wait, in the order of time."""
-    return [decode_sample(m.data, "x").counts[State.PENDING] for m in read_samples(spot, *ALWAYS)]
+    return [
+        decode_sample(m.data, "x").counts[State.PENDING] for m in read_samples(location, *ALWAYS)
+    ]
 
 
 def test_one_process_records_and_all_read(spot: RecorderLocation) -> None:
@@ -80,16 +82,16 @@ def test_one_process_records_and_all_read(spot: RecorderLocation) -> None:
 
 @examples(20)
 @given(st.lists(st.floats(0, 4e9, allow_nan=False), min_size=1, max_size=25))
-def test_a_slot_holds_one_moment_whatever_the_clock_does(times: list[float]) -> None:
+def test_a_slot_holds_one_moment_with_any_clock(times: list[float]) -> None:
     """Of the moments of one slot the last one written stays; nothing else is lost or added."""
     with tempfile.TemporaryDirectory() as folder:
-        spot = a_spot(Path(folder))
-        writer = Recorder(spot)
+        location = a_spot(Path(folder))
+        writer = Recorder(location)
         with closing(writer):
             for when in times:
                 assert writer.write(a_sample(when)).role is Role.RECORDS
         left = {slot_number(when): when for when in times}
-        assert [m.at for m in read_samples(spot, *ALWAYS)] == sorted(left.values())
+        assert [m.at for m in read_samples(location, *ALWAYS)] == sorted(left.values())
     for when in times:
         assert 0 <= slot_number(when) < SLOTS
         assert slot_number(
@@ -136,28 +138,28 @@ def written(process: subprocess.Popen[str], amount: int) -> int:
 @pytest.mark.parametrize("after", [7, pytest.param(30, marks=pytest.mark.deep)])
 def test_when_one_is_killed_another_takes_over(tmp_path: Path, after: int) -> None:
     """Killed wherever it was, all that it had written is there, and the other goes on from it."""
-    spot, ours = a_spot(tmp_path), None
+    location, transport = a_spot(tmp_path), None
     with another(tmp_path) as process:
         last = written(process, after)
-        ours = Recorder(spot)
-        assert ours.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999)).role is Role.WATCHES
+        transport = Recorder(location)
+        assert transport.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999)).role is Role.WATCHES
         process.send_signal(signal.SIGKILL)
         process.wait()
-        told = ours.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999))
-        ours.close()
-    assert told == (Role.RECORDS, "")
-    assert pending(spot)[: last + 2] == [999, *range(last + 1)]
+        written_sample = transport.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999))
+        transport.close()
+    assert written_sample == (Role.RECORDS, "")
+    assert pending(location)[: last + 2] == [999, *range(last + 1)]
 
 
 def test_reading_never_sees_half_of_a_moment(tmp_path: Path) -> None:
     """Read while another process writes, what is there is whole and in order."""
-    spot = a_spot(tmp_path)
+    location = a_spot(tmp_path)
     with another(tmp_path) as process:
         for _ in range(6):
             last = written(process, 2)
-            found = pending(spot)
-            assert found == list(range(len(found)))
-            assert len(found) > last
+            pending_samples = pending(location)
+            assert pending_samples == list(range(len(pending_samples)))
+            assert len(pending_samples) > last
 
 
 # What may lie there instead
@@ -223,13 +225,15 @@ def test_a_file_that_is_not_ours_is_quarantined(spot: RecorderLocation, spoil: s
     with pytest.raises(UnreadableRecording):
         read_samples(spot, *ALWAYS)
     with closing(Recorder(spot)) as writer:
-        told = writer.write(a_sample(pending=7))
+        written_sample = writer.write(a_sample(pending=7))
         again = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS, pending=8))
 
-    assert told.role is Role.RECORDS
-    assert told.message.startswith(f"{spot.folder}/{RING_FILE}: ")
-    assert told.message.endswith(f"; quarantined as {QUARANTINED_RING}, new recording started")
-    assert "\n" not in told.message
+    assert written_sample.role is Role.RECORDS
+    assert written_sample.message.startswith(f"{spot.folder}/{RING_FILE}: ")
+    assert written_sample.message.endswith(
+        f"; quarantined as {QUARANTINED_RING}, new recording started"
+    )
+    assert "\n" not in written_sample.message
     assert again == (Role.RECORDS, "")
     assert pending(spot) == [7, 8]
     assert os.lstat(folder / QUARANTINED_RING).st_ino == before
@@ -243,9 +247,9 @@ def test_a_folder_that_is_a_link_is_refused(spot: RecorderLocation, tmp_path: Pa
     folder.parent.mkdir()
     folder.symlink_to(elsewhere)
     with closing(Recorder(spot)) as writer:
-        told = writer.write(a_sample())
-    assert told.role is Role.IDLE
-    assert told.message.startswith("recording not possible from here: ")
+        written_sample = writer.write(a_sample())
+    assert written_sample.role is Role.IDLE
+    assert written_sample.message.startswith("recording not possible from here: ")
     assert list(elsewhere.iterdir()) == []
     with pytest.raises(UnreadableRecording):
         read_samples(spot, *ALWAYS)
@@ -276,10 +280,10 @@ def foreign_spot() -> Iterator[RecorderLocation]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
-        spot = a_spot(folder)
+        location = a_spot(folder)
         for path in (folder / "queue", folder / "queue" / "pending"):
             os.chown(path, 65534, 65534)
-        yield spot
+        yield location
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by others")
@@ -314,7 +318,7 @@ def test_root_records_as_the_owner_of_the_spool(
     assert {(p.stat().st_uid, p.stat().st_gid) for p in made} == {(65534, 65534)}
     os.chown(folder, 0, 0)
     with closing(Recorder(foreign_spot)) as writer:
-        told = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
-    assert told == (Role.IDLE, "recording not possible from here: Permission denied")
+        written_sample = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
+    assert written_sample == (Role.IDLE, "recording not possible from here: Permission denied")
     (tmp_path / "roots").touch()  # we are who we were
     assert (tmp_path / "roots").stat().st_uid == 0

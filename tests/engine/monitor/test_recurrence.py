@@ -156,18 +156,18 @@ def check_recurrence(
     counted: Sequence[CountedOutcomes] = (),
 ) -> Recurrence:
     """The answer for a single cluster."""
-    (found,) = check_recurrences([cluster], events, now, counted)
-    return found
+    (recurrence,) = check_recurrences([cluster], events, now, counted)
+    return recurrence
 
 
-def test_the_answer_is_what_the_logs_tell() -> None:
+def test_the_answer_is_that_of_the_logs() -> None:
     """Yes while it goes on, no when as many succeeded as must have met it, and else not known."""
     for errors, lines, words, evidence in CASES:
         now = check_recurrence(errors, told(*lines), NOW)
         assert now.text == words, evidence
-        for said, start in zip(now.evidence, evidence.split(" | "), strict=True):
-            assert said.startswith(start), now.evidence
-            assert said.isprintable()
+        for message, start in zip(now.evidence, evidence.split(" | "), strict=True):
+            assert message.startswith(start), now.evidence
+            assert message.isprintable()
 
 
 PEER, OTHER = "http://127.0.0.1:39737", "http://127.0.0.1:41000"
@@ -243,7 +243,7 @@ def test_destinations_that_became_healthy_end_their_error(
     assert (now.evidence[0] == f"{PEER} became healthy 9m ago") == (words != "?")
 
 
-def test_metrics_count_where_no_log_tells() -> None:
+def test_metrics_count_where_no_log_does() -> None:
     """What was counted of the same kind since the error was seen stands in for a log."""
     past = Errors(last=NOW - 900)
     for errors, counted, words in (
@@ -266,7 +266,7 @@ def test_many_clusters_are_answered_at_once() -> None:
     ]
 
 
-def test_two_logs_tell_of_one_success() -> None:
+def test_two_logs_with_one_success() -> None:
     """A mail that both logs saw sent counts once, by the transport that one of them names."""
     ids = [an_id() for _ in range(10)]
     refused = line(40, REFUSED.replace("inline", ONE), "mail.log")

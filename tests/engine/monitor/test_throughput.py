@@ -15,15 +15,15 @@ NOW = 1_795_167_600.0
 
 
 def a_flow(
-    seconds: int, waiting: int = 0, came: float = 0, left: float = 0, dead: float = 0
+    seconds: int, waiting: int = 0, arrived: float = 0, left: float = 0, dead: float = 0
 ) -> FlowHistory:
     """A history of so many seconds before NOW, with tasks a second, and `waiting` at its end."""
     flow = FlowHistory()
     for second in range(-seconds, 1):
         done = seconds + second
-        backlog = max(0, round(waiting + second * (came - left)))
+        backlog = max(0, round(waiting + second * (arrived - left)))
         counts = {State.PENDING: backlog, State.DEAD: round(dead * done)}
-        flow.add(NOW + second, round(came * done), round(left * done), counts)
+        flow.add(NOW + second, round(arrived * done), round(left * done), counts)
     return flow
 
 
@@ -74,10 +74,10 @@ def test_a_counter_that_begins_again_loses_nothing() -> None:
     """After a restart of a counter at 0, its new counts are added to those before; after a clock
     was set back, nothing is known of the time that comes a second time."""
     flow = FlowHistory()
-    for second, came in enumerate((100, 110, 4, 14)):
-        flow.add(NOW + 10 * second, came, 0, {})
+    for second, arrived in enumerate((100, 110, 4, 14)):
+        flow.add(NOW + 10 * second, arrived, 0, {})
     assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
-    flow, then = a_flow(300, 100, came=5), NOW - 3600
+    flow, then = a_flow(300, 100, arrived=5), NOW - 3600
     flow.add(then, 9, 9, {State.PENDING: 1})
     assert flow.rates(then) is None
     assert flow.drain(then).trend is Trend.UNKNOWN
@@ -126,7 +126,7 @@ def test_a_queue_is_dry_and_a_state_grows() -> None:
     """No output is known only after two minutes in which no task left; growth is that of ten
     minutes, or since the first look; a backlog that jumps by bursts, and goes down, drains."""
     for seconds, left, dry in ((120, 0, True), (60, 0, False), (120, 1, False)):
-        assert a_flow(seconds, 607, came=1, left=left).is_without_output(NOW) is dry
+        assert a_flow(seconds, 607, arrived=1, left=left).is_without_output(NOW) is dry
     assert FlowHistory().growth(State.DEAD, NOW) is None
     assert a_flow(60, dead=1).growth(State.DEAD, NOW) == (60, 60)
     assert a_flow(900, dead=1).growth(State.DEAD, NOW) == (600, 600)
@@ -144,11 +144,11 @@ def test_a_backlog_drains_grows_or_stays() -> None:
         (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
         (a_flow(120, 0), Trend.EMPTY, None, "-"),
         (a_flow(120, 7), Trend.IDLE, None, "?"),
-        (a_flow(120, 70, came=1, left=1), Trend.GROWING, None, "growing"),
-        (a_flow(120, 70, came=2, left=1, dead=1), Trend.GROWING, None, "growing"),
+        (a_flow(120, 70, arrived=1, left=1), Trend.GROWING, None, "growing"),
+        (a_flow(120, 70, arrived=2, left=1, dead=1), Trend.GROWING, None, "growing"),
         (a_flow(240, 61, left=0.5), Trend.DRAINING, pytest.approx(122.0, 0.01), "2m"),
-        (a_flow(120, 1204, came=9, left=7), Trend.GROWING, None, "growing"),
-        (a_flow(120, 102, came=4, left=5), Trend.DRAINING, pytest.approx(102.0, 0.01), "1m"),
+        (a_flow(120, 1204, arrived=9, left=7), Trend.GROWING, None, "growing"),
+        (a_flow(120, 102, arrived=4, left=5), Trend.DRAINING, pytest.approx(102.0, 0.01), "1m"),
     ):
         got = flow.drain(NOW)
         assert (got.trend, got.seconds, got.text) == (course, seconds, words)
@@ -161,8 +161,8 @@ def test_a_backlog_that_has_begun_to_grow_has_no_time() -> None:
     flow, dying = FlowHistory(), FlowHistory()
     for second in range(121):
         left = 5 * min(second, 50) + max(0, second - 50)
-        came = 2 * max(0, second - 50)
-        flow.add(NOW + second, came, left, {State.PENDING: 1000 + came - left})
+        arrived = 2 * max(0, second - 50)
+        flow.add(NOW + second, arrived, left, {State.PENDING: 1000 + arrived - left})
         counts = {State.PENDING: 1000 - second, State.DEAD: 2 * second}
         dying.add(NOW + second, second, 0, counts)
     assert flow.drain(NOW + 120) == Drain(Trend.GROWING)
@@ -179,7 +179,7 @@ def test_the_sparkline_holds_still() -> None:
 
 
 @given(steps=st.lists(st.integers(1, 200), max_size=30), cells=st.integers(1, 12))
-def test_a_sparkline_that_was_looked_at_is_the_same(steps: list[int], cells: int) -> None:
+def test_a_sparkline_that_was_drawn_is_the_same(steps: list[int], cells: int) -> None:
     """Looking at it all along changes nothing in what it shows in the end."""
     watched, other, now = FlowHistory(), FlowHistory(), NOW
     for number, step in enumerate(steps):

@@ -120,17 +120,17 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(mail_files: Ma
     mail_files.say(attempt(7200), sent(7200))
     mail_files.say(attempt(1800), given_up(1799, "send_failed_rc_1"))
     mail_files.say(attempt(300), sent(300), attempt(30), sent(29))
-    way = mail_files.one()
-    assert tallies(way) == (
+    transport = mail_files.one()
+    assert tallies(transport) == (
         DeliveryCounts(1, 1, 0),
         DeliveryCounts(2, 2, 0),
         DeliveryCounts(3, 2, 1),
     )
-    assert {window.source for window in way.windows} == {Source.LOG}
-    assert way.windows[2].share == pytest.approx(1 / 3)
-    assert way.windows[0].rate == pytest.approx(1 / 60)
-    assert (way.last_success, way.last_failure) == (NOW - 29, NOW - 1799)
-    assert way.totals is None
+    assert {window.source for window in transport.windows} == {Source.LOG}
+    assert transport.windows[2].share == pytest.approx(1 / 3)
+    assert transport.windows[0].rate == pytest.approx(1 / 60)
+    assert (transport.last_success, transport.last_failure) == (NOW - 29, NOW - 1799)
+    assert transport.totals is None
 
 
 def test_a_rotated_log_is_known_from_then_on(mail_files: MailFiles) -> None:
@@ -139,10 +139,10 @@ def test_a_rotated_log_is_known_from_then_on(mail_files: MailFiles) -> None:
     old = mail_files.log.with_suffix(".log.1")
     old.write_text(attempt(900))
     os.utime(old, (NOW - 800, NOW - 800))
-    way = mail_files.one()
-    assert tallies(way) == (DeliveryCounts(), DeliveryCounts(1, 1, 0), None)
-    assert way.windows[2].reason == "mail.log: only 13m of data; mail.prom: not there"
-    assert way.windows[2].share is None
+    transport = mail_files.one()
+    assert tallies(transport) == (DeliveryCounts(), DeliveryCounts(1, 1, 0), None)
+    assert transport.windows[2].reason == "mail.log: only 13m of data; mail.prom: not there"
+    assert transport.windows[2].share is None
 
 
 def test_a_log_that_rotates_while_it_is_followed_loses_nothing(mail_files: MailFiles) -> None:
@@ -157,28 +157,28 @@ def test_a_log_that_rotates_while_it_is_followed_loses_nothing(mail_files: MailF
     assert tallies(mail_files.one(200))[1] == DeliveryCounts(4, 3, 0)
 
 
-def test_a_log_that_comes_later_is_known_from_the_first_look_on(mail_files: MailFiles) -> None:
+def test_a_log_that_comes_later_is_known_from_the_first_scan_on(mail_files: MailFiles) -> None:
     """Without a log there is nothing to say but why; once it is there, every line of it counts."""
     assert mail_files.look(700).transports == ()
-    (told, _) = mail_files.look(700).sources
-    assert told.problem == "No such file or directory"
+    (source, _) = mail_files.look(700).sources
+    assert source.problem == "No such file or directory"
     os.mkfifo(mail_files.log)
     assert "expected a regular file" in mail_files.look(700).sources[0].problem
     mail_files.log.unlink()
     assert mail_files.look(700).sources[0].problem
     mail_files.say(attempt(60, "curl"), sent(60, "curl"))
-    way = mail_files.one()
-    assert tallies(way) == (DeliveryCounts(1, 1, 0), DeliveryCounts(1, 1, 0), None)
-    assert "only 11m of data" in way.windows[2].reason
+    transport = mail_files.one()
+    assert tallies(transport) == (DeliveryCounts(1, 1, 0), DeliveryCounts(1, 1, 0), None)
+    assert "only 11m of data" in transport.windows[2].reason
 
 
 def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(mail_files: MailFiles) -> None:
     """However long the log, no more of it than the last hour goes through our hands."""
     mail_files.say(*(attempt(86_400 - n) for n in range(0, 82_000, 4)), attempt(3000), sent(3000))
     before = os.times().user
-    way = mail_files.one()
-    assert tallies(way)[2] == DeliveryCounts(1, 1, 0)
-    assert way.windows[2].source is Source.LOG
+    transport = mail_files.one()
+    assert tallies(transport)[2] == DeliveryCounts(1, 1, 0)
+    assert transport.windows[2].source is Source.LOG
     assert mail_files.log.stat().st_size > 2_000_000
     assert os.times().user - before < 2
 
@@ -191,13 +191,13 @@ def test_counters_that_are_watched_say_what_happened_since(mail_files: MailFiles
     mail_files.write_metrics(600, prom({"curl": (106, 94, 12)}))
     mail_files.one(600)
     mail_files.write_metrics(0, prom({"curl": (110, 94, 16)}))
-    way = mail_files.one()
-    assert tallies(way) == (None, DeliveryCounts(4, 0, 4), None)
-    assert way.windows[1].source is Source.METRICS
-    assert way.windows[0].reason.endswith("mail.prom: written only every 10m")
-    assert way.windows[2].reason.endswith("mail.prom: only 11m of data")
-    assert way.last_failure == NOW
-    assert way.last_success == NOW - 600
+    transport = mail_files.one()
+    assert tallies(transport) == (None, DeliveryCounts(4, 0, 4), None)
+    assert transport.windows[1].source is Source.METRICS
+    assert transport.windows[0].reason.endswith("mail.prom: written only every 10m")
+    assert transport.windows[2].reason.endswith("mail.prom: only 11m of data")
+    assert transport.last_failure == NOW
+    assert transport.last_success == NOW - 600
 
 
 def test_counters_that_go_back_to_zero_are_counted_on(mail_files: MailFiles) -> None:
@@ -205,9 +205,9 @@ def test_counters_that_go_back_to_zero_are_counted_on(mail_files: MailFiles) -> 
     NaN and infinite totals count as 0."""
     for ago, figures in ((60, (100, 90, 10)), (40, (108, 96, 12)), (20, (3, 2, 1)), (0, (5, 3, 2))):
         mail_files.write_metrics(ago, prom({"curl": figures}))
-        way = mail_files.one(ago)
-    assert tallies(way)[0] == DeliveryCounts(8 + 5, 6 + 3, 2 + 2)
-    assert way.totals == DeliveryCounts(5, 3, 2)
+        transport = mail_files.one(ago)
+    assert tallies(transport)[0] == DeliveryCounts(8 + 5, 6 + 3, 2 + 2)
+    assert transport.totals == DeliveryCounts(5, 3, 2)
     text = prom({"curl": (7, 5, 2)})
     mail_files.write_metrics(-1, text.replace(" 7\n", " NaN\n").replace(" 5\n", " +Inf\n"))
     assert mail_files.one(-1).totals == DeliveryCounts(0, 0, 2)
@@ -218,23 +218,25 @@ def test_old_metrics_say_nothing_of_now(mail_files: MailFiles) -> None:
     for ago in (1300, 700):
         mail_files.write_metrics(ago, prom({"curl": (ago, 0, 0)}))
         mail_files.one(ago)
-    way = mail_files.one()
-    assert tallies(way) == (None, None, None)
-    assert "mail.prom: not written for 11m" in way.windows[1].reason
-    assert way.health(0.5) is Health.UNKNOWN
+    transport = mail_files.one()
+    assert tallies(transport) == (None, None, None)
+    assert "mail.prom: not written for 11m" in transport.windows[1].reason
+    assert transport.health(0.5) is Health.UNKNOWN
 
 
 def test_metrics_count_where_the_log_is_silent(mail_files: MailFiles) -> None:
     """A transport that the log never names is known by its counters, though the log is there; the
     file's time of the last success belongs to the one transport that ever sent."""
     mail_files.write_metrics(620, prom({"curl": (4, 0, 4), "postfix": (9, 9, 0)}, int(NOW) - 1500))
-    ways = {way.name: way.last_success for way in mail_files.look(610).transports}
-    assert ways == {"curl": None, "postfix": NOW - 1500}
+    last_successes = {
+        transport.name: transport.last_success for transport in mail_files.look(610).transports
+    }
+    assert last_successes == {"curl": None, "postfix": NOW - 1500}
     mail_files.write_metrics(610, prom({"curl": (10, 10, 0), "postfix": (11, 11, 0)}))
     mail_files.look(610)
     mail_files.say(attempt(100), sent(100))
     mail_files.write_metrics(5, prom({"curl": (14, 10, 4), "postfix": (19, 19, 0)}))
-    windows = {way.name: way.windows[1] for way in mail_files.look().transports}
+    windows = {transport.name: transport.windows[1] for transport in mail_files.look().transports}
     assert (windows["curl"].tally, windows["curl"].source) == (
         DeliveryCounts(4, 0, 4),
         Source.METRICS,
@@ -245,27 +247,29 @@ def test_metrics_count_where_the_log_is_silent(mail_files: MailFiles) -> None:
     )
 
 
-def test_errors_are_told_by_their_kind(mail_files: MailFiles) -> None:
+def test_errors_are_reported_by_their_kind(mail_files: MailFiles) -> None:
     """Errors alike but for numbers and hosts are one; the end of a mail repeats none of them."""
     mail_files.say(attempt(100), missed(99, "connect_timeout mx7.example.net 25"))
     mail_files.say(attempt(90, number=2), missed(89, "connect_timeout mx8.example.org 587", 2))
     mail_files.say(given_up(88, "connect_timeout mx8.example.org 587"))
     mail_files.say(attempt(80, "curl"), given_up(79, "550 5.1.1 user unknown", "curl"))
-    ways = {way.name: way for way in mail_files.look().transports}
-    (timeout,) = ways["postfix"].faults
+    transports = {transport.name: transport for transport in mail_files.look().transports}
+    (timeout,) = transports["postfix"].faults
     assert (timeout.times, timeout.first, timeout.last) == (2, NOW - 99, NOW - 89)
     assert timeout.pattern == "connect_timeout <host> #"
     assert timeout.example == "connect_timeout mx8.example.org 587"
-    assert ways["postfix"].windows[2].tally == DeliveryCounts(2, 0, 1)
-    assert [fault.pattern for fault in ways["curl"].faults] == ["550 5.1.1 user unknown"]
-    later = {way.name: way for way in mail_files.look(-3700).transports}["postfix"]
+    assert transports["postfix"].windows[2].tally == DeliveryCounts(2, 0, 1)
+    assert [fault.pattern for fault in transports["curl"].faults] == ["550 5.1.1 user unknown"]
+    later = {transport.name: transport for transport in mail_files.look(-3700).transports}[
+        "postfix"
+    ]
     assert (later.faults, later.health(0.5)) == ((), Health.IDLE)
 
 
 def test_a_transport_fails_by_its_share() -> None:
     """Judged by the ten minutes, or the hour, in which mails last came to an end, once five have;
     mails to bad addresses count as done."""
-    for lately, hour, health in (
+    for recent, hour, health in (
         (DeliveryCounts(4, 3, 1), DeliveryCounts(9, 0, 9), Health.OK),
         (DeliveryCounts(6, 3, 3), DeliveryCounts(9, 9, 3), Health.FAILING),
         (DeliveryCounts(4, 2, 2), DeliveryCounts(9, 9, 2), Health.FEW),
@@ -282,16 +286,16 @@ def test_a_transport_fails_by_its_share() -> None:
     ):
         windows = (
             CountWindow("1m", 60),
-            CountWindow("10m", 600, lately),
+            CountWindow("10m", 600, recent),
             CountWindow("1h", 3600, hour),
         )
-        assert TransportHealth("x", None, windows).health(0.5) is health, (lately, hour)
+        assert TransportHealth("x", None, windows).health(0.5) is health, (recent, hour)
 
 
 def test_a_line_says_what_it_says() -> None:
     """Only lines about attempts and ends of mails are read; an error may hold anything."""
     nowhere = "No mail system available, spooling for later"
-    for text, said in (
+    for text, message in (
         (attempt(0, "curl"), ("curl", DeliveryCounts(1), "")),
         (missed(0, "rc 1 = bad"), ("", DeliveryCounts(), "rc 1 = bad")),
         (sent(0, "curl"), ("curl", DeliveryCounts(0, 1), "")),
@@ -305,8 +309,8 @@ def test_a_line_says_what_it_says() -> None:
         (line(0, "INFO", "Processing task: 20261120T094604Z-mail_send-2f72c807 (x)"), None),
         ("\n", None),
     ):
-        found = parse_mail_event(parse_log_line(text.encode(), "mail.log"))
-        assert (found and found[:3]) == said
+        mail_events = parse_mail_event(parse_log_line(text.encode(), "mail.log"))
+        assert (mail_events and mail_events[:3]) == message
     assert find_mail_log(["/l/queue.log", "/l/mail.log"]) == "/l/mail.log"
     assert find_mail_log(["/l/queue.log"]) == ""
 
@@ -340,12 +344,12 @@ def test_ever_more_names_do_no_harm(mail_files: MailFiles) -> None:
         attempt(50, "t1"), *(missed(50, f"{chr(97 + n % 26)}{'x' * n}") for n in range(300))
     )
     mail_files.write_metrics(0, prom({f"m{n}": (n, n, 0) for n in range(600)}))
-    seen = mail_files.look()
+    health = mail_files.look()
     while mail_files.transports._log and mail_files.transports._log.is_behind:
-        seen = mail_files.look()
-    assert (len(seen.transports), seen.others) == (MAX_TRANSPORTS, 600 - MAX_TRANSPORTS)
-    assert max(len(way.faults) for way in seen.transports) <= MAX_ERROR_PATTERNS + 1
-    assert not {"m599", "m0"} <= {way.name for way in seen.transports}
+        health = mail_files.look()
+    assert (len(health.transports), health.others) == (MAX_TRANSPORTS, 600 - MAX_TRANSPORTS)
+    assert max(len(transport.faults) for transport in health.transports) <= MAX_ERROR_PATTERNS + 1
+    assert not {"m599", "m0"} <= {transport.name for transport in health.transports}
 
 
 def test_hostile_lines_are_no_more_than_lines(mail_files: MailFiles) -> None:
@@ -358,20 +362,20 @@ def test_hostile_lines_are_no_more_than_lines(mail_files: MailFiles) -> None:
         + b"MAIL_SEND_RESULT task_id=x status=success transport=late attempt=1\n"
     )
     mail_files.write_metrics(0, prom({red: (1, 0, 1)}) + "nftban_x NaN\n")
-    ways = {way.name: way for way in mail_files.look().transports}
-    assert set(ways) == {red, "future", "late"}
-    assert len(ways[red].faults[0].example) <= 200
-    assert ways["late"].last_success == NOW - 19
-    assert (ways["future"].windows[0].tally or DeliveryCounts()).attempts == 1
+    transports = {transport.name: transport for transport in mail_files.look().transports}
+    assert set(transports) == {red, "future", "late"}
+    assert len(transports[red].faults[0].example) <= 200
+    assert transports["late"].last_success == NOW - 19
+    assert (transports["future"].windows[0].tally or DeliveryCounts()).attempts == 1
 
 
 def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why() -> None:
     """A suspension explains it, and a transport that is there again ends it; one that fails
     is failing until it is suspended."""
     window = CountWindow("10m", 600, DeliveryCounts(5, 0, 5))
-    lately = (CountWindow("1m", 60), window, CountWindow("1h", 3600))
-    seen = MailHealth(
-        (TransportHealth(NO_TRANSPORT, None, lately), TransportHealth("curl", None, lately))
+    recent = (CountWindow("1m", 60), window, CountWindow("1h", 3600))
+    mail_health = MailHealth(
+        (TransportHealth(NO_TRANSPORT, None, recent), TransportHealth("curl", None, recent))
     )
     for routes, health in (
         (None, Health.FAILING),
@@ -383,7 +387,7 @@ def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why() -> Non
         ),
         (MailRoutes(("curl",), "curl"), Health.OVER),
     ):
-        nobody, curl = mark_explained(seen, routes).transports
-        assert nobody.health(0.5) is health, routes
+        without_transport, curl = mark_explained(mail_health, routes).transports
+        assert without_transport.health(0.5) is health, routes
         stopped = routes is not None and "curl" in routes.stopped
         assert curl.health(0.5) is (Health.SUSPENDED if stopped else Health.FAILING)

@@ -58,9 +58,9 @@ async def inspecting(
             await inspector.close()
 
 
-async def until(inspector: Inspector, wanted: Callable[[], bool]) -> None:
+async def until(inspector: Inspector, expected: Callable[[], bool]) -> None:
     """Wait for changes until it is so."""
-    while not wanted():
+    while not expected():
         await inspector.wait_for_change(inspector.latest.generation)
 
 
@@ -74,12 +74,12 @@ async def test_the_controls_of_a_store_are_known(whole: ZgbConsolePlace) -> None
     is refused."""
     whole.in_earnest()
     async with inspecting(whole.open) as inspector:
-        found = inspector.controls
-    values = {name: each.now for name, each in found.items() if each.now}
+        controls = inspector.controls
+    values = {name: each.now for name, each in controls.items() if each.now}
     assert values == {PAUSE: "1", RATE: "60", REDIRECT: "0"}
-    assert [name for name, each in found.items() if each.is_pause] == [PAUSE]
-    assert found[REDIRECT].refusal.startswith("registration period 2026-11-01 to 2026-12-31")
-    assert not found[PAUSE].refusal
+    assert [name for name, each in controls.items() if each.is_pause] == [PAUSE]
+    assert controls[REDIRECT].refusal.startswith("registration period 2026-11-01 to 2026-12-31")
+    assert not controls[PAUSE].refusal
     async with inspecting(lambda: MemoryStore(MemoryTasks())) as inspector:
         assert inspector.controls == {}
         with pytest.raises(Unsupported, match=r"no control 'pause' here: this queue has none"):
@@ -93,19 +93,27 @@ async def test_a_control_is_done_recorded_and_seen(whole: ZgbConsolePlace) -> No
     async with inspecting(whole.open, whole.journal) as inspector:
         done = await inspector.actions.run_control(Order(PAUSE, value="0"), US)
         await until(inspector, lambda: inspector.controls[PAUSE].now == "0")
-        (told,) = await inspector.history.operations()
+        (operation,) = await inspector.history.operations()
         assert {str(state): n for state, n in inspector.latest.counts.items() if n} == {"dead": 2}
         retried = await inspector.actions.run_control(Order(RETRY))
         await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
 
     assert retried.answer == "2 jobs failed or parked: due now"
-    assert (done.answer, done.op, done.trouble) == ("paused: jobs wait", told.op, "")
+    assert (done.answer, done.op, done.trouble) == ("paused: jobs wait", operation.op, "")
     assert await asyncio.to_thread(whole.setting, PAUSE) == "0"
-    assert (told.intent.verb, told.intent.who, told.intent.reason) == ("control", ANA, US.reason)
+    assert (operation.intent.verb, operation.intent.who, operation.intent.reason) == (
+        "control",
+        ANA,
+        US.reason,
+    )
     values = {"control": PAUSE, "target": "", "value": "0", "before": "1"}
-    assert dict(told.intent.values) == values
-    assert (told.planned, told.is_interrupted, told.ended) == (0, False, told.started)
-    assert outcome(told) == ("paused: jobs wait", False)
+    assert dict(operation.intent.values) == values
+    assert (operation.planned, operation.is_interrupted, operation.ended) == (
+        0,
+        False,
+        operation.started,
+    )
+    assert outcome(operation) == ("paused: jobs wait", False)
 
 
 async def test_what_is_refused_changes_and_writes_nothing(whole: ZgbConsolePlace) -> None:
@@ -144,12 +152,12 @@ def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(tmp_path: Pat
         controls.run_journaled_action(journal, US, order, full, clock)
     (refused,) = journal.operations()
     done = controls.run_journaled_action(journal, US, order, lambda: "it is", clock)
-    told = journal.operation(done.op)
-    assert told is not None
+    operation = journal.operation(done.op)
+    assert operation is not None
     assert outcome(refused) == ("No space left on device", True)
-    assert (*outcome(told), told.is_interrupted) == ("it is", False, False)
-    said = "run the control to set it back: transport curl was not suspended before"
-    assert controls.undo_refusal(told.intent.values) == said
+    assert (*outcome(operation), operation.is_interrupted) == ("it is", False, False)
+    text = "run the control to set it back: transport curl was not suspended before"
+    assert controls.undo_refusal(operation.intent.values) == text
 
 
 class Dying(MemoryStore):
@@ -183,11 +191,11 @@ def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
     (tmp_path / "spool" / "queue" / "stray").symlink_to("nowhere")
     with closing(KannaderStore(str(tmp_path / "spool"), clock)) as store:
         before = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
-        told = controls.forecast_control(store, Order("recover"))
+        outlook = controls.forecast_control(store, Order("recover"))
         after = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
         done = controls.run_control(store, None, Order("recover"), None, clock)
 
-        assert told.amount == 1 == len(told.words.splitlines())
+        assert outlook.amount == 1 == len(outlook.words.splitlines())
         assert before == after
         assert done.answer
         with pytest.raises(Unsupported, match="expected nothing or anyway"):
@@ -252,8 +260,8 @@ def test_each_target_has_its_own_value_bounds_and_refusal(tmp_path: Path) -> Non
     controls.run_control(store, journal, Order("rate", "slow", "9", before="5"), US, clock)
     assert store.rates == {"fast": "50", "slow": "9"}
     (done,) = journal.operations()
-    said = "run the control to set it back: rate slow was 5 before"
-    assert controls.undo_refusal(done.intent.values) == said
+    text = "run the control to set it back: rate slow was 5 before"
+    assert controls.undo_refusal(done.intent.values) == text
     rows = controls.control_rows(store.controls)
     assert [(row.label, row.control.now) for row in rows] == [
         ("rate fast", "50"),
@@ -265,18 +273,18 @@ def test_each_target_has_its_own_value_bounds_and_refusal(tmp_path: Path) -> Non
 
 def test_the_command_line_lists_each_target() -> None:
     """One line for each target with its value; the JSON has them as objects."""
-    found = Lanes().controls
+    controls = Lanes().controls
     lines = [
         "".join(text for text, _ in line)
-        for line in control_lines.page_lines(WholeQueueFigures(), found, 80)
+        for line in control_lines.page_lines(WholeQueueFigures(), controls, 80)
     ]
     assert [line.split()[:3] for line in lines[1:4]] == [
         ["rate", "fast", "50"],
         ["rate", "slow", "5"],
         ["rate", "old", "-"],
     ]
-    (told,) = [control_lines.control_values(name, each) for name, each in found.items()]
-    assert told["targets"] == [
+    (control,) = [control_lines.control_values(name, each) for name, each in controls.items()]
+    assert control["targets"] == [
         {"name": "fast", "now": "50", "refusal": "", "bounds": None},
         {"name": "slow", "now": "5", "refusal": "", "bounds": (1, 10)},
         {"name": "old", "now": "", "refusal": "its queue is drained", "bounds": None},
@@ -307,8 +315,8 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: ZgbConsolePl
         other.execute("BEGIN IMMEDIATE")
         with closing(ZgbStore(impatient)) as store, pytest.raises(Unavailable, match="locked"):
             controls.run_control(store, whole.journal, order, US, clock)
-    (told,) = whole.journal.operations()
-    assert controls.has_control_failed(told)
+    (operation,) = whole.journal.operations()
+    assert controls.has_control_failed(operation)
     blocked = Journal(f"{whole.path}/journal", clock=clock)
     with closing(whole.open()) as store:
         with pytest.raises(Unavailable, match="cannot be written"):
@@ -319,8 +327,8 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: ZgbConsolePl
         assert whole.setting(PAUSE) == "0"
 
         controls.run_control(store, whole.journal, Order(RATE, value="9"), US, clock)
-        told = next(
+        operation = next(
             one for one in whole.journal.operations() if not controls.has_control_failed(one)
         )
         with pytest.raises(Unavailable, match="set it back: mailMaxPerHour was 60 before"):
-            undo.plan_undo(store, whole.journal, told, NOW, 7.0)
+            undo.plan_undo(store, whole.journal, operation, NOW, 7.0)

@@ -41,17 +41,17 @@ def a_plan(count: int = 4, verb: str = "retry") -> Plan:
 
 def written(journal: Journal, plan: Plan, *, end: bool = True) -> tuple[Path, Path]:
     """An operation with an image and an outcome for each row: its two files."""
-    pen = journal.begin(US._replace(verb=plan.verb), plan)
-    pen.save_images(
+    record = journal.begin(US._replace(verb=plan.verb), plan)
+    record.save_images(
         [(row.id, f"what {row.id}\nwas\n".encode("utf-8", "replace")) for row in plan.rows]
     )
     done = [RowOutcome(row, RowResult.DONE, rev=f"new {row.rev}") for row in plan.included]
-    pen.write_outcomes(done[:2])
-    pen.write_outcomes(done[2:])
+    record.write_outcomes(done[:2])
+    record.write_outcomes(done[2:])
     if end:
-        pen.write_end(len(plan.rows), {RowResult.DONE: len(done)})
-    pen.close()
-    return Path(f"{journal.folder}/{pen.op}.jsonl"), Path(f"{journal.folder}/{pen.op}.before")
+        record.write_end(len(plan.rows), {RowResult.DONE: len(done)})
+    record.close()
+    return Path(f"{journal.folder}/{record.op}.jsonl"), Path(f"{journal.folder}/{record.op}.before")
 
 
 def test_each_line_but_a_note_is_on_the_disk_when_its_call_returns(
@@ -72,18 +72,18 @@ def test_each_line_but_a_note_is_on_the_disk_when_its_call_returns(
 
     monkeypatch.setattr(files, "fsync", fsync)
     plan = a_plan(2)
-    pen = journal.begin(US._replace(verb=plan.verb), plan)
+    record = journal.begin(US._replace(verb=plan.verb), plan)
     assert unsynced() == []
     synced.clear()
-    pen.save_images([(row.id, b"as it was") for row in plan.rows])
-    assert unsynced() == [f"{pen.op}.jsonl"]  # cleared here, and unchanged since
-    pen.write_outcomes([RowOutcome(row, RowResult.DONE, rev="new") for row in plan.rows])
+    record.save_images([(row.id, b"as it was") for row in plan.rows])
+    assert unsynced() == [f"{record.op}.jsonl"]  # cleared here, and unchanged since
+    record.write_outcomes([RowOutcome(row, RowResult.DONE, rev="new") for row in plan.rows])
     assert unsynced() == []
-    pen.write_note("seen")
-    assert unsynced() == [f"{pen.op}.jsonl"]
-    pen.write_end(2, {RowResult.DONE: 2})
+    record.write_note("seen")
+    assert unsynced() == [f"{record.op}.jsonl"]
+    record.write_end(2, {RowResult.DONE: 2})
     assert unsynced() == []
-    pen.close()
+    record.close()
 
 
 def again(journal: Journal) -> Journal:
@@ -93,8 +93,8 @@ def again(journal: Journal) -> Journal:
 
 def believed(journal: Journal) -> list[Operation]:
     """Everything that can be read of it; what it says of itself must fit."""
-    found = list(again(journal).operations())
-    for operation in found:
+    operations = list(again(journal).operations())
+    for operation in operations:
         entries = list(journal.entries(operation.op))
         counted = [e.outcome.result for e in entries if e.outcome is not None]
         assert operation.open_rows >= 0 and len(entries) <= operation.planned
@@ -102,7 +102,7 @@ def believed(journal: Journal) -> list[Operation]:
         assert set(journal.images(operation.op).values()) <= {
             f"what {entry.row.id}\nwas\n".encode() for entry in entries
         }
-    return found
+    return operations
 
 
 def test_cut_off_anywhere_it_says_no_more_than_was_durable(journal: Journal) -> None:
@@ -145,9 +145,9 @@ def test_noise_is_not_believed(noise: bytes, at: float, kind: str, journal: Jour
     rest = data[place + len(noise) * (kind == "overwrite") :]
     target.write_bytes(noise if kind == "all" else data[:place] + noise + rest)
 
-    found = list(again(journal).operations())
+    operations = list(again(journal).operations())
 
-    for operation in found:
+    for operation in operations:
         entries = list(journal.entries(operation.op))
         known = [entry for entry in entries if entry.outcome is not None]
         assert operation.open_rows >= 0
@@ -248,8 +248,10 @@ def test_the_journal_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     journal = Journal(f"{tmp_path}/.spooldeck/journal", clock=lambda: NOW)
     path, before = written(journal, a_plan())
-    seen = [(p.stat().st_uid, p.stat().st_mode & 0o777) for p in (path, before, path.parent)]
-    assert seen == [(65534, 0o640), (65534, 0o600), (65534, 0o750)]
+    owners_and_modes = [
+        (p.stat().st_uid, p.stat().st_mode & 0o777) for p in (path, before, path.parent)
+    ]
+    assert owners_and_modes == [(65534, 0o640), (65534, 0o600), (65534, 0o750)]
     os.chown(path, 65533, 65533)
     os.chown(before, 65533, 65533)
     (operation,) = again(journal).operations()
@@ -300,8 +302,8 @@ def test_an_outcome_that_was_written_twice_counts_once(journal: Journal) -> None
     rows = tuple(Row(f"task-{n:06}", State.DEAD, f"r{n}") for n in range(2000))
     path, _ = written(journal, Plan("hold", rows, NOW))
     lines = path.read_bytes().splitlines(keepends=True)
-    ends = [line for line in lines if b'"ends"' in line]
-    twice = [line.replace(b'"done"', b'"failed"') for line in ends]
+    printed_lines = [line for line in lines if b'"ends"' in line]
+    twice = [line.replace(b'"done"', b'"failed"') for line in printed_lines]
     path.write_bytes(b"".join([*(line for line in lines if b'"end"' not in line), *twice]))
     (operation,) = again(journal).operations()
     assert operation.ended is None
@@ -353,7 +355,7 @@ def test_ids_that_are_no_valid_text_are_read_as_written(journal: Journal) -> Non
     assert set(journal.images(path.stem)) == {row.id for row in rows}
 
 
-def test_ids_of_nobody_lead_nowhere(journal: Journal) -> None:
+def test_unknown_ids_find_no_operation(journal: Journal) -> None:
     """Ids that no task has, however they are written, are accounted for and touch nothing."""
     ids = ("\x1b[2J", "../../../etc/passwd", "", "\u202e", "a" * 5000, "no\nbody")
     rows = tuple(Row(ident, State.DEAD, "x") for ident in ids)
@@ -376,15 +378,15 @@ def test_two_of_one_second_are_two(journal: Journal, monkeypatch: pytest.MonkeyP
     pens = [steady.begin(US._replace(verb="retry"), a_plan(n)) for n in (1, 2, 3)]
     operations = journal.operations()
     assert [(o.op, o.planned) for o in operations] == [
-        (pen.op, n) for n, pen in zip((3, 2, 1), reversed(pens), strict=True)
+        (operation.op, n) for n, operation in zip((3, 2, 1), reversed(pens), strict=True)
     ]
     assert all(operation.is_running for operation in operations)
-    for pen in pens:
-        pen.close()
+    for record in pens:
+        record.close()
     earlier = Journal(journal.folder, clock=lambda: NOW - 7200)
     last, _ = written(earlier, a_plan(), end=False)
-    found = {operation.op for operation in earlier.operations(NOW - 7200 - 86400)}
-    assert found == {last.stem, *(pen.op for pen in pens)}
+    ops = {operation.op for operation in earlier.operations(NOW - 7200 - 86400)}
+    assert ops == {last.stem, *(operation.op for operation in pens)}
 
 
 def test_no_other_process_writes_while_it_runs(
@@ -393,9 +395,9 @@ def test_no_other_process_writes_while_it_runs(
     """An operation that is being carried out is neither settled nor dropped by another process;
     once it has ended, settling or dropping it changes nothing."""
     monkeypatch.setattr("engine.operations.journal.LOCK_WAIT_SECONDS", 0.05)
-    pen = journal.begin(US._replace(verb="retry"), a_plan())
+    record = journal.begin(US._replace(verb="retry"), a_plan())
     (running,) = again(journal).operations()
-    path = Path(f"{journal.folder}/{pen.op}.jsonl")
+    path = Path(f"{journal.folder}/{record.op}.jsonl")
     written_so_far = path.read_bytes()
 
     settled = undo.settle_operation(MemoryStore(), again(journal), running)
@@ -408,8 +410,8 @@ def test_no_other_process_writes_while_it_runs(
 
     assert running.is_running and settled.operation is None
     assert path.read_bytes() == written_so_far
-    pen.write_end(len(a_plan().rows), {RowResult.DONE: len(a_plan().rows)})
-    pen.close()
+    record.write_end(len(a_plan().rows), {RowResult.DONE: len(a_plan().rows)})
+    record.close()
     data = path.read_bytes()
     undo.settle_operation(MemoryStore(), journal, running._replace(ended=None))
     undo.abandon_operation(MemoryStore(), journal, running._replace(ended=None), "left as it is")
@@ -419,20 +421,20 @@ def test_no_other_process_writes_while_it_runs(
 @pytest.mark.parametrize("lose", ["file", "folder", "replaced"])
 def test_a_journal_that_is_removed_is_noticed(lose: str, journal: Journal) -> None:
     """Nothing is reported as written to a file that was removed or replaced."""
-    pen = journal.begin(US._replace(verb="retry"), a_plan())
+    record = journal.begin(US._replace(verb="retry"), a_plan())
     folder = Path(journal.folder)
     if lose == "file":
-        (folder / f"{pen.op}.jsonl").unlink()
+        (folder / f"{record.op}.jsonl").unlink()
     else:
         folder.rename(folder.with_name("elsewhere"))
     if lose == "replaced":
         folder.mkdir()
-        (folder / f"{pen.op}.jsonl").write_text("")
+        (folder / f"{record.op}.jsonl").write_text("")
     with pytest.raises(Unavailable, match="was removed or replaced"):
-        pen.write_outcomes([RowOutcome(a_plan().rows[0], RowResult.DONE)])
+        record.write_outcomes([RowOutcome(a_plan().rows[0], RowResult.DONE)])
     with pytest.raises(Unavailable, match="was removed or replaced"):
-        pen.save_images([("x", b"y")])
-    pen.close()
+        record.save_images([("x", b"y")])
+    record.close()
 
 
 MASKED = {
@@ -453,9 +455,11 @@ def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
     store = MemoryStore()
     task = Task("a", "job", State.PENDING, NOW, description=f"for {SECRET}", payload="/a/mail")
     store.swap(None, task._replace(error="the body of a mail"))
-    (seen,) = (found for found in store.scan() if isinstance(found, Task))
+    (stored_task,) = (task for task in store.scan() if isinstance(task, Task))
     values = {"description": f"now for {SECRET}"}
-    plan = plans.freeze_plan("edit", [seen], NOW, filter=f"to:{SECRET}")._replace(values=values)
+    plan = plans.freeze_plan("edit", [stored_task], NOW, filter=f"to:{SECRET}")._replace(
+        values=values
+    )
     intent = US._replace(reason=f"ask {SECRET}", pace={"who": [SECRET, {"a": (SECRET,)}]})
     report = run_plan.run_journaled_plan(store, journal, plan, intent, lambda: NOW)
 
@@ -503,15 +507,15 @@ def write_large(journal: Journal, end: bool, notes: int = 0) -> str:
     """An operation on 3,000 tasks of which half have an outcome, or all with `end`."""
     rows = [Row(f"task-{n:04}", State.DEAD, "r" * 40) for n in range(3000)]
     plan = a_plan()._replace(rows=tuple(rows))
-    pen = journal.begin(Intent("retry", Who("ana")), plan)
+    record = journal.begin(Intent("retry", Who("ana")), plan)
     done = [RowOutcome(row, RowResult.DONE) for row in rows[: 3000 if end else 1500]]
-    pen.write_outcomes(done)
+    record.write_outcomes(done)
     for number in range(notes):
-        pen.write_note("stopped", number=number, text="x" * 100)
+        record.write_note("stopped", number=number, text="x" * 100)
     if end:
-        pen.write_end(3000, {RowResult.DONE: 3000})
-    pen.close()
-    return pen.op
+        record.write_end(3000, {RowResult.DONE: 3000})
+    record.close()
+    return record.op
 
 
 @pytest.mark.parametrize("end", [True, False])
@@ -532,11 +536,11 @@ def test_a_large_file_is_summed_up_without_its_rows(
     monkeypatch.setattr(decode, "load_json", count)
     if end:
         monkeypatch.setattr(journal_format, "TempTable", None)
-    found = journal.operation(op)
+    operation = journal.operation(op)
 
-    assert found is not None
-    assert found.counts == whole.counts() and found.ended == whole.ended
-    assert found.notes == tuple(whole.notes) and found.planned == 3000
+    assert operation is not None
+    assert operation.counts == whole.counts() and operation.ended == whole.ended
+    assert operation.notes == tuple(whole.notes) and operation.planned == 3000
     assert any(b'"rows"' in text for text in parsed) is not end
 
 
@@ -545,8 +549,8 @@ def test_notes_are_bounded(journal: Journal) -> None:
     op = write_large(journal, True, notes=1500)
     whole = journal_format.OperationLines(journal.lines(op))
     assert [note["number"] for note in whole.notes] == [*range(500, 1500)]
-    found = journal.operation(op)
-    assert found is not None and found.notes[-1]["number"] == 1499
+    operation = journal.operation(op)
+    assert operation is not None and operation.notes[-1]["number"] == 1499
     with Path(journal.folder, f"{op}.jsonl").open("ab") as file:
         file.write(b'{"line": "note", "when": 1, "what": "' + b"x" * 40_000 + b'"}\n')
     whole = journal_format.OperationLines(journal.lines(op))
@@ -557,5 +561,5 @@ def test_a_file_beyond_a_gibibyte_is_not_read(journal: Journal) -> None:
     """It is shown with its size as the reason, and costs no time."""
     op = write_large(journal, False)
     os.truncate(f"{journal.folder}/{op}.jsonl", 4 << 30)
-    found = journal.operation(op)
-    assert found is not None and "4,294,967,296 bytes are not read" in found.intent.reason
+    operation = journal.operation(op)
+    assert operation is not None and "4,294,967,296 bytes are not read" in operation.intent.reason

@@ -131,7 +131,7 @@ def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
         line(when="now"),
         line(when=-1),
         line(when=10**400),
-        *(line().replace(b"1795167728.0", odd) for odd in (b"NaN", b"Infinity")),
+        *(line().replace(b"1795167728.0", hostile) for hostile in (b"NaN", b"Infinity")),
     ):
         noted = parse_notes(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
         assert set(noted) == {"b", "c"}, strange[:40]

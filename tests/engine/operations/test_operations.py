@@ -26,10 +26,10 @@ from tests.examples import examples
 def test_a_plan_is_what_was_seen() -> None:
     """A plan holds id, state and revision of each task as it was seen, each once; its oldest and
     newest are of the tasks whose age is known, and 0 of none."""
-    seen = [a_task(1, rev="a"), a_task(2, rev="b", state=State.HELD), a_task(1, rev="a")]
-    rows = (Row(seen[0].id, State.PENDING, "a"), Row(seen[1].id, State.HELD, "b"))
+    stored_tasks = [a_task(1, rev="a"), a_task(2, rev="b", state=State.HELD), a_task(1, rev="a")]
+    rows = (Row(stored_tasks[0].id, State.PENDING, "a"), Row(stored_tasks[1].id, State.HELD, "b"))
     plan = Plan("hold", rows, NOW, oldest=NOW - 3600, newest=NOW - 3600)
-    assert plans.freeze_plan("hold", seen, NOW) == plan
+    assert plans.freeze_plan("hold", stored_tasks, NOW) == plan
     tasks = [a_task(1, created=0.0), a_task(2), a_task(3, created=NOW - 60), a_task(4, created=0.0)]
     plan = plans.freeze_plan("purge", tasks, NOW)
     assert (plan.oldest, plan.newest, plan.rows[0].default_exclusion) == (NOW - 3600, NOW - 60, "")
@@ -107,45 +107,45 @@ def test_done_tasks_are_rerun_purged_and_expunged(tmp_path: Path) -> None:
 BARRED = "its parent runs"
 
 
-def bar_task(store: Store, barred: Task) -> None:
+def bar_task(store: Store, stored_task: Task) -> None:
     """Let every edge of a store bar one task."""
 
     def bar(task: Task, now: float) -> str:
-        return BARRED if (task.id, now) == (barred.id, NOW) else ""
+        return BARRED if (task.id, now) == (stored_task.id, NOW) else ""
 
-    store.edges = {way: edge._replace(bars=bar) for way, edge in store.edges.items()}
+    store.edges = {transition: edge._replace(bars=bar) for transition, edge in store.edges.items()}
 
 
 def test_a_barred_task_is_excluded(open_store: Callable[[], Store]) -> None:
     """A plan excludes the tasks that an edge bars, with the reason, also if the operator includes
     them; one that is barred only when the plan is applied has failed."""
     store = open_store()
-    barred, free = dead_tasks(store, 2)
-    unaware = plans.freeze_plan("retry", [barred], NOW)
-    bar_task(store, barred)
-    plan = plans.freeze_plan("retry", [barred, free], NOW, edges=store.edges)
-    plan = plan._replace(included_ids=frozenset({barred.id}))
+    guarded, free = dead_tasks(store, 2)
+    unaware = plans.freeze_plan("retry", [guarded], NOW)
+    bar_task(store, guarded)
+    plan = plans.freeze_plan("retry", [guarded, free], NOW, edges=store.edges)
+    plan = plan._replace(included_ids=frozenset({guarded.id}))
     report = execute.apply_plan(store, plan, clock)
-    assert (report.done, report.excluded) == ((free.id,), ((barred.id, BARRED),))
-    assert execute.apply_plan(store, unaware, clock).failed == ((barred.id, BARRED),)
+    assert (report.done, report.excluded) == ((free.id,), ((guarded.id, BARRED),))
+    assert execute.apply_plan(store, unaware, clock).failed == ((guarded.id, BARRED),)
 
 
 def test_a_barred_task_is_not_brought_back(tmp_path: Path) -> None:
     """Neither undo nor restore moves a task that the edge to its former state bars; that of another
     state does not matter."""
     store, journal = MemoryStore(), Journal(f"{tmp_path}/journal", clock=clock)
-    barred, free = dead_tasks(store, 2)
-    carried_out(store, journal, plans.freeze_plan("purge", [barred, free], NOW))
-    bar_task(store, barred)
+    guarded, free = dead_tasks(store, 2)
+    carried_out(store, journal, plans.freeze_plan("purge", [guarded, free], NOW))
+    bar_task(store, guarded)
     (operation,) = journal.operations()
     trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW)
     for back in (
         undo.plan_undo(store, journal, operation, NOW, 7.0),
         trash.plan_restore(store, journal, trashed, NOW, 7.0),
     ):
-        assert {row.id: row.barred for row in back.plan.rows} == {barred.id: BARRED, free.id: ""}
-    ways = [way for way in store.edges if way[0] is State.TRASH]
-    store.edges = {**EDGES, **{way: store.edges[way] for way in ways if way[1] is State.HELD}}
+        assert {row.id: row.barred for row in back.plan.rows} == {guarded.id: BARRED, free.id: ""}
+    ways = [edge for edge in store.edges if edge[0] is State.TRASH]
+    store.edges = {**EDGES, **{edge: store.edges[edge] for edge in ways if edge[1] is State.HELD}}
     trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW, edges=store.edges)
     back = trash.plan_restore(store, journal, trashed, NOW, 7.0)
     assert not any(row.barred for plan in (trashed, back.plan) for row in plan.rows)
@@ -156,7 +156,9 @@ def test_a_result_tells_a_request_from_a_change(exact: bool) -> None:
     """A change that was only requested is reported as such."""
     store = MemoryStore()
     plan = plans.freeze_plan("hold", dead_tasks(store, 1), NOW)
-    store.edges = {way: edge._replace(exact=exact) for way, edge in store.edges.items()}
+    store.edges = {
+        transition: edge._replace(exact=exact) for transition, edge in store.edges.items()
+    }
     report = execute.apply_plan(store, plan, clock)
     assert (len(report.done), report.is_exact) == (1, exact)
 
@@ -202,40 +204,44 @@ RIVALS = st.lists(
 @given(
     rivals=RIVALS,
     verb=st.sampled_from(["retry", "purge", "hold", "expunge", "release"]),
-    left_out=st.sets(st.integers(0, 7)),
+    excluded_numbers=st.sets(st.integers(0, 7)),
     cut=st.lists(st.integers(1, 4), max_size=4),
 )
 def test_rivals_change_no_sum(
-    kind: str, rivals: list[tuple[int, int, str]], verb: str, left_out: set[int], cut: list[int]
+    kind: str,
+    rivals: list[tuple[int, int, str]],
+    verb: str,
+    excluded_numbers: set[int],
+    cut: list[int],
 ) -> None:
     """In whatever order rivals come between, each row ends once, no task is touched by two, what
     was left out stays, and the journal says the same."""
     with a_place(kind) as (open_store, journal):
-        ours, theirs = open_store(), open_store()
-        seen = dead_tasks(ours, 8)
-        ids = [task.id for task in seen]
-        plan = plans.freeze_plan(verb, seen, NOW)._replace(
-            included_ids=frozenset(ids), excluded_ids=frozenset(ids[n] for n in left_out)
+        first, theirs = open_store(), open_store()
+        tasks = dead_tasks(first, 8)
+        ids = [task.id for task in tasks]
+        plan = plans.freeze_plan(verb, tasks, NOW)._replace(
+            included_ids=frozenset(ids), excluded_ids=frozenset(ids[n] for n in excluded_numbers)
         )
-        pen = journal.begin(US._replace(verb=verb), plan)
-        applying = PlanRun(ours, plan, clock, pen)
+        record = journal.begin(US._replace(verb=verb), plan)
+        applying = PlanRun(first, plan, clock, record)
         stolen: set[str] = set()
         for turn in range(4):
             for when, at, rival in rivals:
                 if when == turn:
                     try:
-                        theirs.swap(seen[at], verbs.VERBS[rival].function(seen[at], NOW))
+                        theirs.swap(tasks[at], verbs.VERBS[rival].function(tasks[at], NOW))
                         stolen.add(ids[at])
                     except Gone:
                         continue
             applying.step(applying.open_rows[: cut[turn] if turn < len(cut) else 8])
         report = applying.finish("stopped")
-        pen.close()
+        record.close()
 
         (operation,) = journal.operations()
-        ends = [len(getattr(report, end)) for end in RowResult]
-        assert sum(ends) == report.accounted == len(plan.rows) == 8
-        assert [operation.counts[end] for end in RowResult] == ends and operation.open_rows == 0
+        counts = [len(getattr(report, end)) for end in RowResult]
+        assert sum(counts) == report.accounted == len(plan.rows) == 8
+        assert [operation.counts[end] for end in RowResult] == counts and operation.open_rows == 0
         assert not set(report.done) & stolen
         assert {ident for ident, _ in report.excluded} == plan.excluded_ids
         untouched = plan.excluded_ids - stolen
@@ -256,8 +262,8 @@ def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journa
 
     report = carried_out(store, journal, back)
 
-    (left_out,) = report.excluded
-    assert left_out == (edited.id, "changed since: it was attempted, or edited")
+    (excluded_numbers,) = report.excluded
+    assert excluded_numbers == (edited.id, "changed since: it was attempted, or edited")
     assert len(report.done) == 1 or set(report.gone) >= {parked.id, ran.id}
     by_id = {task.id: task for task in tasks_in(store)}
     assert by_id[edited.id].description == "by somebody else"
@@ -268,11 +274,11 @@ def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journa
 
 def interrupted(store: Store, journal: Journal, plan: Plan, kept: bool = True) -> None:
     """Leave a plan as a process does that is killed before its first task moves."""
-    pen = journal.begin(US._replace(verb=plan.verb), plan)
+    record = journal.begin(US._replace(verb=plan.verb), plan)
     if kept:
-        seen = {task.id: task for task in tasks_in(store)}
-        pen.save_images([(row.id, store.read(seen[row.id])) for row in plan.rows])
-    pen.close()
+        tasks = {task.id: task for task in tasks_in(store)}
+        record.save_images([(row.id, store.read(tasks[row.id])) for row in plan.rows])
+    record.close()
 
 
 class Keeping(MemoryStore):
@@ -343,7 +349,7 @@ def test_a_task_in_two_places_is_one_row(
     (task,) = dead_tasks(store, 1)
     data = Path(spool.dlq, f"{task.id}.task").read_bytes()
     Path(spool.pending, f"{task.id}.task").write_bytes(data)
-    both = [found for found in store.scan({task.id}) if isinstance(found, Task)]
+    both = [stored_task for stored_task in store.scan({task.id}) if isinstance(stored_task, Task)]
     report = carried_out(store, journal, plans.freeze_plan("purge", both, NOW))
     (operation,) = journal.operations()
     assert len(both) == 2 and report.accounted == operation.planned == 1
@@ -365,7 +371,7 @@ def test_a_folder_lost_in_the_middle(
     """When a folder is gone from one batch to the next, or another lies there, what was done is
     done, the rest is as it was, every row is accounted for, and one line says why."""
     monkeypatch.setattr(execute, "JOURNAL_BATCH_ROWS", 3)
-    word, said = LOST[lost]
+    word, message = LOST[lost]
     for verb, replaced in itertools.product(("retry", "purge"), (False, True)):
         root = tmp_path / f"{verb}{replaced}"
         spool = new_spool(root)
@@ -391,12 +397,12 @@ def test_a_folder_lost_in_the_middle(
             assert len(report.gone) == 6
         elif len(report.done) < 9:
             reasons = {why for _, why in report.failed} | {report.trouble} - {""}
-            assert reasons and all(said in why and "\n" not in why for why in reasons), reasons
+            assert reasons and all(message in why and "\n" not in why for why in reasons), reasons
         else:
             assert word == "pending" and (replaced or verb == "purge")
 
 
-def test_without_its_image_nothing_is_taken_back(store: NftbanStore, journal: Journal) -> None:
+def test_without_its_image_nothing_is_undone(store: NftbanStore, journal: Journal) -> None:
     """What was swept between the dry run and the undo is not made up: the row fails; a plan to take
     back what the journal does not know is not carried out."""
     first = carried_out(store, journal, plans.freeze_plan("retry", dead_tasks(store, 2), NOW))

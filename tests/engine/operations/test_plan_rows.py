@@ -52,8 +52,8 @@ def tear_plans() -> None:
 
 def frozen(reader: Reader, verb: str, query: Query) -> tuple[Plan, Plan]:
     """The same plan in memory and in a table."""
-    seen = reader.plan_rows(query, None, NOW)
-    small = plans.freeze_rows(verb, seen, NOW, noted=NOTED)
+    rows = reader.plan_rows(query, None, NOW)
+    small = plans.freeze_rows(verb, rows, NOW, noted=NOTED)
     careful = verb == "purge"
     recent = NOW - plans.RECENT_SECONDS if careful else float("inf")
     table = freeze_rows(
@@ -90,8 +90,10 @@ def test_a_plan_in_a_table_is_the_plan_in_memory(
     ]
     with pytest.raises(IndexError):
         _ = large.rows[len(small.rows)]
-    for taken_in, left_out in (((), ()), (range(4), (5,)), ((3,), (1, 2, 3))):
-        included, excluded = ({a_task(n).id for n in some} for some in (taken_in, left_out))
+    for included_numbers, excluded_numbers in (((), ()), (range(4), (5,)), ((3,), (1, 2, 3))):
+        included, excluded = (
+            {a_task(n).id for n in some} for some in (included_numbers, excluded_numbers)
+        )
         one, two = (
             plan._replace(included_ids=frozenset(included), excluded_ids=frozenset(excluded))
             for plan in (small, large)
@@ -136,8 +138,8 @@ def test_rows_that_differ_from_the_index_are_found(reader: Reader, writer: Write
     assert differing_rows(reader, plan.rows) == []
     changed = [TASKS[1]._replace(rev="new"), TASKS[2]._replace(state=State.HELD)]
     writer.apply_lookup([a_task(n).id for n in (1, 2, 3)], [*changed, Missing(a_task(3).id)])
-    found = differing_rows(reader, plan.rows)
-    assert [row.id for row in found] == [a_task(n).id for n in (1, 2, 3)]
+    rows = differing_rows(reader, plan.rows)
+    assert [row.id for row in rows] == [a_task(n).id for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_a_torn_table_is_unavailable(
 
 
 def applied(
-    plan: Plan, folder: Path, tasks: list[Task], told: Callable[[], None] = lambda: None
+    plan: Plan, folder: Path, tasks: list[Task], report_progress: Callable[[], None] = lambda: None
 ) -> tuple[Report, Operation, MemoryStore, Journal]:
     """The plan applied to a store with some tasks, and its operation in the journal."""
     memory = MemoryTasks()
@@ -165,7 +167,7 @@ def applied(
     journal = Journal(str(folder / "journal"), str(folder), clock)
 
     def tell(counts: Mapping[RowResult, int]) -> None:
-        told()
+        report_progress()
 
     intent = Intent(plan.verb, Who("ana"))
     report = run_journaled_plan(store, journal, plan, intent, clock, report_counts=tell)
@@ -177,20 +179,20 @@ def applied(
 def test_a_plan_in_a_table_is_applied_as_one_in_memory(reader: Reader, tmp_path: Path) -> None:
     """The same rows are done, gone, failed and excluded, for the same reasons, and the journal has
     them."""
-    out, taken_in = frozenset({a_task(4).id}), frozenset({a_task(0).id})
-    there = [task for task in TASKS if task.id not in (a_task(5).id, a_task(7).id)]
-    found = []
+    out, included_numbers = frozenset({a_task(4).id}), frozenset({a_task(0).id})
+    tasks = [task for task in TASKS if task.id not in (a_task(5).id, a_task(7).id)]
+    matches = []
     for plan in frozen(reader, "purge", Query()):
         folder = tmp_path / type(plan.rows).__name__
         folder.mkdir()
-        chosen = plan._replace(excluded_ids=out, included_ids=taken_in)
-        found.append(applied(chosen, folder, there)[:2])
-    results = [[tuple(getattr(report, end)) for end in RowResult] for report, _ in found]
+        chosen = plan._replace(excluded_ids=out, included_ids=included_numbers)
+        matches.append(applied(chosen, folder, tasks)[:2])
+    results = [[tuple(getattr(report, end)) for end in RowResult] for report, _ in matches]
     assert results[0] == results[1]
     assert results[1][0] and results[1][1] and results[1][3]
-    assert [len(getattr(found[1][0], end)) for end in RowResult] == [*map(len, results[1])]
-    assert found[0][1].counts == found[1][1].counts
-    assert all(op.ended is not None and not op.open_rows for _, op in found)
+    assert [len(getattr(matches[1][0], end)) for end in RowResult] == [*map(len, results[1])]
+    assert matches[0][1].counts == matches[1][1].counts
+    assert all(op.ended is not None and not op.open_rows for _, op in matches)
 
 
 LARGE = [a_task(n, rev=f"r{n}") for n in range(30_000)]

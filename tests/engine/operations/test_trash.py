@@ -119,12 +119,12 @@ def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> 
                 store._memory.put((task.queue, task.id), task._replace(extra=extra))
     dead = {task.id for task in tasks_in(store, State.DEAD)}
     purged(store, None, *EVERYWHERE)
-    came = trash.find_origins(None, tuple(trash.trashed_tasks(store)))
-    ends = {row.id: row.target for row in back(store, None).plan.rows}
+    origins = trash.find_origins(None, tuple(trash.trashed_tasks(store)))
+    targets = {row.id: row.target for row in back(store, None).plan.rows}
     assert dead
-    assert {ident for ident, end in ends.items() if end is State.DEAD} == dead
-    assert {end for ident, end in ends.items() if ident not in dead} == {State.HELD}
-    words = {origin.evidence for ident, origin in came.items() if ident not in dead}
+    assert {ident for ident, end in targets.items() if end is State.DEAD} == dead
+    assert {end for ident, end in targets.items() if ident not in dead} == {State.HELD}
+    words = {origin.evidence for ident, origin in origins.items() if ident not in dead}
     assert words == {"former state unknown: restored as held"}
 
 
@@ -221,9 +221,7 @@ def test_a_purge_with_a_quota_opens_no_file_more(
 # ---- how long
 
 
-def test_a_payload_lives_as_long_as_its_task_lies_there(
-    spool: SpoolFolders, journal: Journal
-) -> None:
+def test_a_payload_is_kept_as_long_as_its_task(spool: SpoolFolders, journal: Journal) -> None:
     """Purged it stays, swept it goes together with its task, and not an hour before; a file that is
     no task stays."""
     store = NftbanStore(spool, clock)
@@ -234,10 +232,10 @@ def test_a_payload_lives_as_long_as_its_task_lies_there(
     strange = Path(spool.staging_dir, "trash", "20261120T094115Z-job-000000ff.task")
     strange.write_text("no task\n")
     early = list(trash.expired_tasks(store, lambda at: NOW + 23 * HOUR - at, 24))
-    kept = payload.exists()
+    is_kept = payload.exists()
     late = list(trash.expired_tasks(store, lambda at: NOW + 25 * HOUR - at, 24))
     list(store.swap_all(Move(task, None) for task in late))
-    assert (early, kept, len(late)) == ([], True, 6)
+    assert (early, is_kept, len(late)) == ([], True, 6)
     assert not payload.exists()
     assert strange.exists()
     assert tasks_in(store) == []
@@ -280,9 +278,9 @@ def test_before_images_are_swept_with_the_trash(spool: SpoolFolders, journal: Jo
     assert sweep(25) == (1, log)
     assert sweep(29 * 24) == (0, log)
     assert sweep(31 * 24) == (1, set())
-    pen = journal.begin(US._replace(verb="purge"), plans.freeze_plan("purge", [], NOW))
+    record = journal.begin(US._replace(verb="purge"), plans.freeze_plan("purge", [], NOW))
     Path(journal.folder, "notes.jsonl").write_text("")
     assert sweep(60 * 24)[0] == 0
-    pen.close()
+    record.close()
     assert sweep(60 * 24) == (1, {"notes.jsonl"})
     assert retention.sweep_journal(f"{journal.folder}/none", "", lambda at: NOW - at, 24) == 0

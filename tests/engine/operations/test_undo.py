@@ -35,12 +35,12 @@ def filled(store: Store) -> None:
 
 def folder(spool: SpoolFolders) -> dict[str, tuple[bytes, int, int, int]]:
     """Bytes, mode and owner of every task file, by its path."""
-    found = {}
+    by_name = {}
     for where in (spool.pending, spool.work, spool.dlq, f"{spool.staging_dir}/held"):
         for path in Path(where).iterdir() if Path(where).is_dir() else ():
-            seen = path.stat()
-            found[str(path)] = (path.read_bytes(), seen.st_mode, seen.st_uid, seen.st_gid)
-    return found
+            stat = path.stat()
+            by_name[str(path)] = (path.read_bytes(), stat.st_mode, stat.st_uid, stat.st_gid)
+    return by_name
 
 
 def done(store: Store, journal: Journal, plan: Plan) -> Report:
@@ -148,7 +148,7 @@ def test_a_task_that_died_long_ago_comes_back_as_held(
     assert {task.id: on_disk.read(task) for task in held} == bytes_of
 
 
-def test_the_journal_tells_what_was_done(store: Store, journal: Journal) -> None:
+def test_the_journal_shows_the_operations(store: Store, journal: Journal) -> None:
     """Who, when, what, why, and what became of every row; no address in full."""
     plan = plans.freeze_plan("purge", tasks_in(store, State.DEAD), NOW)
     plan = plan._replace(excluded_ids=frozenset({plan.rows[0].id}))
@@ -186,9 +186,9 @@ def test_without_its_journal_nothing_is_done(
 def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Operation:
     """An operation on dead tasks whose process died before it moved the first."""
     plan = plans.freeze_plan(verb, tasks_in(store, State.DEAD)[:rows], NOW)
-    pen = journal.begin(US._replace(verb=verb), plan)
-    pen.close()
-    operation = journal.operation(pen.op)
+    record = journal.begin(US._replace(verb=verb), plan)
+    record.close()
+    operation = journal.operation(record.op)
     assert operation is not None
     return operation
 
@@ -259,27 +259,27 @@ def staged(spool: SpoolFolders) -> list[Path]:
     return list(Path(spool.staging_dir).glob("D.*"))
 
 
-def test_nobody_is_said_to_carry_out_what_is_only_looked_at(journal: Journal) -> None:
+def test_a_read_operation_shows_no_operator(journal: Journal) -> None:
     """While it is found out what became of an interrupted operation, it is interrupted all the
     same: no other process takes this one for the one that carries it out."""
-    meanwhile: list[bool] = []
+    during: list[bool] = []
 
     class Slow(MemoryStore):
         def scan(
             self, touched: Collection[str] | None = None
         ) -> Iterator[Task | Missing | Problem]:
-            meanwhile.extend(one.is_interrupted for one in Journal(journal.folder).operations())
+            during.extend(one.is_interrupted for one in Journal(journal.folder).operations())
             return super().scan(touched)
 
     store = Slow()
     filled(store)
     operation = left_open(store, journal, "purge")
-    meanwhile.clear()
+    during.clear()
     undo.settle_operation(store, journal, operation)
-    assert meanwhile == [True]
+    assert during == [True]
 
 
-def test_why_it_does_not_come_back_is_said_in_its_stores_words(
+def test_why_it_does_not_come_back_is_shown_in_its_stores_words(
     on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """Where a task stands by now is called as the store calls it."""
@@ -343,29 +343,33 @@ def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journa
     """While a running operation moves a task, nothing is known of it until that one has written
     down what it did; then it is that one's. So is a task that a later operation brought to where
     ours would have brought it, even when it has been edited since."""
-    ours = left_open(store, journal, "purge")
+    operation = left_open(store, journal, "purge")
     plan = plans.freeze_plan("purge", tasks_in(store, State.DEAD)[:1], NOW)
-    pen = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
+    record = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
     theirs = execute.PlanRun(store, plan, clock)
     ended = theirs.step(theirs.open_rows)
-    before = undo.settle_operation(store, journal, ours)
-    pen.write_outcomes(ended)
-    after = undo.settle_operation(store, journal, ours).operation
-    pen.close()
+    before = undo.settle_operation(store, journal, operation)
+    record.write_outcomes(ended)
+    after = undo.settle_operation(store, journal, operation).operation
+    record.close()
     assert (len(before.moving), len(before.unmoved)) == (1, 2)
     assert after is not None and (after.counts[RowResult.DONE], after.counts[RowResult.GONE]) == (
         0,
         1,
     )
-    assert ends(journal, ours.op) == [(RowResult.GONE, f"another operation did it ({pen.op})")]
+    assert ends(journal, operation.op) == [
+        (RowResult.GONE, f"another operation did it ({record.op})")
+    ]
 
-    ours = left_open(store, journal, "hold", 1)
+    operation = left_open(store, journal, "hold", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
     report = done(store, journal, plans.freeze_plan("hold", [task], NOW))
     (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
     store.swap(held, verbs.edit(held, NOW, "another"))
-    undo.settle_operation(store, journal, ours)
-    assert ends(journal, ours.op) == [(RowResult.GONE, f"another operation did it ({report.op})")]
+    undo.settle_operation(store, journal, operation)
+    assert ends(journal, operation.op) == [
+        (RowResult.GONE, f"another operation did it ({report.op})")
+    ]
 
 
 def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
@@ -408,7 +412,7 @@ def test_the_trash_rewrites_nothing(
     assert folder(spool) == before
 
 
-def test_nothing_is_taken_back_beside_another_of_its_id(
+def test_nothing_is_undone_beside_another_of_its_id(
     on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """A task whose id stands somewhere else by now is left out, and the dry run says why."""

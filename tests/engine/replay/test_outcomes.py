@@ -113,14 +113,14 @@ SEEN: list[tuple[Task | Missing | None, KnownOutcome]] = [
 ]
 
 
-@each(("seen", "known"), SEEN)
+@each(("task", "known"), SEEN)
 def test_the_state_of_a_task_decides_its_outcome(
-    seen: Task | Missing | None, known: KnownOutcome
+    task: Task | Missing | None, known: KnownOutcome
 ) -> None:
     """A task that is somewhere is believed before any line of a log."""
-    assert determine_outcome(a_sent(), seen, ()) == known
-    if seen is not None:
-        assert determine_outcome(a_sent(), seen, said(BEGUN, DONE)) == known
+    assert determine_outcome(a_sent(), task, ()) == known
+    if task is not None:
+        assert determine_outcome(a_sent(), task, said(BEGUN, DONE)) == known
 
 
 OK = KnownOutcome(ReplayOutcome.DELIVERED, "succeeded (log)", is_final=True)
@@ -153,15 +153,15 @@ TOLD: list[tuple[list[TaskEvent], KnownOutcome]] = [
 def test_the_log_decides_the_outcome_of_a_missing_task() -> None:
     """A missing task proves nothing; the log since it was sent has the outcome, however late;
     without a line it is unknown after a while, unless the counter rose for it."""
-    for told, known in TOLD:
-        assert determine_outcome(a_sent(), MISSING, told, silent=1) == known, told
+    for outcome, known in TOLD:
+        assert determine_outcome(a_sent(), MISSING, outcome, silent=1) == known, outcome
     assert determine_outcome(a_sent(), MISSING, said(BEGUN, DONE), silent=1e6) == OK
     neither = "neither log nor counter records the outcome"
-    for told, why in (
+    for outcome, why in (
         ([], f"left the queue; {neither}"),
         (said(BEGUN), f"started and left the queue; {neither}"),
     ):
-        unknown = determine_outcome(a_sent(), MISSING, told, silent=120, timeout=120)
+        unknown = determine_outcome(a_sent(), MISSING, outcome, silent=120, timeout=120)
         assert unknown == KnownOutcome(ReplayOutcome.UNKNOWN, why)
     why = "left without a log line; the processed counter rose"
     assert determine_outcome(a_sent(), MISSING, (), counted=True) == KnownOutcome(
@@ -188,7 +188,7 @@ def gone(fates: OutcomeTracker, *numbers: int, now: float = NOW) -> None:
     fates.add_scan(ids, [Missing(one) for one in sorted(ids)], now)
 
 
-def test_a_settled_task_is_looked_at_no_more() -> None:
+def test_a_settled_task_is_not_read_again() -> None:
     """A final outcome is not asked for again; the others are each in turn, and one with a new line
     before its turn. A task that fails, and is delivered by a second run, has one first outcome:
     the failure."""
@@ -283,26 +283,26 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
     sent = [a_sent(number) for number in range(5)]
     fates, now, finished, told_done = followed(*sent), NOW + 1, 0, 0
     known = dict.fromkeys(range(5), determine_outcome(sent[0], None, ()))
-    seen: dict[int, Task | Missing | None] = dict.fromkeys(range(5))
+    tasks: dict[int, Task | Missing | None] = dict.fromkeys(range(5))
     since: dict[int, float] = {}
-    told: dict[int, list[TaskEvent]] = {number: [] for number in range(5)}
+    task_events: dict[int, list[TaskEvent]] = {number: [] for number in range(5)}
     fates.add_count(finished)
     for number, what, seconds in happened:
         now += seconds
-        if what == "gone" and not isinstance(seen[number], Missing):
+        if what == "gone" and not isinstance(tasks[number], Missing):
             gone(fates, number, now=now)
-            seen[number], since[number] = Missing(ident(number)), now
+            tasks[number], since[number] = Missing(ident(number)), now
         elif what == "pending":
             task = a_task(State.PENDING, number)
             fates.add_scan({ident(number)}, [task], now)
-            seen[number] = task
+            tasks[number] = task
             since.pop(number, None)
         elif what in ("line", "other"):
             lines = said(BEGUN, DONE, number=number if what == "line" else 77, when=now)
             fates.add_events(lines)
             told_done += 1
             if what == "line":
-                told[number] += lines
+                task_events[number] += lines
         elif what == "count":
             finished += 1
             fates.add_count(finished)
@@ -311,7 +311,7 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
         spare = max(0, finished - told_done)
         for nth in (n for n in range(5) if not known[n].is_final):
             silent = now - since[nth] if nth in since else 0.0
-            expected = determine_outcome(sent[nth], seen[nth], told[nth], silent)
+            expected = determine_outcome(sent[nth], tasks[nth], task_events[nth], silent)
             unsaid = expected.outcome in (
                 ReplayOutcome.WAITING,
                 ReplayOutcome.RUNNING,
@@ -319,7 +319,9 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
             )
             if spare and nth in since and silent >= COUNTER_DELAY_SECONDS and unsaid:
                 spare -= 1
-                expected = determine_outcome(sent[nth], seen[nth], told[nth], silent, counted=True)
+                expected = determine_outcome(
+                    sent[nth], tasks[nth], task_events[nth], silent, counted=True
+                )
             assert known[nth] == expected
 
 
@@ -331,7 +333,7 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
         max_size=40,
     )
 )
-def test_a_settled_task_is_never_told_of_again(happened: list[tuple[int, str, float]]) -> None:
+def test_a_settled_task_is_never_reported_again(happened: list[tuple[int, str, float]]) -> None:
     """Whatever is seen, heard and counted: what was final stays, and each has one first outcome."""
     fates, now, finished = followed(*(a_sent(n) for n in range(5))), NOW, 10
     final: set[int] = set()

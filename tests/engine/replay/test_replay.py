@@ -149,14 +149,14 @@ def accounts(progress: ReplayProgress) -> bool:
 def test_all_that_succeeds_is_delivered(place: Place) -> None:
     """One, then three, then the rate: each is sent once, and known to be delivered by the log."""
     place.works = 3
-    seen: list[ReplayProgress] = []
-    place.then = lambda replay: seen.append(replay.progress)
+    reports: list[ReplayProgress] = []
+    place.then = lambda replay: reports.append(replay.progress)
     result = place.replay(place.dead(*["ok"] * 20), ReplayPace(2.0, (1, 3), 60)).run()
     assert result.progress.tally.delivered == 20
     assert (place.counts(), result.known_outcomes) == ({}, {})
     assert result.progress.phase is Phase.OVER
-    assert {one.sent for one in seen if one.phase is Phase.WAITING} == {1, 4}
-    assert all(map(accounts, seen))
+    assert {one.sent for one in reports if one.phase is Phase.WAITING} == {1, 4}
+    assert all(map(accounts, reports))
     assert result.report is not None and len(result.report.done) == 20
 
 
@@ -202,8 +202,8 @@ def test_the_rest_is_held_where_that_is_wanted(place: Place) -> None:
     assert result.progress.held == 9 and accounts(result.progress)
     assert place.counts() == {State.DEAD: 1, State.HELD: 9}
     assert place.operation("hold").counts[RowResult.DONE] == 9
-    ends = {RowResult.DONE: 1, RowResult.UNAPPLIED: 9}
-    assert place.operation("retry").counts == dict.fromkeys(RowResult, 0) | ends
+    counts = {RowResult.DONE: 1, RowResult.UNAPPLIED: 9}
+    assert place.operation("retry").counts == dict.fromkeys(RowResult, 0) | counts
 
 
 BEN = Intent("undo", Who("ben", pid=1), "mx7 is down again")
@@ -213,8 +213,13 @@ class Back:
     """A pull back: the plan as it is seen once so many were sent, without the first so many of its
     rows; then so many tasks are run, and the plan is confirmed."""
 
-    def __init__(self, place: Place, sent: int, *, left_out: int = 0, runs: int = 0) -> None:
-        self._place, self._sent, self._left_out, self._runs = place, sent, left_out, runs
+    def __init__(self, place: Place, sent: int, *, excluded_count: int = 0, runs: int = 0) -> None:
+        self._place, self._sent, self._excluded_count, self._runs = (
+            place,
+            sent,
+            excluded_count,
+            runs,
+        )
         self.plan: Plan | None = None
         self.reports: list[Report] = []
         self._confirmed = False
@@ -226,7 +231,7 @@ class Back:
             operation = place.journal.operation(replay.progress.op)
             assert operation is not None
             plan = undo.plan_undo(place.store, place.journal, operation, place.now, 7.0).plan
-            left = frozenset(row.id for row in plan.rows[: self._left_out])
+            left = frozenset(row.id for row in plan.rows[: self._excluded_count])
             self.plan = plan._replace(excluded_ids=left)
             place.works = self._runs
             place.work()
@@ -252,7 +257,7 @@ def test_tasks_that_wait_untouched_are_pulled_back(place: Place) -> None:
 def test_only_the_rows_of_the_plan_are_pulled_back(place: Place) -> None:
     """Rows that were excluded from the plan stay; the journal names who undid it, and why."""
     tasks, place.works = place.dead(*["ok"] * 6), 0
-    place.then = back = Back(place, 4, left_out=3)
+    place.then = back = Back(place, 4, excluded_count=3)
     result = place.replay(tasks, ReplayPace(None, (4,), 60, NEVER)).run()
     (report,) = back.reports
     assert back.plan is not None
@@ -265,8 +270,8 @@ def test_only_the_rows_of_the_plan_are_pulled_back(place: Place) -> None:
     one = place.operation("undo")
     assert (one.intent.who.user, one.intent.reason) == ("ben", "mx7 is down again")
     assert one.intent.undoes == place.operation().op
-    ends = {RowResult.DONE: 1, RowResult.EXCLUDED: 3}
-    assert one.counts == dict.fromkeys(RowResult, 0) | ends
+    counts = {RowResult.DONE: 1, RowResult.EXCLUDED: 3}
+    assert one.counts == dict.fromkeys(RowResult, 0) | counts
 
 
 def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:
@@ -417,16 +422,16 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
 
     Path(place.spool.staging_dir, "replay.buckets").unlink()
     Path(place.spool.staging_dir, "replay.buckets").mkdir()
-    seen: list[str] = []
+    lines: list[str] = []
 
     def then(replay: Replay) -> None:
-        seen.append(replay.progress.trouble)
-        if len(seen) == 9:
+        lines.append(replay.progress.trouble)
+        if len(lines) == 9:
             replay.order("stop")
 
     place.then = then
     result = place.replay(tasks_in(place.store, State.DEAD), ReplayPace(2.0, ())).run()
-    assert "replay.buckets" in seen[-1]
+    assert "replay.buckets" in lines[-1]
     assert (result.progress.sent, place.counts()[State.DEAD]) == (0, left)
 
 

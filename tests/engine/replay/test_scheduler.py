@@ -416,13 +416,13 @@ WORKED: tuple[tuple[ReplayPace, WorkerPresence, tuple[str, ...], float | None], 
 )  # fmt: skip
 
 
-def test_it_is_said_beforehand_whether_the_rate_can_be_kept() -> None:
+def test_the_plan_shows_whether_the_rate_can_be_kept() -> None:
     """How long a hundred tasks take, and, where only a timer works, in how many runs; from when
     tasks were begun it is told how far apart runs are."""
     for pace, working, sentences, seconds in WORKED:
-        said = estimate_replay(100, pace, working)
-        assert (said.sentences, said.working) == (sentences, seconds)
-        assert said.runs == (100 if seconds else None)
+        replay_estimate = estimate_replay(100, pace, working)
+        assert (replay_estimate.sentences, replay_estimate.working) == (sentences, seconds)
+        assert replay_estimate.runs == (100 if seconds else None)
     for began, apart in (
         ([], None),
         ([0, 300], None),

@@ -20,16 +20,16 @@ from tests.tables import each
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[int]:
+def folder_fd(tmp_path: Path) -> Iterator[int]:
     """Open the test's folder."""
     fd = files.open_folder(str(tmp_path))
     yield fd
     os.close(fd)
 
 
-def guarded(name: str, here: int, limit: int = files.MAX_TASK_BYTES) -> bytes:
+def guarded(name: str, folder_fd: int, limit: int = files.MAX_TASK_BYTES) -> bytes:
     """Read a file as the engine reads foreign ones."""
-    fd = files.open_guarded(name, here)
+    fd = files.open_guarded(name, folder_fd)
     try:
         return files.read_guarded(fd, limit)[0]
     finally:
@@ -49,7 +49,7 @@ def guarded(name: str, here: int, limit: int = files.MAX_TASK_BYTES) -> bytes:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_what_is_no_plain_file_is_refused(
     tmp_path: Path,
-    here: int,
+    folder_fd: int,
     make: Callable[[Path], object],
     why: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -61,12 +61,12 @@ def test_what_is_no_plain_file_is_refused(
     make(tmp_path / "x")
     (tmp_path / "nine").write_bytes(b"x" * 9)
     with pytest.raises(Refused, match=why):
-        guarded("x", here)
-    assert guarded("nine", here, 9) == b"x" * 9
+        guarded("x", folder_fd)
+    assert guarded("nine", folder_fd, 9) == b"x" * 9
     with pytest.raises(Refused, match="9 bytes, expected at most 8"):
-        guarded("nine", here, 8)
+        guarded("nine", folder_fd, 8)
     with pytest.raises(FileNotFoundError):
-        files.open_guarded("gone", here)
+        files.open_guarded("gone", folder_fd)
 
 
 def test_a_folder_is_not_opened_through_a_link(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
         ("/fifo", "is not a regular file"),
     ],
 )
-def test_only_a_file_lies_below(tmp_path: Path, tail: str, refused: str) -> None:
+def test_only_a_file_is_below(tmp_path: Path, tail: str, refused: str) -> None:
     """Another kind of file, or one that is reached through a link below the data folder, is refused
     and named for its kind; above the data folder a link does not matter."""
     root, data = tmp_path / "real" / "mail", f"{tmp_path}/data"
@@ -172,19 +172,19 @@ def test_a_stat_identifies_a_file_and_a_flock_its_holder(tmp_path: Path) -> None
     os.close(first)
 
 
-def test_a_new_file_is_new(tmp_path: Path, here: int) -> None:
+def test_a_new_file_is_new(tmp_path: Path, folder_fd: int) -> None:
     """What is there is never taken for a new file, a dangling link neither; a file can be forgotten
     twice."""
     (tmp_path / "x").touch()
     (tmp_path / "link").symlink_to("elsewhere")
     for name in ("x", "link"):
         with pytest.raises(FileExistsError):
-            files.create_file(name, here, None)
-    os.close(files.create_file("new", here, None))
+            files.create_file(name, folder_fd, None)
+    os.close(files.create_file("new", folder_fd, None))
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
     assert not (tmp_path / "elsewhere").exists()
     for _ in range(2):
-        files.unlink_quietly("x", here)
+        files.unlink_quietly("x", folder_fd)
     assert not (tmp_path / "x").exists()
 
 
@@ -229,8 +229,8 @@ def test_kept_descriptors_do_not_add_up(tmp_path: Path) -> None:
     """However many logs a process writes, it keeps few of them open."""
     for number in range(3 * MAX_OPEN):
         files.append(str(tmp_path / f"{number}"), b"x")
-    kept = [p.readlink() for p in Path("/proc/self/fd").iterdir() if p.is_symlink()]
-    assert 0 < sum(path.parent == tmp_path for path in kept) <= MAX_OPEN
+    open_paths = [p.readlink() for p in Path("/proc/self/fd").iterdir() if p.is_symlink()]
+    assert 0 < sum(path.parent == tmp_path for path in open_paths) <= MAX_OPEN
 
 
 def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_a_published_file_is_there_as_a_whole(
     assert [p.name for p in tmp_path.iterdir()] == ["queue.prom"]
 
 
-def test_a_file_has_its_mode_whatever_the_umask(tmp_path: Path) -> None:
+def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
     """A new file has the mode that is asked for, with a strict umask and with none."""
     folder = os.open(tmp_path, os.O_RDONLY)
     before = os.umask(0)
@@ -335,8 +335,12 @@ def test_root_gives_no_folder_away_that_was_exchanged(
                 files.make_folder(f"{above}/log")
 
     for above in theirs, shared:
-        seen = (above / "log").stat()
-        assert (seen.st_uid, seen.st_gid, stat.S_IMODE(seen.st_mode)) == (0, 0, 0o700)
+        status_before = (above / "log").stat()
+        assert (
+            status_before.st_uid,
+            status_before.st_gid,
+            stat.S_IMODE(status_before.st_mode),
+        ) == (0, 0, 0o700)
     files.make_folder(f"{theirs}/own")
     own = (theirs / "own").stat()
     assert (own.st_uid, own.st_gid, stat.S_IMODE(own.st_mode)) == (65534, 65534, 0o750)
@@ -344,7 +348,7 @@ def test_root_gives_no_folder_away_that_was_exchanged(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read more than the owner of a place")
 def test_root_sends_no_file_that_the_owner_of_the_place_cannot_read(
-    tmp_path: Path, here: int
+    tmp_path: Path, folder_fd: int
 ) -> None:
     """A private file of root that the owner has renamed into the place is refused; one that the
     owner may read, one of a third user that submits mail, and all in a place of root are opened."""
@@ -357,25 +361,25 @@ def test_root_sends_no_file_that_the_owner_of_the_place_cannot_read(
         (tmp_path / name).touch()
         (tmp_path / name).chmod(mode)
         os.chown(tmp_path / name, user, user)
-    os.close(files.open_outgoing("private", here, os.fstat(here)))
+    os.close(files.open_outgoing("private", folder_fd, os.fstat(folder_fd)))
 
     os.chown(tmp_path, 65534, 65534)
 
-    place = os.fstat(here)
+    place = os.fstat(folder_fd)
     for name in ("public", "submitted", "own"):
-        os.close(files.open_outgoing(name, here, place))
+        os.close(files.open_outgoing(name, folder_fd, place))
     with pytest.raises(Refused, match="Permission denied"):
-        files.open_outgoing("private", here, place)
+        files.open_outgoing("private", folder_fd, place)
     with pytest.raises(PermissionError):
-        files.open_outgoing("private", here, place, files.open_plain)
+        files.open_outgoing("private", folder_fd, place, files.open_plain)
 
 
-def test_a_socket_is_bound_with_its_mode(here: int, tmp_path: Path) -> None:
+def test_a_socket_is_bound_with_its_mode(folder_fd: int, tmp_path: Path) -> None:
     """The mode is set by the umask, which is as before afterwards: no name is used twice."""
     before = os.umask(0)
     try:
         with socket.socket(socket.AF_UNIX) as sock:
-            files.bind_socket(sock, "n" * 80, here, 0o200)
+            files.bind_socket(sock, "n" * 80, folder_fd, 0o200)
         assert stat.S_IMODE((tmp_path / ("n" * 80)).stat().st_mode) == 0o200
         assert os.umask(0) == 0
     finally:
@@ -460,13 +464,13 @@ def test_the_real_programs_mail_metadata_is_read() -> None:
         return files.parse_assignments(data, lambda key: key.startswith("MAIL_"), *raw)
 
     good = (GOLDEN / "spool.text.meta.sh").read_bytes()
-    bad = (GOLDEN / "spool.file.injection.meta.sh").read_bytes()
+    content = (GOLDEN / "spool.file.injection.meta.sh").read_bytes()
     values = read(good)
     assert values["MAIL_SUBJECT"] == "[ALERT] Service failed"
     assert files.format_assignments(values) == good
     with pytest.raises(Refused, match="line 2: unexpected characters after MAIL_SUBJECT"):
-        read(bad)
-    literal = read(bad, ("MAIL_SUBJECT",))
+        read(content)
+    literal = read(content, ("MAIL_SUBJECT",))
     assert literal["MAIL_SUBJECT"] == '[ALERT] "quoted" $(touch /tmp/pwned) `id`'
     assert list(literal) == list(values)
     heads = (b'SUBJECT="$', b'SUBJECT="', b"SUBJECT=$x", b'SUBJECT="$\0"', b'X="$x"')
@@ -493,23 +497,23 @@ WAYS: dict[str, Callable[[Path], object]] = {
 
 def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[Path, Path]:
     """A link to a folder, which is in a folder `at` belongs to; the link, and what it leads to."""
-    target, around = folder / "target", folder / "around"
+    target, file_path = folder / "target", folder / "around"
     (target / "inner").mkdir(parents=True)
     (target / "file").touch()
     for path in (target, target / "inner", target / "file"):
         os.chown(path, target_owner, target_owner)
-    around.mkdir()
-    link = around / "link"
+    file_path.mkdir()
+    link = file_path / "link"
     link.symlink_to(target)
     os.chown(link, link_owner, link_owner, follow_symlinks=False)
-    os.chown(around, at, at)
+    os.chown(file_path, at, at)
     return link, target
 
 
 @as_root
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", WAYS)
 @each(
-    ("target_owner", "link_owner", "around", "followed"),
+    ("target_owner", "link_owner", "folder_owner", "followed"),
     [
         (0, OTHER, OTHER, False),
         (0, OTHER, 0, False),
@@ -519,17 +523,17 @@ def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[P
     ],
 )
 def test_a_link_of_another_user_leads_root_nowhere_else(
-    tmp_path: Path, way: str, target_owner: int, link_owner: int, around: int, followed: bool
+    tmp_path: Path, kind: str, target_owner: int, link_owner: int, folder_owner: int, followed: bool
 ) -> None:
     """Nothing is opened or made in a folder of root's through a link that other users can make; a
     place may be reached by a link of its owner, or of root."""
-    link, target = linked(tmp_path, target_owner, link_owner, around)
+    link, target = linked(tmp_path, target_owner, link_owner, folder_owner)
     before = sorted(target.rglob("*"))
     if followed:
-        WAYS[way](link)
+        WAYS[kind](link)
         return
     with pytest.raises(PermissionError, match="a symbolic link of user 65534 leads"):
-        WAYS[way](link)
+        WAYS[kind](link)
     assert sorted(target.rglob("*")) == before
 
 
@@ -563,8 +567,8 @@ def test_a_file_is_trusted_by_owner_group_and_links(
         path.chmod(mode)
     if "group" not in why and "all users" not in why:
         os.link(inside / "x", tmp_path / "backup")
-    seen, around = (inside / "x").stat(), inside.stat()
-    problem = files.file_problem(seen, around) or files.trust_problem(seen, around)
+    stat, status_before = (inside / "x").stat(), inside.stat()
+    problem = files.file_problem(stat, status_before) or files.trust_problem(stat, status_before)
     assert problem.startswith(why) and bool(problem) == bool(why)
 
 
@@ -580,7 +584,7 @@ def test_a_hard_link_in_another_users_folder_is_not_read(tmp_path: Path) -> None
         files.open_file(f"{folder}/mail.log")
 
 
-def test_a_fifo_and_a_loop_of_links_keep_nobody_waiting(tmp_path: Path) -> None:
+def test_a_fifo_and_a_loop_of_links_block_no_reader(tmp_path: Path) -> None:
     """What is no file is opened without a wait, or refused."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
@@ -602,12 +606,12 @@ def test_a_shared_number_is_read_and_written_under_one_lock(
     change: Callable[[Path], None], lock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From reading a counter or a bucket to writing it, no other process gets its lock."""
-    seen: list[tuple[str, bool]] = []
+    observed: list[tuple[str, bool]] = []
 
     def looking(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def look(*args: Any) -> Any:
             with (tmp_path / lock).open("rb") as file:
-                seen.append((name, files.is_unclaimed(file.fileno())))
+                observed.append((name, files.is_unclaimed(file.fileno())))
             return call(*args)
 
         return look
@@ -615,4 +619,4 @@ def test_a_shared_number_is_read_and_written_under_one_lock(
     monkeypatch.setattr(os, "pread", looking("read", os.pread))
     monkeypatch.setattr(files, "write", looking("write", files.write))
     change(tmp_path)
-    assert seen == [("read", False), ("write", False)]
+    assert observed == [("read", False), ("write", False)]

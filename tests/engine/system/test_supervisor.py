@@ -68,28 +68,28 @@ def test_no_process_outlives_the_caller(tmp_path: Path, script: str) -> None:
     the supervisor end."""
     needs("timeout")
     needs("setsid")
-    told = tmp_path / "pids"
-    os.mkfifo(told)
-    program = a_script(tmp_path / "program", f"exec 3> {told}; echo $PPID >&3; {script}")
-    with caller_of(program) as caller, told.open() as pids:
+    path = tmp_path / "pids"
+    os.mkfifo(path)
+    program = a_script(tmp_path / "program", f"exec 3> {path}; echo $PPID >&3; {script}")
+    with caller_of(program) as caller, path.open() as pids:
         expected = 1 + script.count(">&3")
-        found = [os.pidfd_open(int(pids.readline())) for _ in range(expected)]
+        pidfd = [os.pidfd_open(int(pids.readline())) for _ in range(expected)]
         caller.kill()
-        assert ended(found)
+        assert ended(pidfd)
 
 
 def test_a_killed_caller_never_ends_half_a_mail(tmp_path: Path) -> None:
     """A program that was given half of its input sees no end of it, however long it lives on."""
-    told, gate = tmp_path / "pids", tmp_path / "gate"
-    os.mkfifo(told)
+    path, gate = tmp_path / "pids", tmp_path / "gate"
+    os.mkfifo(path)
     os.mkfifo(gate)
     program = a_script(
         tmp_path / "program",
-        f"trap '' TERM; head -c 200000 > /dev/null; echo $PPID > {told}; read x < {gate}\n"
+        f"trap '' TERM; head -c 200000 > /dev/null; echo $PPID > {path}; read x < {gate}\n"
         f"cat > /dev/null; echo whole > {tmp_path}/whole",
     )
     with caller_of(program) as caller:
-        supervisor = os.pidfd_open(int(told.read_text()))
+        supervisor = os.pidfd_open(int(path.read_text()))
         caller.kill()
         caller.wait()
         opened = os.open(gate, os.O_RDWR)
@@ -101,16 +101,16 @@ def test_a_killed_caller_never_ends_half_a_mail(tmp_path: Path) -> None:
 
 def test_a_killed_supervisor_leaves_no_program(tmp_path: Path) -> None:
     """When the supervisor is killed, the caller kills the program, whose status is unknown."""
-    told = tmp_path / "pids"
-    os.mkfifo(told)
+    path = tmp_path / "pids"
+    os.mkfifo(path)
     # Input is written after the PID is reported.
-    script = f"head -c 1 > /dev/null; echo $PPID $$ > {told}; exec sleep 600"
+    script = f"head -c 1 > /dev/null; echo $PPID $$ > {path}; exec sleep 600"
     program = a_script(tmp_path / "program", script)
     with caller_of(program) as caller:
-        supervisor, pid = map(int, told.read_text().split())
-        found = os.pidfd_open(pid)
+        supervisor, pid = map(int, path.read_text().split())
+        pidfd = os.pidfd_open(pid)
         os.kill(supervisor, signal.SIGKILL)
-        assert ended([found])
+        assert ended([pidfd])
         assert caller.stdout is not None
         assert caller.stdout.readline().startswith(b"ProgramResult(status=None, ")
 
@@ -128,7 +128,7 @@ def test_a_nul_or_a_lone_surrogate_starts_no_program() -> None:
         assert not caught.value.started
 
 
-def test_an_error_after_the_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_after_the_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the supervisor fails while the program runs, the program is killed, with the reason."""
 
     def fail(*_: object) -> bool:
@@ -143,11 +143,11 @@ def test_an_error_after_the_start_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_daemon_outlives_a_program_that_ended(tmp_path: Path) -> None:
     """A process that a program put into a session of its own lives on after its normal end."""
     needs("setsid")
-    told, gate = tmp_path / "pid", tmp_path / "gate"
-    os.mkfifo(told)
+    path, gate = tmp_path / "pid", tmp_path / "gate"
+    os.mkfifo(path)
     os.mkfifo(gate)
-    daemon = f"echo $$ > {told}; read x < {gate}"
-    script = f"(setsid sh -c '{daemon}' > /dev/null 2>&1 &); read pid < {told}; echo $pid"
+    daemon = f"echo $$ > {path}; read x < {gate}"
+    script = f"(setsid sh -c '{daemon}' > /dev/null 2>&1 &); read pid < {path}; echo $pid"
     ran = run_supervised(Program(["sh", "-c", script], os.environ), 60, lambda: False)
     os.kill(int(ran.output), 0)
     gate.write_text("go\n")
@@ -185,10 +185,10 @@ def test_a_supervisor_is_used_again(tmp_path: Path) -> None:
 def test_a_supervisor_with_a_child_left_is_not_used_again(tmp_path: Path) -> None:
     """A daemon of a program that ended is not ended with the next program."""
     needs("setsid")
-    gate, told = tmp_path / "gate", tmp_path / "pid"
+    gate, path = tmp_path / "gate", tmp_path / "pid"
     os.mkfifo(gate)
-    os.mkfifo(told)
-    daemon = f"(setsid sh -c 'echo $$ > {told}; read x < {gate}' > /dev/null 2>&1 &); cat {told}"
+    os.mkfifo(path)
+    daemon = f"(setsid sh -c 'echo $$ > {path}; read x < {gate}' > /dev/null 2>&1 &); cat {path}"
     with SupervisorPool() as pool:
         program = Program(["sh", "-c", f"echo $PPID; {daemon}"], os.environ)
         first, pid = pool.run(program, 60, lambda: False).output.split()
@@ -207,14 +207,14 @@ def test_an_idle_supervisor_holds_no_lock_and_may_be_killed(tmp_path: Path) -> N
         with (tmp_path / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             first = parent_of_program(pool, fds=(lock.fileno(),))
-            kept = Program(["true"], os.environ, kept_fds=(lock.fileno(),))
-            assert pool.run(kept, 60, lambda: False).status == 0
+            program = Program(["true"], os.environ, kept_fds=(lock.fileno(),))
+            assert pool.run(program, 60, lambda: False).status == 0
             first = parent_of_program(pool, fds=(lock.fileno(),))
         with (tmp_path / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fds = (lock.fileno(),)
             supervisor = parent_of_program(pool, fds=fds)
-            found = os.pidfd_open(supervisor)
+            pidfd = os.pidfd_open(supervisor)
             os.kill(supervisor, signal.SIGKILL)
-            assert ended([found])
+            assert ended([pidfd])
             assert parent_of_program(pool, fds=fds) not in (first, supervisor)

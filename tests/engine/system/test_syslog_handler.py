@@ -32,25 +32,25 @@ def test_a_line_arrives_as_the_contract_s_logger_sends_it(
     for level, priority in (("ERROR", 11), ("ALERT", 9)):
         assert syslog_handler.send_message(f"{tmp_path}/log", level, "Task failed: x", NOW)
         pid = str(os.getpid())
-        said = syslog.recv(4096).decode()
-        assert said == f"<{priority}>Nov 20 09:41:15 nftban-queue[{pid}]: Task failed: x"
+        text = syslog.recv(4096).decode()
+        assert text == f"<{priority}>Nov 20 09:41:15 nftban-queue[{pid}]: Task failed: x"
     assert (
         syslog_handler.format_message("ALERT", "x", 0, 7)
         == b"<9>Jan  1 00:00:00 nftban-queue[7]: x"
     )
-    said = syslog_handler.format_message("ERROR", "a\n<8>root: b\x1b[2J\0\udcff", NOW, 7).decode()
-    assert said.isprintable()
-    assert said.endswith("a\ufffd<8>root: b\ufffd[2J\ufffd\ufffd")
+    text = syslog_handler.format_message("ERROR", "a\n<8>root: b\x1b[2J\0\udcff", NOW, 7).decode()
+    assert text.isprintable()
+    assert text.endswith("a\ufffd<8>root: b\ufffd[2J\ufffd\ufffd")
 
 
 def test_where_syslog_listens_is_a_setting(tmp_path: Path) -> None:
     """It is /dev/log unless said otherwise, and counts for any place; "" turns it off."""
-    for said, meant in (
+    for message, meant in (
         ("", "/dev/log"),
         ('{syslog: ""}', ""),
         ("{syslog: some/log}", f"{tmp_path}/some/log"),
     ):
-        (tmp_path / "some.yaml").write_text(f"queue: {said}")
+        (tmp_path / "some.yaml").write_text(f"queue: {message}")
         loaded = queue_config.load_config(str(tmp_path / "some.yaml"), {})
         assert queue_config.queue_settings_for(loaded, str(tmp_path), {}).syslog == meant
 
@@ -58,9 +58,11 @@ def test_where_syslog_listens_is_a_setting(tmp_path: Path) -> None:
 def test_a_long_text_is_cut_between_characters() -> None:
     """No datagram is longer than 1,024 bytes, and none ends in half a character."""
     for before in range(4):
-        said = syslog_handler.format_message("ERROR", "x" * before + "\N{SNOWMAN}" * 2000, NOW, 7)
-        assert 1024 - 3 < len(said) <= 1024
-        assert said.decode().endswith("\N{SNOWMAN}")
+        message = syslog_handler.format_message(
+            "ERROR", "x" * before + "\N{SNOWMAN}" * 2000, NOW, 7
+        )
+        assert 1024 - 3 < len(message) <= 1024
+        assert message.decode().endswith("\N{SNOWMAN}")
 
 
 def test_no_syslog_is_waited_for(syslog: socket.socket, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def made(path: Path, owner: int, mode: int, group: int | None = None) -> Path:
 
 
 @each(
-    ("around", "mode", "file", "expected"),
+    ("folder_owner", "mode", "file", "expected"),
     [
         (0, 0o755, 0, None),
         (0, 0o755, ONE, ONE),
@@ -54,19 +54,19 @@ def made(path: Path, owner: int, mode: int, group: int | None = None) -> Path:
     folder=lambda _: tempfile.TemporaryDirectory(),
 )
 def test_the_owner_of_a_file_or_of_its_folder_decides(
-    folder: str, around: int, mode: int, file: int, expected: int | str | None
+    folder: str, folder_owner: int, mode: int, file: int, expected: int | str | None
 ) -> None:
     """The rights are those of the file's owner, and if that is root, of the folder's owner; where
     no rights are safe, as in a folder that others or a group can write, the path is refused."""
     Path(folder).chmod(0o755)
-    inner = made(Path(folder, "inner"), around, mode, ONE if mode == 0o775 else around)
+    inner = made(Path(folder, "inner"), folder_owner, mode, ONE if mode == 0o775 else folder_owner)
     path = made(inner / "file", file, 0o644)
     if isinstance(expected, str):
         with pytest.raises(users.Unsafe, match=expected):
             users.safe_account(str(path))
     else:
-        found = users.safe_account(str(path))
-        assert (found and found.uid) == expected
+        account = users.safe_account(str(path))
+        assert (account and account.uid) == expected
 
 
 def test_an_outer_folder_or_a_link_of_another_user_decides(folder: Path) -> None:
@@ -75,22 +75,22 @@ def test_an_outer_folder_or_a_link_of_another_user_decides(folder: Path) -> None
     path = made(inner / "file", 0, 0o644)
     link = made(folder / "own", 0, 0o755) / "link"
     link.symlink_to(path)
-    found = [users.safe_account(str(p)) for p in (path, link, inner, inner / "missing")]
-    assert [account and account.uid for account in found] == [ONE] * 4
+    accounts = [users.safe_account(str(p)) for p in (path, link, inner, inner / "missing")]
+    assert [account and account.uid for account in accounts] == [ONE] * 4
 
 
-def test_a_file_that_appears_during_the_look_does_not_move_its_folder(
+def test_a_file_that_appears_during_the_scan_does_not_move_its_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A file created by another process after the look at its path counts as missing: the sticky
     folder above its own folder is not taken for its folder."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         path = f"{folder}/database"
-        seen = os.lstat
+        stat = os.lstat
 
         def create_afterwards(at: str) -> os.stat_result:
             try:
-                return seen(at)
+                return stat(at)
             finally:
                 if at == path:
                     Path(path).touch()

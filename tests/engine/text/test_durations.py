@@ -48,9 +48,9 @@ def test_every_input_reads_the_same_durations(text: str) -> None:
 )
 def test_a_text_that_is_no_duration_is_refused_with_one_sentence(text: str) -> None:
     """The refusal is one sentence; where a number alone has a unit, it names the unit."""
-    said = "expected a duration such as 30s, 5m, 2h, 1d or 1h30m"
-    assert _refusal(text) == said
-    assert _refusal(text, "d") == f"{said}, or a number of days"
+    expected_text = "expected a duration such as 30s, 5m, 2h, 1d or 1h30m"
+    assert _refusal(text) == expected_text
+    assert _refusal(text, "d") == f"{expected_text}, or a number of days"
 
 
 def test_a_number_alone_has_the_unit_of_its_setting() -> None:

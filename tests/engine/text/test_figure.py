@@ -10,7 +10,7 @@ NOW = 1_795_167_728.0
 
 
 @pytest.mark.parametrize(
-    ("figure", "shown"),
+    ("figure", "text"),
     [
         (Figure(1204), "1,204"),
         (Figure(0), "0"),
@@ -22,6 +22,6 @@ NOW = 1_795_167_728.0
         (Figure(7, is_exact=False, as_of=NOW - 60), "7+ (1m old)"),
     ],
 )
-def test_a_figure_shows_its_bound_and_its_age(figure: Figure, shown: str) -> None:
+def test_a_figure_shows_its_bound_and_its_age(figure: Figure, text: str) -> None:
     """A lower bound has `+`, an old number its age; 0 so far is not known to be none."""
-    assert figure.text(NOW) == shown
+    assert figure.text(NOW) == text

@@ -24,9 +24,9 @@ def test_what_is_laid_out_has_the_same_values(value: object, is_ascii: bool) -> 
         text = json.dumps(value, ensure_ascii=is_ascii, allow_nan=False)
     except ValueError:
         return  # an infinite number
-    shown = lay_out_json(text)
-    assert all(line.isprintable() for line in shown.split("\n"))
-    assert json.loads(compact_json(shown)) == json.loads(text) == value
+    laid_out = lay_out_json(text)
+    assert all(line.isprintable() for line in laid_out.split("\n"))
+    assert json.loads(compact_json(laid_out)) == json.loads(text) == value
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_numbers_and_strings_stay_as_they_are(text: str, compact: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"a": 1,\n "b" 2}', "line 2, column 6"),
         ("", "line 1, column 1"),
@@ -59,7 +59,7 @@ def test_numbers_and_strings_stay_as_they_are(text: str, compact: str) -> None:
         ("[" * 200_000, "no JSON"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(text: str, said: str) -> None:
+def test_what_is_no_json_is_refused_with_its_place(text: str, message: str) -> None:
     """The message has line and column."""
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         compact_json(text)

@@ -55,10 +55,10 @@ def mail() -> bytes:
 
 def test_a_mail_is_shown_decoded() -> None:
     """Headers, texts and pages are text, however they were sent; what is attached is named."""
-    said = render_bytes.render_data(mail())
+    rendered = render_bytes.render_data(mail())
 
-    assert said.kind == "mail"
-    assert said.lines == (
+    assert rendered.kind == "mail"
+    assert rendered.lines == (
         "From: Jürgen Müller <jm@example.net>",
         "To: admin@example.com",
         "Subject: Diskä voll auf änderung",
@@ -102,9 +102,9 @@ KINDS: dict[bytes, tuple[str, str | None]] = {
 def test_bytes_are_taken_for_what_they_are() -> None:
     """JSON is set out, a page is read as text, and what is no text is shown as numbers."""
     for data, (kind, line) in KINDS.items():
-        said = render_bytes.render_data(data)
-        assert said.kind == kind
-        assert line is None or line in said.lines
+        rendered = render_bytes.render_data(data)
+        assert rendered.kind == kind
+        assert line is None or line in rendered.lines
 
 
 def test_a_mail_is_taken_off_the_wire() -> None:
@@ -117,9 +117,16 @@ def test_a_mail_is_taken_off_the_wire() -> None:
         ("Hi\r\n.\r\nRCPT TO:<b@c.example>\r\n.\r\n", ["Hi", ".", "RCPT TO:<b@c.example>"]),
         (".\r\n", []),
     ):
-        said = render_bytes.render_data(f"Subject: .x\r\n\r\n{wire}".encode(), is_wire=True)
-        assert said.kind == "mail"
-        assert said.lines == ("Subject: .x", "", "--- text/plain", *text, "", "--- other headers")
+        rendered = render_bytes.render_data(f"Subject: .x\r\n\r\n{wire}".encode(), is_wire=True)
+        assert rendered.kind == "mail"
+        assert rendered.lines == (
+            "Subject: .x",
+            "",
+            "--- text/plain",
+            *text,
+            "",
+            "--- other headers",
+        )
     assert render_bytes.render_data(b"just words\r\n.\r\n", is_wire=True).lines == ("just words",)
     assert render_bytes.render_data(b".\r\n", is_wire=True).kind == "nothing"
     assert render_bytes.render_data(b"\x7fELF\x02\x01\0\0\0", is_wire=True).kind == "bytes"
@@ -141,7 +148,7 @@ def test_bytes_are_shown_with_their_offsets() -> None:
 def test_a_header_that_cannot_be_decoded_stays() -> None:
     """Bad base64 and unknown charsets are shown as far as they go; an end of line within an encoded
     word begins no line of its own."""
-    for encoded, said in (
+    for encoded, message in (
         ("=?utf-8?b?a?=", "=?utf-8?b?a?="),
         ("=?nonsense?q?abc?=", "abc"),
         ("=?zlib?b?eJwDAAAAAAE=?=", None),
@@ -151,7 +158,7 @@ def test_a_header_that_cannot_be_decoded_stays() -> None:
         ("plain", "plain"),
         ("=?utf-8?q?x=0ATo:_boss?=", "x\nTo: boss"),
     ):
-        assert said is None or render_bytes.decode_header_words(encoded) == said
+        assert message is None or render_bytes.decode_header_words(encoded) == message
         lines = render_bytes.render_data(f"From: a\nSubject: {encoded}\n\nx".encode()).lines
         assert all(line.isprintable() for line in lines)
     assert "Subject: x\ufffdTo: boss" in lines
@@ -208,11 +215,11 @@ def test_no_bytes_keep_it_busy(some: set[str]) -> None:
     """To decode any bytes takes moments, and ends in a bounded text."""
     for kind in some:
         began = time.process_time()
-        said = render_bytes.render_data(HOSTILE[kind])
+        rendered = render_bytes.render_data(HOSTILE[kind])
         assert time.process_time() - began < 5, kind  # the careless way takes minutes
-        assert sum(map(len, said.lines)) < 3 << 20
-        assert len(said.lines) <= render_bytes.MAX_LINES + 1
-        assert all(line.isprintable() for line in said.lines)
+        assert sum(map(len, rendered.lines)) < 3 << 20
+        assert len(rendered.lines) <= render_bytes.MAX_LINES + 1
+        assert all(line.isprintable() for line in rendered.lines)
 
 
 HEADS = st.sampled_from([
@@ -230,8 +237,8 @@ HEADS = st.sampled_from([
 def test_nothing_it_shows_can_make_a_terminal_act(data: bytes) -> None:
     """It never raises, and no line it answers with has a control character."""
     for start in (b"", b"From: a\nTo: b\n", b"<html>"):
-        said = render_bytes.render_data(start + data)
-        assert all(line.isprintable() for line in said.lines)
+        rendered = render_bytes.render_data(start + data)
+        assert all(line.isprintable() for line in rendered.lines)
 
 
 @examples(100)
@@ -240,13 +247,13 @@ def test_a_text_is_shown_as_it_is(text: str) -> None:
     """A text in base64, as mails carry it, is the text that was written, made safe."""
     body = base64.encodebytes(text.encode("utf-8", "replace")).decode()
     head = "From: a\nTo: b\nContent-Type: text/plain; charset=utf-8\n"
-    said = render_bytes.render_data(
+    lines = render_bytes.render_data(
         f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()
     ).lines
-    at = said.index("--- text/plain")
-    shown = list(said[at + 1 : said.index("--- other headers") - 1])
-    kept = text.encode("utf-8", "replace").decode()
-    assert shown == safe_lines(kept)
+    at = lines.index("--- text/plain")
+    other_headers = list(lines[at + 1 : lines.index("--- other headers") - 1])
+    expected_text = text.encode("utf-8", "replace").decode()
+    assert other_headers == safe_lines(expected_text)
 
 
 PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
@@ -255,6 +262,6 @@ PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
 @given(st.recursive(st.none() | st.integers() | PLAIN, st.lists, max_leaves=10))
 def test_json_means_the_same_set_out(value: object) -> None:
     """What is set out line by line is still the same JSON."""
-    said = render_bytes.render_data(json.dumps([value]).encode())
-    assert said.kind == "JSON"
-    assert json.loads("\n".join(said.lines)) == [value]
+    rendered = render_bytes.render_data(json.dumps([value]).encode())
+    assert rendered.kind == "JSON"
+    assert json.loads("\n".join(rendered.lines)) == [value]

@@ -55,7 +55,7 @@ HOSTS = {
 }
 
 
-def test_a_host_s_name_is_told_in_ascii_or_refused() -> None:
+def test_a_host_name_is_written_in_ascii_or_refused() -> None:
     """Each part alone, in lower case, and no letter becomes another (RFC 5891): what would be
     mapped to a sign, to another letter or to nothing is refused."""
     assert {host: safe.ascii_name(host) for host in HOSTS} == HOSTS
@@ -82,7 +82,7 @@ def test_shown_text_is_one_line_of_as_many_characters(foreign: str) -> None:
 def test_a_harmful_character_is_replaced() -> None:
     """Each harmful character becomes one replacement character, and only a newline ends a line;
     what is cut from a long text is counted."""
-    shown = {
+    fields = {
         "plain \u00e9 \u4e2d": "plain \u00e9 \u4e2d",
         "\x1b[31mred": "\ufffd[31mred",
         "\x9b31m": "\ufffd31m",
@@ -97,7 +97,7 @@ def test_a_harmful_character_is_replaced() -> None:
         "zero\u200bwidth\u00ad": "zero\ufffdwidth\ufffd",
         "": "",
     }
-    assert {foreign: safe.safe_line(foreign) for foreign in shown} == shown
+    assert {foreign: safe.safe_line(foreign) for foreign in fields} == fields
     lines: dict[str | bytes, list[str]] = {
         "": [],
         "\n": [""],

@@ -23,7 +23,7 @@ def test_a_duration_is_in_words() -> None:
 
 
 @given(st.floats())
-def test_any_moment_can_be_said(moment: float) -> None:
+def test_any_moment_can_be_formatted(moment: float) -> None:
     """A time from a file, however odd, never breaks a sentence."""
     assert format_time(moment).isprintable()
     assert format_deadline(moment, NOW).isprintable()

@@ -94,7 +94,7 @@ def test_a_program_that_ends_well_is_success(tmp_path: Path) -> None:
 
 
 @each(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)", "first\nthen this"),
         ("raise SystemExit(3)", "exit status 3"),
@@ -103,10 +103,10 @@ def test_a_program_that_ends_well_is_success(tmp_path: Path) -> None:
         ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "ended by signal 37"),
     ],
 )
-def test_the_output_is_the_error_or_else_the_end(code: str, said: str) -> None:
+def test_the_output_is_the_error_or_else_the_end(code: str, message: str) -> None:
     """The error is the output and the error output of a program, in the order written; without a
     word, the exit status or the signal."""
-    assert failure_of(python(f"import os, signal; {code}")) == said
+    assert failure_of(python(f"import os, signal; {code}")) == message
 
 
 def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ LINES = b"\n".join(b"line %03d" % n for n in range(1000))
 
 
 @each(
-    ("output", "kept"),
+    ("output", "expected"),
     [
         (b"", ""),
         (b"\n \n", ""),
@@ -142,16 +142,18 @@ LINES = b"\n".join(b"line %03d" % n for n in range(1000))
         (b"first\n" + b"x" * MAX_OUTPUT_BYTES, "x" * ERROR_LIMIT),
     ],
 )
-def test_the_beginning_of_all_output_is_kept(output: bytes, kept: str) -> None:
+def test_the_beginning_of_all_output_is_kept(output: bytes, expected: str) -> None:
     """The first 200 characters are the error; of output too long to be held, the last lines."""
-    assert shorten_output(output) == kept
+    assert shorten_output(output) == expected
 
 
 def test_endless_output_ends_with_the_time() -> None:
     """A program that prints without end is ended when its time is up, like any other."""
-    said = failure_of(CommandHandler(["sh", "-c", "yes 'and again' & exec yes 'and again'"], 0.3))
-    assert said.startswith("timeout after 0.3 s: and again\n")
-    assert len(said) < 2 * ERROR_LIMIT
+    failure = failure_of(
+        CommandHandler(["sh", "-c", "yes 'and again' & exec yes 'and again'"], 0.3)
+    )
+    assert failure.startswith("timeout after 0.3 s: and again\n")
+    assert len(failure) < 2 * ERROR_LIMIT
 
 
 class HeldPipe:
@@ -210,9 +212,9 @@ def test_a_program_that_cannot_be_followed_is_ended(
 
     with monkeypatch.context() as system:
         system.setattr(os, "pidfd_open", none_left)
-        said = failure_of(python(f"{pipe.code}; signal.alarm(5); signal.pause()"))
+        failure = failure_of(python(f"{pipe.code}; signal.alarm(5); signal.pause()"))
     assert pipe.is_released()
-    assert said.startswith("cannot follow ") and "Too many open files" in said
+    assert failure.startswith("cannot follow ") and "Too many open files" in failure
 
 
 def test_a_cancelled_program_is_ended(monkeypatch: pytest.MonkeyPatch, pipe: HeldPipe) -> None:
@@ -282,9 +284,9 @@ def test_it_inherits_no_descriptor(tmp_path: Path) -> None:
     """A program has no descriptor of ours, also not that of the queue lock, which its supervisor
     keeps: it could release that by flock(2)."""
     (tmp_path / "lock").write_text("")
-    kept, other = (os.open(tmp_path / "lock", os.O_RDWR) for _ in range(2))
+    lock_fd, other = (os.open(tmp_path / "lock", os.O_RDWR) for _ in range(2))
     os.set_inheritable(other, True)
-    fcntl.flock(kept, fcntl.LOCK_EX)
+    fcntl.flock(lock_fd, fcntl.LOCK_EX)
     code = (
         "import os, fcntl\n"
         "names = [os.path.realpath(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')]\n"
@@ -294,10 +296,10 @@ def test_it_inherits_no_descriptor(tmp_path: Path) -> None:
         "raise SystemExit(' '.join(name for name in names if name[-4:] in ('lock', 'held')))\n"
     )
     handler = python(code)
-    said = failure_of(handler, Context(kept_fds=(kept,)))
-    os.close(kept)
+    failure = failure_of(handler, Context(kept_fds=(lock_fd,)))
+    os.close(lock_fd)
     os.close(other)
-    assert said == "held"
+    assert failure == "held"
     with (tmp_path / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the idle supervisor has it no more
 
@@ -308,8 +310,8 @@ def test_it_runs_as_whom_it_shall() -> None:
     with that user's name and home."""
     account = Account(65534, 65534, (65534, 4242), "somebody", "/some/where")
     say = "echo $(id -u) $(id -g) $(id -G) $HOME $USER $LOGNAME; exit 1"
-    said = failure_of(CommandHandler(["sh", "-c", say], LONG, account))
-    assert said == "65534 65534 65534 4242 /some/where somebody somebody"
+    failure = failure_of(CommandHandler(["sh", "-c", say], LONG, account))
+    assert failure == "65534 65534 65534 4242 /some/where somebody somebody"
 
 
 def test_many_at_once_do_not_mix() -> None:

@@ -195,7 +195,7 @@ def test_a_transport_suspended_after_the_claim_returns_the_task(queue: MailQueue
     assert later.value.due == NOW + 60
 
 
-def test_a_worker_told_to_end_ends_the_attempt(tmp_path: Path) -> None:
+def test_a_stopped_worker_ends_the_attempt(tmp_path: Path) -> None:
     """The transport itself asks the worker whether the attempt is cancelled."""
     asked: list[bool] = []
 

@@ -61,8 +61,8 @@ def test_only_claimed_tasks_are_rescued(store: MemoryStore) -> None:
     """A task that waits, is held, dead or trashed stays as it is."""
     for number in range(4):
         store.swap(None, a_task(number))
-    for seen, verb in zip(tasks_in(store), (verbs.hold, verbs.purge), strict=False):
-        store.swap(seen, verb(seen, NOW))
+    for task, verb in zip(tasks_in(store), (verbs.hold, verbs.purge), strict=False):
+        store.swap(task, verb(task, NOW))
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.give_up_task(claimed, "dead", 1))
     before = tasks_in(store)
@@ -115,8 +115,8 @@ def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refus
     given_up: list[Task] = []
     store.swap(None, a_task(attempts=3))
     list(store.take(NOW, "the dead", 1))
-    way = State.ACTIVE, State.DEAD
-    store.edges = {**store.edges, way: store.edges[way]._replace(refusal=refused)}
+    transition = State.ACTIVE, State.DEAD
+    store.edges = {**store.edges, transition: store.edges[transition]._replace(refusal=refused)}
     (outcome,) = rescue_tasks(store, contract_retries(), NOW, WHY, giving_up=given_up.append)
     (task,) = tasks_in(store)
     assert bool(given_up) is not bool(refused)
@@ -193,8 +193,11 @@ def test_a_task_whose_end_cannot_be_reported_stays_claimed(
     assert task.state is State.ACTIVE
 
     def close_edge() -> None:
-        way = State.ACTIVE, State.DONE
-        spool.edges = {**spool.edges, way: spool.edges[way]._replace(refusal="not writable")}
+        transition = State.ACTIVE, State.DONE
+        spool.edges = {
+            **spool.edges,
+            transition: spool.edges[transition]._replace(refusal="not writable"),
+        }
 
     reported: list[Task] = []
     spool.swap(task, verbs.unclaim(task))

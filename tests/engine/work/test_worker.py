@@ -69,8 +69,8 @@ class WorkQueue:
         services |= {"log": lambda *line: self.log.append(line)}
         services |= {"add_count": lambda name: self.tallies.update([name])}
         given = store or MemoryStore(self.memory), handled, retry or contract_retries()
-        about = {"owner": "the worker", "lock": lock, "concurrency": concurrency}
-        return Worker(*given, **about, services=WorkerServices(**services), clock=self.clock)  # type: ignore[arg-type]
+        fields = {"owner": "the worker", "lock": lock, "concurrency": concurrency}
+        return Worker(*given, **fields, services=WorkerServices(**services), clock=self.clock)  # type: ignore[arg-type]
 
     def add(self, kind: str = "job", number: int = 1, **changes: object) -> Task:
         """A pending task, as it is seen."""
@@ -261,15 +261,15 @@ def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) 
     after it."""
     for number in range(2):
         queue.add(number=number)
-    ends = threading.Event()
+    event = threading.Event()
 
     def waits(task: Task, context: Context) -> None:
-        assert ends.wait(PATIENCE)
+        assert event.wait(PATIENCE)
 
     written = iter([None])  # before the handler starts; then it fails
     with pytest.raises(StopIteration):
         queue.worker({"job": waits}, write_log=lambda: next(written)).process_all()
-    ends.set()
+    event.set()
     for thread in threading.enumerate():
         if thread.name == "handlers":
             thread.join(PATIENCE)
@@ -493,30 +493,30 @@ def test_no_more_run_than_there_is_room_for() -> None:
 
 def test_threads_are_reused_and_end_with_the_run(queue: WorkQueue) -> None:
     """As many threads are started as tasks run side by side; when the run ends, they end."""
-    seen = set()
+    known = set()
     together = threading.Barrier(2)
 
     def handler(task: Task, context: Context) -> None:
-        seen.add(threading.current_thread())
+        known.add(threading.current_thread())
         together.wait(PATIENCE)
 
     for number in range(6):
         queue.add(number=number)
     assert queue.worker({"job": handler}, concurrency=2).process_all(until_idle=True).done == 6
-    assert len(seen) == 2
-    for thread in seen:
+    assert len(known) == 2
+    for thread in known:
         thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
 def test_log_lines_are_written_before_the_handler_starts(queue: WorkQueue) -> None:
     """Lines and counts that are kept back are written before each handler, and at the end."""
-    kept: list[str] = []
+    lines: list[str] = []
     written: list[str] = []
 
     def write() -> None:
-        written.extend(kept)
-        kept.clear()
+        written.extend(lines)
+        lines.clear()
 
     def handler(task: Task, context: Context) -> None:
         assert written[-1] == f"Executing: {task.description}"
@@ -525,13 +525,13 @@ def test_log_lines_are_written_before_the_handler_starts(queue: WorkQueue) -> No
         queue.add(number=number)
     counts = list[str]()
     services = WorkerServices(
-        log=lambda level, text: kept.append(text),
+        log=lambda level, text: lines.append(text),
         write_log=write,
         write_counts=lambda: counts.append(written[-1]),
     )
     worker = Worker(queue.store, {"job": handler}, contract_retries(), services=services)
     assert worker.process_all(until_idle=True).done == 2
-    assert (written[-1], kept) == (f"Task completed: {queue_id(2)} (job)", [])
+    assert (written[-1], lines) == (f"Task completed: {queue_id(2)} (job)", [])
     assert counts[-1] == written[-1]
 
 
@@ -751,15 +751,15 @@ class LeasedStore(MemoryStore):
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
         """Extend the leases; the event is set when the worker has seen all outcomes."""
-        wanted = list(tasks)
-        self.asked.append(([task.kind for task in wanted], until))
+        expected = list(tasks)
+        self.asked.append(([task.kind for task in expected], until))
         try:
             if self.refuses == "all":
                 raise Unavailable("locked")
             if self.refuses == "each":
-                yield from (Outcome(Move(t, t), error=Unavailable("cut")) for t in wanted)
+                yield from (Outcome(Move(t, t), error=Unavailable("cut")) for t in expected)
                 return
-            yield from super().renew(wanted, until)
+            yield from super().renew(expected, until)
         finally:
             self.is_renewed.set()
 
@@ -1081,9 +1081,9 @@ def test_outcomes_of_tasks_that_end_together_are_stored_together(queue: WorkQueu
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(store, "swap_all", swaps)
-        ends = [(task, None) for task in (done, refused, moved)] + [(failed, Failed("no"))]
-        worker._slots.busy = len(ends)
-        worker._settle([FinishedTask(Claim(task, NOW), failure) for task, failure in ends])
+        endings = [(task, None) for task in (done, refused, moved)] + [(failed, Failed("no"))]
+        worker._slots.busy = len(endings)
+        worker._settle([FinishedTask(Claim(task, NOW), failure) for task, failure in endings])
     assert groups == [[done.id, refused.id, moved.id, failed.id]]
     assert queue.tasks() == {refused.id: State.ACTIVE, failed.id: State.PENDING}
     assert [one.claim.task.id for one in worker._outcomes.owed] == [refused.id]
@@ -1163,8 +1163,8 @@ def test_a_row_is_named_once_the_store_has_the_outcome(queue: WorkQueue) -> None
     named: list[tuple[str, State | None]] = []
 
     def after(task: Task, row: str) -> None:
-        (found,) = queue.store.scan({task.id})
-        named.append((row, found.state if isinstance(found, Task) else None))
+        (stored_task,) = queue.store.scan({task.id})
+        named.append((row, stored_task.state if isinstance(stored_task, Task) else None))
 
     def handle(task: Task, context: Context) -> object:
         return ENDS_WITH_ROW[task.kind](task)
@@ -1260,12 +1260,12 @@ def test_a_store_that_returns_abandoned_tasks_needs_no_rescue(queue: WorkQueue) 
 def test_a_busy_worker_returns_tasks_of_ended_ones(queue: WorkQueue) -> None:
     """A worker whose only slot is taken looks for expired leases all the same, once a minute."""
     store = MemoryStore(queue.memory, lease_seconds=300.0, clock=queue.clock)
-    other, ours = queue.add(number=1), queue.add("ours", number=2)
+    other, own_task = queue.add(number=1), queue.add("ours", number=2)
     list(store.take(NOW, "an ended worker", 1, lambda kind, group: kind == "job"))
     returned = threading.Event()
 
     def handler(task: Task, context: Context) -> None:
-        if task.id == ours.id:
+        if task.id == own_task.id:
             queue.clock.now += 10_000
             worker.wake()
             assert returned.wait(PATIENCE)
@@ -1465,10 +1465,10 @@ def test_a_store_that_claims_lots_gets_no_more_than_fit(queue: WorkQueue) -> Non
 
 def test_a_run_until_idle_ends_if_its_rate_limits_cannot_be_read() -> None:
     """As it does without tasks, with a line in the log; so has each limit that holds tasks back."""
-    ends = [NOW + 5, NOW + 5, NOW + 9]
+    endings = [NOW + 5, NOW + 5, NOW + 9]
 
     class Limited(MemoryStore):
-        claim_rules = ClaimRules(limit_ends=lambda: ends.pop(0) if ends else unreachable())
+        claim_rules = ClaimRules(limit_ends=lambda: endings.pop(0) if endings else unreachable())
 
     def unreachable() -> float:
         raise Unavailable("gone")

@@ -62,9 +62,9 @@ def test_what_every_command_keeps(
 
     code = cli.main([*name.split(), "--frob"])
 
-    said = capsys.readouterr()
-    assert (code, said.out, said.err.count("\n")) == (64, "", 1)
-    assert "--frob" in said.err or "required: " in said.err
+    captured = capsys.readouterr()
+    assert (code, captured.out, captured.err.count("\n")) == (64, "", 1)
+    assert "--frob" in captured.err or "required: " in captured.err
     assert list(tmp_path.iterdir()) == []
     arguments = COMMANDS[name].arguments
     options = [given for names, given in arguments if names[0][0] == "-"]
@@ -95,8 +95,8 @@ def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> N
     with pytest.raises(ValueError, match="row ") as refused:
         _ = [word.arguments for word in parse_table(table)]
 
-    shown = f"row {row.strip()!r} of the command table: expected {expected}"
-    assert str(refused.value) == shown
+    text = f"row {row.strip()!r} of the command table: expected {expected}"
+    assert str(refused.value) == text
 
 
 MANUAL = Path(__file__).resolve().parents[3] / "MANUAL.md"
@@ -114,8 +114,8 @@ def test_every_command_has_an_example_that_it_accepts() -> None:
     """The help of each command ends with an example, which its parser takes, and exit codes."""
     assert COMMAND_HELP.keys() == COMMANDS.keys() - {"console"}
 
-    for name, shown in COMMAND_HELP.items():
-        words = shlex.split(shown.example)[1:]
+    for name, help_text in COMMAND_HELP.items():
+        words = shlex.split(help_text.example)[1:]
         arguments, left = cli.make_parser(words).parse_known_args(words)
         assert left == [], name
         assert hasattr(arguments, "command"), name
@@ -191,13 +191,17 @@ def test_a_wrong_word_or_place_is_one_line_and_its_code(
     """A wrong word, or a missing place, file or command is named with what was expected."""
     place = tmp_path / "place"
     place.mkdir()
-    lines = [(f"{words} --root {root}", code, said) for words, code, said in IN_QUEUE]
-    lines += [(words.format(place=place), code, said) for words, code, said in NO_QUEUE]
+    lines = [
+        (f"{words} --root {root}", code, expected_text) for words, code, expected_text in IN_QUEUE
+    ]
+    lines += [
+        (words.format(place=place), code, expected_text) for words, code, expected_text in NO_QUEUE
+    ]
 
-    for words, code, said in lines:
+    for words, code, message in lines:
         run = spooldeck(*shlex.split(words))
         assert (run.returncode, run.stdout) == (code, ""), words
-        assert said in run.stderr, words
+        assert message in run.stderr, words
         assert str(place) not in words or str(place) in run.stderr, words
         assert run.stderr.count("\n") == 1, words
 
@@ -329,13 +333,11 @@ def test_mail_without_a_place_takes_the_first_that_sends_mail(
     """A Redis server before it among the places is no place of mail commands."""
     config = tmp_path / "c.yaml"
     config.write_text(f"places: ['redis://127.0.0.1:1/0', {root}]\n")
-    found = spooldeck("--config", config, "mail", "status")
-    assert found.stdout == spooldeck("mail", "status", "--root", root).stdout
+    output = spooldeck("--config", config, "mail", "status")
+    assert output.stdout == spooldeck("mail", "status", "--root", root).stdout
 
 
-def test_files_have_their_modes_whatever_the_umask(
-    spooldeck: Run, tmp_path: Path, root: str
-) -> None:
+def test_files_have_their_modes_under_any_umask(spooldeck: Run, tmp_path: Path, root: str) -> None:
     """With umask 077, as a hardened root has, the group of the queue can read tasks and logs, and
     node_exporter the metrics."""
     config = tmp_path / "h.yaml"
@@ -385,8 +387,8 @@ def test_a_linked_queue_folder_is_refused_by_every_command(
     config.write_text("mail: {sender: a@example.com, method: curl}\n")
     mailed = spooldeck("--config", config, "--root", root, "mail", "send", "x", "b@example.com")
     assert mailed.stderr.endswith(f": suspended transports cannot be read: {line}\n")
-    found = spooldeck("--config", config, "--root", root, "doctor").stdout.splitlines()
-    assert f"bad   mail      {line}" in found
+    lines = spooldeck("--config", config, "--root", root, "doctor").stdout.splitlines()
+    assert f"bad   mail      {line}" in lines
     Path(root, "queue").unlink()
     (tmp_path / "disk2").rename(Path(root, "queue"))
     (tmp_path / "link").symlink_to(root)
@@ -437,7 +439,7 @@ NO_HANDLER = "nothing eligible: no handler configured for feeds_sync"
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings", "code", "said"),
+    ("kind", "settings", "code", "message"),
     [
         ("report", TRUE, 0, ""),
         ("report", FALSE, 3, RETRIED),
@@ -448,7 +450,7 @@ NO_HANDLER = "nothing eligible: no handler configured for feeds_sync"
     ids=["done", "failed", "retry of the kind", "empty", "no handler"],
 )
 def test_process_next_ends_with_the_contracts_codes(
-    root: str, spooldeck: Run, kind: str, settings: str, code: int, said: str
+    root: str, spooldeck: Run, kind: str, settings: str, code: int, message: str
 ) -> None:
     """Code 0 for a task that is done, 3 for one that failed, 1 where none is eligible, and why."""
     ident = add_task(root, kind).id if kind else ""
@@ -456,8 +458,8 @@ def test_process_next_ends_with_the_contracts_codes(
     run = spooldeck(*in_queue(root, settings), "process-next")
 
     assert run.returncode == code, run.stderr
-    assert run.stderr.startswith(f"spooldeck: {said.format(id=ident)}" if said else "")
-    assert run.stderr.count("\n") == bool(said)
+    assert run.stderr.startswith(f"spooldeck: {message.format(id=ident)}" if message else "")
+    assert run.stderr.count("\n") == bool(message)
     left = [(task.error, task.attempts) for task in tasks_at(root, "pending")]
     assert left == {0: [], 3: [("out of paper", 1)], 1: [("", 0)] * bool(kind)}[code]
 
@@ -493,10 +495,12 @@ def test_an_interrupted_worker_finishes_its_task_under_its_lock(
     """
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    here = in_queue(root, f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}")
-    spooldeck(*here, "add", "report")
+    place_options = in_queue(
+        root, f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}"
+    )
+    spooldeck(*place_options, "add", "report")
     first: command.Popen[str] = command.Popen(
-        [*here, "process-next"], env=clean_environment(tmp_path), stderr=subprocess.DEVNULL
+        [*place_options, "process-next"], env=clean_environment(tmp_path), stderr=subprocess.DEVNULL
     )
     opened = os.open(gate, os.O_RDWR)  # for both ways, so that it never blocks
     log = Path(root, "log")
@@ -504,9 +508,9 @@ def test_an_interrupted_worker_finishes_its_task_under_its_lock(
         while "Executing" not in (log / "queue.log").read_text() and first.poll() is None:
             events.wait(0.1)
 
-    before = spooldeck(*here, "process-next")
+    before = spooldeck(*place_options, "process-next")
     first.send_signal(signal.SIGINT)
-    after = spooldeck(*here, "work", "--until-idle")
+    after = spooldeck(*place_options, "work", "--until-idle")
     os.write(opened, b"go\n")
     first.wait(30)
     os.close(opened)
@@ -523,20 +527,21 @@ def test_an_interrupted_worker_finishes_its_task_under_its_lock(
 def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Run) -> None:
     """The dead-letter commands print ids, task files and counts; a dry run changes nothing."""
     first, second = bury_one(root), bury_one(root)
-    here = ("--root", root, "queue", "dlq")
+    place_options = ("--root", root, "queue", "dlq")
 
-    listed = spooldeck(*here, "list").stdout.splitlines()
-    shown = spooldeck(*here, "show", first.id)
-    retried = spooldeck(*here, "retry", first.id)
+    listed = spooldeck(*place_options, "list").stdout.splitlines()
+    output = spooldeck(*place_options, "show", first.id)
+    retried = spooldeck(*place_options, "retry", first.id)
     dry = [
-        spooldeck(*here, *words, "--dry-run").stdout for words in (("purge", "0"), ("retry-all",))
+        spooldeck(*place_options, *words, "--dry-run").stdout
+        for words in (("purge", "0"), ("retry-all",))
     ]
     dead = [task.id for task in tasks_at(root, "dlq")]
     (back,) = tasks_at(root, "pending")
-    rest = spooldeck(*here, "retry-all")
+    rest = spooldeck(*place_options, "retry-all")
 
     assert [line.split(" | ")[0] for line in listed] == sorted([first.id, second.id])
-    assert 'TASK_DLQ_REASON="max_retries_exceeded"' in shown.stdout
+    assert 'TASK_DLQ_REASON="max_retries_exceeded"' in output.stdout
     assert retried.stdout == f"Task {first.id} moved from DLQ to pending queue\n"
     assert "nothing was changed" in dry[0] and second.id in dry[1]
     assert dead == [second.id]
@@ -593,12 +598,12 @@ def test_status_of_many_tasks_reads_a_sample(
     whole = json.loads(status("--json"))
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 250)
     monkeypatch.setattr("tui.cli.queue.status.ORDERED_SAMPLE_TASKS", 5)
-    found = json.loads(status("--json"))
-    assert found["tasks"] == whole["tasks"] and found["tasks"]["pending"] == 260
-    assert whole["sampled"] is None and 200 < found["sampled"] < 261
-    assert found["mail"]["without_task"] is None
-    assert found["oldest_pending_age"] == pytest.approx(whole["oldest_pending_age"], abs=60)
-    assert f"sampled   {found['sampled']} of 261 tasks read" in status()
+    answer = json.loads(status("--json"))
+    assert answer["tasks"] == whole["tasks"] and answer["tasks"]["pending"] == 260
+    assert whole["sampled"] is None and 200 < answer["sampled"] < 261
+    assert answer["mail"]["without_task"] is None
+    assert answer["oldest_pending_age"] == pytest.approx(whole["oldest_pending_age"], abs=60)
+    assert f"sampled   {answer['sampled']} of 261 tasks read" in status()
     assert "sampled" not in status("--exact")
 
 
@@ -640,18 +645,18 @@ NOTED: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize("said", NOTED)
+@pytest.mark.parametrize("message", NOTED)
 def test_status_ends_with_1_where_something_needs_attention(
-    root: str, spooldeck: Run, said: str
+    root: str, spooldeck: Run, message: str
 ) -> None:
     """Each problem and each warning is a line of its own."""
-    NOTED[said](root)
+    NOTED[message](root)
 
     status = spooldeck("status", root)
 
     assert status.returncode == 1
-    assert said in status.stdout
-    assert " due " not in said or f"attention {said}: see `doctor`\n" in status.stdout
+    assert message in status.stdout
+    assert " due " not in message or f"attention {message}: see `doctor`\n" in status.stdout
 
 
 # ---- init
@@ -739,8 +744,10 @@ def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -
     """Where its caller closed them, no file of the queue gets the number of a standard stream; an
     id that has nowhere to go is an error.
     """
-    ours = f"{sys.executable} -m tui.cli --root {root} queue"
-    line = f"{ours} add job {closed}; echo $?; {ours} process-next {closed}; echo $?"
+    expected_text = f"{sys.executable} -m tui.cli --root {root} queue"
+    line = (
+        f"{expected_text} add job {closed}; echo $?; {expected_text} process-next {closed}; echo $?"
+    )
 
     run = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
 

@@ -100,7 +100,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def placeholders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """A queue, a Kannader spool, a ZGB database and a folder that is none of them."""
     folder = tmp_path_factory.mktemp("r")
     (folder / "folder").mkdir()
@@ -119,13 +119,15 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     }
 
 
-def refuse(here: dict[str, object], words: str, code: int, why: str, settings: str = "{}") -> None:
+def refuse(
+    folder_fd: dict[str, object], words: str, code: int, why: str, settings: str = "{}"
+) -> None:
     """Run one command, and check what every refused command keeps."""
-    folder = Path(str(here["all"]))
+    folder = Path(str(folder_fd["all"]))
     config = folder / "some.yaml"
     config.write_text(settings)
     before = tree(folder)
-    argv = ["--config", str(config), *shlex.split(words.format_map(here))]
+    argv = ["--config", str(config), *shlex.split(words.format_map(folder_fd))]
 
     done = command.run(
         argv, input="Hi\n", capture_output=True, text=True, env=clean_environment(folder)
@@ -133,40 +135,42 @@ def refuse(here: dict[str, object], words: str, code: int, why: str, settings: s
 
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert done.stderr.startswith("spooldeck: ") and done.stderr.count("\n") == 1
-    assert why.format_map(here) in done.stderr
+    assert why.format_map(folder_fd) in done.stderr
     assert tree(folder) == before
 
 
 @pytest.mark.parametrize("words", USAGE)
-def test_wrong_arguments_are_code_64(here: dict[str, object], words: str) -> None:
+def test_wrong_arguments_are_code_64(placeholders: dict[str, object], words: str) -> None:
     """Each line names what was expected."""
-    refuse(here, words, 64, USAGE[words])
+    refuse(placeholders, words, 64, USAGE[words])
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_a_refusal_is_code_1(here: dict[str, object], words: str) -> None:
+def test_a_refusal_is_code_1(placeholders: dict[str, object], words: str) -> None:
     """A dry run is refused as the change itself is, for the same reason."""
     given = words.startswith("note") or words.endswith("--apply 1")
     for how in [""] if given else ["--dry-run", "--apply 1"]:
-        refuse(here, f"{words} {how}", 1, REFUSED[words])
+        refuse(placeholders, f"{words} {how}", 1, REFUSED[words])
 
 
 @pytest.mark.parametrize("words", ABSENT)
-def test_a_missing_place_is_code_69(here: dict[str, object], words: str) -> None:
+def test_a_missing_place_is_code_69(placeholders: dict[str, object], words: str) -> None:
     """The line names the place and what was expected there."""
-    refuse(here, words, 69, ABSENT[words])
+    refuse(placeholders, words, 69, ABSENT[words])
 
 
 @pytest.mark.parametrize(("store", "settings", "why"), SETTINGS.values(), ids=SETTINGS)
 def test_unusable_settings_are_code_78(
-    here: dict[str, object], store: str, settings: dict[str, object], why: str
+    placeholders: dict[str, object], store: str, settings: dict[str, object], why: str
 ) -> None:
     """A worker that can send nothing claims nothing."""
     place = {"kannader": "{spool} --until-idle", "zgb": "{database}"}[store]
-    refuse(here, f"{store} work {place}", 78, why, json.dumps({"stores": {store: settings}}))
+    refuse(
+        placeholders, f"{store} work {place}", 78, why, json.dumps({"stores": {store: settings}})
+    )
 
 
-def test_a_required_reason_is_asked_for(here: dict[str, object]) -> None:
+def test_a_required_reason_is_asked_for(placeholders: dict[str, object]) -> None:
     """Where the configuration requires a reason, a change without one is code 64."""
     words = "control {pause} {database} --value 0 --apply 1"
-    refuse(here, words, 64, "expected --reason TEXT", "require_reason: true")
+    refuse(placeholders, words, 64, "expected --reason TEXT", "require_reason: true")

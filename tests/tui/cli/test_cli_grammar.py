@@ -85,9 +85,9 @@ def test_the_place_is_the_last_word_of_every_command(
 
     for line in PLACES:
         code = cli.main(shlex.split(line.format(root=root, dead=dead)))
-        said = capsys.readouterr()
-        assert code in (0, 1), (line, said.err)
-        assert "/var/lib" not in said.err, line
+        captured = capsys.readouterr()
+        assert code in (0, 1), (line, captured.err)
+        assert "/var/lib" not in captured.err, line
 
     assert {task.kind for task in tasks_at(root, "pending")} >= {"job"}
 
@@ -157,10 +157,10 @@ def test_a_typing_error_is_one_helpful_line(
     monkeypatch.chdir(tmp_path)
     for words, expected in TYPING_ERRORS.items():
         assert cli.main(shlex.split(words)) == 64, words
-        said = capsys.readouterr()
-        assert (said.out, said.err.count("\n")) == ("", 1), words
-        assert expected in said.err, words
-        assert "makes it" not in said.err, words
+        captured = capsys.readouterr()
+        assert (captured.out, captured.err.count("\n")) == ("", 1), words
+        assert expected in captured.err, words
+        assert "makes it" not in captured.err, words
 
 
 def test_a_typing_error_in_a_path_names_the_place_beside_it(
@@ -175,18 +175,18 @@ def test_a_typing_error_in_a_path_names_the_place_beside_it(
     ):
         code = cli.main(["queue", "count", f"{tmp_path}/{name}"])
 
-        said = capsys.readouterr().err
-        assert (code, said) == (69, f"spooldeck: {tmp_path}/{name}: no such folder{expected}\n")
+        errors = capsys.readouterr().err
+        assert (code, errors) == (69, f"spooldeck: {tmp_path}/{name}: no such folder{expected}\n")
 
 
 def test_help_has_an_example_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     """`help COMMAND` ends with an example and the exit codes; `help` behind a group lists it."""
     with pytest.raises(SystemExit) as ended:
         cli.main(["help", "queue", "process-next"])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ended.value.code == 0
-    assert "example: spooldeck queue process-next /srv/queue" in said
-    assert "exit codes: 0 done, 1 nothing due, 2 locked, 3 the handler failed, 64 wrong" in said
+    assert "example: spooldeck queue process-next /srv/queue" in output
+    assert "exit codes: 0 done, 1 nothing due, 2 locked, 3 the handler failed, 64 wrong" in output
 
     with pytest.raises(SystemExit):
         cli.main(["queue", "help"])
@@ -229,7 +229,7 @@ def test_an_empty_value_selects_nothing(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "environ", "is_colored"),
+    ("expected", "environ", "is_colored"),
     [
         ("auto", {"TERM": "xterm"}, False),  # no terminal
         ("auto", {"FORCE_COLOR": "1"}, True),
@@ -239,10 +239,10 @@ def test_an_empty_value_selects_nothing(
     ],
 )
 def test_colours_are_for_terminals(
-    wanted: str, environ: dict[str, str], is_colored: bool, capsys: pytest.CaptureFixture[str]
+    expected: str, environ: dict[str, str], is_colored: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a terminal there are colours only by `--color always` or FORCE_COLOR."""
-    choose_color(wanted, environ)
+    choose_color(expected, environ)
 
     assert wants_color(environ) is is_colored
 
@@ -276,7 +276,7 @@ def test_progress_is_shown_after_a_second(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(show_progress("abc", "rows")) == ["a", "b", "c"]
 
 
-def test_an_empty_list_is_said_to_a_person(
+def test_an_empty_list_is_reported_to_a_person(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without rows a terminal gets one line on standard error; a script gets nothing."""
@@ -307,7 +307,7 @@ def test_csv_and_json_of_a_list_have_the_same_rows(
 
 
 @pytest.mark.parametrize(
-    ("seen", "until", "expected"),
+    ("observed", "until", "expected"),
     [
         (Observed(pending=1), "done", None),
         (Observed(active=1), "done", None),
@@ -324,9 +324,9 @@ def test_csv_and_json_of_a_list_have_the_same_rows(
         (Observed(dead=1, words={"a": "dlq"}, ended={"a": "failed"}), "done", ("failed", 1)),
     ],
 )
-def test_what_ends_a_wait(seen: Observed, until: str, expected: tuple[str, int] | None) -> None:
+def test_what_ends_a_wait(observed: Observed, until: str, expected: tuple[str, int] | None) -> None:
     """Two tasks were dead before the wait; more dead ones, or a task that is not done, are 1."""
-    assert result_of(seen, until, 2) == expected
+    assert result_of(observed, until, 2) == expected
 
 
 def run_wait(
@@ -360,19 +360,19 @@ def test_a_wait_ends_with_the_task(root: str, capsys: pytest.CaptureFixture[str]
         Path(root, "queue", "pending", f"{done.id}.task").unlink()
         yield "it has ended"
 
-    code, said = run_wait(root, finish(), capsys, done.id)
-    assert (code, said["result"], said["tasks"]) == (0, "done", {done.id: None})
+    code, output = run_wait(root, finish(), capsys, done.id)
+    assert (code, output["result"], output["tasks"]) == (0, "done", {done.id: None})
 
     cli.main(["purge", root, "--id", purged.id, "--state", "pending", "--apply", "1"])
     capsys.readouterr()
-    code, said = run_wait(root, iter(()), capsys, left.id)
-    assert (code, said["result"]) == (75, "timeout")
-    code, said = run_wait(root, iter(()), capsys, purged.id)
-    assert (code, said["result"], said["tasks"]) == (1, "purged", {purged.id: "trash"})
+    code, output = run_wait(root, iter(()), capsys, left.id)
+    assert (code, output["result"]) == (75, "timeout")
+    code, output = run_wait(root, iter(()), capsys, purged.id)
+    assert (code, output["result"], output["tasks"]) == (1, "purged", {purged.id: "trash"})
     assert run_wait(root, iter(()), capsys, "nothing")[0] == 1
 
 
-def test_a_wait_of_no_time_looks_until_it_knows(
+def test_a_wait_of_no_time_scans_until_it_knows(
     root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With 0 seconds a queue is looked at once; a task that is missing is looked for twice."""
@@ -386,8 +386,8 @@ def test_a_wait_of_no_time_looks_until_it_knows(
     Path(root, "log").mkdir(exist_ok=True)
     Path(root, "log", "queue.log").write_text(f"Task queued: {task.id} (job)\n")
     Path(root, "queue", "pending", f"{task.id}.task").unlink()
-    code, said = run_wait(root, iter(()), capsys, task.id, timeout=0)
-    assert (code, said["result"]) == (0, "done")
+    code, output = run_wait(root, iter(()), capsys, task.id, timeout=0)
+    assert (code, output["result"]) == (0, "done")
 
 
 def test_a_wait_for_a_task_that_ended_before_finds_it_in_the_log(root: str, spooldeck: Run) -> None:
@@ -420,19 +420,19 @@ def test_the_mail_settings_are_shown_without_the_password(
     """`mail setup --show` prints what all sources set together, and writes nothing."""
     folder = tmp_path / "etc"
     (folder / "conf.d").mkdir(parents=True)
-    there = folder / "conf.d" / "mail.conf.local"
-    there.write_text('NFTBAN_MAIL_RECIPIENT="a@b.org"\nNFTBAN_MAIL_ON_BAN="YES"\n')
+    path = folder / "conf.d" / "mail.conf.local"
+    path.write_text('NFTBAN_MAIL_RECIPIENT="a@b.org"\nNFTBAN_MAIL_ON_BAN="YES"\n')
     secret = {"NFTBAN_CONFIG_DIR": str(folder), "NFTBAN_MAIL_SMTP_PASS": "secret"}
 
-    shown = spooldeck("mail", "setup", "--show", root, **secret)
+    output = spooldeck("mail", "setup", "--show", root, **secret)
     values = json.loads(spooldeck("mail", "setup", "--show", "--json", root, **secret).stdout)
     both = spooldeck("mail", "setup", "a@b.org", "--show", root, **secret)
     near = spooldeck("mail", "setup", "--show", Path(root).name, cwd=Path(root).parent, **secret)
 
-    assert "secret" not in shown.stdout
+    assert "secret" not in output.stdout
     assert (values["recipient"], values["triggers"]["NFTBAN_MAIL_ON_BAN"]) == ("a@b.org", "YES")
-    assert (both.returncode, near.returncode, near.stdout) == (64, 0, shown.stdout)
-    assert list((folder / "conf.d").iterdir()) == [there]
+    assert (both.returncode, near.returncode, near.stdout) == (64, 0, output.stdout)
+    assert list((folder / "conf.d").iterdir()) == [path]
 
 
 @pytest.mark.deep

@@ -14,7 +14,7 @@ import pytest
 
 from engine import verbs
 from tests.nftban_queues import store_at, tasks_at
-from tests.other_users import NAMELESS, NOBODY, as_user, give, place_for_all, tree
+from tests.other_users import NAMELESS, OTHER_UID, as_user, give, place_for_all, tree
 from tui.cli import main
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -49,9 +49,9 @@ def test_folders_that_root_makes_for_nftban_belong_to_its_user(
     def owners(user: str) -> set[int]:
         monkeypatch.setattr("tui.cli.formats.nftban.spool.NFTBAN_USER", user)
         assert main(["--root", str(place), *words.format(place).split()]) in (0, 1)
-        found = {(queue / name).stat().st_uid for name in ("", "pending", "work", "dlq")}
+        st_uids = {(queue / name).stat().st_uid for name in ("", "pending", "work", "dlq")}
         shutil.rmtree(queue)
-        return found
+        return st_uids
 
     assert (owners("nobody"), "belong to root" in capsys.readouterr().err) == ({0}, False)
     monkeypatch.setenv("NFTBAN_DATA_DIR", str(place))
@@ -62,20 +62,20 @@ def test_folders_that_root_makes_for_nftban_belong_to_its_user(
         f'NFTBAN_DATA_DIR="{place}"\nNFTBAN_RUN_DIR="{place}/run"\nNFTBAN_LOG_DIR="{place}/log"\n'
     )
     (place / "nftban.conf").chmod(0o600)
-    assert (owners("nobody"), "belong to root" in capsys.readouterr().err) == ({NOBODY}, False)
+    assert (owners("nobody"), "belong to root" in capsys.readouterr().err) == ({OTHER_UID}, False)
     assert owners("nosuchuser") == {0}
-    said = f"{place}: there is no user nosuchuser: the folders of the queue belong to root"
-    assert said in capsys.readouterr().err
+    text = f"{place}: there is no user nosuchuser: the folders of the queue belong to root"
+    assert text in capsys.readouterr().err
 
 
 def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
     """Every file that a command of root's makes in a queue has the queue's owner and group."""
     for name in ("run", "log", "metrics"):
         shutil.rmtree(place / name)
-    give(place, NOBODY)
+    give(place, OTHER_UID)
     broken = place / "queue" / "pending" / "broken.task"
     broken.write_text("TASK_ID=$(id)\n")
-    os.chown(broken, NOBODY, NOBODY)
+    os.chown(broken, OTHER_UID, OTHER_UID)
     os.chown(place, 0, 0)  # as the real program has it: the data folder is root's
     fails = "fails: {command: ['false'], rate: {per_hour: 5}}"
     handlers = f"handlers: {{report: {{command: ['true']}}, {fails}}}"
@@ -103,7 +103,7 @@ def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
         assert len(store.quarantine_broken()) == 1
 
     owners = {path: (path.lstat().st_uid, path.lstat().st_gid) for path in place.rglob("*")}
-    assert [str(path) for path, owner in owners.items() if owner != (NOBODY, NOBODY)] == []
+    assert [str(path) for path, owner in owners.items() if owner != (OTHER_UID, OTHER_UID)] == []
     made = {path.name for path in owners}
     assert {"queue.prom", "queue.log", "queue.buckets", ".lock", "processed_total"} <= made
     assert {"corrupt", "held", "trash"} <= made
@@ -114,11 +114,11 @@ WHO = 'handlers: {report: {command: [sh, -c, "echo $(id -u) $(id -G) $HOME $USER
 
 
 @pytest.mark.parametrize(
-    ("owner", "text", "said"),
+    ("owner", "text", "message"),
     [
-        (NOBODY, WHO % "", "65534 65534 /nonexistent nobody"),
+        (OTHER_UID, WHO % "", "65534 65534 /nonexistent nobody"),
         (NAMELESS, WHO % "", f"{NAMELESS} {NAMELESS} / {NAMELESS}"),
-        (NOBODY, WHO % ", run_as: root", "0 0 /root root"),
+        (OTHER_UID, WHO % ", run_as: root", "0 0 /root root"),
         (0, WHO % ", run_as: nobody", "65534 65534 /nonexistent nobody"),
         (0, "queue: {run_as: nobody}\n" + WHO % "", "65534 65534 /nonexistent nobody"),
         (0, "queue: {run_as: nobody}\n" + WHO % ", run_as: root", "0 0 /root root"),
@@ -126,29 +126,29 @@ WHO = 'handlers: {report: {command: [sh, -c, "echo $(id -u) $(id -G) $HOME $USER
     ids=["owner", "nameless owner", "root by wish", "nobody by wish", "for all", "for one"],
 )
 def test_root_runs_handlers_as_the_owner_of_the_queue(
-    place: Path, owner: int, text: str, said: str
+    place: Path, owner: int, text: str, message: str
 ) -> None:
     """A handler has the owner's groups and home, unless a `run_as` names another user."""
     give(place, owner)
-    here = ("--config", settings(place, text), "--root", str(place), "queue")
-    main([*here, "add", "report"])
-    assert main([*here, "process-next"]) == 3
+    place_options = ("--config", settings(place, text), "--root", str(place), "queue")
+    main([*place_options, "add", "report"])
+    assert main([*place_options, "process-next"]) == 3
     (file,) = (place / "queue" / "pending").iterdir()
-    assert f'TASK_LAST_ERROR="{said}"' in file.read_text()
+    assert f'TASK_LAST_ERROR="{message}"' in file.read_text()
 
 
 def test_only_root_runs_handlers_as_another_user(place: Path) -> None:
     """Another user gets code 77, the setting and the sudo line, unless `run_as` is that user."""
     main(["--root", str(place), "queue", "add", "report"])
-    give(place, NOBODY)
+    give(place, OTHER_UID)
     config = settings(place, WHO % ", run_as: root")
     before = tree(place)
     words = ("--config", config, "--root", str(place), "queue", "process-next")
 
-    refused = as_user(NOBODY, *words)
+    refused = as_user(OTHER_UID, *words)
     same = tree(place) == before
     settings(place, "handlers: {report: {command: ['true'], run_as: nobody}}")
-    done = as_user(NOBODY, *words)
+    done = as_user(OTHER_UID, *words)
 
     assert refused.returncode == 77
     assert refused.stderr == (
@@ -188,14 +188,14 @@ def test_a_change_without_write_rights_is_code_77(place: Path) -> None:
     before = tree(place)
 
     for words in CHANGES:
-        refused = as_user(NOBODY, "--root", str(place), *shlex.split(words))
+        refused = as_user(OTHER_UID, "--root", str(place), *shlex.split(words))
         assert (refused.returncode, refused.stdout) == (77, ""), words
         (line,) = refused.stderr.splitlines()
         use = f"sudo -u root spooldeck --root {place} {words}"
         assert line.startswith("spooldeck: permission denied: cannot write to "), words
         assert line.endswith(f": use {use}")
     for words in ("list", "count", "metrics", "dlq retry-all --dry-run"):
-        looked = as_user(NOBODY, "--root", str(place), "queue", *words.split())
+        looked = as_user(OTHER_UID, "--root", str(place), "queue", *words.split())
         assert looked.returncode == 0, looked.stderr
 
     assert tree(place) == before
@@ -224,7 +224,7 @@ def test_a_hidden_queue_is_code_77(place: Path, closed: str) -> None:
     (place / closed).chmod(0o750)
 
     for words in READS:
-        refused = as_user(NOBODY, "--root", str(place), *words.split())
+        refused = as_user(OTHER_UID, "--root", str(place), *words.split())
         assert (refused.returncode, refused.stdout) == (2 if words == "status" else 77, "")
         use = f"sudo -u '#{NAMELESS}' spooldeck --root {place} {words}"
         assert (
@@ -235,7 +235,7 @@ def test_a_hidden_queue_is_code_77(place: Path, closed: str) -> None:
 
 def test_a_configuration_in_a_closed_folder_is_ignored(place: Path) -> None:
     """A command runs without a file it cannot see; a visible file it cannot read is code 78."""
-    give(place, NOBODY)
+    give(place, OTHER_UID)
     closed = place.parent / "closed"
     own = closed / ".config" / "spooldeck"
     own.mkdir(parents=True)
@@ -247,17 +247,17 @@ def test_a_configuration_in_a_closed_folder_is_ignored(place: Path) -> None:
 
     closed.chmod(0o700)
     for home in (str(closed), ""):
-        counted = as_user(NOBODY, *words, HOME=home)
+        counted = as_user(OTHER_UID, *words, HOME=home)
         assert (counted.returncode, counted.stdout, counted.stderr) == (0, "0\n", "")
 
     closed.chmod(0o755)
-    refused = as_user(NOBODY, *words, HOME=str(closed))
+    refused = as_user(OTHER_UID, *words, HOME=str(closed))
     assert refused.returncode == 78
     assert refused.stderr == "spooldeck: ./spooldeck.yaml: cannot be read: Permission denied\n"
 
 
 @pytest.mark.parametrize("home", [{}, {"HOME": "/nonexistent"}], ids=["no home", "none there"])
-def test_a_user_without_a_home_is_told_where_files_go(place: Path, home: dict[str, str]) -> None:
+def test_a_user_without_a_home_is_shown_where_files_go(place: Path, home: dict[str, str]) -> None:
     """A worker of a server, as a number without an account: one line names the setting, and no
     folder named ~ is made."""
     config = settings(place, "handlers: {mails: {command: ['true']}}\n")
@@ -275,8 +275,8 @@ def test_the_sudo_line_has_the_settings(place: Path) -> None:
     give(place, NAMELESS, 0o555)
     (place.parent / "spooldeck.yaml").write_text("queue: {max_retries: 2}\n")
 
-    counted = as_user(NOBODY, "queue", "count", NFTBAN_DATA_DIR=str(place))
-    refused = as_user(NOBODY, "queue", "add", "report", NFTBAN_DATA_DIR=str(place))
+    counted = as_user(OTHER_UID, "queue", "count", NFTBAN_DATA_DIR=str(place))
+    refused = as_user(OTHER_UID, "queue", "add", "report", NFTBAN_DATA_DIR=str(place))
 
     assert counted.stdout == "0\n", counted.stderr
     assert refused.returncode == 77
@@ -288,10 +288,10 @@ def test_the_sudo_line_has_the_settings(place: Path) -> None:
 
 def test_an_owner_without_write_rights_gets_the_chmod_line(place: Path) -> None:
     """A user who owns a closed queue needs no sudo; the mode is not changed."""
-    give(place, NOBODY)
+    give(place, OTHER_UID)
     pending = place / "queue" / "pending"
     pending.chmod(0o500)
-    refused = as_user(NOBODY, "--root", str(place), "queue", "add", "report")
+    refused = as_user(OTHER_UID, "--root", str(place), "queue", "add", "report")
     assert refused.returncode == 77
     assert f"chmod u+rwx {pending}" in refused.stderr
     assert stat.S_IMODE(pending.stat().st_mode) == 0o500

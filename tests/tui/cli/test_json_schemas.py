@@ -128,9 +128,9 @@ def test_every_json_answer_is_an_object_a_line(
         acts = acts and name not in ("control", "destinations", "journal", "undo", "mail setup")
         given = [*more.get(name, []), *(["--dry-run"] if acts else [])]
         code = cli.main([*word.path, *given, "--json", *place])
-        said = capsys.readouterr()
-        assert code in (0, 1), (name, said)
-        printed[name] = parse_answers(said.out, name, *given)
+        captured = capsys.readouterr()
+        assert code in (0, 1), (name, captured)
+        printed[name] = parse_answers(captured.out, name, *given)
         assert printed[name] or name == "queue corrupt list", name
         if name == "mail suspend":  # what says that it is suspended has the time too
             ask(capsys, "mail status", *place, code=1)
@@ -189,10 +189,10 @@ def test_a_worker_prints_its_run(root: str, spooldeck: Run) -> None:
     """With --json a worker ends with the numbers of its run; standard error has the reasons."""
     add_task(root)
     settings = "handlers: {report: {command: [sh, -c, 'echo out of paper; exit 1']}}"
-    here = ("--config", write_config(root, settings), "--root", root, "queue")
+    place_options = ("--config", write_config(root, settings), "--root", root, "queue")
 
-    failed = spooldeck(*here, "process-next", "--json")
-    idle = spooldeck(*here, "work", "--until-idle", "--json")
+    failed = spooldeck(*place_options, "process-next", "--json")
+    idle = spooldeck(*place_options, "work", "--until-idle", "--json")
 
     (ran,) = parse_answers(failed.stdout, "queue process-next")
     assert (failed.returncode, ran["done"], ran["failed"]) == (3, 0, 1)

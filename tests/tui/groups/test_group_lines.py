@@ -14,7 +14,7 @@ def text_of(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
-def test_the_parts_of_a_bar_are_told_apart_without_colours() -> None:
+def test_the_parts_of_a_bar_differ_without_colours() -> None:
     """Each state of a group has another fill, also in ASCII."""
     group = TaskGroup("a", (3,) * len(State), None, None)
     text = text_of(group_lines.state_bar(group, group.total, 24))

@@ -118,8 +118,8 @@ async def test_a_group_opens_as_a_filtered_list() -> None:
         assert "fast" not in operator.rows
 
     for kind in ('say "x" y|z', "", "!kind=z"):
-        odd = [a_task(1, kind=kind, state=State.HELD), a_task(2), a_task(3)]
-        async with groups(odd, size=(120, 40)) as operator:
+        hostile = [a_task(1, kind=kind, state=State.HELD), a_task(2), a_task(3)]
+        async with groups(hostile, size=(120, 40)) as operator:
             while "acts on 0 pending" not in operator.line("word"):
                 await operator.press("j")
             await operator.sees("next Enter shows 1 task in held")
@@ -185,8 +185,8 @@ def test_the_command_prints_the_groups(root: str, spooldeck: Run) -> None:
     assert head.split()[:2] == ["KIND", "ALL"]
     assert summary == f"42 tasks by kind, {len(rows)} groups"
 
-    told = spooldeck("groups", str(root), "--json", "--state", "dlq", "--by", "kind").stdout
-    values = [json.loads(line) for line in told.splitlines()]
+    output = spooldeck("groups", str(root), "--json", "--state", "dlq", "--by", "kind").stdout
+    values = [json.loads(line) for line in output.splitlines()]
     assert sum(each["counts"]["dlq"] for each in values) == 12
     assert all(each["total"] == each["counts"]["dlq"] and each["error"] for each in values)
     one = spooldeck("groups", "--by", "destination", "--filter", "kind=mail_send", root, "--json")

@@ -35,11 +35,11 @@ RED = "\x1b[31mred"
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:
     """Two empty queues."""
-    found = [tmp_path / name for name in ("first", "second")]
-    for root in found:
+    paths = [tmp_path / name for name in ("first", "second")]
+    for root in paths:
         make_spool(root, [])
         shutil.rmtree(root / "metrics")
-    return found
+    return paths
 
 
 def cells(operator: ConsoleOperator, name: str) -> list[str]:
@@ -86,8 +86,8 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
         write_task(first, "pending", number, age=age)
     write_task(first, "pending", 9, due_in=3600)
     async with stuck(first) as lock, opened(roots, size=(100, 24)) as operator:
-        wanted = ["STUCK", "PID", str(os.getpid()), "47m", "ago", "3", "2h01m"]
-        await operator.until(lambda: cells(operator, "first")[:7] == wanted)
+        expected = ["STUCK", "PID", str(os.getpid()), "47m", "ago", "3", "2h01m"]
+        await operator.until(lambda: cells(operator, "first")[:7] == expected)
         assert cells(operator, "PLACE")[:4] == ["STATE", "HOLDER", "HEARTBEAT", "WAITING"]
         await operator.until(lambda: cells(operator, "second")[:4] == ["FREE", "-", "-", "-"])
         await operator.sees("waiting: 3 due tasks, oldest 2h01m", "by kind: report 3")

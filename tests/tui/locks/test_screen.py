@@ -74,10 +74,10 @@ def start() -> Iterator[Starter]:
 
 
 def locked(
-    look: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere/spooldeck",)
+    read: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere/spooldeck",)
 ) -> Place:
     """A queue in memory with that lock, and the command that frees it."""
-    return a_place(a_memory(some_tasks()), lock=look, recovery_command=recover)
+    return a_place(a_memory(some_tasks()), lock=read, recovery_command=recover)
 
 
 def leaves_a_trace(trace: Path) -> tuple[str, ...]:
@@ -174,8 +174,8 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         await operator.press("!", *str(holder.pid))
         await operator.sees("lock freed", "1 attempt counted")
         assert holder.wait() == -signal.SIGTERM
-        shown = re.findall(r"(?m)^\|?  \d  (\w+)", operator.text)
-        assert shown == ["done", "skipped", "skipped", "done", "done", "done"]
+        matches = re.findall(r"(?m)^\|?  \d  (\w+)", operator.text)
+        assert matches == ["done", "skipped", "skipped", "done", "done", "done"]
         await operator.until(lambda: "FREE" in operator.line("title"))
         await operator.sees("W starts a worker: no worker running")
         await operator.opens(WorkerScreen, "W")
@@ -389,13 +389,13 @@ async def test_output_and_exit_code_of_the_command_are_shown(tmp_path: Path) -> 
     program = tmp_path / "child"
     await off(program.touch, 0o755)
     async with an_operator(locked(a_stuck_lock, (str(program),))) as operator:
-        for script, outcome, said in SAYS:
+        for script, outcome, message in SAYS:
             await off(program.write_text, f"#!/bin/sh\n{script}\n")
             await open_lock(operator)
             await operator.press(*str(PID))
             await operator.sees(outcome)
             assert outcome in operator.line("word")
-            assert said in operator.page
+            assert message in operator.page
             assert operator.page.isprintable()
             await operator.press("y")
             assert "already done: Esc closes" in operator.page
@@ -598,7 +598,7 @@ async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start:
     """
     ids = await abandoned(reports, start, 3)
     accept(reports, ids[1])
-    wanted = dict.fromkeys(ids, (State.ACTIVE, 0))
+    expected = dict.fromkeys(ids, (State.ACTIVE, 0))
     async with an_operator(await off(wired, reports), clock=time.time, size=(120, 40)) as operator:
         await open_lock(operator)
         await operator.sees("m, sure PID", "HOLD: accepted")
@@ -614,8 +614,8 @@ async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start:
                 await operator.sees("Recommended: hold it: accepted")
             await operator.press("y")
             await operator.sees(f"1 {past} = 1")
-            wanted[ids[number]] = (state, 1)
-            assert await left_in(reports) == wanted
+            expected[ids[number]] = (state, 1)
+            assert await left_in(reports) == expected
             await operator.opens(LockScreen, "escape")
 
 

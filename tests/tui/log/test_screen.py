@@ -68,10 +68,10 @@ class LogOperator(ConsoleOperator):
         return list(filter(None, texts))
 
     @property
-    def here(self) -> str:
+    def selected_text(self) -> str:
         """The text of the line under the cursor."""
-        here = self.pane.selected_entry
-        return here.line.text if here else ""
+        selected_entry = self.pane.selected_entry
+        return selected_entry.line.text if selected_entry else ""
 
     async def press(self, *pressed: str) -> None:
         """Press keys, and let each come to its end."""
@@ -174,11 +174,11 @@ async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:
         seen = []
         for _ in range(9):
             await operator.press("j")
-            seen.append(operator.here)
+            seen.append(operator.selected_text)
         assert list(dict.fromkeys(seen))[-5:] == [f"new {n}" for n in range(2, 7)]
 
         await operator.press("f")
-        assert operator.here == "new 49"
+        assert operator.selected_text == "new 49"
         assert "FOLLOW" in operator.line("status")
 
 
@@ -193,11 +193,11 @@ async def test_rotation_while_it_is_followed(tmp_path: Path, emptied: bool) -> N
             path.rename(path.with_suffix(".log.1"))
             path.write_text("")
         operator.add(line(5, "after it"))
-        await operator.until(lambda: operator.here == "after it")
+        await operator.until(lambda: operator.selected_text == "after it")
         await operator.counted()
         await operator.press("g")
 
-        assert operator.here == ("after it" if emptied else "line 0.")
+        assert operator.selected_text == ("after it" if emptied else "line 0.")
 
 
 async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ async def test_the_search_text_is_marked(tmp_path: Path) -> None:
         await operator.press("k")
         await operator.ask("/", '"try again"')
         runs = [run for y in range(operator.pane.size.height) for run in operator.pane._line(y)]
-        marked = [text for text, look in runs if look.startswith(view.HIT_STYLE)]
+        marked = [text for text, style in runs if style.startswith(view.HIT_STYLE)]
         assert marked == ["Try again", "TRY again"]
 
 
@@ -286,8 +286,8 @@ async def test_the_histogram_shows_when_errors_came(tmp_path: Path) -> None:
     async with a_log(tmp_path, log, size=(120, 40)) as operator:
         bars = operator.screen.query_one(LogHistogram)
         await operator.until(lambda: "█" in words(bars.lines[-1:]))
-        assert [look for text, look in bars.lines[0] if "█" in text] == ["muted"]
-        assert [look for text, look in bars.lines[-1] if "█" in text] == ["warn"]
+        assert [style for text, style in bars.lines[0] if "█" in text] == ["muted"]
+        assert [style for text, style in bars.lines[-1] if "█" in text] == ["warn"]
         axis = operator.text.splitlines()[-3]
         assert axis.startswith("╰── 08:42 ──")
         assert "── 09:12 ──" in axis
@@ -327,7 +327,7 @@ async def test_motions(tmp_path: Path) -> None:
     async with a_log(tmp_path, some_lines()) as operator:
         for pressed, number in MOTIONS:
             await operator.press("f", *pressed)
-            assert operator.here == f"line {number}.", pressed
+            assert operator.selected_text == f"line {number}.", pressed
             assert sum(text.startswith("▶") for text in operator.shown) == 1
 
         await operator.press("g")
@@ -343,19 +343,19 @@ async def test_every_line_is_passed_in_both_directions(tmp_path: Path) -> None:
     """Page by page from the end to the beginning and back no line is missed, none comes twice."""
     logs = some_lines(1500, -9000), some_lines(700, -8000)
     async with a_log(tmp_path, *logs, size=(120, 60)) as operator:
-        seen: set[tuple[int, int]] = set()
+        known: set[tuple[int, int]] = set()
         for key in ("pageup", "pagedown"):
             for _ in range(80):
-                found = [entry.key for entry in operator.pane.entries]
-                assert found == sorted(set(found))
-                seen |= {key[1:] for key in found}
+                keys = [entry.key for entry in operator.pane.entries]
+                assert keys == sorted(set(keys))
+                known |= {key[1:] for key in keys}
                 before = operator.pane.selected_entry
                 await operator.press(key)
                 if operator.pane.selected_entry == before:
                     break
 
-        assert len(seen) == 2200
-        assert operator.here == "line 699."
+        assert len(known) == 2200
+        assert operator.selected_text == "line 699."
 
 
 # What is shown
@@ -375,7 +375,7 @@ async def test_levels(tmp_path: Path) -> None:
         assert operator.line("word").strip() == "only errors are shown"
         await operator.press("-", "-", "-")
         assert "level all" in operator.line("status")
-        assert operator.here == "line 299.", "the nearest line that was let through"
+        assert operator.selected_text == "line 299.", "the nearest line that was let through"
 
 
 async def test_no_line_is_shown_that_the_header_excludes(
@@ -437,10 +437,10 @@ async def test_searching(tmp_path: Path) -> None:
     async with a_log(tmp_path, some_lines()) as operator:
         await operator.press("g")
         await operator.ask("/", "7.")
-        found = [operator.here]
+        found = [operator.selected_text]
         for key in ("n", "N"):
             await operator.press(key)
-            found.append(operator.here)
+            found.append(operator.selected_text)
         assert found == ["line 7.", "line 17.", "line 7."]
         await operator.press("N")
         assert "not found above" in operator.line("word")
@@ -456,7 +456,7 @@ async def test_the_next_error(tmp_path: Path) -> None:
     ) as operator:
         await operator.press("g", "e")
 
-        assert operator.here == "far"
+        assert operator.selected_text == "far"
         assert any(text.startswith("▶") and "far" in text for text in operator.shown)
         assert any("fine 2999" in text for text in operator.shown)
 
@@ -465,11 +465,11 @@ async def test_going_to_a_time(tmp_path: Path) -> None:
     """`@` goes to the first line since then; later than all lines, to the last one."""
     async with a_log(tmp_path, some_lines(1000, -1000)) as operator:
         await operator.ask("@", "-5m")
-        assert operator.here == "line 700."
+        assert operator.selected_text == "line 700."
         assert "first line since 2026-11-20 09:37:08" in operator.line("word")
         await operator.ask("@", "2030-01-01")
         assert "last line before it" in operator.line("word")
-        assert operator.here == "line 999."
+        assert operator.selected_text == "line 999."
         assert "PAUSED" in operator.line("status")
 
 
@@ -570,8 +570,8 @@ async def test_from_a_task_to_its_lines(tmp_path: Path) -> None:
 
 def an_entry(text: str, when: float | None = None, hidden: int = 0) -> FileEntry:
     """A line of a log."""
-    found = LogLine(when, "", text, "/var/log/queue.log")
-    return FileEntry((when or 0.0, 1, 0), found, 1, len(text), hidden)
+    log_line = LogLine(when, "", text, "/var/log/queue.log")
+    return FileEntry((when or 0.0, 1, 0), log_line, 1, len(text), hidden)
 
 
 def test_a_line_that_does_not_fit_is_counted_short_or_bounded() -> None:
@@ -610,7 +610,7 @@ def test_quiet_gaps() -> None:
 
 
 @each(
-    ("about", "text"),
+    ("log_status", "text"),
     [
         (LogStatus(), "FOLLOW level all 0 lines so far"),
         (
@@ -637,13 +637,13 @@ def test_quiet_gaps() -> None:
         ),
     ],
 )
-def test_the_status_says_what_is_hidden(about: LogStatus, text: str) -> None:
+def test_the_status_says_what_is_hidden(log_status: LogStatus, text: str) -> None:
     """The status names each level, pattern and count that keeps lines from the screen."""
-    assert " ".join(words([view.status_line(about, 80)]).split()) == text
+    assert " ".join(words([view.status_line(log_status, 80)]).split()) == text
 
 
 @each(
-    ("text", "found"),
+    ("text", "ids"),
     [
         (f"Task completed: {TASK.id}", [TASK.id]),
         ("MAIL_SEND_RESULT task_id=abc:17 status=failed", ["abc:17"]),
@@ -651,9 +651,9 @@ def test_the_status_says_what_is_hidden(about: LogStatus, text: str) -> None:
         ("a b c", []),
     ],
 )
-def test_ids_in_a_line(text: str, found: list[str]) -> None:
+def test_ids_in_a_line(text: str, ids: list[str]) -> None:
     """What looks like a task's id comes before what is only named like one."""
-    assert list(view.possible_ids(text))[:1] == found
+    assert list(view.possible_ids(text))[:1] == ids
 
 
 # Printed
@@ -736,6 +736,6 @@ def test_printed_as_it_comes(spool: Path) -> None:
 
     assert first["text"] == "\x1b[31m ‮ x", "for programs, as it was found"
     when = {"when": NOW + 50, "when_at": "2026-11-20T09:42:58Z"}
-    said = {"level": "INFO", "text": "next", "hidden_bytes": 0, "torn": False}
-    assert second | {"log": ""} == when | said | {"log": ""}
+    fields = {"level": "INFO", "text": "next", "hidden_bytes": 0, "torn": False}
+    assert second | {"log": ""} == when | fields | {"log": ""}
     assert (third["text"], third["level"]) == ("whole", "WARN")

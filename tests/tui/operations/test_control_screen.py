@@ -81,12 +81,12 @@ async def test_the_facts_and_each_control_on_a_line(whole: ZgbConsolePlace) -> N
         screen = await board(operator)
         await operator.sees("tokens 3 of 5, the next in 21s", "registrations 1")
         rows = {choice.key: choice.line for choice in operator.picker.rows}
-        said = {key: "".join(text for text, _ in line) for key, line in rows.items()}
-        assert "1 (send)" in said[PAUSE]
-        assert "60" in said[RATE]
-        assert "refused: registration period" in said[REDIRECT]
-        assert {look for _, look in rows[REDIRECT]} == {"muted"}
-        assert "muted" not in {look for _, look in rows[PAUSE]}
+        texts = {key: "".join(text for text, _ in line) for key, line in rows.items()}
+        assert "1 (send)" in texts[PAUSE]
+        assert "60" in texts[RATE]
+        assert "refused: registration period" in texts[REDIRECT]
+        assert {style for _, style in rows[REDIRECT]} == {"muted"}
+        assert "muted" not in {style for _, style in rows[PAUSE]}
 
         operator.picker.select_key(REDIRECT)
         await operator.sees("no test mode until")
@@ -120,8 +120,8 @@ async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(
         await operator.sees("already done: Esc closes")
         await operator.opens(ControlsScreen, "escape")
         await operator.sees(f"{PAUSE}: paused: jobs wait", "0 (pause: jobs wait)")
-        (told,) = await asyncio.to_thread(whole.journal.operations)
-        assert (told.intent.verb, told.intent.reason) == ("control", "mx7")
+        (operation,) = await asyncio.to_thread(whole.journal.operations)
+        assert (operation.intent.verb, operation.intent.reason) == ("control", "mx7")
 
         await operator.press("u")
         await operator.sees(f"{PAUSE} 0", "no: set it back", "answer paused: jobs wait")
@@ -241,23 +241,23 @@ async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: ZgbCon
     """`:pause` opens the queue and the plan of its pause control, as P does; where nothing pauses,
     it says so.
     """
-    for place, said in ((whole.place(), PAUSE), (flushing(), "this queue cannot be paused")):
+    for place, message in ((whole.place(), PAUSE), (flushing(), "this queue cannot be paused")):
         async with an_operator(place, plain()) as operator:
             await operator.opens(OverviewScreen, "1")
             await operator.press("colon", *"pause", "enter")
-            await operator.sees(said)
-            assert isinstance(operator.console.screen, ControlScreen) is (said == PAUSE)
+            await operator.sees(message)
+            assert isinstance(operator.console.screen, ControlScreen) is (message == PAUSE)
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "messages"),
     [
         (Flushing, ("in is flushed", "[31mred")),
         (Refusing, ("not done (from the queue)", "locked", "not done: reason above")),
     ],
 )
 async def test_a_target_is_asked_for_and_the_store_foretells(
-    kind: type[Flushing], said: tuple[str, ...]
+    kind: type[Flushing], messages: tuple[str, ...]
 ) -> None:
     """A control asks for its target, shows what the store would do, and its answer, line by line;
     where the store refuses, nothing is called done and the plan stays.
@@ -274,7 +274,7 @@ async def test_a_target_is_asked_for_and_the_store_foretells(
         await read(operator)
         await operator.sees("type 2 to apply flush")
         await operator.press("2")
-        await operator.sees(*said)
+        await operator.sees(*messages)
         assert "\x1b" not in operator.page
         assert operator.console.screen is screen
         assert bool(screen.outcome) is (kind is Flushing)
@@ -317,9 +317,9 @@ async def test_c_on_the_overview_is_for_the_queue_under_the_cursor(whole: ZgbCon
 def test_problems_are_listed_as_targets() -> None:
     """Where a control has a target, the problems of the queue are listed with their reasons."""
     problems = [Problem(f"data/m{number}", "nothing leads to it") for number in range(12)]
-    said = ["".join(text for text, _ in line) for line in view.target_lines(TYPED, problems, 80)]
-    assert "data/m0  nothing leads to it" in said[2]
-    assert said[-1] == "  +3 more"
+    texts = ["".join(text for text, _ in line) for line in view.target_lines(TYPED, problems, 80)]
+    assert "data/m0  nothing leads to it" in texts[2]
+    assert texts[-1] == "  +3 more"
     assert view.target_lines(TYPED, [], 80) == []
 
 

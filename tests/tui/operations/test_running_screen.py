@@ -162,14 +162,14 @@ async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "ends", "count"),
+    ("rest", "state", "count"),
     [
         (RemainderPolicy.STAY, State.DEAD, "11 not sent (still in DLQ)"),
         (RemainderPolicy.HOLD, State.HELD, "11 held"),
     ],
 )
 async def test_stopping_keeps_the_rest(
-    place: Place, rest: RemainderPolicy, ends: State, count: str
+    place: Place, rest: RemainderPolicy, state: State, count: str
 ) -> None:
     """s sends nothing more; the rest stays where it is or is held, and the result says so. Holding
     it changes tasks, and so needs ARMED.
@@ -186,9 +186,9 @@ async def test_stopping_keeps_the_rest(
         await operator.sees("STOPPED", "stopped by ana", f"1 not run yet + {count} = 12")
         await operator.press("c")
         await operator.sees(
-            "> DLQ > clusters", "F-" if ends is State.DEAD else "Clusters 0, failed 0"
+            "> DLQ > clusters", "F-" if state is State.DEAD else "Clusters 0, failed 0"
         )
-    assert len(await off(seen, place, ends)) == 11
+    assert len(await off(seen, place, state)) == 11
 
 
 async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
@@ -374,14 +374,14 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     make_spool(tmp_path, dead)
     with pseudo_terminals.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("acts on")
-        for key, shown in (
+        for key, expected in (
             ("4", ("4 DLQ 24", "acts on")),
             ("*", ("all 24 matching",)),
             ("R", ("plan",)),
             ("!", ("type 24 to replay 24",)),
         ):
             terminal.send(key)
-            terminal.shows(*shown)
+            terminal.shows(*expected)
         terminal.reads()
         terminal.send("2")
         terminal.shows("[2_]")

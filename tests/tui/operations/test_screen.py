@@ -102,13 +102,13 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
             )
             assert "INTERRUPTED" in operator.rows.splitlines()[0]
             assert "RUNNING" in operator.rows.splitlines()[1]
-            for key, said in (
+            for key, message in (
                 (key_of("plan_undo"), "another process is running it: undo is possible afterwards"),
                 ("R", "nothing to resume: not interrupted"),
                 ("D", "nothing to abandon: not interrupted"),
             ):
                 await operator.press("g", "j", key)
-                await operator.sees(said)
+                await operator.sees(message)
     finally:
         running.__exit__(None, None, None)
 
@@ -148,17 +148,17 @@ async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
     async with operations(place, "retry", "feed is back") as operator:
         screen = await operator.opens(RecordScreen, "enter")
         await operator.until(lambda: "ids" in {copy.name for copy in screen.copies()})
-        told = {copy.name: copy.text for copy in screen.copies()}
+        texts = {copy.name: copy.text for copy in screen.copies()}
         assert operator.page.isprintable()
     for text in ("ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"):
-        assert text in told["text"]
-    assert told["ids"].split() == [task.id for task in dead[:3]]
-    assert "3 planned: 2 done, 1 skipped" in told["text"]
-    assert told["text"].count("DLQ -> pending") == 3
-    assert "skipped     DLQ -> pending     changed since the plan" in told["text"]
+        assert text in texts["text"]
+    assert texts["ids"].split() == [task.id for task in dead[:3]]
+    assert "3 planned: 2 done, 1 skipped" in texts["text"]
+    assert texts["text"].count("DLQ -> pending") == 3
+    assert "skipped     DLQ -> pending     changed since the plan" in texts["text"]
 
 
-async def test_a_journal_that_cannot_be_read_is_said(place: Place) -> None:
+async def test_an_unreadable_journal_is_reported(place: Place) -> None:
     """Where the journal is no folder it is said, and the rest of the console goes on."""
     folder = Path(kept(place).folder)
     await off(os.makedirs, folder.parent)
@@ -271,11 +271,11 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"),
+    ("verb", "message"),
     [("expunge", "no plan: expunge cannot be undone"), ("hold", "no task was changed")],
 )
 async def test_why_one_cannot_be_undone(
-    place: Place, dead: list[Task], verb: str, said: str
+    place: Place, dead: list[Task], verb: str, message: str
 ) -> None:
     """An operation that is for good, or that changed nothing, is not undone, and says why."""
     if verb == "hold":
@@ -283,7 +283,7 @@ async def test_why_one_cannot_be_undone(
     await off(carried_out, place, verb, dead[:1])
     async with operations(place, verb) as operator:
         await operator.press(key_of("plan_undo"))
-        await operator.sees(said)
+        await operator.sees(message)
 
 
 @pytest.mark.parametrize("most", [None, 1])
@@ -452,7 +452,7 @@ def test_the_numbers_of_a_large_operation_are_whole() -> None:
         assert " 38,994/400,123 " in words([line])
 
 
-def test_the_text_of_an_operation_gets_the_room_of_the_others() -> None:
+def test_the_text_of_an_operation_gets_the_width_of_the_others() -> None:
     """Where WHAT would be cut, the columns move together, and then WHEN has no seconds."""
     for filter, when in (("age>30d", "09:42:08"), ("err~550 kind=report tries>=5", "09:42")):
         intent = Intent("purge", ANA, filter=filter)

@@ -35,10 +35,10 @@ async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
     """The stuck worker comes first and has the cursor, whichever place was open; the next step is
     to free its lock, Enter opens its task, U its lock.
     """
-    well = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
+    place = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
     ill = a_place(a_memory([at_work(2, 2820)]), name="/srv/ill", lock=a_stuck_lock)
     ill = ill._replace(recovery_command=("true",))
-    async with an_operator(well, ill, size=(100, 30), first=keys.WORKERS) as operator:
+    async with an_operator(place, ill, size=(100, 30), first=keys.WORKERS) as operator:
         await operator.opens(WorkersScreen)
         await operator.sees("PID 4711 on ill", "1 00000001", "1 00000002")
         rows = [line.split()[1:] for line in operator.text.splitlines()]
@@ -125,8 +125,8 @@ async def test_workers_of_a_place_without_a_lock_have_their_pid(tasks: list[Task
     place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
     async with an_operator(place, first=keys.WORKERS) as operator:
         await operator.opens(WorkersScreen)
-        shown = "00000001" if tasks else IDLE
-        await operator.until(lambda: f" 8609  {shown}" in operator.rows)
+        text = "00000001" if tasks else IDLE
+        await operator.until(lambda: f" 8609  {text}" in operator.rows)
         (row,) = operator.rows.splitlines()
         assert NO_WORKER not in row
         assert "workers 1" in operator.text

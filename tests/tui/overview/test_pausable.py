@@ -75,8 +75,8 @@ def record(root: Path, *moments: tuple[float, int]) -> None:
     """What a worker wrote down before: seconds from now, and how many waited then."""
     with closing(Recorder(spot_of(root))) as recorder:
         for seconds, pending in moments:
-            told = recorder.write(a_sample(NOW + seconds, pending, 8))
-            assert told.role is Role.RECORDS
+            written_sample = recorder.write(a_sample(NOW + seconds, pending, 8))
+            assert written_sample.role is Role.RECORDS
 
 
 PAST = [(-10.0 * n, 1000 + n) for n in (*range(1, 20), 60, 61)]
@@ -88,7 +88,7 @@ async def frozen(root: Path, place: Place | None = None) -> AsyncIterator[Consol
     """The overview, frozen, with all at hand that was recorded."""
     async with overview(place or recorded_place(root)) as operator:
         await freeze(operator)
-        while looked_again(operator):
+        while rescanned(operator):
             await operator.press("p")
             await freeze(operator)
         yield operator
@@ -107,7 +107,7 @@ def frozen_of(operator: ConsoleOperator) -> FrozenTime:
     return held
 
 
-def looked_again(operator: ConsoleOperator) -> bool:
+def rescanned(operator: ConsoleOperator) -> bool:
     """Whether everything was being looked at again at the moment that is held, and is known now:
     the folder that a recording makes is news."""
     held = frozen_of(operator)
@@ -260,9 +260,9 @@ async def test_the_journal_shows_the_operations_of_then(root: Path) -> None:
     def purge() -> None:
         journal = Journal(kept(place).folder, place.root, clock)
         plan = plans.freeze_plan("purge", tasks[:2], clock())
-        pen = journal.begin(Intent("purge", ANA), plan)
-        with closing(place.open()) as store, closing(pen):
-            run = PlanRun(store, plan, clock, pen)
+        record = journal.begin(Intent("purge", ANA), plan)
+        with closing(place.open()) as store, closing(record):
+            run = PlanRun(store, plan, clock, record)
             run.step(run.open_rows)
             clock.now = NOW - 15
             run.finish("")
@@ -316,12 +316,14 @@ def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
         events.read_new(NOW)
         memory = events.copy()
     unknown = tuple(CountWindow(*window) for window in WINDOWS)
-    way = TransportHealth("postfix", DeliveryCounts(), unknown)
-    tape = RecordedHistory((), "mail.out", a_sample(NOW - 30)._replace(transports=(way,)))
+    transport_health = TransportHealth("postfix", DeliveryCounts(), unknown)
+    history = RecordedHistory(
+        (), "mail.out", a_sample(NOW - 30)._replace(transports=(transport_health,))
+    )
     place = disk_place(root)._replace(logs=(str(mail_log),))
 
     def health(events: EventMemory) -> list[tuple[Health, list[DeliveryCounts | None]]]:
-        sending = recorded_snapshot(place, 1, tape, at=NOW - 20, cells=10, memory=events).sending
+        sending = recorded_snapshot(place, 1, history, at=NOW - 20, cells=10, memory=events).sending
         assert sending is not None
         return [
             (one.health(0.5), [window.tally for window in one.windows])
@@ -378,17 +380,18 @@ async def test_a_place_that_is_not_recorded_freezes_too(root: Path) -> None:
 
 async def test_a_console_records_while_no_worker_does(root: Path) -> None:
     """A moment each ten seconds by its clock; a worker that comes later takes over at its end."""
-    spot = spot_of(root)
+    location = spot_of(root)
 
     def role_of_another() -> Role:
-        with closing(Recorder(spot)) as other:
+        with closing(Recorder(location)) as other:
             return other.write(a_sample(NOW + 20)).role
 
     def found() -> list[tuple[float, int, str]]:
-        if not Path(spot.folder, OWNER_FILE).exists():
+        if not Path(location.folder, OWNER_FILE).exists():
             return []
         samples = [
-            (moment.at, decode_sample(moment.data, "x")) for moment in read_samples(spot, 0, 4e9)
+            (moment.at, decode_sample(moment.data, "x"))
+            for moment in read_samples(location, 0, 4e9)
         ]
         return [(at, sample.counts[State.PENDING], sample.by) for at, sample in samples]
 
@@ -404,7 +407,7 @@ async def test_a_console_records_while_no_worker_does(root: Path) -> None:
     assert await asyncio.to_thread(role_of_another) is Role.RECORDS
 
 
-async def test_why_nothing_is_recorded_is_said_while_frozen(root: Path) -> None:
+async def test_why_nothing_is_recorded_is_shown_while_frozen(root: Path) -> None:
     """A console that may only read makes nothing in the spool; one that cannot write names why."""
     folder = root / "queue" / ".spooldeck"
     async with overview(recorded_place(root), read_only=True) as operator:
@@ -421,7 +424,7 @@ async def test_why_nothing_is_recorded_is_said_while_frozen(root: Path) -> None:
         await operator.until(lambda: "recording not possible from here: " in operator.text)
 
 
-async def test_a_broken_recording_is_renewed_and_said_once(root: Path) -> None:
+async def test_a_broken_recording_is_renewed_and_reported_once(root: Path) -> None:
     """A recording that is no database is set aside, and the line that speaks says so."""
     folder = root / "queue" / ".spooldeck" / "recorder"
     folder.mkdir(parents=True)
@@ -439,7 +442,7 @@ async def test_a_broken_recording_is_renewed_and_said_once(root: Path) -> None:
 
 async def test_a_worker_records_and_is_seen_afterwards(root: Path, spooldeck: Run) -> None:
     """What `queue work` wrote down is what `overview --at` prints when it has ended."""
-    spot = spot_of(root)
+    location = spot_of(root)
     argv = [sys.executable, "-m", "tui.cli", "--root", str(root), "queue", "work"]
     keeps = {**os.environ, "NFTBAN_QUEUE_DLQ_AUTO_RETENTION_DAYS": "99999"}  # tasks of a past date
     worker = await asyncio.create_subprocess_exec(*argv, stderr=subprocess.PIPE, env=keeps)
@@ -448,7 +451,7 @@ async def test_a_worker_records_and_is_seen_afterwards(root: Path, spooldeck: Ru
 
         def is_written() -> bool:
             try:
-                return bool(read_samples(spot, 0, 4e9))
+                return bool(read_samples(location, 0, 4e9))
             except UnreadableRecording:
                 return False
 
@@ -459,7 +462,7 @@ async def test_a_worker_records_and_is_seen_afterwards(root: Path, spooldeck: Ru
         worker.send_signal(signal.SIGTERM)
         await worker.wait()
 
-    (first, *_) = await asyncio.to_thread(read_samples, spot, 0, 4e9)
+    (first, *_) = await asyncio.to_thread(read_samples, location, 0, 4e9)
     assert first.at >= began - 60
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first.at + 1))
     ended = await asyncio.to_thread(spooldeck, "overview", str(root), "--at", at, "--json")

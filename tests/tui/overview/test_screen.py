@@ -157,8 +157,8 @@ async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
     a digit leads to the place under the cursor.
     """
     async with overview(disk_place(spool), disk_place(empty)) as operator:
-        wanted = ["40", "1", "10", "12", "0", "23h47m"]
-        await operator.until(lambda: operator.cells("mail.out")[:6] == wanted)
+        expected = ["40", "1", "10", "12", "0", "23h47m"]
+        await operator.until(lambda: operator.cells("mail.out")[:6] == expected)
         assert operator.cells("QUEUE")[:6] == ["PEND", "WORK", "RETRY", "DLQ", "HELD", "OLDEST"]
         await operator.until(lambda: operator.cells("idle")[:6] == [*"00000", "-"])
         lines = operator.text.splitlines()
@@ -357,8 +357,8 @@ async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
     write_task(empty, "pending", 1, age=7300)
     try:
         async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as operator:
-            wanted = "[CRIT]  idle  lock STUCK 4"
-            await operator.until(lambda: wanted in operator.text.splitlines()[2])
+            text = "[CRIT]  idle  lock STUCK 4"
+            await operator.until(lambda: text in operator.text.splitlines()[2])
             await operator.until(
                 lambda: "Alerts 2 " in operator.text and "stuck 1" in operator.line("top-line")
             )
@@ -407,15 +407,15 @@ async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None
             for row, column in product(
                 age_view.row_cells(ages, names), range(len(BOUNDS_MINUTES) + 2)
             ):
-                spot = row._replace(column=column)
-                text = age_view.cell_filter(ages, spot, names)
-                counted = age_view.row_at(ages, spot, names)
+                cell = row._replace(column=column)
+                text = age_view.cell_filter(ages, cell, names)
+                counted = age_view.row_at(ages, cell, names)
                 assert counted is not None
-                found = await inspector.queries.count(
+                count = await inspector.queries.count(
                     Query(State.PENDING, filter_language.parse_filter(text))
                 )
-                if found != age_view.cell_count(counted, column):
-                    wrong.append((text, age_view.cell_count(counted, column), found))
+                if count != age_view.cell_count(counted, column):
+                    wrong.append((text, age_view.cell_count(counted, column), count))
 
         assert wrong == []
 
@@ -768,9 +768,9 @@ async def test_every_size(spool: Path, empty: Path, monkeypatch: pytest.MonkeyPa
     titles = ("Clusters", "Transports", "3 Workers", "Kinds", "last 10m")
 
     def is_painted(width: int, height: int) -> bool:
-        wanted = titles if width >= 120 else ("out",) if width >= 20 else ()
+        expected = titles if width >= 120 else ("out",) if width >= 20 else ()
         fits = len(operator.text.splitlines()) <= height
-        return fits and all(word in operator.text for word in wanted)
+        return fits and all(word in operator.text for word in expected)
 
     async with overview(disk_place(spool), disk_place(empty)) as operator:
         await operator.press("tab", "x", "l", "j", "shift+tab")
@@ -818,13 +818,13 @@ def test_a_pane_gets_what_it_wants_if_there_is_room() -> None:
     """Each pane has its lines and the filler the rest; without room all are cut by the same number
     of lines, and the last ones are hidden before others are too low to show a row.
     """
-    wanted = {"a": 10, "b": 4, "c": 6}
+    fields = {"a": 10, "b": 4, "c": 6}
 
-    assert share_lines(30, wanted) == {"a": 10, "b": 4, "c": 16}
-    assert share_lines(30, wanted, "a") == {"a": 20, "b": 4, "c": 6}
-    assert share_lines(14, wanted) == {"a": 5, "b": 4, "c": 5}
-    assert share_lines(7, wanted, "a") == {"a": 4, "b": 3, "c": 0}
-    assert share_lines(2, wanted) == {"a": 0, "b": 0, "c": 0}
+    assert share_lines(30, fields) == {"a": 10, "b": 4, "c": 16}
+    assert share_lines(30, fields, "a") == {"a": 20, "b": 4, "c": 6}
+    assert share_lines(14, fields) == {"a": 5, "b": 4, "c": 5}
+    assert share_lines(7, fields, "a") == {"a": 4, "b": 3, "c": 0}
+    assert share_lines(2, fields) == {"a": 0, "b": 0, "c": 0}
 
 
 def test_the_reference_screen_names_what_ages() -> None:
@@ -842,7 +842,7 @@ def test_the_greatest_is_named_before_the_others_are_counted() -> None:
     rows = tuple(AgeRow(name, (count,) + (0,) * 9) for name, count in counts.items())
     table = Ages("kind", rows, AgeRow("TOTAL", (16,) + (0,) * 9), 0)
 
-    for names, shown in enumerate(
+    for names, expected in enumerate(
         (
             ["TOTAL"],
             ["TOTAL", "a"],
@@ -853,7 +853,7 @@ def test_the_greatest_is_named_before_the_others_are_counted() -> None:
         )
     ):
         spots = age_view.row_cells(table, names)
-        assert [age_view.row_label(table, spot, names) for spot in spots] == shown
+        assert [age_view.row_label(table, cell, names) for cell in spots] == expected
 
 
 @given(st.integers(0, 10**9), st.integers(3, 8))
@@ -901,11 +901,11 @@ def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
     def shown(*queues: PlaceLine, width: int = 73) -> list[dict[str, str]]:
         head, lines = view.place_table(queues, NOW, width)
         titles = words([head])
-        ends = {
+        endings = {
             name: titles.index(name) + len(name) for name in ("FAILED", "DLQ") if name in titles
         }
         return [
-            {name: words([row])[end - 4 : end].strip() for name, end in ends.items()}
+            {name: words([row])[end - 4 : end].strip() for name, end in endings.items()}
             for row in lines
         ]
 
@@ -944,7 +944,7 @@ def test_a_store_s_own_words_and_columns() -> None:
     ]
 
 
-def test_a_line_of_a_place_is_made_again_only_if_it_looks_different() -> None:
+def test_a_line_of_a_place_is_made_again_only_if_its_text_changes() -> None:
     """A line is kept while its place is as before, but the age in it goes on; another width or
     count makes a new one."""
     place = PlaceLine(1, "a", {}, {State.PENDING: 3}, complete=True, due=3, oldest=NOW - 60)
@@ -1006,9 +1006,9 @@ async def test_a_wall_shows_each_disk_once_and_the_load(spool: Path, empty: Path
     """Places on one file system share a line, with its share of used bytes; a file system of
     another place has that name.
     """
-    here = HostFigures(1, 38_000, 100_000, 0.8, 4)
-    full = here._replace(device=2, used_bytes=95_000)
-    places = [disk_place(path)._replace(host=lambda: here) for path in (spool, empty)]
+    host_figures = HostFigures(1, 38_000, 100_000, 0.8, 4)
+    full = host_figures._replace(device=2, used_bytes=95_000)
+    places = [disk_place(path)._replace(host=lambda: host_figures) for path in (spool, empty)]
     async with overview(*places, size=(200, 60)) as operator:
         await operator.until(lambda: "0.8 of 4 CPUs" in operator.text)
         (line,) = (line for line in operator.text.splitlines() if "100.0 kB" in line)
@@ -1022,10 +1022,10 @@ async def test_a_wall_shows_each_disk_once_and_the_load(spool: Path, empty: Path
 
 def test_the_disk_of_a_path_that_is_missing_is_unknown(tmp_path: Path) -> None:
     """A path that exists has a share of its disk between 0 and 1; a missing one has no figures."""
-    found = read_host_figures(str(tmp_path))
+    host_figures = read_host_figures(str(tmp_path))
 
-    assert found is not None
-    assert 0 <= found.used_bytes <= found.total_bytes
+    assert host_figures is not None
+    assert 0 <= host_figures.used_bytes <= host_figures.total_bytes
     assert read_host_figures(str(tmp_path / "none")) is None
 
 
@@ -1036,13 +1036,13 @@ async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
     leases = a_place(a_memory(some_tasks()), lock=None, has_leases=True)
     async with overview(disk_place(spool), leases, size=(200, 60)) as operator:
         screen = screen_of(operator)
-        shown = ("clusters", "locks", "workers", "places")
-        await operator.until(lambda: all(map(screen._can_focus, shown)))
+        titles = ("clusters", "locks", "workers", "places")
+        await operator.until(lambda: all(map(screen._can_focus, titles)))
         panes = set()
         while screen._pane not in panes:
             panes.add(screen._pane)
             await operator.press("tab", "G")
-        assert panes >= {ALERTS, QUEUES, AGES, KINDS, LOG, *shown}
+        assert panes >= {ALERTS, QUEUES, AGES, KINDS, LOG, *titles}
         targets = [
             target
             for name in screen._pane_set.rows
@@ -1090,5 +1090,5 @@ def test_events_by_time() -> None:
     assert sum(counts.all[-2:]) == 2
     assert len(counts.all) == len(counts.failed)
     assert words([foot]).count("█") + words([top]).count("█") >= 2
-    assert any(look == "warn" for _, look in foot)
+    assert any(style == "warn" for _, style in foot)
     assert side_panes.histogram_lines([EventCounts((0,), (0,))], 120, 2) == []

@@ -65,7 +65,7 @@ class Seen(NamedTuple):
 def seen(console: Console) -> Seen:
     """The list, as it is painted now."""
     lines = screen_text(console.screen).splitlines()
-    rows = [found.groups() for line in lines if (found := ROW.match(line))]
+    rows = [match.groups() for line in lines if (match := ROW.match(line))]
     scope = next((line.partition(SCOPE)[2] for line in lines if SCOPE in line), "")
     return Seen(
         next((id for cursor, sign, id in rows if cursor == ">" and sign != "x"), ""),
@@ -142,7 +142,7 @@ class Night:
         if queue_of(self.console).parts.filter.error:  # two were typed into one another
             await self.press("escape")
         one = self.chance.choice
-        ways: Sequence[Sequence[str]] = (
+        variants: Sequence[Sequence[str]] = (
             *((one("jkjjgG"),) for _ in range(6)),
             *(("space",) for _ in range(3)),
             ("v", *one(("jj", "kk", "jjj")), "v"),
@@ -154,7 +154,7 @@ class Night:
             ("o", one(LETTERS)),
             ("/", *one(WORDS), "enter"),
         )
-        pressed = one(ways)
+        pressed = one(variants)
         bare = pressed == ("escape",) and not self._has_something_to_clear()
         if not bare:  # without a range or a filter Esc leaves the screen
             await self.press(*pressed)
@@ -179,11 +179,11 @@ class Night:
         self.planned += bool(planned)
         state = screen.parts.state
         assert planned <= before.meant or before.scope.startswith("all"), before
-        there = {task.id for task in self.memory.tasks.values() if task.state is state}
+        ids = {task.id for task in self.memory.tasks.values() if task.state is state}
         if len(before.meant) > 1 or "marked" in before.scope:
             # A mark that the filter hides when the plan is made is in none.
-            there &= await screen.session.inspector.queries.matching_ids(screen.parts.query, there)
-        missed = (before.meant - planned) & set(map(short_id, there))
+            ids &= await screen.session.inspector.queries.matching_ids(screen.parts.query, ids)
+        missed = (before.meant - planned) & set(map(short_id, ids))
         assert not missed or before.scope.startswith("all"), before
         await self._end_of(frozenset(rows))
 

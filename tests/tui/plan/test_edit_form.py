@@ -84,11 +84,11 @@ def test_only_changes_are_handed_on(
     """An empty field, or one that has the former value, changes nothing; a recipient is stored as
     it is typed.
     """
-    wanted = parse_fields(task, edge, typed, NOW)
-    assert (wanted.values, wanted.error) == (values, "")
+    outcome = parse_fields(task, edge, typed, NOW)
+    assert (outcome.values, outcome.error) == (values, "")
     if "destination" in typed:
-        said = wanted.previews["destination"]
-        assert said.startswith("stored as" if values else ("unchanged", "empty: unchanged"))
+        destination = outcome.previews["destination"]
+        assert destination.startswith("stored as" if values else ("unchanged", "empty: unchanged"))
 
 
 NO_DESCRIPTION = "this queue has no description field"
@@ -117,15 +117,15 @@ def test_a_wrong_value_is_refused_with_the_reason(
     """What the store would refuse is refused while it is typed: a field that it does not keep, a
     time that is none or too far away, a text that is too long, and no recipient.
     """
-    found = parse_fields(task, edge, typed, NOW)
-    assert found.error
-    assert wrong in found.error
+    outcome = parse_fields(task, edge, typed, NOW)
+    assert outcome.error
+    assert wrong in outcome.error
 
 
 def test_it_says_how_a_value_would_be_stored() -> None:
     """A text that a spool folds is shown folded, a time as the moment it is."""
-    wanted = parse_fields(TASK, CONTRACT, {"description": "Rück #2", "due": "-1h"}, NOW)
-    assert wanted.previews == {
+    outcome = parse_fields(TASK, CONTRACT, {"description": "Rück #2", "due": "-1h"}, NOW)
+    assert outcome.previews == {
         "description": "stored as: R_ck _2",
         "due": "08:42:08Z (1h00m ago), so now",
     }
@@ -143,8 +143,8 @@ def test_the_rest_of_an_interrupted_edit_is_done_or_refused(
     """
     store, journal = MemoryStore(), Journal(f"{tmp_path}/journal")
     store.swap(None, MAIL)
-    (seen,) = (found for found in store.scan() if isinstance(found, Task))
-    plan = plans.freeze_plan("edit", [seen], NOW)._replace(values={name: value})
+    (task,) = (task for task in store.scan() if isinstance(task, Task))
+    plan = plans.freeze_plan("edit", [task], NOW)._replace(values={name: value})
     journal.begin(Intent("edit", Who("ana"), values=plan.values), plan).close()
     (operation,) = journal.operations()
     try:
@@ -273,8 +273,8 @@ async def test_the_plan_of_edited_data_is_for_what_was_read() -> None:
         await operator.press("tab", "tab", "down", "end", "2")
         await operator.sees("7 B -> 8 B")
         store = WithData(memory)
-        (seen,) = (found for found in store.scan() if isinstance(found, Task))
-        store.swap(seen, seen._replace(priority=4))
+        (task,) = (task for task in store.scan() if isinstance(task, Task))
+        store.swap(task, task._replace(priority=4))
         await operator.press("tab")
         await operator.opens(PlanScreen, "enter")
         await operator.sees('new data {"n":12}', "changed now: 1")

@@ -100,7 +100,7 @@ async def test_notes_of_others_are_inert_and_exclude_from_a_purge(notes: Notes) 
         assert operator.page.isprintable()
 
 
-async def test_notes_that_cannot_be_read_are_said(notes: Notes) -> None:
+async def test_unreadable_notes_are_reported(notes: Notes) -> None:
     """A file of notes that may not be read is named on the task's screen."""
     await off(os.makedirs, notes.folder)
     await off(os.symlink, "/etc/passwd", f"{notes.folder}/notes.jsonl")

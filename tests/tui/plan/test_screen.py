@@ -400,12 +400,12 @@ async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
     """With --read-only no plan opens: its key is no hint, and says why when it is pressed."""
     async with an_operator(plan.place, read_only=True) as operator:
         await plan.go(operator)
-        face = operator.console.screen
-        assert isinstance(face, BaseScreen)
-        hints = {key.hint for key in keys_on(face.KIND, face.without())}
+        screen = operator.console.screen
+        assert isinstance(screen, BaseScreen)
+        hints = {key.hint for key in keys_on(screen.KIND, screen.without())}
         await operator.press(plan.opens)
         await operator.sees("read only")
-        assert operator.console.screen is face
+        assert operator.console.screen is screen
         assert not hints & {plan.hint, "arm"}
 
 
@@ -511,8 +511,8 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
         words = planning.equivalent_command(screen.facts.counts, screen._session, "why not")
         await operator.press("y")
         await operator.sees("1 purged")
-    told = f"--state pending --id {young.id} --include {young.id} --reason 'why not' --apply 1"
-    assert words == f"spooldeck purge {told}"
+    text = f"--state pending --id {young.id} --include {young.id} --reason 'why not' --apply 1"
+    assert words == f"spooldeck purge {text}"
 
 
 @pytest.mark.parametrize(("tasks", "named"), [(4, "--id"), (5, "")])

@@ -28,8 +28,8 @@ STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 @pytest.mark.parametrize("width", range(24, 121, 8))
 def test_no_count_of_a_state_is_cut(width: int) -> None:
     """At no width is a part of a number shown for the number."""
-    ours = OwnCounts(STATES, dict.fromkeys(STATES, 31_753), True)
-    lines = [text_of(line) for line in metrics_pane.state_lines(None, ours, True, width)]
+    own_counts = OwnCounts(STATES, dict.fromkeys(STATES, 31_753), True)
+    lines = [text_of(line) for line in metrics_pane.state_lines(None, own_counts, True, width)]
     assert all(len(line) == width and "31,753" in line for line in lines)
 
 
@@ -39,21 +39,21 @@ def test_no_count_of_a_state_is_cut(width: int) -> None:
 )
 def test_states_show_where_the_metrics_file_differs(pending: int, words: str, row: str) -> None:
     """The frame says whether the metrics file agrees, and a bar gives way to its other value."""
-    ours = OwnCounts(STATES, {State.PENDING: 7}, True)
+    own_counts = OwnCounts(STATES, {State.PENDING: 7}, True)
     samples = Samples({(GAUGES[State.PENDING], ()): float(pending)}, NOW - 2)
-    first, *_ = metrics_pane.state_lines(samples, ours, True, 40)
-    assert metrics_pane.metrics_run(samples, ours, NOW)[0] == words
+    first, *_ = metrics_pane.state_lines(samples, own_counts, True, 40)
+    assert metrics_pane.metrics_run(samples, own_counts, NOW)[0] == words
     assert row in text_of(first)
 
 
 def test_a_queue_without_a_metrics_file_says_who_writes_it() -> None:
     """A file that is not there yet is one clear line; another error is named."""
-    ours = OwnCounts(STATES, {}, True)
+    own_counts = OwnCounts(STATES, {}, True)
     missing, denied = os.strerror(errno.ENOENT), os.strerror(errno.EACCES)
-    said = metrics_pane.metrics_warning(missing, ours, NOW)
-    assert said == ("no queue.prom yet: the next worker run writes it", "muted")
-    assert metrics_pane.metrics_run(missing, ours, NOW)[0] == "no metrics file"
-    assert metrics_pane.metrics_warning(denied, ours, NOW)[0] == f"queue.prom: {denied}"
+    warning = metrics_pane.metrics_warning(missing, own_counts, NOW)
+    assert warning == ("no queue.prom yet: the next worker run writes it", "muted")
+    assert metrics_pane.metrics_run(missing, own_counts, NOW)[0] == "no metrics file"
+    assert metrics_pane.metrics_warning(denied, own_counts, NOW)[0] == f"queue.prom: {denied}"
 
 
 def test_the_facts_of_a_queue_take_few_lines() -> None:

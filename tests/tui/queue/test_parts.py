@@ -135,12 +135,12 @@ def test_each_tab_keeps_its_cursor_and_order() -> None:
     assert tabs.all == [State.PENDING, State.DEAD, None]
     tabs.sort("attempts", reverses=True)
     tabs.sort("attempts", reverses=True)
-    there = CursorPosition(3, "x")
-    assert tabs.open(tabs.neighbour(1), there) == CursorPosition()
+    cursor_position = CursorPosition(3, "x")
+    assert tabs.open(tabs.neighbour(1), cursor_position) == CursorPosition()
     assert (tabs.state, tabs.order, tabs.on_problems) == (State.DEAD, ("id", False), False)
-    assert tabs.open(tabs.neighbour(-1), CursorPosition()) == there
+    assert tabs.open(tabs.neighbour(-1), CursorPosition()) == cursor_position
     assert tabs.order == ("attempts", True)
-    tabs.open(tabs.neighbour(-1), there)
+    tabs.open(tabs.neighbour(-1), cursor_position)
     assert tabs.on_problems
 
     assert not Tabs(dict).on_problems
@@ -195,8 +195,8 @@ async def test_a_key_is_refused_with_its_reason() -> None:
         assert queue.parts.state is State.PENDING
         assert "R" not in queue.hints
         assert await queue.press("R") == Change.SCOPE
-        said = "retry: not from pending; next: X purge, H hold, O promote"
-        assert (queue.parts.message.text, queue.screen.plans) == (said, [])
+        text = "retry: not from pending; next: X purge, H hold, O promote"
+        assert (queue.parts.message.text, queue.screen.plans) == (text, [])
 
         await queue.opens(State.DEAD)
         assert queue.hints["R"] is False

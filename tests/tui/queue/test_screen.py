@@ -177,11 +177,11 @@ async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
             assert operator.scope == operator.list.rows.view.cursor.id[-8:]
 
         await operator.press("j", "j")
-        there = operator.list.rows.view.cursor.id
+        cursor_id = operator.list.rows.view.cursor.id
         await operator.press(DEAD)
-        assert operator.list.rows.view.cursor.id != there
+        assert operator.list.rows.view.cursor.id != cursor_id
         await operator.press("2")
-        assert operator.list.rows.view.cursor.id == there
+        assert operator.list.rows.view.cursor.id == cursor_id
 
 
 DIGITS = {
@@ -261,7 +261,7 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
     async with an_operator(disk_place(tmp_path)) as operator:
         await operator.press("h")
         hints = operator.console.screen.query_one("#hints", Lines)
-        grey = [text for line in hints.lines for text, look in line if look == "muted"]
+        grey = [text for line in hints.lines for text, style in line if style == "muted"]
         assert "Enter details" in "".join(grey)
 
         (tmp_path / "queue" / "dlq" / "broken.task").write_bytes(b"")
@@ -468,8 +468,8 @@ async def test_a_grey_key_says_why() -> None:
         assert "retry" in operator.queue.parts.verb_refusal("retry")
         await operator.press("R")
 
-        said = "retry: not from pending; next: X purge, H hold, O promote"
-        assert said in operator.line("scope")
+        text = "retry: not from pending; next: X purge, H hold, O promote"
+        assert text in operator.line("scope")
         assert operator.console.screen is operator.queue
 
 
@@ -477,14 +477,14 @@ async def test_a_barred_task_has_grey_keys_and_stays() -> None:
     """Keys for a task that the store bars are grey with the reason, in list and task; for several
     tasks the plan counts it. Where changes are only requested, plan and result say so."""
     memory = a_memory(some_tasks())
-    barred = min(task.id for task in memory.tasks.values() if task.state is State.DEAD)
+    guarded_id = min(task.id for task in memory.tasks.values() if task.state is State.DEAD)
 
     def bar(task: Task, now: float) -> str:
-        return "its parent runs" if task.id == barred else ""
+        return "its parent runs" if task.id == guarded_id else ""
 
     def open_store() -> Store:
-        store, way = MemoryStore(memory), (State.DEAD, State.HELD)
-        store.edges = {**store.edges, way: Edge(exact=False, bars=bar)}
+        store, transition = MemoryStore(memory), (State.DEAD, State.HELD)
+        store.edges = {**store.edges, transition: Edge(exact=False, bars=bar)}
         return store
 
     async with a_list(memory, armed=True, open=open_store) as operator:
@@ -504,7 +504,7 @@ async def test_a_barred_task_has_grey_keys_and_stays() -> None:
         await operator.sees("1 excluded: its parent runs", "sent as a request: the server decides")
         await operator.press("1", "1")
         await operator.sees("11 held", "1 excluded", "sent as a request: the server decides")
-        assert operator.states[barred] is State.DEAD
+        assert operator.states[guarded_id] is State.DEAD
 
 
 async def test_read_only_offers_no_verb() -> None:
@@ -706,8 +706,11 @@ async def test_hostile_text_is_text(tmp_path: Path) -> None:
     task.
     """
     task = a_task(1, State.DEAD, error=HOSTILE, description=HOSTILE, destination=HOSTILE)
-    told = (f"Processing task: {task.id} (x: x)", f"Task failed: {task.id} (x): {HOSTILE[:999]}")
-    lines = b"".join(format_log_line("ERROR", text, NOW - 9) for text in told)
+    log_texts = (
+        f"Processing task: {task.id} (x: x)",
+        f"Task failed: {task.id} (x): {HOSTILE[:999]}",
+    )
+    lines = b"".join(format_log_line("ERROR", text, NOW - 9) for text in log_texts)
     (tmp_path / "queue.log").write_bytes(lines + HOSTILE[:1000].encode() + b"\n")
     log = str(tmp_path / "queue.log")
     async with a_list(a_memory([task]), (120, 40), logs=(log,)) as operator:

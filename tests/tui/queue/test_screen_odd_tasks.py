@@ -41,33 +41,33 @@ AMOUNTS = [300, pytest.param(COUNT, marks=pytest.mark.deep)]
 
 
 @pytest.fixture
-def odd(root: str, request: pytest.FixtureRequest) -> OddTasks:
+def odd_tasks(root: str, request: pytest.FixtureRequest) -> OddTasks:
     """What was put into the queue at `root`."""
     return write_odd_tasks(Path(root, "queue", "pending"), request.param, HUGE)
 
 
-@pytest.mark.parametrize("odd", AMOUNTS, indirect=True)
-def test_commands_count_odd_tasks_right(root: str, odd: OddTasks, spooldeck: Run) -> None:
+@pytest.mark.parametrize("odd_tasks", AMOUNTS, indirect=True)
+def test_commands_count_odd_tasks_right(root: str, odd_tasks: OddTasks, spooldeck: Run) -> None:
     """`status`, `queue list`, `clusters` and `overview` show each task once, whole, and each
     problem, however long names and errors are and how many tasks are due in one second."""
     status = json.loads(spooldeck("--root", root, "status", "--json").stdout)
-    assert status["tasks"]["pending"] >= odd.tasks
+    assert status["tasks"]["pending"] >= odd_tasks.tasks
     listed = [
         json.loads(line)
         for line in spooldeck("--root", root, "queue", "list", "--json").stdout.splitlines()
     ]
-    assert len({task["id"] for task in listed}) == len(listed) == odd.tasks
+    assert len({task["id"] for task in listed}) == len(listed) == odd_tasks.tasks
     assert {len(task["error"]) > MAX_TEXT_CHARS for task in listed} == {True, False}
     clusters = spooldeck("clusters", root, "--json").stdout.splitlines()
-    assert sum(json.loads(line)["count"] for line in clusters) == odd.tasks
+    assert sum(json.loads(line)["count"] for line in clusters) == odd_tasks.tasks
     overview = json.loads(spooldeck("overview", root, "--json").stdout)
     (place,) = overview["places"]
-    assert place["tasks"]["pending"] == odd.tasks
-    assert f"{odd.broken + odd.misnamed:,} problems" in json.dumps(overview)
+    assert place["tasks"]["pending"] == odd_tasks.tasks
+    assert f"{odd_tasks.broken + odd_tasks.misnamed:,} problems" in json.dumps(overview)
 
 
-@pytest.mark.parametrize("odd", AMOUNTS, indirect=True)
-async def test_a_console_of_odd_tasks_filters_and_plans(root: str, odd: OddTasks) -> None:
+@pytest.mark.parametrize("odd_tasks", AMOUNTS, indirect=True)
+async def test_a_console_of_odd_tasks_filters_and_plans(root: str, odd_tasks: OddTasks) -> None:
     """The list opens, a filter finds one task by its host, and a plan of all has each task; rows
     have the beginning of a huge error and its length."""
     async with an_operator(
@@ -76,16 +76,16 @@ async def test_a_console_of_odd_tasks_filters_and_plans(root: str, odd: OddTasks
         list_ = task_list(operator.console)
         inspector = queue_of(operator.console).session.inspector
         latest = inspector.latest
-        assert latest.counts[State.PENDING] == odd.tasks
-        assert latest.problems == odd.broken + odd.misnamed
+        assert latest.counts[State.PENDING] == odd_tasks.tasks
+        assert latest.problems == odd_tasks.broken + odd_tasks.misnamed
         huge = await inspector.queries.task(ident_of(HUGE))
         assert huge is not None and huge.error.endswith("... (60,000 characters)")
         assert len(huge.error) < MAX_TEXT_CHARS + 50
         plan = await inspector.queries.make_plan("hold", None, list_.rows.view.query)
         ids = await asyncio.to_thread(lambda: {row.id for row in plan.rows})
-        assert len(ids) == len(plan.rows) == odd.tasks
+        assert len(ids) == len(plan.rows) == odd_tasks.tasks
         screen = await operator.opens(PlanScreen, "*", "H")
-        await operator.sees(f"{odd.tasks:,}")
+        await operator.sees(f"{odd_tasks.tasks:,}")
         await operator.press("escape")
         await operator.until(lambda: not screen.is_attached and is_done(operator.console))
         Context().run(screen._facts_changed)  # as the thread does that measures a large plan

@@ -34,18 +34,18 @@ def test_a_refused_key_says_why_and_what_else() -> None:
     """Refused, it does nothing but say so, with the advice; else it does what it does, with the
     pressed key, and returns what that changed.
     """
-    said: list[str] = []
+    lines: list[str] = []
 
     def say(text: str) -> Change:
-        said.append(text)
+        lines.append(text)
         return Change.SCOPE
 
     lamp = {"on": False, "whole": False}
     assert press(ROWS, "1", lamp, say) is Change.SCOPE
-    assert (said, lamp["on"]) == (["broken; next: M mend"], False)
+    assert (lines, lamp["on"]) == (["broken; next: M mend"], False)
     lamp["whole"] = True
     assert press(ROWS, "1", lamp, say) is Change.ROWS
-    assert (len(said), lamp["on"]) == (1, True)
+    assert (len(lines), lamp["on"]) == (1, True)
 
 
 def test_a_hint_is_grey_where_its_key_is_refused() -> None:

@@ -66,12 +66,12 @@ async def test_tab_goes_to_the_details_of_a_queue() -> None:
         screen = await operator.opens(QueueScreen, "4")
         details, parts = screen.query_one("#details", LongText), screen.parts
         await operator.until(lambda: details.lines and parts.rows.view.task_here)
-        here = parts.rows.view.cursor.id
+        cursor_id = parts.rows.view.cursor.id
         await operator.press("tab", "j")
         assert details.has_focus
-        assert parts.rows.view.cursor.id == here
+        assert parts.rows.view.cursor.id == cursor_id
         await operator.press("tab", "j")
-        assert parts.rows.view.cursor.id != here
+        assert parts.rows.view.cursor.id != cursor_id
 
 
 async def test_the_next_task_is_opened_from_a_task() -> None:
@@ -170,11 +170,11 @@ async def test_t_on_a_transport_and_c_in_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "kind", "seen"),
+    ("typed", "kind", "expected"),
     [("sort age", QueueScreen, "order: age"), ("purge", PlanScreen, "PURGE 1 TASK")],
 )
 async def test_the_palette_acts_on_tasks_from_the_overview(
-    typed: str, kind: type[Screen[Any]], seen: str
+    typed: str, kind: type[Screen[Any]], expected: str
 ) -> None:
     """`:sort age` on the overview opens the list in that order, `:purge` the plan for the row
     under its cursor.
@@ -184,7 +184,7 @@ async def test_the_palette_acts_on_tasks_from_the_overview(
         await operator.press(":")
         await operator.types(typed)
         await operator.opens(kind, "enter")
-        await operator.sees(seen)
+        await operator.sees(expected)
 
 
 async def test_clusters_open_on_the_one_that_stopped_a_replay() -> None:

@@ -79,11 +79,11 @@ def by_console(setup: Setup) -> tuple[Alert, ...]:
             while live.readings.sending.is_reading:
                 await live.wait_for_readings()
         await live.wait_for_readings()
-        found = live.alerts
+        alerts = live.alerts
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await live.close(keep_worker=False)
-        return found
+        return alerts
 
     return asyncio.run(follow())
 
@@ -182,12 +182,12 @@ def test_all_readers_of_a_place_find_the_same_alerts(
         monkeypatch.setattr("engine.system.host.free_units", full_only_at(setup.queue.pending))
     spoil(tmp_path)
 
-    found = by_status(setup)
+    alerts = by_status(setup)
 
-    assert {alert.kind for alert in found} == expected
-    assert {alert.text for alert in by_console(setup)} == {alert.text for alert in found}
-    assert set(texts_of_overview(setup, capsys)) == {alert.text for alert in found}
-    assert {alert.text for alert in by_recorder(setup)} == {alert.text for alert in found}
+    assert {alert.kind for alert in alerts} == expected
+    assert {alert.text for alert in by_console(setup)} == {alert.text for alert in alerts}
+    assert set(texts_of_overview(setup, capsys)) == {alert.text for alert in alerts}
+    assert {alert.text for alert in by_recorder(setup)} == {alert.text for alert in alerts}
 
 
 def test_a_full_disk_of_a_mail_spool_is_an_alert(
@@ -202,9 +202,9 @@ def test_a_full_disk_of_a_mail_spool_is_an_alert(
     setup = setup_for(loaded, str(spool), os.environ)
     monkeypatch.setattr("engine.system.host.free_units", full_only_at(f"{spool}/transport"))
 
-    found = [alert.text for alert in by_status(setup) if alert.kind is AlertKind.FULL]
+    texts = [alert.text for alert in by_status(setup) if alert.kind is AlertKind.FULL]
 
-    assert found == ["disk full: room for no task: see `doctor`"]
+    assert texts == ["disk full: room for no task: see `doctor`"]
     assert count_free_tasks([f"{tmp_path}/missing/run"]) == {str(tmp_path): 1_000_000}
 
 
@@ -217,12 +217,12 @@ def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
     monkeypatch.setattr("tui.cli.formats.nftban.recorder.ORDERED_SAMPLE_TASKS", 8)
 
-    found = [
+    matches = [
         {alert.text for alert in read(setup) if alert.kind is AlertKind.LIMIT}
         for read in (by_status, by_recorder, by_console)
     ]
 
-    assert found == [{"queue full: 3 of 3 pending", "trash full: 2 of 1 kB"}] * 3
+    assert matches == [{"queue full: 3 of 3 pending", "trash full: 2 of 1 kB"}] * 3
 
 
 def test_problems_of_a_sample_are_at_least_so_many(
@@ -283,9 +283,9 @@ def test_doctor_names_what_a_worker_lacks(
 
     assert doctor(setup, Namespace(json=True)) == 1
 
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     lack = "feeds_sync not tried: cannot start sync: Resource temporarily unavailable"
-    assert [one["problem"] for one in found if one["check"] == "worker"][-1:] == [lack]
+    assert [one["problem"] for one in answers if one["check"] == "worker"][-1:] == [lack]
 
 
 def test_doctor_names_the_limits_that_are_reached(
@@ -298,12 +298,12 @@ def test_doctor_names_the_limits_that_are_reached(
     assert doctor(setup, Namespace(json=True)) == 1
 
     rows = map(json.loads, capsys.readouterr().out.splitlines())
-    found = {row["problem"]: row["fix"] for row in rows if row["check"] == "limits"}
-    queue, trash = sorted(found)
+    fixes = {row["problem"]: row["fix"] for row in rows if row["check"] == "limits"}
+    queue, trash = sorted(fixes)
     assert queue == "queue full: 3 of 3 pending"
     assert trash.startswith("trash full: 2 of 1 kB")
-    assert found[queue].endswith(" queue work")
-    assert " trash list" in found[trash]
+    assert fixes[queue].endswith(" queue work")
+    assert " trash list" in fixes[trash]
 
 
 def doctor_rows(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
@@ -321,9 +321,9 @@ def test_doctor_reports_a_full_disk_once(
     for module in ("engine.system.host", "engine.formats.nftban.doctor.disk"):
         monkeypatch.setattr(f"{module}.free_units", lambda folder: {"blocks": 0})
 
-    found = [row for row in doctor_rows(setup, capsys) if "on the disk of" in row["problem"]]
+    rows = [row for row in doctor_rows(setup, capsys) if "on the disk of" in row["problem"]]
 
-    assert [row["check"] for row in found] == ["room"]
+    assert [row["check"] for row in rows] == ["room"]
 
 
 def test_doctor_reports_open_files_of_a_place_that_cannot_be_opened(

@@ -60,7 +60,7 @@ def recover(place: Place) -> None:
         store.recover()  # type: ignore[attr-defined]
 
 
-async def test_what_was_moving_is_settled_once_it_lies_still(place: Place) -> None:
+async def test_a_moving_task_is_settled_once_it_rests(place: Place) -> None:
     """A task in staging leaves its row open; once it has been recovered, that is found out."""
     op, ident = await off(left_moving, place)
     clock = Clock()
@@ -83,7 +83,7 @@ async def test_what_was_moving_is_settled_once_it_lies_still(place: Place) -> No
     assert gone == [ident]
 
 
-async def test_why_nothing_can_be_found_out_is_said_until_it_can(place: Place) -> None:
+async def test_why_nothing_can_be_read_is_shown_until_it_can(place: Place) -> None:
     """While the queue cannot be looked at that is said each time; then it is found out."""
     op = await off(interrupt, place, 4, 1)
     await off(forget_outcomes, place, op)

@@ -52,8 +52,8 @@ async def test_a_hang_is_an_alert_with_its_age_and_ends(
         return free()
 
     hung = a_place(a_memory(some_tasks()), name="hung", lock=lock)
-    well = a_place(a_memory(some_tasks(dead=3)), name="well", lock=free)
-    async with an_operator(hung, well, first=keys.OVERVIEW, size=(120, 40)) as operator:
+    place = a_place(a_memory(some_tasks(dead=3)), name="well", lock=free)
+    async with an_operator(hung, place, first=keys.OVERVIEW, size=(120, 40)) as operator:
         await operator.opens(OverviewScreen)
         await operator.until(lambda: "dead 15 " in operator.line("top-line"))
         live = operator.console.sessions[0]
@@ -121,10 +121,10 @@ def test_a_hung_place_delays_no_other_at_the_start(
 
     monkeypatch.setattr("tui.cli.setup.places.setup_for", slow)
     monkeypatch.setattr(opening, "OPEN_SECONDS", 0.5)
-    hung, well = opening.make_places(setup, names)
+    hung, healthy = opening.make_places(setup, names)
     with pytest.raises(Unavailable, match="no answer when opened"):
         hung.open()
-    well.open().close()
+    healthy.open().close()
 
 
 def test_a_hung_call_delays_no_other_and_not_the_end(answers: threading.Event) -> None:
@@ -154,10 +154,10 @@ def test_a_place_on_a_hanging_file_system_is_opened_later(
     setup = setup_for(queue_config.load_config(None, {}), names[1], os.environ)
     monkeypatch.setattr(opening, "OPEN_SECONDS", 0.5)
     with hanging_mount(tmp_path / "hung"):
-        hung, well = opening.make_places(setup, names)
+        hung, healthy = opening.make_places(setup, names)
         with pytest.raises(Unavailable, match="no answer when opened"):
             hung.open()
-        well.open().close()
+        healthy.open().close()
 
 
 def test_a_place_that_has_gone_is_not_to_be_made_again(tmp_path: Path) -> None:

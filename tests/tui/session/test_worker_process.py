@@ -15,18 +15,18 @@ SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
 
 
 @pytest.mark.parametrize("attempt", range(20))
-def test_an_end_is_told_once_while_the_worker_is_released(attempt: int) -> None:
+def test_an_end_is_reported_once_while_the_worker_is_released(attempt: int) -> None:
     """While one thread stops it others ask how it ended: none fails, at most one is told."""
     worker = WorkerProcess(SLEEPS)
     worker.start()
-    ends: list[str] = []
+    lines: list[str] = []
     failures: list[BaseException] = []
     is_over = threading.Event()
 
     def look() -> None:
         try:
             while not is_over.is_set():
-                ends.append(worker.describe_end())
+                lines.append(worker.describe_end())
         except BaseException as error:
             failures.append(error)
 
@@ -38,7 +38,7 @@ def test_an_end_is_told_once_while_the_worker_is_released(attempt: int) -> None:
     for thread in looking:
         thread.join()
     assert (failures, worker.pid) == ([], None)
-    assert len([end for end in ends if end]) <= 1
+    assert len([end for end in lines if end]) <= 1
 
 
 def test_the_end_has_the_last_line_of_its_errors() -> None:

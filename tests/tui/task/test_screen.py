@@ -216,11 +216,11 @@ async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:
         assert "shows the rate limit" not in operator.line("word")
 
 
-async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) -> None:
+async def test_mail_that_is_kept_back_is_not_shown_as_ready(tmp_path: Path) -> None:
     """Who suspended what would send it is named, with the reason and how to resume it; a verb for
     other states is not offered.
     """
-    room = PlaceTransports(tmp_path, lambda: NOW, here=("curl",))
+    room = PlaceTransports(tmp_path, lambda: NOW, messages=("curl",))
     task = a_task(5, due=NOW - 60, kind="mail_send")
     shut = "no mail transport: curl suspended by operator"
     async with a_spool(
@@ -472,15 +472,18 @@ def test_a_task_offers_the_verbs_that_its_store_has_for_its_state() -> None:
 
 async def test_a_verb_that_the_server_does_not_permit_is_grey_with_its_reason() -> None:
     """Its hint stays in the footer; its reason is in the help, and in the message when pressed."""
-    way, why = (State.DEAD, State.TRASH), "the server does not permit COPY"
-    edges = {**EDGES, way: EDGES[way]._replace(refusal=why)}
+    transition, why = (State.DEAD, State.TRASH), "the server does not permit COPY"
+    edges = {**EDGES, transition: EDGES[transition]._replace(refusal=why)}
     closed = planning.closed_verbs(edges, State.DEAD)
     assert closed == {"plan('purge')"}
 
     class StrictStore(MemoryStore):
         """A store that does not permit a purge."""
 
-        edges: Edges = {**MemoryStore.edges, way: MemoryStore.edges[way]._replace(refusal=why)}
+        edges: Edges = {
+            **MemoryStore.edges,
+            transition: MemoryStore.edges[transition]._replace(refusal=why),
+        }
 
     memory = a_memory([a_task(1, State.DEAD)])
     opened = a_place(memory)._replace(open=lambda: StrictStore(memory))
@@ -501,8 +504,8 @@ async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
 
     def retry() -> None:
         with store_at(tmp_path, lambda: NOW) as store:
-            (seen,) = (t for t in store.scan({task.id}) if isinstance(t, Task))
-            store.swap(seen, verbs.retry(seen, NOW))
+            (stored_task,) = (t for t in store.scan({task.id}) if isinstance(t, Task))
+            store.swap(stored_task, verbs.retry(stored_task, NOW))
 
     async with a_spool(tmp_path, task, size=(80, 10)) as operator:
         await operator.show(task)

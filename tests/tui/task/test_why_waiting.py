@@ -82,9 +82,9 @@ async def asking(place: Place) -> AsyncIterator[Ask]:
 
     async def why(task: Task, now: float = NOW, lock: LockEvidence | None = None) -> str:
         await inspector.scan_now()
-        seen = await inspector.queries.task(task.id)
-        assert seen is not None
-        return join_reasons(await reasons(inspector, place, lock, seen, now))
+        stored_task = await inspector.queries.task(task.id)
+        assert stored_task is not None
+        return join_reasons(await reasons(inspector, place, lock, stored_task, now))
 
     # On a busy machine a count is costly, and would be answered again from the cache.
     with patch("engine.live.queries.ANSWER_COST_FACTOR", 0):
@@ -131,8 +131,8 @@ def move(root: Path, task: Task, state: State) -> None:
 def swapped(root: Path, task: Task, change: Callable[[Task, float], Task | None]) -> None:
     """An operator does something to a task, as the store has it."""
     with closing(open_store(str(root), lambda: NOW)) as store:
-        seen = next(t for t in store.scan() if isinstance(t, Task) and t.id == task.id)
-        store.swap(seen, change(seen, NOW))
+        stored_task = next(t for t in store.scan() if isinstance(t, Task) and t.id == task.id)
+        store.swap(stored_task, change(stored_task, NOW))
 
 
 def as_file(path: Path, text: str) -> str:
@@ -152,14 +152,14 @@ async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
     """
     task, younger = put(root, 1, due=NOW - 2820), put(root, 2)
     async with asking(disk_place(root)) as why:
-        free, said = await lock_of(root), "due for 47m, no worker running"
-        assert await why(task, lock=free) == f"{said}: lock is free, {RAN}"
+        free, text = await lock_of(root), "due for 47m, no worker running"
+        assert await why(task, lock=free) == f"{text}: lock is free, {RAN}"
         assert await why(younger, lock=free) == "1 older task first"
         assert await why(younger, NOW + 2820, lock=free) == (
             f"1 older task first; {UNSEEN}: lock is free, last run 47m ago"
         )
         (root / "metrics" / "queue.prom").unlink()
-        assert await why(task, lock=free) == f"{said}: lock is free"
+        assert await why(task, lock=free) == f"{text}: lock is free"
 
 
 async def test_tasks_ahead_are_those_that_are_claimed_first(root: Path) -> None:
@@ -181,7 +181,7 @@ async def test_tasks_ahead_are_those_that_are_claimed_first(root: Path) -> None:
     assert [counts[name] for name in claimed[1:]] == ["1", "2", "3"]
 
 
-async def test_backoff_is_said_with_the_next_reason(root: Path) -> None:
+async def test_backoff_is_shown_with_the_next_reason(root: Path) -> None:
     """A task that waits to be tried again, of a kind without a handler, has both reasons."""
     task = put(root, 1, due=NOW + 240)
     none = f"no handler configured for {task.kind}"
@@ -196,7 +196,7 @@ async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
     """A kind of the contract has no handler until the configuration names one; mail needs a way to
     be sent by, unless a program sends it.
     """
-    for kind, text, wanted in (
+    for kind, text, expected in (
         ("feeds_sync", "queue: {syslog: ''}\n", "no handler configured for feeds_sync"),
         ("feeds_sync", "handlers: {feeds_sync: {command: [/bin/true]}}\n", f"{UNSEEN}, {RAN}"),
         ("mail_send", "mail: {method: none}\n", "no mail transport is set up:"),
@@ -210,8 +210,8 @@ async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
         async with asking(
             disk_place(root)._replace(has_handler=partial(handles_kind, setup), claim_obstacle=shut)
         ) as why:
-            said = await why(task)
-        assert said == wanted or (wanted.endswith(":") and said.startswith(wanted))
+            reasons = await why(task)
+        assert reasons == expected or (expected.endswith(":") and reasons.startswith(expected))
 
 
 async def test_an_empty_bucket_keeps_its_kind(root: Path) -> None:
@@ -240,25 +240,25 @@ async def test_the_holder_of_the_lock_is_named(root: Path, hold: Callable[[], Ch
     task = put(root, 1)
     released = await off(hold)
     async with asking(disk_place(root)) as why:
-        said = await why(task, lock=await lock_of(root))
+        reasons = await why(task, lock=await lock_of(root))
         sign = r"last heartbeat [0-9]+s ago"
-        assert re.fullmatch(f"next in line; lock held by PID {released.pid}, {sign}", said)
+        assert re.fullmatch(f"next in line; lock held by PID {released.pid}, {sign}", reasons)
         assert released.communicate("\n")[0] == "released\n"
         assert await why(task, lock=await lock_of(root)) == f"{UNSEEN}: lock is free, {RAN}"
 
         holder = await off(hold)
-        said = await why(task, lock=await lock_of(root, later=2820))
-        assert said == f"lock is stuck: no heartbeat from PID {holder.pid} for 47m"
+        reasons = await why(task, lock=await lock_of(root, later=2820))
+        assert reasons == f"lock is stuck: no heartbeat from PID {holder.pid} for 47m"
         holder.kill()
         holder.communicate()
-        said = await why(task, lock=await lock_of(root))
-        assert said == f"lock is stale: PID {holder.pid} is gone; the next worker takes it over"
+        reasons = await why(task, lock=await lock_of(root))
+        assert reasons == f"lock is stale: PID {holder.pid} is gone; the next worker takes it over"
 
         (root / "run" / "queue.lock").unlink()
         (root / "run" / "queue.lock").mkdir()
-        said = await why(task, lock=await lock_of(root))
-        assert said.startswith("lock state unknown: ")
-        assert "expected a regular file" in said
+        reasons = await why(task, lock=await lock_of(root))
+        assert reasons.startswith("lock state unknown: ")
+        assert "expected a regular file" in reasons
 
 
 async def test_older_tasks_are_counted(root: Path, hold: Callable[[], Child]) -> None:
@@ -269,17 +269,17 @@ async def test_older_tasks_are_counted(root: Path, hold: Callable[[], Child]) ->
     put(root, 750, due=NOW + 60)
     holder = await off(hold)
     async with asking(disk_place(root)) as why:
-        said = await why(task, lock=await lock_of(root))
-        assert said.startswith(f"700 older tasks first; lock held by PID {holder.pid}, last")
+        reasons = await why(task, lock=await lock_of(root))
+        assert reasons.startswith(f"700 older tasks first; lock held by PID {holder.pid}, last")
 
         for gone in older[1:]:
             move(root, gone, State.DEAD)
-        said = await why(task, lock=await lock_of(root))
-        assert said.startswith("1 older task first; lock")
+        reasons = await why(task, lock=await lock_of(root))
+        assert reasons.startswith("1 older task first; lock")
         move(root, older[0], State.DEAD)
         assert (await why(task, lock=await lock_of(root))).startswith("next in line; lock")
-        said = await why(task, NOW + 60, await lock_of(root))
-        assert said.startswith("1 older task first; lock")
+        reasons = await why(task, NOW + 60, await lock_of(root))
+        assert reasons.startswith("1 older task first; lock")
 
 
 @pytest.fixture
@@ -319,13 +319,13 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
     async with following(place) as inspector:
         await inspector.scan_now()
         waiting = await inspector.tallies.summarize_backlog(NOW)
-        sight = NOTHING_KNOWN._replace(due=waiting.due, oldest_due=waiting.oldest_due)
-        found = find_alerts(sight, NOW, place.alerts)
-        assert [alert.kind for alert in found] == [AlertKind.IDLE]
+        inputs = NOTHING_KNOWN._replace(due=waiting.due, oldest_due=waiting.oldest_due)
+        raised = find_alerts(inputs, NOW, place.alerts)
+        assert [alert.kind for alert in raised] == [AlertKind.IDLE]
         assert len(window.tasks) == 2
         for task in window.tasks:
-            said = await reasons(inspector, place, None, task=task, now=NOW, alerts=found)
-            assert list(said) == ["due for 2d00h, no worker running"]
+            why_lines = await reasons(inspector, place, None, task=task, now=NOW, alerts=raised)
+            assert list(why_lines) == ["due for 2d00h, no worker running"]
 
 
 async def test_a_task_in_work_has_a_worker_or_is_an_orphan(
@@ -337,20 +337,20 @@ async def test_a_task_in_work_has_a_worker_or_is_an_orphan(
     move(root, task, State.ACTIVE)
     now = time.time()
     async with asking(disk_place(root)) as why:
-        said = await why(task, now, await lock_of(root))
-        assert re.fullmatch(f"being processed by PID {holder.pid} for [0-9]+s", said)
+        reasons = await why(task, now, await lock_of(root))
+        assert re.fullmatch(f"being processed by PID {holder.pid} for [0-9]+s", reasons)
 
-        said = await why(task, now + 2820, await lock_of(root, later=2820))
+        reasons = await why(task, now + 2820, await lock_of(root, later=2820))
         stuck = f"lock is stuck: no heartbeat from PID {holder.pid} for 47m"
-        assert said.startswith(f"{stuck}, claimed 4")
+        assert reasons.startswith(f"{stuck}, claimed 4")
 
         holder.kill()
         holder.communicate()
-        said = await why(task, now + 60, await lock_of(root))
+        reasons = await why(task, now + 60, await lock_of(root))
         assert re.fullmatch(
             f"orphaned: PID {holder.pid} is gone, claimed (59s|1m) ago; "
             "the next worker counts a failed attempt and requeues it",
-            said,
+            reasons,
         )
 
         (root / "run" / "queue.lock").unlink()

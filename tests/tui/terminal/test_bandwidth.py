@@ -237,7 +237,7 @@ def test_a_new_log_line_costs_a_few_lines(tmp_path: Path, size: tuple[int, int])
     assert min(costs) <= 7 * size[0], costs
 
 
-def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
+def test_a_covered_screen_costs_nothing(tmp_path: Path) -> None:
     """A screen that covers the overview sends the changed digits of its clock each second."""
     make_spool(tmp_path, some_tasks(200))
     with console(str(tmp_path)) as terminal:
@@ -250,7 +250,7 @@ def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
 
 def test_output_that_waits_is_noticed() -> None:
     """While nothing reads a terminal, output waits; once it is read, the longest wait is known."""
-    ours, theirs = pty.openpty()
+    our_end, theirs = pty.openpty()
     try:
         output = Output(theirs, UTF8_GLYPHS, lambda: None)
         writer = threading.Thread(target=output.write, args=("x" * 200_000,))
@@ -259,13 +259,13 @@ def test_output_that_waits_is_noticed() -> None:
             time.sleep(0.05)
         read = 0
         while read < 200_000:
-            read += len(os.read(ours, 1 << 16))
+            read += len(os.read(our_end, 1 << 16))
         writer.join()
         wait = output.take_wait()
         assert wait.now == 0.0 and wait.longest >= SLOW_WAIT_SECONDS
         assert output.take_wait() == OutputWait()
     finally:
-        os.close(ours)
+        os.close(our_end)
         os.close(theirs)
 
 

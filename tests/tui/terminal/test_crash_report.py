@@ -83,23 +83,23 @@ def test_a_crash_anywhere(spool: str, tmp_path: Path, place: str) -> None:
     """The terminal is restored, one line names the error and the report; no secret is in either."""
     plant, where = PLANTS[place]
     argv = [sys.executable, "-P", "-c", PLANTED % plant, spool]
-    told = {"TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), **UTF8}
-    with Terminal(argv, told) as terminal:
+    environ = {"TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), **UTF8}
+    with Terminal(argv, environ) as terminal:
         if "action_key" in plant:
             terminal.shows("acts on")
             terminal.send("r")
         assert terminal.end() == crash_report.EX_SOFTWARE
         assert terminal.restored
-        said = terminal.said.decode()
+        expected_text = terminal.said.decode()
 
     line = re.search(
-        r"spooldeck: console crashed: (.*); report \(without task data\): (.*)\r\n", said
+        r"spooldeck: console crashed: (.*); report \(without task data\): (.*)\r\n", expected_text
     )
-    assert line, said
+    assert line, expected_text
     text = Path(line[2]).read_text()
     assert line[1].startswith(f"RuntimeError at {where}")
-    assert SECRET not in said and "Traceback" not in said
-    assert said.endswith(line[0])
+    assert SECRET not in expected_text and "Traceback" not in expected_text
+    assert expected_text.endswith(line[0])
     assert Path(line[2]).parent == tmp_path / "spooldeck"
     assert stat.S_IMODE(Path(line[2]).stat().st_mode) == 0o600
     assert SECRET not in text and spool not in text
@@ -171,9 +171,9 @@ def test_a_report_has_versions_terminal_and_lines_of_code() -> None:
 )
 def test_where_it_is_kept(tmp_path: Path, environ: Mapping[str, str], folder: str | None) -> None:
     """In the state folder of the user; where that cannot be written, in the temporary folder."""
-    told = {key: value.format(tmp_path) for key, value in environ.items()}
+    variables = {key: value.format(tmp_path) for key, value in environ.items()}
 
-    path = Path(crash_report.save_report("text", told, NOW, 4711))
+    path = Path(crash_report.save_report("text", variables, NOW, 4711))
 
     try:
         assert path.read_text() == "text"
@@ -193,23 +193,25 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "spooldeck").mkdir()
     (tmp_path / "spooldeck/crash-20261120T094208Z-1.txt").symlink_to(tmp_path / "planted")
 
-    kept = [Path(crash_report.save_report("text", {"XDG_STATE_HOME": str(tmp_path)}, NOW, 1))]
+    report_paths = [
+        Path(crash_report.save_report("text", {"XDG_STATE_HOME": str(tmp_path)}, NOW, 1))
+    ]
     if os.geteuid() == 0:
         home = tmp_path / "home"
         home.mkdir()
         os.chown(home, 65534, 65534)
-        kept.append(Path(crash_report.save_report("text", {"HOME": str(home)}, NOW, 1)))
+        report_paths.append(Path(crash_report.save_report("text", {"HOME": str(home)}, NOW, 1)))
         assert not list(home.iterdir())
 
-    assert not any(path.is_relative_to(tmp_path) for path in kept)
+    assert not any(path.is_relative_to(tmp_path) for path in report_paths)
     assert not (tmp_path / "planted").exists()
-    for path in kept:
+    for path in report_paths:
         path.unlink()
 
 
-@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("endings", [True, False])
 @pytest.mark.parametrize("event", ["on_mount", "on_screen_resume"])
-def test_a_screen_that_opens_while_the_console_ends_is_no_crash(ends: bool, event: str) -> None:
+def test_a_screen_that_opens_while_the_console_ends_is_no_crash(endings: bool, event: str) -> None:
     """The end removes its parts before its events are handled; else a missing part is a fault."""
 
     class Opening(Screen[None]):
@@ -217,7 +219,7 @@ def test_a_screen_that_opens_while_the_console_ends_is_no_crash(ends: bool, even
             yield Static(id="part")
 
     async def work(screen: Opening) -> None:
-        if ends:
+        if endings:
             screen.app.exit(return_code=143)
         await screen.query("*").remove()
         screen.query_one("#part")
@@ -232,5 +234,5 @@ def test_a_screen_that_opens_while_the_console_ends_is_no_crash(ends: bool, even
 
     console.run(headless=True)
 
-    assert console.return_code == (143 if ends else crash_report.EX_SOFTWARE)
-    assert console.crash is None if ends else isinstance(console.crash, NoMatches)
+    assert console.return_code == (143 if endings else crash_report.EX_SOFTWARE)
+    assert console.crash is None if endings else isinstance(console.crash, NoMatches)

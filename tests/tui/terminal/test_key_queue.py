@@ -179,17 +179,17 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(
     async with opened() as pilot:
         assert isinstance(pilot.app, Console)
         rows = queue_of(pilot.app).parts.rows
-        window, come = rows._source.window, asyncio.Event()
+        window, event = rows._source.window, asyncio.Event()
 
         async def late(*asked: Any, **how: Any) -> Window:
-            await come.wait()
+            await event.wait()
             return await window(*asked, **how)
 
         monkeypatch.setattr(rows._source, "window", late)
         send(pilot, "G/feeds\rk")
         await until(pilot, lambda: rows.view.cursor.at == rows.view.total - 1)
         held = rows.view.loaded
-        come.set()
+        event.set()
         await at_rest(pilot)
 
         assert not held
@@ -287,12 +287,12 @@ def test_a_burst_on_a_terminal(tmp_path: Path, burst: str) -> None:
 
 def keys_of(*reads: str) -> list[str]:
     """The keys that these reads of the terminal are, one after the other within 100 ms."""
-    parser, found, is_after_escape = XTermParser(), list[str](), False
+    parser, tokens, is_after_escape = XTermParser(), list[str](), False
     for text in reads:
         events = parse_keys(parser, text, is_after_escape)
-        found += [event.key for event in events if isinstance(event, Key)]
+        tokens += [event.key for event in events if isinstance(event, Key)]
         is_after_escape = text.endswith("\x1b")
-    return found
+    return tokens
 
 
 def test_a_key_right_after_escape_is_not_lost() -> None:

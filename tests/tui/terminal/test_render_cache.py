@@ -24,8 +24,8 @@ async def strips_differ(pilot: Pilot[None]) -> list[str]:
     for widget in pilot.app.screen.walk_children(Widget, with_self=True):
         if isinstance(widget._styles_cache, CachedLines) and widget.display and widget.size:
             crop = Region(0, 0, *widget.outer_size)
-            kept = widget._styles_cache.render_widget(widget, crop)
-            if cells(kept) != cells(CachedLines().render_widget(widget, crop)):
+            rendered = widget._styles_cache.render_widget(widget, crop)
+            if cells(rendered) != cells(CachedLines().render_widget(widget, crop)):
                 wrong.append(str(widget))
     return wrong
 

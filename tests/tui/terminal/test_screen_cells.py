@@ -71,9 +71,9 @@ def wanted(rows: list[Row]) -> dict[tuple[int, int], Shown]:
     for y, row in enumerate(rows):
         x = 0
         for text, style, _ in strip_of(row):
-            look = parse_codes(Strip.render_ansi(style or Style(), ColorSystem.TRUECOLOR))
+            cell_style = parse_codes(Strip.render_ansi(style or Style(), ColorSystem.TRUECOLOR))
             for character in text:
-                cells[y, x] = visible(character, look)
+                cells[y, x] = visible(character, cell_style)
                 x += get_character_cell_size(character)
     return cells
 
@@ -162,8 +162,8 @@ def test_only_changed_cells_are_sent(before: Row, after: Row, sent: str) -> None
 
 def test_a_cursor_row_costs_its_text_and_one_ground() -> None:
     """A row under the cursor has another ground: each colour of its text is sent once."""
-    said = sent_after([("a12", A), (" ", A), ("flowing", A)], [("a12 flowing", CURSOR)])
-    assert said.count("\x1b[") == 2
+    output = sent_after([("a12", A), (" ", A), ("flowing", A)], [("a12 flowing", CURSOR)])
+    assert output.count("\x1b[") == 2
 
 
 def test_after_forgetting_all_is_sent() -> None:

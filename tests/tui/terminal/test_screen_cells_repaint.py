@@ -108,17 +108,17 @@ async def test_random_states_at_random_sizes_equal_a_full_repaint(seed: int, sta
     """After each state, what was sent in parts is what a full repaint would show."""
     numbers = random.Random(seed)
     async with an_operator(a_place(a_memory([])), size=numbers.choice(SIZES)) as operator:
-        shown = Shown(operator.console)
+        screen_cells = Shown(operator.console)
         screen = Panes()
         await operator.console.push_screen(screen)
         for state in range(states):
             if not numbers.randrange(8):
-                shown.cells.clear()
+                screen_cells.cells.clear()
                 await operator.pilot.resize_terminal(*numbers.choice(SIZES))
             screen.show(numbers)
             await operator.pilot.pause()
             await operator.until(lambda: not screen._layout_required and not screen._dirty_widgets)
-            assert shown.lines() == whole(operator.console), (seed, state)
+            assert screen_cells.lines() == whole(operator.console), (seed, state)
 
 
 def test_every_screen_is_painted_so() -> None:
@@ -127,10 +127,10 @@ def test_every_screen_is_painted_so() -> None:
         if not module.name.startswith(("tui.cli", "tui.packaging")):
             importlib.import_module(module.name)
     waiting: list[type] = [Screen]
-    found: set[type] = set()
+    names: set[type] = set()
     while waiting:
-        found.add(here := waiting.pop())
+        names.add(here := waiting.pop())
         waiting += here.__subclasses__()
-    ours = [one for one in found if one.__module__.startswith("tui.") and one is not Confirming]
+    ours = [one for one in names if one.__module__.startswith("tui.") and one is not Confirming]
     assert len(ours) > 20
     assert [one for one in ours if not issubclass(one, SizedScreen)] == []

@@ -89,20 +89,20 @@ def spool(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(root)
 
 
-def sgr(said: bytes | bytearray) -> set[str]:
+def sgr(output: bytes | bytearray) -> set[str]:
     """The parameters of all that was said about how text looks."""
-    found = re.findall(r"\x1b\[([0-9;]*)m", said.decode())
-    return {part for parts in found for part in parts.split(";")}
+    matches = re.findall(r"\x1b\[([0-9;]*)m", output.decode())
+    return {part for parts in matches for part in parts.split(";")}
 
 
-def colours(said: bytes | bytearray) -> set[str]:
+def colours(output: bytes | bytearray) -> set[str]:
     """The parameters that choose a colour."""
-    return {part for part in sgr(said) if COLOUR.fullmatch(part)}
+    return {part for part in sgr(output) if COLOUR.fullmatch(part)}
 
 
-def others(said: bytes | bytearray) -> list[str]:
+def others(output: bytes | bytearray) -> list[str]:
     """What went to the terminal that is neither text nor something of ours to say."""
-    rest = OURS.sub("", said.decode())
+    rest = OURS.sub("", output.decode())
     return re.findall(r"\x1b.{0,20}|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", rest)
 
 
@@ -114,8 +114,8 @@ def test_every_terminal(spool: str, term: str) -> None:
     """Whatever its name, its locale and NO_COLOR: it starts, moves, ends, and asks nothing."""
     number = TERMS.index(term)
     lang, no_color = (ASCII, UTF8)[number % 2], number // 2 % 2 == 1
-    told = {**lang, "NO_COLOR": "1"} if no_color else lang
-    with console("--open", "queue", spool, TERM=term, **told) as terminal:
+    environ = {**lang, "NO_COLOR": "1"} if no_color else lang
+    with console("--open", "queue", spool, TERM=term, **environ) as terminal:
         terminal.opens()
         first = terminal.screen.text
         terminal.send("j")
@@ -132,7 +132,7 @@ def test_every_terminal(spool: str, term: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theme", "told", "expected"),
+    ("theme", "environ", "expected"),
     [
         ("night", {"NO_COLOR": "1"}, set()),
         pytest.param("mono", {}, set(), marks=pytest.mark.deep),
@@ -140,12 +140,12 @@ def test_every_terminal(spool: str, term: str) -> None:
     ],
     ids=["no color", "mono", "empty"],
 )
-def test_no_color(spool: str, theme: str, told: dict[str, str], expected: set[str]) -> None:
+def test_no_color(spool: str, theme: str, environ: dict[str, str], expected: set[str]) -> None:
     """Under NO_COLOR a theme of 24 bits has no colour on any screen, and neither has mono without
     it; a NO_COLOR that is set but empty takes no colour away.
     """
     words = ("--open", "queue", "--theme", theme, spool)
-    with console(*words, COLORTERM="truecolor", **told) as terminal:
+    with console(*words, COLORTERM="truecolor", **environ) as terminal:
         terminal.opens()
         for keys, text in ((" jj4\r", "Esc back"), ("\x1b?", "Keys of")):
             terminal.send(keys)
@@ -153,8 +153,8 @@ def test_no_color(spool: str, theme: str, told: dict[str, str], expected: set[st
         terminal.process.terminate()
 
         assert terminal.end() == 143
-        found = colours(terminal.said)
-        assert found >= expected and bool(found) == bool(expected)
+        colour_codes = colours(terminal.said)
+        assert colour_codes >= expected and bool(colour_codes) == bool(expected)
         assert "7" in sgr(terminal.said) or expected  # the cursor is still seen
 
 
@@ -178,8 +178,8 @@ def test_a_theme_that_changes_is_painted_again(spool: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("term", ["dumb", "", None])
 def test_a_terminal_that_cannot_move_its_cursor(spool: str, term: str | None) -> None:
     """It is refused in one line with what to do instead, and nothing else is written."""
-    told = {} if term is None else {"TERM": term}
-    with Terminal([*PROGRAM, spool], told) as terminal:
+    environ = {} if term is None else {"TERM": term}
+    with Terminal([*PROGRAM, spool], environ) as terminal:
         assert terminal.end() == 64
         assert b"spooldeck status" in terminal.said
         assert b"\x1b" not in terminal.said
@@ -373,8 +373,8 @@ def test_every_size(spool: str, size: tuple[int, int]) -> None:
 def test_ctrl_z_leads_to_the_shell_and_back(spool: str) -> None:
     """The shell finds its terminal as it was, and `fg` the whole screen as it is now."""
     bash = ["bash", "--norc", "--noprofile", "-i"]
-    told = {"TERM": "xterm", "PS1": "SHELL> ", "HISTFILE": "", **UTF8}
-    with Terminal(bash, told) as terminal:
+    environ = {"TERM": "xterm", "PS1": "SHELL> ", "HISTFILE": "", **UTF8}
+    with Terminal(bash, environ) as terminal:
         terminal.shows("SHELL>")
         terminal.send(f"{' '.join(PROGRAM)} --open queue {spool}\n")
         terminal.shows(READY, "pending 40", "lock free   in 0.0/s")
@@ -416,12 +416,12 @@ def test_signals_restore_the_terminal(spool: str, number: signal.Signals, code: 
 BYTES = ["1", "20", "40", "60", "80", "100", "120", "140", "200", "400", "800", "1600"]
 
 
-@pytest.mark.parametrize("said", deep_but(["1", "140"], BYTES))
-def test_signals_at_any_instant_of_the_start(spool: str, said: str) -> None:
+@pytest.mark.parametrize("message", deep_but(["1", "140"], BYTES))
+def test_signals_at_any_instant_of_the_start(spool: str, message: str) -> None:
     """However few bytes it has written when it is signalled: the terminal is as it was."""
-    number, code = ENDS[int(said) // 20 % len(ENDS)]
+    number, code = ENDS[int(message) // 20 % len(ENDS)]
     with console(spool) as terminal:
-        terminal.until(lambda: len(terminal.said) >= int(said))
+        terminal.until(lambda: len(terminal.said) >= int(message))
         terminal.process.send_signal(number)
 
         assert terminal.end() == code
@@ -505,11 +505,11 @@ def test_input_that_is_no_key_does_nothing(spool: str, tmp_path: Path) -> None:
 
         terminal.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED | os.WNOWAIT)
-        said = len(terminal.said)
+        sent_bytes = len(terminal.said)
         terminal.screen.feed("\x1b[2J")
         terminal.process.send_signal(signal.SIGCONT)
         terminal.shows(READY)
-        assert ENTERS in terminal.said[said:]
+        assert ENTERS in terminal.said[sent_bytes:]
 
         terminal.send("\x1b[<0;10;8M\x1b[<0;10;8m" + QUIT)
         assert terminal.end() == 0
@@ -527,17 +527,22 @@ def test_input_that_is_no_key_does_nothing(spool: str, tmp_path: Path) -> None:
 def test_in_tmux(spool: str, tmp_path: Path) -> None:
     """In a real tmux it paints, follows a change of size, and leaves the shell's screen."""
     socket = str(tmp_path / "tmux")
-    told = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **UTF8}
+    environ = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "TERM": "xterm-256color",
+        **UTF8,
+    }
 
     def tmux(*words: str) -> str:
         argv = ["tmux", "-S", socket, "-f", "/dev/null", *words]
-        done = subprocess.run(argv, env=told, check=True, capture_output=True, timeout=PATIENCE)
+        done = subprocess.run(argv, env=environ, check=True, capture_output=True, timeout=PATIENCE)
         return done.stdout.decode()
 
     command = f"cd {ROOT}; {' '.join(PROGRAM)} --open queue {spool}; echo ENDED $?; exec cat"
     tmux("new-session", "-d", "-x", "80", "-y", "24", f"sh -c '{command}'")
     try:
-        with Terminal(["tmux", "-S", socket, "attach"], told) as terminal:
+        with Terminal(["tmux", "-S", socket, "attach"], environ) as terminal:
             terminal.until(lambda: READY in tmux("capture-pane", "-p"))
             terminal.resize(120, 41)
             terminal.until(lambda: len(tmux("capture-pane", "-p").split("\n")[0]) > 100)

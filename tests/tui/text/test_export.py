@@ -99,9 +99,9 @@ def test_paths(tmp_path: Path) -> None:
 
 def test_what_has_no_age_is_null() -> None:
     """A task of unknown creation has none for a program either."""
-    told = task_row.task_row(a_task(1)._replace(created=0.0), "pending")
-    assert told["created"] is None
-    assert task_row.csv_lines([told], ["id", "created"]).strip().endswith(",")
+    row = task_row.task_row(a_task(1)._replace(created=0.0), "pending")
+    assert row["created"] is None
+    assert task_row.csv_lines([row], ["id", "created"]).strip().endswith(",")
 
 
 def test_a_cell_is_read_like_its_json() -> None:
@@ -114,30 +114,30 @@ def test_a_cell_is_read_like_its_json() -> None:
 @given(st.text(max_size=500))
 def test_a_copy_is_sent_to_the_terminal_encoded(text: str) -> None:
     """The sequence holds the text in base64, and no control character besides its own frame."""
-    told = osc52_sequence(text, {})
-    match = re.fullmatch(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", told)
+    rendered = osc52_sequence(text, {})
+    match = re.fullmatch(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", rendered)
     assert match is not None
     assert base64.b64decode(match[1]) == text.encode("utf-8", "replace")
 
 
 def test_a_copy_inside_tmux_is_sent_twice() -> None:
     """tmux gets it for its own clipboard, and to be handed on with each escape doubled."""
-    plain, told = (
+    plain, rendered = (
         osc52_sequence("abc", {}),
         osc52_sequence("abc", {"TMUX": "/tmp/tmux-0/default,1,0"}),
     )
-    assert told == plain + "\x1bPtmux;" + plain.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+    assert rendered == plain + "\x1bPtmux;" + plain.replace("\x1b", "\x1b\x1b") + "\x1b\\"
 
 
 @pytest.mark.parametrize(
-    ("said", "longest"),
+    ("message", "longest"),
     [("", DEFAULT_LIMIT_BYTES // 4 * 3), ("400", 300), ("a lot", DEFAULT_LIMIT_BYTES // 4 * 3)],
 )
-def test_a_copy_beyond_the_cap_is_refused(said: str, longest: int) -> None:
+def test_a_copy_beyond_the_cap_is_refused(message: str, longest: int) -> None:
     """A copy that a terminal would cut is not sent; the cap can be configured."""
-    assert osc52_sequence("a" * (longest // 3 * 3), {LIMIT_VARIABLE: said})
+    assert osc52_sequence("a" * (longest // 3 * 3), {LIMIT_VARIABLE: message})
     with pytest.raises(ClipboardTooLong, match=LIMIT_VARIABLE):
-        osc52_sequence("a" * (longest + 3), {LIMIT_VARIABLE: said})
+        osc52_sequence("a" * (longest + 3), {LIMIT_VARIABLE: message})
 
 
 def test_times_are_readable_and_in_seconds() -> None:

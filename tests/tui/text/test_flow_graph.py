@@ -16,18 +16,18 @@ from tui.text.flow_graph import KEY, LatestFlow, flow_graph
 
 
 @pytest.mark.parametrize(
-    ("backlog", "now", "shown", "axis"),
+    ("backlog", "now", "text", "axis"),
     [((60.0, 46.0), 50, "max 60", "60"), ((40.0, 46.0), 61, "max 61", "61")],
 )
 def test_the_maximum_includes_the_present_backlog(
-    backlog: tuple[float, ...], now: int, shown: str, axis: str
+    backlog: tuple[float, ...], now: int, text: str, axis: str
 ) -> None:
     """The printed maximum and the axis are at least the present value printed beside them."""
     blank = (None,) * 2
     lines = flow_graph(FlowSeries(blank, blank, blank, backlog), 60, 5, LatestFlow(backlog=now))
     head, top, *_ = words(lines).splitlines()
     assert f"backlog {now}" in head
-    assert head.endswith(shown)
+    assert head.endswith(text)
     assert top.split()[0] == axis
 
 

@@ -32,10 +32,10 @@ def test_the_locale_chooses(environ: Mapping[str, str], is_utf8: bool) -> None:
 
 def test_each_sign_takes_one_cell() -> None:
     """In either form a sign is one cell, and the forms differ from one another."""
-    signs = glyphs.CURSOR + glyphs.MARK + glyphs.GONE + glyphs.MORE + glyphs.SPARKS
-    plain = signs.translate(glyphs.ASCII)
-    assert [cell_len(sign) for sign in signs] == [1] * len(signs)
-    assert plain.isascii() and len(plain) == len(signs)
+    glyph_text = glyphs.CURSOR + glyphs.MARK + glyphs.GONE + glyphs.MORE + glyphs.SPARKS
+    plain = glyph_text.translate(glyphs.ASCII)
+    assert [cell_len(sign) for sign in glyph_text] == [1] * len(glyph_text)
+    assert plain.isascii() and len(plain) == len(glyph_text)
     assert (len(set(plain[:4])), len(set(plain[4:]))) == (4, len(glyphs.SPARKS))
 
 

@@ -18,7 +18,7 @@ def text_of(line: Line) -> str:
 
 
 @pytest.mark.parametrize(
-    ("tabs", "shown"),
+    ("tabs", "labels"),
     [
         ((["pending", "dlq"], [None, None], 1, True, 80), ["pending ?", "[DLQ ?]"]),
         ((["pending"], [1204], 0, False, 80), ["pending 1,204+"]),
@@ -47,10 +47,10 @@ def text_of(line: Line) -> str:
     ],
     ids=["unknown", "unfinished", "finer word", "empty first", "rows read", "none read"],
 )
-def test_tabs_show_counts(tabs: Any, shown: list[str]) -> None:
+def test_tabs_show_counts(tabs: Any, labels: list[str]) -> None:
     """An unknown count is `?`, an unfinished one `+`; empty tabs make room for those with tasks."""
     line = text_of(bracket_chips(tab_line(*tabs)))
-    assert all(words in line for words in shown) and "trash" not in line
+    assert all(words in line for words in labels) and "trash" not in line
 
 
 @pytest.mark.parametrize("current", range(5))

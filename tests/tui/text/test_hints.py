@@ -15,7 +15,7 @@ def text_of(line: Line) -> str:
 
 
 @pytest.mark.parametrize(
-    ("about", "words"),
+    ("scope", "words"),
     [
         (Scope("X", matching="318"), "X"),
         (Scope("20261120T091815Z-mail_send-a1240c23"), "a1240c23"),
@@ -28,9 +28,9 @@ def text_of(line: Line) -> str:
         (Scope(), "nothing"),
     ],
 )
-def test_the_scope_says_what_would_be_acted_on(about: Scope, words: str) -> None:
+def test_the_scope_says_what_would_be_acted_on(scope: Scope, words: str) -> None:
     """The line above the hints names exactly what a verb would act on now."""
-    line = text_of(next_line("c", "groups these errors", scope_words(about), 80))
+    line = text_of(next_line("c", "groups these errors", scope_words(scope), 80))
     assert line.endswith(f" acts on {words} ") and len(line) == 80
 
 

@@ -110,9 +110,9 @@ def helped(screen: str, search: str = "") -> list[str]:
 @pytest.mark.parametrize("screen", HELPED)
 def test_the_help_lists_every_key(screen: str) -> None:
     """The help of a screen has a line for each of its keys, no wider than 80 cells."""
-    said = helped(screen)
-    assert {f"  {key.shown:<9}{key.description}" for key in keys_on(screen)} <= set(said)
-    assert max(map(len, said)) <= 80
+    help_lines = helped(screen)
+    assert {f"  {key.shown:<9}{key.description}" for key in keys_on(screen)} <= set(help_lines)
+    assert max(map(len, help_lines)) <= 80
 
 
 def test_a_search_says_where_else_there_is_such_a_key() -> None:
@@ -130,8 +130,8 @@ def test_a_search_says_where_else_there_is_such_a_key() -> None:
 @pytest.mark.parametrize("search", ["", "fields"])
 def test_the_help_tells_every_field_of_a_filter(search: str) -> None:
     """Where a filter can be typed, all that it can ask for is told; elsewhere it is not."""
-    said = " ".join(helped(keys.LIST, search))
-    assert set(FIELDS) <= set(said.partition("fields ")[2].split())
+    text = " ".join(helped(keys.LIST, search))
+    assert set(FIELDS) <= set(text.partition("fields ")[2].split())
     assert "fields" not in " ".join(helped(keys.LOCKS, search))
 
 
@@ -145,8 +145,10 @@ def test_only_capital_letters_write() -> None:
 def test_the_help_lists_what_moved() -> None:
     """A former key, or its former letter, finds its present meaning under the heading Moved."""
     for search in ("", "(was t)"):
-        said = helped(keys.OPERATIONS, search)
-        moved = said[next(at for at, line in enumerate(said) if line.startswith("─ Moved ─")) :]
+        help_lines = helped(keys.OPERATIONS, search)
+        moved = help_lines[
+            next(at for at, line in enumerate(help_lines) if line.startswith("─ Moved ─")) :
+        ]
         assert "  u        undo plan, on an operation (was T)" in moved
 
 

@@ -36,7 +36,7 @@ def text_of(line: Line) -> str:
         ((), "? not examined yet"),
     ],
 )
-def test_the_lock_is_said_in_words(evidence: Any, words: str) -> None:
+def test_the_lock_is_described_in_words(evidence: Any, words: str) -> None:
     """The lock line has the verdict, its holder and since when, and the reason of the verdict."""
     lock = LockEvidence(*evidence) if evidence else None
     line = bracket_chips(lock_line(lock, NOW, 100))

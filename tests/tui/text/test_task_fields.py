@@ -24,5 +24,5 @@ def test_the_fields_of_a_task() -> None:
     rows = dict(task_fields(task, {}, NOW))
     assert (rows["dead since"], rows["dead reason"]) == ("09:41:08Z (1m ago)", "max")
     task = a_task(attempts=1, extra={ATTEMPTS_ALLOWED_KEY: "5"})
-    found = task_fields(task, {}, NOW)
-    assert [row for row in found if row[0].startswith("attempts")] == [("attempts", "1 of 5")]
+    fields = task_fields(task, {}, NOW)
+    assert [row for row in fields if row[0].startswith("attempts")] == [("attempts", "1 of 5")]

@@ -55,7 +55,7 @@ def test_a_row_never_breaks_the_screen(
 def test_cursor_mark_and_gone_need_no_colour() -> None:
     """Cursor, mark and a task that has left are told apart without any colour."""
     shape = task_columns(State.PENDING, 80)
-    for place, signs in (
+    for place, glyph_text in (
         ((), "   "),
         (("has_cursor",), "▶  "),
         (("is_marked",), " ● "),
@@ -65,7 +65,7 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
         named = TaskContext()._asdict() | dict.fromkeys(place, True)
         where = TaskContext(**named)
         row = text_of(task_line(a_task(), shape, NOW, where, 80))
-        assert row.startswith(signs) and ("left: " in row) is ("is_gone" in place)
+        assert row.startswith(glyph_text) and ("left: " in row) is ("is_gone" in place)
 
 
 @pytest.mark.parametrize(
@@ -145,17 +145,17 @@ def test_a_short_id_is_shown_in_full(idents: tuple[str, ...], cells: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("ident", "shown"),
+    ("ident", "text"),
     [
         ("20261120T094115Z-mail_send-261c374b", "261c374b"),
         ("86ff9428-1d6e-4e0a-abcd-e182d06de09f", "d06de09f"),
         ("13-organizer", "13-organizer"),
     ],
 )
-def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, shown: str) -> None:
+def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, text: str) -> None:
     """Ids that end in hexadecimal digits are shortened in lists and in log lines; names are not."""
-    assert short_id(ident) == shown
-    assert shorten_ids(f"Task {ident} failed") == f"Task {shown} failed"
+    assert short_id(ident) == text
+    assert shorten_ids(f"Task {ident} failed") == f"Task {text} failed"
 
 
 def test_a_short_id_has_no_part_of_the_name_of_its_queue() -> None:

@@ -80,19 +80,19 @@ class Mail:
     def record(self, ago: float, transport: str, reason: str, result: str = "failed") -> None:
         """Add a delivery record."""
         ts = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW - ago))
-        said = {"ts": ts, "transport": transport, "recipient": "admin@\u2026"}
+        fields = {"ts": ts, "transport": transport, "recipient": "admin@\u2026"}
         with self.room.records.open("a") as file:
-            file.write(json.dumps({**said, "result": result, "reason": reason}) + "\n")
+            file.write(json.dumps({**fields, "result": result, "reason": reason}) + "\n")
 
     @asynccontextmanager
     async def screen(
-        self, *keys_pressed: str, on: str = "", says: str = SAYS, **fields: Any
+        self, *keys_pressed: str, on: str = "", message: str = SAYS, **fields: Any
     ) -> AsyncIterator[ConsoleOperator]:
         """The transports' screen, with the cursor `on` one of them; then keys are pressed."""
         place = disk_place(self.root, "here", self.clock)
         place = place._replace(logs=(*place.logs, str(self.log)), command=("spooldeck",))
         if self.routes:
-            place = place._replace(mail=self.room.place_mail(says))
+            place = place._replace(mail=self.room.place_mail(message))
         async with an_operator(place, clock=self.clock, **fields) as operator:
             await operator.until(lambda: operator.console.sessions[0].has_readings)
             operator.console.navigator.goto(Target(keys.TRANSPORTS))
@@ -183,7 +183,7 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
         await operator.until(lambda: " all       1      0      ?" in below(operator))
 
 
-async def test_the_cursor_stays_on_its_transport_when_the_rows_are_sorted_anew(mail: Mail) -> None:
+async def test_the_cursor_stays_on_its_transport_when_the_rows_are_sorted_again(mail: Mail) -> None:
     """A failing transport heals and goes down, below one that was behind it: the cursor goes with
     it, and the key of a plan acts on it.
     """
@@ -211,8 +211,8 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
         assert "transport: curl; failing: curl" in operator.text
         assert "in use" in below(operator)
         await operator.press("j")
-        said = "07:40:00Z (2h00m ago) by ben\n   reason      relay \ufffd[31mred moves"
-        await operator.until(lambda: said in below(operator))
+        text = "07:40:00Z (2h00m ago) by ben\n   reason      relay \ufffd[31mred moves"
+        await operator.until(lambda: text in below(operator))
         await operator.press("j")
         await operator.until(lambda: "not used: no sendmail is installed" in below(operator))
 
@@ -242,23 +242,25 @@ async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None
 
 
 @pytest.mark.parametrize(
-    ("ago", "said"),
+    ("ago", "message"),
     [
         (1800, f"{'':16}suspended 09:10:00Z │"),
         (3540, f"{'':7}│ suspended 08:41:00Z"),
         (7200, f"{'':6}suspended 07:40:00Z"),
     ],
 )
-def test_the_mark_of_a_suspension_is_at_its_time(ago: float, said: str) -> None:
+def test_the_mark_of_a_suspension_is_at_its_time(ago: float, message: str) -> None:
     """The words are left of the mark, or right of it where there is no room; without the mark if it
     was before the range of the graph.
     """
     counts = (DeliveryCounts(5, 5, 0),) * 60
-    way = a_way(*[DeliveryCounts(2, 2, 0)] * 3)._replace(minutes=counts)
+    transport = a_way(*[DeliveryCounts(2, 2, 0)] * 3)._replace(minutes=counts)
     stopped = {"curl": TransportSuspension("curl", NOW - ago, "ana")}
     routes = MailRoutes(("curl",), "", {}, stopped)
-    shown = board.Shown(way, MailHealth(), routes, limit=0.5, now=NOW, log=(), minutes=60)
-    assert words(board.graph_lines(shown, 66, 8)).splitlines()[-1] == said
+    screen_cells = board.Shown(
+        transport, MailHealth(), routes, limit=0.5, now=NOW, log=(), minutes=60
+    )
+    assert words(board.graph_lines(screen_cells, 66, 8)).splitlines()[-1] == message
 
 
 async def test_z_changes_the_range_of_the_graph(mail: Mail) -> None:
@@ -282,7 +284,7 @@ async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
 
 
 @pytest.mark.parametrize(
-    ("forced", "here", "said", "why"),
+    ("forced", "messages", "message", "why"),
     [
         ("", (), "no transport is available", "not used: no curl is installed"),
         ("none", (), "mail disabled (mail.method none)", "disabled (mail.method none)"),
@@ -291,14 +293,14 @@ async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
         ("", ("postfix", "curl"), "transport: postfix;", "not used: postfix comes first"),
     ],
 )
-async def test_it_is_said_why_mail_goes_by_none(
-    mail: Mail, forced: str, here: tuple[str, ...], said: str, why: str
+async def test_the_reason_why_no_transport_is_used_is_shown(
+    mail: Mail, forced: str, messages: tuple[str, ...], message: str, why: str
 ) -> None:
     """No transport that could be used, or one that is forced: both are said, not guessed."""
-    mail.room.forced, mail.room.here = forced, here
+    mail.room.forced, mail.room.here = forced, messages
     async with mail.screen(size=(120, 40)) as operator:
         await operator.until(lambda: why in below(operator))
-        assert said.rstrip(";") in operator.text
+        assert message.rstrip(";") in operator.text
 
 
 async def test_bad_addresses_are_counted_apart_in_column_and_share(mail: Mail) -> None:
@@ -330,8 +332,8 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
     mail.record(9000, "curl", "421 4.7.0 try later")
 
     def line_under_cursor(log: LogScreen) -> str:
-        here = log.query_one(LogLines).selected_entry
-        return "" if here is None else here.line.text
+        selected_entry = log.query_one(LogLines).selected_entry
+        return "" if selected_entry is None else selected_entry.line.text
 
     async with mail.screen(size=(100, 50)) as operator:
         await operator.until(lambda: "Latest errors" in below(operator))
@@ -340,9 +342,9 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
         await operator.until(lambda: len(operator.picker.rows) == 4)
         listed = [words([row.line]).split()[1] for row in operator.picker.rows]
         assert listed == ["rejected_550", "connect_refused", "connect_timeout", "421"]
-        told = " ".join(below(operator).split())
-        assert told.count("and more") == 15
-        assert told.isprintable()
+        text = " ".join(below(operator).split())
+        assert text.count("and more") == 15
+        assert text.isprintable()
 
         await operator.press("j", "j")
         log = await operator.opens(LogScreen, "enter")
@@ -370,7 +372,7 @@ async def test_where_no_mail_was_ever_logged_one_line_says_so(tmp_path: Path) ->
         assert "No such file" not in operator.page
 
 
-async def test_hostile_rows_and_detail_both_have_room(unrouted: Mail) -> None:
+async def test_hostile_rows_and_detail_both_have_space(unrouted: Mail) -> None:
     """With many transports of hostile names rows and detail share each size, inert."""
     for number in range(80):
         name = f"{RED}{number}"
@@ -429,14 +431,14 @@ def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
 
 def test_mail_that_found_no_transport_is_no_transport() -> None:
     """It has a row, which says what it is, but no figures of a transport, and is not counted."""
-    nobody = a_way(None, DeliveryCounts(0, 0, 1), DeliveryCounts(0, 0, 3))._replace(
+    without_transport = a_way(None, DeliveryCounts(0, 0, 1), DeliveryCounts(0, 0, 3))._replace(
         name=NO_TRANSPORT, settled=True
     )
-    row = words([view.transport_line(nobody, 0.5, NOW, 120)])
+    row = words([view.transport_line(without_transport, 0.5, NOW, 120)])
     assert row.strip() == "none           mail without a transport: 1 in 10m, 3 in 1h"
     curl = a_way(*[DeliveryCounts(2, 2, 0)] * 3)
-    said = words([view.summary_line(MailHealth(transports=(curl, nobody)), 0.5)])
-    assert said.strip() == "none failing"
+    summary = words([view.summary_line(MailHealth(transports=(curl, without_transport)), 0.5)])
+    assert summary.strip() == "none failing"
 
 
 def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
@@ -451,10 +453,10 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     assert table[:6] == ["curl", "SUSPENDED", "20", "1", "95%", "-"]
     panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, NOW, 60, 4, has_mail=True)
     assert "curl  SUSPENDED  19/20 failed" in words(panel)
-    about = words(
+    circumstances = words(
         detail_lines.detail_lines(curl, MailHealth(), 0.5, now=NOW, width=100, routes=routes)
     )
-    assert "failing, 95% failed in 10m" in about
+    assert "failing, 95% failed in 10m" in circumstances
     assert "none failing" in words([view.summary_line(MailHealth((curl,)), 0.5)])
 
 
@@ -500,9 +502,9 @@ async def test_without_another_mail_waits(mail: Mail) -> None:
         clock_of(operator).now += 7200
         operator.console.navigator.goto(Target(keys.OVERVIEW))
         await operator.opens(OverviewScreen)
-        said = "postfix suspended by ana for 2h00m, mail waits"
+        text = "postfix suspended by ana for 2h00m, mail waits"
         await operator.until(
-            lambda: said in [alert.text for alert in operator.console.navigator.session.alerts]
+            lambda: text in [alert.text for alert in operator.console.navigator.session.alerts]
         )
 
 
@@ -529,14 +531,14 @@ PROGRAM = "mail_send tasks run the configured program, which selects its own tra
 
 
 @pytest.mark.parametrize(
-    ("delivers", "said", "unsaid", "waits"),
+    ("delivers", "message", "unsaid", "waits"),
     [
         (True, "mail waits: its tasks stay", "spooldeck sends", "mail waits"),
         (False, PROGRAM, "mail waits", "mail that spooldeck sends waits"),
     ],
 )
 def test_the_plan_promises_only_what_spooldeck_decides(
-    delivers: bool, said: str, unsaid: str, waits: str
+    delivers: bool, message: str, unsaid: str, waits: str
 ) -> None:
     """Of tasks that a configured program sends, it says that they are that program's; one task is
     counted in the singular.
@@ -550,7 +552,7 @@ def test_the_plan_promises_only_what_spooldeck_decides(
     )
     plan = " ".join(words(lines).split())
     assert ("not affected" in plan) is not delivers
-    assert said in plan
+    assert message in plan
     assert unsaid not in plan
     assert "1 task that sends mail is pending now" in plan
     assert (
@@ -588,13 +590,13 @@ async def test_another_address_is_named(mail: Mail) -> None:
     address is not taken. An exit code decides how it ended, and what the command said is inert.
     """
     mail.room.recipient = ""
-    async with mail.screen("M", on="postfix", says=FAILS) as operator:
+    async with mail.screen("M", on="postfix", message=FAILS) as operator:
         await operator.opens(AskScreen, *"eva", "enter")
         await operator.opens(SendTestMailScreen, "@", *"x.example", "enter")
         await operator.sees("Recipient: eva@x.example")
         await operator.press("y")
-        said = "not sent by postfix: the command ended with exit code 1"
-        await operator.sees(said, "\ufffd[31mconnect_refused")
+        text = "not sent by postfix: the command ended with exit code 1"
+        await operator.sees(text, "\ufffd[31mconnect_refused")
         await operator.press("escape")
         await operator.sees("test mail: not sent by postfix")
         await operator.opens(SendTestMailScreen, "M")
@@ -603,7 +605,7 @@ async def test_another_address_is_named(mail: Mail) -> None:
 
 async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
     """While it runs the screen can be left, and M shows how it goes; no second one is begun."""
-    async with mail.screen("M", on="postfix", says=HANGS) as operator:
+    async with mail.screen("M", on="postfix", message=HANGS) as operator:
         await operator.opens(SendTestMailScreen)
         await operator.press("y")
         await operator.sees("connecting", "sending ...")
@@ -614,15 +616,17 @@ async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
         await operator.sees("a test mail is running: wait")
 
 
-@pytest.mark.parametrize("here", [("postfix", "curl"), ("curl",)])
-async def test_a_transport_that_is_not_used_can_be_tried(mail: Mail, here: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("messages", [("postfix", "curl"), ("curl",)])
+async def test_a_transport_that_is_not_used_can_be_tried(
+    mail: Mail, messages: tuple[str, ...]
+) -> None:
     """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
-    mail.room.forced, mail.room.here = "curl", here
+    mail.room.forced, mail.room.here = "curl", messages
     async with mail.screen("M", on="postfix") as operator:
         await operator.opens(SendTestMailScreen)
         await operator.sees("postfix is disabled, curl is forced", "uses it anyway")
         absent = "Likely to fail: no postfix is installed" in operator.page
-        assert absent is ("postfix" not in here)
+        assert absent is ("postfix" not in messages)
 
 
 def test_only_one_address_is_taken() -> None:
@@ -641,18 +645,22 @@ def test_the_command_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     shift = NOW - time.time()
     mail.say(*[attempt(shift + 50, RED) + given_up(shift + 49, "554 refused", RED)] * 5)
     mail.count({RED: (7, 5, 2)})
-    plain, told = (spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"]))
+    plain, rendered = (
+        spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"])
+    )
 
-    assert (plain.returncode, told.returncode) == (1, 1), plain.stderr
+    assert (plain.returncode, rendered.returncode) == (1, 1), plain.stderr
     assert "state       failing, 100% failed in 10m" in plain.stdout
-    assert "\x1b" not in plain.stdout + told.stdout
-    ways = json.loads(told.stdout)["transports"]
-    (way,) = [way for way in ways if way["transport"] == RED]
-    assert {other["used"] for other in ways if other != way} == {"barred"}
-    assert (way["state"], way["used"]) == ("failing", "-")
-    assert way["totals"] == {"attempts": 7, "success": 5, "failures": 2, "refused": 0}
-    assert way["windows"]["1h"]["failed_share"] == 1.0
-    assert way["errors"][0]["pattern"] == "554 refused"
+    assert "\x1b" not in plain.stdout + rendered.stdout
+    transports = json.loads(rendered.stdout)["transports"]
+    (transport,) = [
+        transport_row for transport_row in transports if transport_row["transport"] == RED
+    ]
+    assert {other["used"] for other in transports if other != transport} == {"barred"}
+    assert (transport["state"], transport["used"]) == ("failing", "-")
+    assert transport["totals"] == {"attempts": 7, "success": 5, "failures": 2, "refused": 0}
+    assert transport["windows"]["1h"]["failed_share"] == 1.0
+    assert transport["errors"][0]["pattern"] == "554 refused"
 
 
 def test_the_command_says_by_which_transport_mail_goes(tmp_path: Path, spooldeck: Run) -> None:
@@ -671,16 +679,16 @@ def test_the_command_says_by_which_transport_mail_goes(tmp_path: Path, spooldeck
     assert "suspended by ben since" in plain.stdout
     assert ": \ufffd[31mred" in plain.stdout
     assert "\x1b" not in plain.stdout
-    told = json.loads(ended.stdout)
-    ways = {way["transport"]: way for way in told["transports"]}
-    assert told["selected"] == ""
-    assert ways["postfix"]["used"] == "suspended"
-    assert ways["postfix"]["suspended"] == {
+    answer = json.loads(ended.stdout)
+    transports = {transport["transport"]: transport for transport in answer["transports"]}
+    assert answer["selected"] == ""
+    assert transports["postfix"]["used"] == "suspended"
+    assert transports["postfix"]["suspended"] == {
         **time_fields("since", NOW - 60),
         **{"who": "ben", "why": RED},
     }
-    assert (ways["exim"]["used"], ways["exim"]["suspended"]) == ("barred", None)
-    unknown = ways["postfix"]["windows"]["10m"]["unknown"]
+    assert (transports["exim"]["used"], transports["exim"]["suspended"]) == ("barred", None)
+    unknown = transports["postfix"]["windows"]["10m"]["unknown"]
     assert "mail.log: No such file or directory" in unknown
 
     for since in ("9" * 400, "NaN", "1e300"):

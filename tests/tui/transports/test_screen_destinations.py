@@ -156,7 +156,7 @@ async def test_all_failed_tasks_of_a_destination_are_one_plan(deliveries: Delive
         await operator.press("escape")
         assert screen is not operator.console.screen
         await operator.opens(QueueScreen, "enter")
-        await operator.until(lambda: "of 6" in operator.text, told=lambda: operator.text)
+        await operator.until(lambda: "of 6" in operator.text, describe=lambda: operator.text)
         assert "https://down.example" in operator.text, operator.text
 
 
@@ -227,7 +227,7 @@ def test_what_workers_record_meanwhile_is_kept(deliveries: Deliveries) -> None:
     assert (now.last_success, now.blocked) == (NOW, "mine")
 
 
-async def test_what_others_changed_is_said_in_one_line(deliveries: Deliveries) -> None:
+async def test_changes_by_others_are_reported_in_one_line(deliveries: Deliveries) -> None:
     """A destination that another operator blocked meanwhile is left as it is."""
     async with deliveries.screen(DOWN) as operator:
         await operator.opens(SuspendScreen, "S")
@@ -307,13 +307,13 @@ def test_destinations_are_listed(config: list[str], spooldeck: Run, root: str) -
     payload.write_text(json.dumps({"url": f"{DOWN}/in", "method": "POST"}))
     assert spooldeck("queue", *config, "add", "deliver", "a request", payload).returncode == 0
     ended = spooldeck("destinations", *config, COLUMNS="100")
-    told = json.loads(spooldeck("destinations", *config, "--json").stdout)
+    answer = json.loads(spooldeck("destinations", *config, "--json").stdout)
 
     assert (ended.returncode, ended.stderr) == (1, "")
     first, second, *_ = ended.stdout.splitlines()[1:]
     assert first.split()[:3] == ["!", "down.example", "UNHEALTHY"]
     assert second.split()[:2] == ["shut.example", "BLOCKED"]
-    rows = {row["destination"]: row for row in told["destinations"]}
+    rows = {row["destination"]: row for row in answer["destinations"]}
     assert (rows[DOWN]["state"], rows[DOWN]["reason"]) == ("unhealthy", "REFUSED")
     assert (rows[DOWN]["waiting"], rows[FINE]["waiting"]) == (1, 0)
     assert "down.example unhealthy" in spooldeck("status", *config).stdout
@@ -345,11 +345,11 @@ def test_a_destination_is_blocked_after_a_preview(
     records it. What is done already is refused."""
     words = ("destinations", "block", f"{FINE}:443/inbox", *config, "--reason", "spam")
 
-    shown = spooldeck(*words)
+    output = spooldeck(*words)
 
-    assert (shown.returncode, shown.stderr) == (0, "")
+    assert (output.returncode, output.stderr) == (0, "")
     apply_command = f"destinations block {FINE} --reason spam --apply 1"
-    assert apply_command in shown.stdout.splitlines()[-1]
+    assert apply_command in output.stdout.splitlines()[-1]
     assert deliveries.registry.get(FINE).blocked == ""
 
     assert json.loads(spooldeck(*words, "--json").stdout)["destination"] == FINE
@@ -369,7 +369,7 @@ def test_a_destination_is_blocked_after_a_preview(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("block", "example"), "expected a URL that begins with http://HOST"),
         (("block",), "expected block ORIGIN"),
@@ -380,13 +380,13 @@ def test_a_destination_is_blocked_after_a_preview(
     ],
 )
 def test_a_wrong_change_is_refused(
-    words: tuple[str, ...], said: str, config: list[str], spooldeck: Run
+    words: tuple[str, ...], message: str, config: list[str], spooldeck: Run
 ) -> None:
     """The line says what was expected."""
     ended = spooldeck("destinations", *words, *config)
 
     assert ended.returncode != 0
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 def test_an_unreadable_registry_is_not_an_empty_one(

@@ -43,22 +43,24 @@ class Numbers:
     async def window(self, query: Query, start: int, size: int, *, counts: bool = True) -> Window:
         """Some of them; a search is counted once `may_count` is set."""
         self.asked.append((start, size))
-        found = self._of(query)
+        stored_tasks = self._of(query)
         if query.filter and counts:
             await self.may_count.wait()
-        elif query.filter and len(found) > size:
-            return Window(tuple(a_task(n) for n in found[:size]), 0, size, 0, is_counted=False)
-        start = max(0, min(start, len(found) - size))
-        tasks = tuple(a_task(n) for n in found[start : start + size])
+        elif query.filter and len(stored_tasks) > size:
+            return Window(
+                tuple(a_task(n) for n in stored_tasks[:size]), 0, size, 0, is_counted=False
+            )
+        start = max(0, min(start, len(stored_tasks) - size))
+        tasks = tuple(a_task(n) for n in stored_tasks[start : start + size])
         self._flow_on()
-        return Window(tasks, start, len(found), 0)
+        return Window(tasks, start, len(stored_tasks), 0)
 
     async def find(self, query: Query, id: str) -> int | None:
         """Where one of them stands."""
-        found = self._of(query)
+        tasks = self._of(query)
         number = int(id[-8:], 16)
         self._flow_on()
-        return found.index(number) if number in found else None
+        return tasks.index(number) if number in tasks else None
 
     async def task(self, id: str) -> Task | None:
         """One of them, if it is there."""
@@ -245,7 +247,7 @@ async def test_a_task_that_leaves_hands_the_cursor_on() -> None:
         assert held.app.said == [a_task(1).id]
 
 
-async def test_the_cursor_stays_on_its_task_whatever_comes_between_two_questions() -> None:
+async def test_the_cursor_stays_on_its_task_after_any_change_between_two_queries() -> None:
     """Tasks that come while its place is looked for do not push the cursor to a neighbour."""
     held = Held(0)
     held.rows.numbers = range(100, 200)
@@ -270,9 +272,9 @@ async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud() ->
         held.list.move("down")
         await held.rest(pilot)
         # Wherever it is said to stand, it is never in the window that is fetched then.
-        ways = [range(200, 300), range(-400, 100)]
-        held.rows.numbers = ways[0]
-        held.rows.flow = (ways[n % 2] for n in range(6))
+        variants = [range(200, 300), range(-400, 100)]
+        held.rows.numbers = variants[0]
+        held.rows.flow = (variants[n % 2] for n in range(6))
         held.list.rows.store_changed()
         await held.hands_rest(pilot)
 
@@ -281,7 +283,7 @@ async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud() ->
         assert held.list.rows.is_unseen
 
 
-async def test_a_cursor_that_nobody_moved_goes_with_the_flow() -> None:
+async def test_an_unmoved_cursor_stays_at_the_top() -> None:
     """On a queue that flows, tasks leave under a cursor that was not put there: no word of it."""
     held = Held(100)
     async with held.app.run_test() as pilot:
@@ -295,7 +297,7 @@ async def test_a_cursor_that_nobody_moved_goes_with_the_flow() -> None:
         assert held.app.said == []
 
 
-async def test_while_the_store_is_looked_at_the_cursor_is_the_first_row() -> None:
+async def test_during_the_scan_the_cursor_is_the_first_row() -> None:
     """What is found first is at the top by chance: a cursor that nobody moved is no such task.
 
     Whoever presses a key at the moment when another row comes under it meant the one before. Once

@@ -42,19 +42,21 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_theme_has_every_look(name: str) -> None:
+def test_a_shipped_theme_has_every_style(name: str) -> None:
     """Each look has a colour, a background and a weight; those that mean something else differ."""
     theme = themes.load_theme(name, {}).theme
-    wanted = {
-        f"{look}-{part}" for look in themes.STYLE_NAMES for part in ("color", "background", "text")
+    texts = {
+        f"{STYLE_NAMES}-{part}"
+        for STYLE_NAMES in themes.STYLE_NAMES
+        for part in ("color", "background", "text")
     }
-    assert wanted <= set(theme.variables)
+    assert texts <= set(theme.variables)
 
-    looks = themes.theme_styles(theme)
+    styles = themes.theme_styles(theme)
     apart = ("cursor", "tab", "chip-warn", "error", "warn", "muted", "unknown", "ghost")
     same = {("cursor", "error"), ("chip-warn", "warn")} if name == "mono" else set()
-    assert all(looks[one].render("x") != "x" for one in apart)
-    assert {pair for pair in combinations(apart, 2) if looks[pair[0]] == looks[pair[1]]} <= same
+    assert all(styles[one].render("x") != "x" for one in apart)
+    assert {pair for pair in combinations(apart, 2) if styles[pair[0]] == styles[pair[1]]} <= same
 
 
 @pytest.mark.parametrize(("name", "least"), [("night", 4.5), ("paper", 4.5), ("high-contrast", 7)])
@@ -69,8 +71,8 @@ def test_every_text_can_be_read(name: str, least: float) -> None:
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    found = themes.theme_styles(themes.load_theme(name, {}).theme)
-    for look, style in found.items():
+    styles = themes.theme_styles(themes.load_theme(name, {}).theme)
+    for look, style in styles.items():
         if look.partition("@")[0] != "line":  # it has no words
             lighter, darker = sorted(map(luminance, (style.color, style.bgcolor)), reverse=True)
             assert (lighter + 0.05) / (darker + 0.05) >= least, look
@@ -88,8 +90,8 @@ def test_without_colours_only_words_stand_out(ground: str) -> None:
     stand_out = {
         look for look, style in styles.items() if style.underline or bool(style.reverse) != plain
     }
-    seen = [text for text, look in marked if look in stand_out]
-    assert seen == ["! STUCK", "?"]
+    texts = [text for text, style in marked if style in stand_out]
+    assert texts == ["! STUCK", "?"]
 
 
 @pytest.mark.parametrize(
@@ -198,9 +200,9 @@ def test_the_row_under_the_cursor_keeps_its_colours(name: str) -> None:
 def test_a_wrong_theme_is_refused_in_one_line(own: Path, text: str, words: str) -> None:
     """The error has the theme's name and the expected value; escape codes of it are not shown."""
     (own / "mine.yaml").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(themes.BadTheme, match=re.escape(words)) as said:
+    with pytest.raises(themes.BadTheme, match=re.escape(words)) as caught:
         themes.load_theme("mine")
-    assert str(said.value).startswith("theme mine") and str(said.value).isprintable()
+    assert str(caught.value).startswith("theme mine") and str(caught.value).isprintable()
 
 
 def test_a_missing_theme_or_a_pipe(own: Path) -> None:

@@ -106,9 +106,9 @@ def test_a_wrong_prefix_or_database_is_named(
     client.hset("user:7:meta", "colour", "red")
     words = "no queue with prefix bull; this database has queues with prefix app, my:jobs"
     assert f"attention {words}\n" in run("status", redis_url, code=1)
-    said = run("doctor", redis_url, code=1)
-    assert words in said
-    assert "?prefix=app" in said
+    output = run("doctor", redis_url, code=1)
+    assert words in output
+    assert "?prefix=app" in output
     assert "no queue" not in run("status", redis_server.place(prefix="my:jobs"), code=1)
 
     empty = redis_server.place(9)
@@ -128,11 +128,11 @@ def test_queues_that_are_not_shown_are_named(
         client.hset(f"bull:classic:{ident}", mapping={"name": "n", "timestamp": 5})
         client.zadd("bull:classic:failed", {ident: 5})
     write_waiting(client, "1", "sales:cancel", timestamp=round(time.time() * 1000))
-    said = run("status", redis_url, code=1)
-    assert "queues of Bull, not BullMQ, are not shown: classic (2 jobs)" in said
-    assert "queues with a colon in their names are not shown: prefix bull:sales" in said
-    assert "problem" not in said
-    assert "waiting 1" in said
+    output = run("status", redis_url, code=1)
+    assert "queues of Bull, not BullMQ, are not shown: classic (2 jobs)" in output
+    assert "queues with a colon in their names are not shown: prefix bull:sales" in output
+    assert "problem" not in output
+    assert "waiting 1" in output
     doctor = run("doctor", redis_url, code=1)
     assert "?prefix=bull:sales" in doctor
     assert "in no list" not in doctor
@@ -184,17 +184,17 @@ def test_jobs_that_wait_in_vain_are_named(client: redis.Redis, redis_url: str, r
         write_failed(client, child, "flow", parentKey="bull:flow:p1", timestamp=now)
     write_waiting(client, "c4", "flow", timestamp=now)
     for command in ("status", "doctor"):
-        said = run(command, redis_url, code=1)
-        assert "jobs wait without a worker: flow, late\n" in said
-        assert "active jobs that no worker has locked: stopped 2\n" in said
-        assert "parents wait for children that have all failed: flow 1\n" in said
+        output = run(command, redis_url, code=1)
+        assert "jobs wait without a worker: flow, late\n" in output
+        assert "active jobs that no worker has locked: stopped 2\n" in output
+        assert "parents wait for children that have all failed: flow 1\n" in output
 
 
 def test_a_replica_without_its_primary_is_named(run: Run) -> None:
     """What it shows is old or nothing: that needs attention."""
     with running_server("--replicaof", "127.0.0.1 1") as server:
-        said = run("status", server.place(), code=1)
-        assert "this replica has no connection to its primary: what it shows is old" in said
+        output = run("status", server.place(), code=1)
+        assert "this replica has no connection to its primary: what it shows is old" in output
 
 
 def test_absurd_times_are_unknown(client: redis.Redis, redis_url: str, run: Run) -> None:
@@ -206,10 +206,10 @@ def test_absurd_times_are_unknown(client: redis.Redis, redis_url: str, run: Run)
         write_waiting(client, f"w{number}", timestamp=stamp)
         write_hash(client, f"bull:mails:d{number}", timestamp=stamp)
     client.zadd("bull:mails:delayed", {"d1": 1e300, "d2": now * 4096.0 * 1000})
-    said = run("status", redis_url, code=1)
+    output = run("status", redis_url, code=1)
     client.config_set("appendonly", "no")
     for word in ("nothing has run", "epoch", "20784d"):
-        assert word not in said
+        assert word not in output
     lines = [json.loads(line) for line in run("queue", "list", redis_url, "--json").splitlines()]
     assert len(lines) == 12
     assert {(line["created"], line["created_at"]) for line in lines} == {(None, None)}
@@ -247,8 +247,8 @@ def test_runs_of_any_worker_are_measured(client: redis.Redis, redis_url: str, ru
             client.zadd(f"bull:{queue}:{'failed' if failed else 'completed'}", {ident: ended})
     write_waiting(client, "1", "gone", timestamp=now)
     write_failed(client, "2", "gone", timestamp=now, finishedOn=now)
-    found = kinds_of(run, redis_url)
-    mails, young, gone = found["mails"], found["young"], found["gone"]
+    kinds = kinds_of(run, redis_url)
+    mails, young, gone = kinds["mails"], kinds["young"], kinds["gone"]
     assert (mails["per_minute"], mails["failures_share"]) == (1.9, 0.211)
     assert young["per_minute"] == pytest.approx(10.0, rel=0.1)
     assert (mails["run_p50"], mails["run_p95"]) == (1.1, 2.0)
@@ -270,10 +270,10 @@ def test_metrics_of_node_workers_are_read(
     finally:
         program.close()
     assert client.zcard("bull:mails:completed") == 0
-    found = kinds_of(run, redis_url)["mails"]
-    assert found["source"] == "metrics"
-    assert found["per_minute"] == pytest.approx(30, rel=0.5)
-    assert found["failures_share"] == 0
+    mails = kinds_of(run, redis_url)["mails"]
+    assert mails["source"] == "metrics"
+    assert mails["per_minute"] == pytest.approx(30, rel=0.5)
+    assert mails["failures_share"] == 0
 
 
 def test_an_accepted_warning_needs_no_attention(
@@ -293,13 +293,13 @@ def test_an_accepted_warning_needs_no_attention(
 
     accept(place=redis_url)
     text = "appendonly is off: a crash of the server loses the last changes"
-    said = status(0)
-    assert f"accepted  {text}\n" in said
-    assert "OK        nothing needs attention" in said
+    output = status(0)
+    assert f"accepted  {text}\n" in output
+    assert "OK        nothing needs attention" in output
     row = json.loads(run("--config", str(config), "status", redis_url, "--json"))
     assert (row["attention"], row["accepted"]) == ([], [text])
-    shown = run("--config", str(config), "overview", redis_url)
-    assert "accepted: appendonly is off" in shown
+    printed = run("--config", str(config), "overview", redis_url)
+    assert "accepted: appendonly is off" in printed
     write_waiting(client, "1", timestamp=round(time.time() * 1000))
     assert "attention jobs wait without a worker: mails" in status(1)
     client.delete("bull:mails:wait", "bull:mails:1")
@@ -317,9 +317,9 @@ def test_accepted_alerts_are_checked(run: Run, tmp_path: Path) -> None:
         ({"kind": "dead tasks", "why": "x"}, "alerts.accepted.0"),
     ):
         config.write_text(json.dumps({"alerts": {"accepted": [item]}}))
-        said = run("--config", str(config), "status", str(tmp_path), code=78)
-        assert words in said
-        assert said.count("\n") == 1
+        output = run("--config", str(config), "status", str(tmp_path), code=78)
+        assert words in output
+        assert output.count("\n") == 1
 
 
 async def test_each_queue_has_a_line_in_the_overview(
@@ -355,10 +355,10 @@ def test_the_queue_is_a_grouping_and_all_groups_can_be_listed(
         for number in range(203):
             write_waiting(many, "1", f"q{number:03}")
         many.execute()
-    said = run("groups", redis_url, "--by", "queue")
-    assert "QUEUE" in said.splitlines()[0]
-    assert "(3 others, 3 tasks): groups --all lists them" in said
-    assert "203 tasks by queue, 203 groups" in said
+    output = run("groups", redis_url, "--by", "queue")
+    assert "QUEUE" in output.splitlines()[0]
+    assert "(3 others, 3 tasks): groups --all lists them" in output
+    assert "203 tasks by queue, 203 groups" in output
     whole = run("groups", redis_url, "--by", "queue", "--all")
     assert "others" not in whole
     assert all(f"q{number:03}" in whole for number in range(203))
@@ -421,9 +421,9 @@ def test_a_timeline_has_the_attempts_before_the_last(
     findings = LogFindings(Mentions())
     details = TaskDetails(task, store.states, max_runs=3, findings=findings, parts=parts)
 
-    shown = ["".join(text for text, _ in line) for line in timeline_lines(details, NOW, 100)]
+    texts = ["".join(text for text, _ in line) for line in timeline_lines(details, NOW, 100)]
 
-    created, *middle, died = [" ".join(line.replace(glyphs.MARK, "").split()) for line in shown]
+    created, *middle, died = [" ".join(line.replace(glyphs.MARK, "").split()) for line in texts]
     assert created.endswith("created")
     assert middle == lines
     assert died.endswith("failed, given up, attempt 3")

@@ -45,8 +45,8 @@ def test_a_job_that_kills_its_worker_twice_fails(
     with redis_server.client() as client:
         until(lambda: client.zcard("bull:mails:failed") == 1)
         (job,) = client.zrange("bull:mails:failed", 0, -1)
-        said = client.hget(f"bull:mails:{job}", "failedReason")
-    assert said == "job stalled more than allowable limit"
+        reason = client.hget(f"bull:mails:{job}", "failedReason")
+    assert reason == "job stalled more than allowable limit"
     assert runs(tmp_path).total() == 2
 
 
@@ -66,6 +66,6 @@ def test_a_killed_server_loses_no_job(start: StartWorker, tmp_path: Path) -> Non
                     assert server.process is not None
                     server.process.kill()
                     server.process.wait()
-    found = runs(tmp_path)
-    assert len(found) == jobs
-    assert found.total() - jobs <= kills, found
+    counts = runs(tmp_path)
+    assert len(counts) == jobs
+    assert counts.total() - jobs <= kills, counts

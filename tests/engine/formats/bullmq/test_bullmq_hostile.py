@@ -237,7 +237,7 @@ def test_keys_of_another_type_are_problems(client: redis.Redis, open_bullmq: Ope
     assert scanned(store)[0]["mails/1"] == tasks["mails/1"]
 
 
-def test_a_problem_can_be_looked_into(client: redis.Redis, open_bullmq: Opener) -> None:
+def test_a_problem_can_be_previewed(client: redis.Redis, open_bullmq: Opener) -> None:
     """The start of its key is shown, whatever type it has."""
     write_hash(client, "bull:mails:2", data="y" * 10_000)
     client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
@@ -245,9 +245,9 @@ def test_a_problem_can_be_looked_into(client: redis.Redis, open_bullmq: Opener) 
     store = open_bullmq()
     # Servers return the fields of a large hash in different orders.
     for where, start in (("mails/2", rb"[a-zA-Z]+: "), ("bull:mails:wait", b"xxx")):
-        shown = store.preview_problem(Problem(where, "odd"))
-        assert re.match(start, shown)
-        assert len(shown) == PREVIEW_BYTES
+        problem = store.preview_problem(Problem(where, "odd"))
+        assert re.match(start, problem)
+        assert len(problem) == PREVIEW_BYTES
     with pytest.raises(Gone):
         store.preview_problem(Problem("mails/3", "gone"))
 
@@ -367,8 +367,8 @@ def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) 
         with near, far:
             limited = connection._LimitedSocket(far)
             limited.sendall(b"GET x\r\n")
-            ends = [0, *range(first, len(answer), size), len(answer)]
-            parts = [answer[a:b] for a, b in itertools.pairwise(ends)]
+            endings = [0, *range(first, len(answer), size), len(answer)]
+            parts = [answer[a:b] for a, b in itertools.pairwise(endings)]
             assert _is_refused(limited, parts) == HEADS[answer], parts
 
 

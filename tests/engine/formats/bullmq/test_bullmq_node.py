@@ -40,17 +40,17 @@ class Node:
         self._modules, self._socket, self._folder = modules, socket, tmp_path
         self.started: list[subprocess.Popen[str]] = []
 
-    def _words(self, what: str, said: object) -> list[str]:
-        return ["node", str(SCRIPT), what, self._socket, json.dumps(said)]
+    def _words(self, what: str, arguments: object) -> list[str]:
+        return ["node", str(SCRIPT), what, self._socket, json.dumps(arguments)]
 
     @property
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "NODE_PATH": str(self._modules), "NODE_NO_WARNINGS": "1"}
 
-    def call(self, what: str, said: object = None) -> Any:
+    def call(self, what: str, arguments: object = None) -> Any:
         """Do something and return its answer."""
         ran = subprocess.run(
-            self._words(what, said or {}),
+            self._words(what, arguments or {}),
             env=self._environment,
             capture_output=True,
             text=True,
@@ -61,9 +61,9 @@ class Node:
 
     def work(self, how: str = "ok") -> "subprocess.Popen[str]":
         """Start a worker; it writes the ids of its jobs to the file `ran`."""
-        said = {"how": how, "ran": str(self._folder / "ran")}
+        fields = {"how": how, "ran": str(self._folder / "ran")}
         process = subprocess.Popen(
-            self._words("work", said), env=self._environment, stdout=subprocess.PIPE, text=True
+            self._words("work", fields), env=self._environment, stdout=subprocess.PIPE, text=True
         )
         self.started.append(process)
         assert process.stdout is not None
@@ -124,13 +124,13 @@ def test_our_worker_runs_the_jobs_of_node(
     )
     start(redis_url, shell)
     until(lambda: completed(client, 4)() and client.zcard("bull:mails:failed") == 1)
-    found = node.call("report", {"ids": ids})
-    plain, *_, bad = (found["jobs"][ident] for ident in ids)
-    assert [job["state"] for job in found["jobs"].values()].count("completed") == 4
+    report = node.call("report", {"ids": ids})
+    plain, *_, bad = (report["jobs"][ident] for ident in ids)
+    assert [job["state"] for job in report["jobs"].values()].count("completed") == 4
     assert (plain["attemptsMade"], len(plain["logs"])) == (1, 1)
     assert (bad["state"], bad["attemptsMade"], len(bad["logs"])) == ("failed", 3, 3)
     assert bad["failedReason"] == "exit status 1"
-    (name,) = {each for each in found["workers"] if ":w:" in each}
+    (name,) = {each for each in report["workers"] if ":w:" in each}
     assert name.endswith(f":w:{plain['processedBy']}")
     assert '{"to":"Zoë"}' in (tmp_path / "data").read_text()
     assert sorted(runs(tmp_path).values()) == [1, 1, 1, 1, 3]
@@ -159,10 +159,10 @@ def test_node_runs_the_job_of_our_killed_worker(
 ) -> None:
     """kill -9 of our worker: Node returns the job when its lock has ended, and completes it."""
     node.call("add", [("plain", {}, {})])
-    ours = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; sleep 600")
+    worker = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; sleep 600")
     until(lambda: runs(tmp_path))
-    ours.send_signal(signal.SIGKILL)
-    ours.wait()
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
     node.work()
     until(completed(client, 1))
     assert runs(tmp_path).total() == 2
@@ -247,7 +247,7 @@ def test_node_sees_what_an_operator_did(
     """Retry, promote, hold, release, purge, restore and pause are states of BullMQ's own; what is
     held or purged Node does not run, and it runs all the others."""
     worker = node.work("fail")
-    (bad,) = node.call("add", [("bad", {}, {})])
+    (broken,) = node.call("add", [("bad", {}, {})])
     until(lambda: client.zcard("bull:mails:failed") == 1)
     worker.kill()
     worker.wait()
@@ -266,18 +266,18 @@ def test_node_sees_what_an_operator_did(
             store.swap(task, VERBS[verb].function(task, NOW))
 
         store.control("pause", "mails", "1")
-        said = node.call("report", {"ids": [bad]})
-        assert (said["paused"], said["jobs"][bad]["state"]) == (True, "failed")
-        act("retry", bad)
+        report = node.call("report", {"ids": [broken]})
+        assert (report["paused"], report["jobs"][broken]["state"]) == (True, "failed")
+        act("retry", broken)
         act("promote", later)
         act("hold", held)
         act("purge", purged)
         act("hold", freed)
         act("release", freed)
-        said = node.call("report", {"ids": [bad, held, freed, purged, later]})
-        assert not said["jobs"].keys() & {held, purged}
-        assert said["jobs"][bad]["attemptsMade"] == 0
-        assert said["counts"]["waiting"] + said["counts"].get("paused", 0) == 3
+        report = node.call("report", {"ids": [broken, held, freed, purged, later]})
+        assert not report["jobs"].keys() & {held, purged}
+        assert report["jobs"][broken]["attemptsMade"] == 0
+        assert report["counts"]["waiting"] + report["counts"].get("paused", 0) == 3
         store.control("pause", "mails", "0")
         assert node.call("report", {"ids": []})["paused"] is False
         node.work()
@@ -310,9 +310,9 @@ def test_the_events_of_node_name_their_jobs(
         worker.kill()
         worker.wait()
         node.work("unrecoverable")
-        (bad,) = node.call("add", [("bad", {}, {"attempts": 9})])
-        until_named(f"mails/{bad}", State.DEAD)
-        task = found(store, f"mails/{bad}")
+        (broken,) = node.call("add", [("bad", {}, {"attempts": 9})])
+        until_named(f"mails/{broken}", State.DEAD)
+        task = found(store, f"mails/{broken}")
         assert (task.error, task.attempts) == ("never", 1)
 
 
@@ -375,7 +375,7 @@ def test_node_reads_the_numbers_of_our_worker(
     node.call("add", [("plain", {}, {})] * 3)
     with closing(
         BullmqStore(parse_place(parse_address(redis_url))._replace(metrics_points=60))
-    ) as ours:
-        for task in list(ours.take(time.time(), "me", 3)):
-            ours.swap(task, verbs.complete(task, State.DONE))
+    ) as worker:
+        for task in list(worker.take(time.time(), "me", 3)):
+            worker.swap(task, verbs.complete(task, State.DONE))
     assert node.call("metrics", {"state": "completed"}) == 3

@@ -80,9 +80,9 @@ class Game(NamedTuple):
             while rounds > 0:
                 for key, _ in ready.select():
                     each = key.data
-                    said = os.read(key.fd, 5 * 1000)
-                    assert said or killed, f"RIVALS_SEED={SEED}: an operator failed"
-                    if b"did\n" in said:
+                    content = os.read(key.fd, 5 * 1000)
+                    assert content or killed, f"RIVALS_SEED={SEED}: an operator failed"
+                    if b"did\n" in content:
                         rounds -= 1
                         _begin(each)
                     elif chances and chances.pop():
@@ -102,7 +102,7 @@ class Game(NamedTuple):
     def returned(self) -> Counter[str]:
         """How often each job was returned to its queue at most; each row of the journal has an
         outcome, or its job is unchanged or is being moved."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         journal = Journal(str(self.folder / "journal"))
         with closing(BullmqStore(parse_place(parse_address(self.url)))) as store:
             for operation in list(journal.operations()):
@@ -117,8 +117,8 @@ class Game(NamedTuple):
                     assert outcome is not None or row.id in left, (operation, row)
                     may_have = outcome is not None and outcome.result is RowResult.DONE
                     if row.state in FINISHED:
-                        found[row.id] += may_have or row.id in open_before
-        return found
+                        counts[row.id] += may_have or row.id in open_before
+        return counts
 
 
 def _out(process: subprocess.Popen[bytes]) -> int:
@@ -143,16 +143,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def places_of_jobs(client: redis.Redis) -> Counter[str]:
     """In how many places each job is; its hash is where its place says, with its own data."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name, place in PLACES.items():
         base = "spooldeck:bull:mails:" if place.is_ours else "bull:mails:"
         read = client.lrange if place.is_list else client.zrange
         for ident in map(str, read(base + name, 0, -1)):
-            found[ident] += 1
+            counts[ident] += 1
             key = f"{base}job:{ident}" if place.is_ours else base + ident
             assert client.hget(key, "data") == f'"{ident[1:]}"'
             assert place.is_ours != bool(client.exists(f"bull:mails:{ident}"))
-    return found
+    return counts
 
 
 @pytest.fixture

@@ -92,9 +92,9 @@ class Trial(NamedTuple):
         task = self.store.add_job(NewJob(self.queue, "job", f'"{name}"', **values))
         self.ids[name] = task.id.partition("/")[2]
 
-    def call(self, what: str, *said: object) -> Any:
+    def call(self, what: str, *arguments: object) -> Any:
         """Let the program do something with the queue."""
-        return self.program(what, self.queue, *said)
+        return self.program(what, self.queue, *arguments)
 
     def theirs(self, name: str, options: Mapping[str, object]) -> None:
         """Let the program add a job."""

@@ -175,9 +175,9 @@ def calls_of(client: redis.Redis) -> int:
     return sum(stats[name]["calls"] for name in stats if name.startswith("cmdstat_evalsha"))
 
 
-@pytest.mark.parametrize("ends", ["completed", "failed", "delayed"])
+@pytest.mark.parametrize("endings", ["completed", "failed", "delayed"])
 def test_an_outcome_and_the_next_claim_are_one_script(
-    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str, ends: str
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str, endings: str
 ) -> None:
     """20 jobs in turn cost little more than 20 scripts, also if they fail or are retried later."""
     ran = threading.Semaphore(0)
@@ -186,10 +186,10 @@ def test_an_outcome_and_the_next_claim_are_one_script(
     def handler(task: Task, context: Context) -> None:
         opened.wait(PATIENCE)
         ran.release()
-        if ends != "completed":
+        if endings != "completed":
             raise Failed("no server")
 
-    options = {"attempts": 2, "backoff": 3_600_000} if ends == "delayed" else {}
+    options = {"attempts": 2, "backoff": 3_600_000} if endings == "delayed" else {}
     with start({"mails": handler}) as running:
         keys = [f"bull:{add(redis_url, options=options).id.replace('/', ':')}" for _ in range(20)]
         before = calls_of(client)
@@ -199,7 +199,7 @@ def test_an_outcome_and_the_next_claim_are_one_script(
         while not running.watch.is_resting("mails"):
             assert running.resting.acquire(timeout=PATIENCE)
         used = calls_of(client) - before
-    assert client.zcard(f"bull:mails:{ends}") == 20
+    assert client.zcard(f"bull:mails:{endings}") == 20
     assert used <= 26
     assert {client.hget(key, "pb") for key in keys} == {"host-1"}
 
@@ -264,9 +264,9 @@ def test_an_edit_of_a_running_job_does_not_cancel_it(
         assert renewed.move.new is not None
         task = renewed.move.new
         client.hset("bull:mails:1", "progress", 50)
-        seen = found(store, "mails/1")
+        stored_task = found(store, "mails/1")
         with pytest.raises(Gone):
-            store.swap(seen._replace(rev="0"), verbs.kill(seen, time.time()))
+            store.swap(stored_task._replace(rev="0"), verbs.kill(stored_task, time.time()))
         if fails:
             store.swap(task, verbs.nack(task, 0.0, "no server"))
             assert client.zrange("bull:mails:prioritized", 0, -1) == ["1"]
@@ -541,10 +541,10 @@ def test_a_job_has_its_own_attempts_and_delays(
     """As BullMQ computes them; scanned and claimed, a job shows the same."""
     write_waiting(client, "a", opts=json.dumps(options))
     with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
-        seen = found(store, "mails/a")
+        stored_task = found(store, "mails/a")
         (task,) = store.take(time.time(), "", 1)
-    assert {**seen.extra, BACKOFF_KEY: ""} == {**task.extra, BACKOFF_KEY: ""}
-    assert seen.extra.get(BACKOFF_KEY) == task.extra.get(BACKOFF_KEY)
+    assert {**stored_task.extra, BACKOFF_KEY: ""} == {**task.extra, BACKOFF_KEY: ""}
+    assert stored_task.extra.get(BACKOFF_KEY) == task.extra.get(BACKOFF_KEY)
     policy = own_retry_policy(task, lambda: 0.5)
     assert policy is not None
     assert [policy.schedule.wait(made, 0.5) for made in range(len(waits))] == waits
@@ -552,7 +552,7 @@ def test_a_job_has_its_own_attempts_and_delays(
 
 
 @pytest.mark.parametrize(
-    ("backoff", "shown"),
+    ("backoff", "text"),
     [
         ({"type": "custom"}, "custom"),
         ({"type": "mine", "delay": 70}, "mine"),
@@ -561,7 +561,7 @@ def test_a_job_has_its_own_attempts_and_delays(
     ],
 )
 def test_a_job_whose_delay_only_its_program_knows_is_not_retried(
-    client: redis.Redis, redis_url: str, backoff: dict[str, Any], shown: str
+    client: redis.Redis, redis_url: str, backoff: dict[str, Any], text: str
 ) -> None:
     """BullMQ for Node refuses it without the strategy too; the job's log says why."""
     write_waiting(client, "a", opts=json.dumps({"attempts": 5, "backoff": backoff}))
@@ -571,12 +571,12 @@ def test_a_job_whose_delay_only_its_program_knows_is_not_retried(
 
     place = parse_place(parse_address(redis_url))._replace(queues=("mails",))
     with closing(BullmqStore(place)) as store:
-        assert found(store, "mails/a").extra[BACKOFF_KEY] == f"custom:{shown}"
+        assert found(store, "mails/a").extra[BACKOFF_KEY] == f"custom:{text}"
         Worker(store, {"mails": fail}, UNUSED, owner="me").process_all(until_idle=True)
         task = found(store, "mails/a")
     assert (task.state, task.attempts, task.error) == (State.DEAD, 1, "it broke")
     (line,) = client.lrange("bull:mails:a:logs", 0, -1)
-    assert str(line).endswith(f"it broke; given up: only its program knows the delay {shown}")
+    assert str(line).endswith(f"it broke; given up: only its program knows the delay {text}")
 
 
 @pytest.mark.parametrize(("wait", "name"), [

@@ -38,9 +38,9 @@ def refusal(url: str) -> str:
     """The one line with which a place cannot be opened."""
     with pytest.raises(Unavailable) as caught:
         open_place(url).close()
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
 
 
 @pytest.fixture
@@ -124,17 +124,17 @@ def secured(server: TestServer, context: ssl.SSLContext) -> Iterator[int]:
 
 def test_certificates_of_files_are_used(server: TestServer, tmp_path: Path) -> None:
     """The issuer of the server's certificate, and our own; without, one line says what lacks."""
-    pem, ours = (make_certificate(tmp_path, name) for name in ("localhost", "client"))
+    pem, client_pem = (make_certificate(tmp_path, name) for name in ("localhost", "client"))
     context = tls_server(pem)
     with secured(server, context) as port:
         url = f"rediss://localhost:{port}/0"
         assert "name the certificate of its issuer: ?ca_file=PATH" in refusal(url)
         assert "No such file" in refusal(f"{url}?ca_file={tmp_path}/none.pem")
         open_place(f"{url}?ca_file={pem}").close()
-        context.load_verify_locations(ours)
+        context.load_verify_locations(client_pem)
         context.verify_mode = ssl.CERT_REQUIRED
         assert "not connected" in refusal(f"{url}?ca_file={pem}")
-        open_place(f"{url}?ca_file={pem}&cert_file={ours}").close()
+        open_place(f"{url}?ca_file={pem}&cert_file={client_pem}").close()
 
 
 def test_a_port_without_tls_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_a_missing_permission_concerns_one_change(server: TestServer) -> None:
     options = {**place.options, "username": "reader"}
     with closing(BullmqStore(place._replace(options=options, password="x"), lambda: NOW)) as store:
         task = found(store, "mails/1")
-        refusals = {way: edge.refusal for way, edge in store.edges.items()}
+        refusals = {transition: edge.refusal for transition, edge in store.edges.items()}
         assert refusals[State.DEAD, State.TRASH] == (
             "the server does not permit COPY (keys ~bull:* and ~spooldeck:bull:*)"
         )
@@ -239,9 +239,9 @@ def test_a_replica_is_shown_and_refuses_changes(server: TestServer) -> None:
         client.replicaof("127.0.0.1", 1)
         store = stack.enter_context(closing(open_place(replica.place())))
         assert set(scanned(store)[0]) == {"mails/1"}
-        said = {edge.refusal for edge in store.edges.values()}
-        said |= {control.refusal for control in store.controls.values()}
-        assert said == {"the server is a read-only replica: change the primary"}
+        refusals = {edge.refusal for edge in store.edges.values()}
+        refusals |= {control.refusal for control in store.controls.values()}
+        assert refusals == {"the server is a read-only replica: change the primary"}
         with pytest.raises(Unsupported, match="replica"):
             list(store.take(NOW, "me", 1))
 
@@ -378,7 +378,7 @@ class Impostor:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (b"-LOADING Redis is loading the dataset in memory\r\n", "still loading its data"),
         (b"-ERR max number of clients reached\r\n", "max number of clients"),
@@ -386,11 +386,11 @@ class Impostor:
         (b"no protocol at all\r\n", ""),
     ],
 )
-def test_an_odd_answer_is_one_line(tmp_path: Path, answer: bytes, said: str) -> None:
+def test_an_odd_answer_is_one_line(tmp_path: Path, answer: bytes, message: str) -> None:
     """While the connection is opened: loading, too many clients, a cut, another program."""
     answers = [answer] if answer.endswith(b"-") else [answer] * 9
     with closing(Impostor(tmp_path, answers)) as impostor:
-        assert said in refusal(f"redis+unix://{impostor.path}")
+        assert message in refusal(f"redis+unix://{impostor.path}")
 
 
 class CuttingProxy:
@@ -441,8 +441,8 @@ def test_a_change_is_not_sent_again_after_a_cut(server: TestServer, tmp_path: Pa
             task = found(store, "mails/1")
             store.swap(task, verbs.hold(task, NOW))
             for state in (State.TRASH, State.HELD):  # so that the server has the script
-                kept = found(store, "mails/1")
-                store.swap(kept, kept._replace(state=state))
+                stored_task = found(store, "mails/1")
+                store.swap(stored_task, stored_task._replace(state=state))
             held = found(store, "mails/1")
             proxy.cuts = 1
             with pytest.raises(Unavailable, match="not connected"):

@@ -41,7 +41,7 @@ def test_workers_are_the_clients_of_a_queue(
     assert rows["workers"] == "mails 0, sums 2"
 
 
-def test_the_server_tells_its_memory_versions_and_pauses() -> None:
+def test_the_server_reports_its_memory_versions_and_pauses() -> None:
     """Memory with its limit and maxmemory-policy, append only file; only what is there."""
     queue = facts.QueueFacts(
         "mails", 0, 0, workers=None, is_paused=False, version="", schedulers=0, next_run=None

@@ -11,8 +11,8 @@ def test_settings_of_the_worker_are_checked() -> None:
     """A limit needs both of its numbers; an unknown key or a wrong value is named."""
     at = ConfigLocation("some.yaml", "stores.bullmq")
     assert parse_settings(None, at) == BullmqSettings()
-    said = {"lease": 5, "metrics": 60, "limiter": {"mails": {"max": 10, "duration": 0.5}}}
-    place = parse_place(parse_address("redis://host"), parse_settings(said, at))
+    settings = {"lease": 5, "metrics": 60, "limiter": {"mails": {"max": 10, "duration": 0.5}}}
+    place = parse_place(parse_address("redis://host"), parse_settings(settings, at))
     assert (place.lease_seconds, place.metrics_points) == (5.0, 60)
     assert place.limits == {"mails": JobLimit(10, 0.5)}
     assert place._replace(fields={"": "url"}).field("mails") == "url"

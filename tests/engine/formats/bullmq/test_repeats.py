@@ -113,10 +113,10 @@ def test_patterns_match_as_in_node(program: NodeProgram) -> None:
         for _ in range(8)
     ]
     theirs = program("next", "mails", calls)
-    ours = [next_match(pattern, zone, after) for pattern, zone, _, after in calls]
+    own_times = [next_match(pattern, zone, after) for pattern, zone, _, after in calls]
     assert [
         (call, mine, millis)
-        for call, mine, millis in zip(calls, ours, theirs, strict=True)
+        for call, mine, millis in zip(calls, own_times, theirs, strict=True)
         if mine != millis
     ] == []
 

@@ -112,11 +112,11 @@ def test_a_sample_of_a_long_queue_reads_a_few_jobs(
             pipe.lpush("bull:mails:wait", number)
         pipe.execute()
     store = open_bullmq()
-    found = store.sample(80)
-    assert (found.counts[State.PENDING], found.counts[State.DEAD]) == (3005, 1)
-    assert (found.words or {})["delayed"] == 1
+    sampled = store.sample(80)
+    assert (sampled.counts[State.PENDING], sampled.counts[State.DEAD]) == (3005, 1)
+    assert (sampled.words or {})["delayed"] == 1
     client.config_resetstat()
-    ids = [item.id for item in found.tasks if isinstance(item, Task)]
+    ids = [item.id for item in sampled.tasks if isinstance(item, Task)]
     assert {"mails/1", "mails/3", "mails/3099", "mails/7", "mails/8"} <= {*ids}
     assert len(ids) == len({*ids}) < 40
     assert client.info("commandstats")["cmdstat_hgetall"]["calls"] == len(ids)
@@ -139,11 +139,11 @@ def test_failed_jobs_of_a_long_queue_are_found_by_the_server(
     store.swap(task, verbs.hold(task, NOW))
     expected = {t.id: t.error for t in scanned(store)[0].values() if t.error}
     client.config_resetstat()
-    found = [item for item in store.scan_failed(store.states.values()) if isinstance(item, Task)]
+    tasks = [item for item in store.scan_failed(store.states.values()) if isinstance(item, Task)]
     read = client.info("commandstats")["cmdstat_hgetall"]["calls"]
-    assert {t.id: t.error for t in found if t.error} == expected
+    assert {t.id: t.error for t in tasks if t.error} == expected
     assert expected.keys() == {f"mails/{n}" for n in (4, 7, 100, 3000, 6099)}
-    assert read == len(found) <= 6
+    assert read == len(tasks) <= 6
     assert [*store.scan_failed(["failed"])] == [scanned(store)[0]["mails/7"]]
 
 
@@ -209,8 +209,8 @@ def test_scanning_and_reading_send_no_command_that_writes(
     store.count_tasks()
     assert store.changes.wait is not None
     assert store.changes.wait(0.0) == set()
-    said: dict[str, Any] = store._connection.call("INFO", "commandstats")
-    assert {name.removeprefix("cmdstat_") for name in said} <= READ_COMMANDS
+    command_stats: dict[str, Any] = store._connection.call("INFO", "commandstats")
+    assert {name.removeprefix("cmdstat_") for name in command_stats} <= READ_COMMANDS
     assert everything(client) == before
 
 
@@ -262,10 +262,14 @@ def test_a_job_comes_back_to_its_place(
     store, before = open_bullmq(), everything(client)
     task = found(store, ident)
     store.swap(task, task._replace(state=end))
-    kept = found(store, ident)
-    assert (kept.due, kept.error, kept.attempts) == (task.due, task.error, task.attempts)
+    stored_task = found(store, ident)
+    assert (stored_task.due, stored_task.error, stored_task.attempts) == (
+        task.due,
+        task.error,
+        task.attempts,
+    )
     assert not client.exists("bull:mails:3", "bull:mails:3:logs", "bull:mails:3:processed")
-    store.swap(kept, kept._replace(state=start))
+    store.swap(stored_task, stored_task._replace(state=start))
     after = everything(client)
     after.pop("bull:mails:marker", None)
     assert after == before
@@ -398,19 +402,19 @@ def test_data_is_edited_together_with_a_move(client: redis.Redis, open_bullmq: O
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [("{", "no JSON: line 1"), ('"' + "x" * 131_072 + '"', "expected at most 131,072")],
     ids=["no JSON", "too long"],
 )
 def test_data_that_cannot_be_stored_is_refused(
-    client: redis.Redis, open_bullmq: Opener, data: str, said: str
+    client: redis.Redis, open_bullmq: Opener, data: str, message: str
 ) -> None:
     """Text that is no JSON, or longer than an image can hold, changes nothing."""
     write_waiting(client, "1")
     store = open_bullmq()
     task = found(store, "mails/1")
     before = everything(client)
-    with pytest.raises(Unsupported, match=said):
+    with pytest.raises(Unsupported, match=message):
         store.swap(task, verbs.edit(task, NOW, data=data))
     client.hset("bull:mails:1", "progress", "5")
     with pytest.raises(Gone):
@@ -578,17 +582,20 @@ def test_families_and_schedulers_are_barred(client: redis.Redis, open_bullmq: Op
     client.sadd("bull:sums:9:dependencies", "bull:mails:1")
     client.zadd("bull:mails:repeat", {"daily": DUE_MS})
     before = everything(client)
-    for seen, said in ((free, "child of a waiting parent"), (run_free, "next run of a scheduler")):
-        assert bar_leaving(seen, NOW) == ""
-        with pytest.raises(Unsupported, match=said):
-            store.swap(seen, verbs.purge(seen, NOW))
-    for ident, said in (
+    for stored_task, message in (
+        (free, "child of a waiting parent"),
+        (run_free, "next run of a scheduler"),
+    ):
+        assert bar_leaving(stored_task, NOW) == ""
+        with pytest.raises(Unsupported, match=message):
+            store.swap(stored_task, verbs.purge(stored_task, NOW))
+    for ident, message in (
         ("mails/1", "child of a waiting parent: bull:sums:9"),
         (f"mails/{run}", "next run of scheduler daily: remove the scheduler"),
         ("sums/9", "waits for its children"),
     ):
         task = found(store, ident)
-        with pytest.raises(Unsupported, match=said):
+        with pytest.raises(Unsupported, match=message):
             store.swap(task, verbs.hold(task, NOW))
     assert everything(client) == before
 
@@ -616,7 +623,7 @@ def test_a_job_is_kept_as_its_options_say(client: redis.Redis, open_bullmq: Open
 
 
 @pytest.mark.parametrize(
-    ("keep", "ahead", "kept"),
+    ("keep", "ahead", "kept_fields"),
     [
         ({"age": 3600}, 0, ["4", "3"]),
         ({"age": 3600, "count": 1}, 0, ["4"]),
@@ -629,7 +636,7 @@ def test_a_job_is_kept_as_its_options_say(client: redis.Redis, open_bullmq: Open
 def test_finished_jobs_are_removed_by_age_as_bullmq_does(
     keep: object,
     ahead: float,
-    kept: list[str],
+    kept_fields: list[str],
     end: str,
     name: str,
     client: redis.Redis,
@@ -647,8 +654,8 @@ def test_finished_jobs_are_removed_by_age_as_bullmq_does(
     (task,) = store.take(now + ahead, "me", 1)
     done = task._replace(state=State.DONE, lease=None)
     store.swap(task, done if end == "completed" else verbs.give_up_task(task, "broken", 1))
-    assert client.zrevrange(f"bull:mails:{end}", 0, -1) == kept
-    gone = {"1", "2", "3"} - {*kept}
+    assert client.zrevrange(f"bull:mails:{end}", 0, -1) == kept_fields
+    gone = {"1", "2", "3"} - {*kept_fields}
     assert not any(client.exists(f"bull:mails:{ident}") for ident in gone)
 
 
@@ -679,20 +686,20 @@ def test_limits_of_a_queue_are_honoured(client: redis.Redis, open_bullmq: Opener
 
 
 @pytest.mark.parametrize(
-    ("most", "duration", "shown"),
+    ("most", "duration", "text"),
     [(4, 1000, "4/1s"), (240, 60_000, "240"), (9, 1500, "9/1.5s"), (1, 3_600_000, "1/1h")],
 )
 def test_a_rate_of_another_program_can_be_set_back(
-    client: redis.Redis, open_bullmq: Opener, most: int, duration: int, shown: str
+    client: redis.Redis, open_bullmq: Opener, most: int, duration: int, text: str
 ) -> None:
     """It is shown with its own time, and that value sets exactly the same limit."""
     write_waiting(client, "1")
     client.hset("bull:mails:meta", mapping={"max": most, "duration": duration})
     store = open_bullmq()
-    assert store.controls["rate"].for_target("mails").now == shown
+    assert store.controls["rate"].for_target("mails").now == text
     store.control("rate", "mails", "100")
     assert client.hmget("bull:mails:meta", "max", "duration") == ["100", "60000"]
-    store.control("rate", "mails", shown)
+    store.control("rate", "mails", text)
     assert client.hmget("bull:mails:meta", "max", "duration") == [str(most), str(duration)]
     store.control("rate", "mails", "0")
     assert client.hmget("bull:mails:meta", "max", "duration") == [None, None]
@@ -764,7 +771,7 @@ def test_a_resume_moves_back_what_bullmq_5_paused(client: redis.Redis, open_bull
 
 
 @pytest.mark.parametrize(
-    ("before", "meanwhile", "after"),
+    ("before", "messages", "after"),
     [
         (("me", -1), None, ("me", -1)),
         (("me", 60_000), None, ("me", 60_000)),
@@ -778,7 +785,7 @@ def test_a_job_that_returns_has_its_deduplication_key_again(
     client: redis.Redis,
     open_bullmq: Opener,
     before: tuple[str | None, int],
-    meanwhile: tuple[str, int] | None,
+    messages: tuple[str, int] | None,
     after: tuple[str | None, int],
     away: Callable[[Task, float], Task],
 ) -> None:
@@ -796,8 +803,8 @@ def test_a_job_that_returns_has_its_deduplication_key_again(
     waiting = found(store, "mails/me")
     rev = store.swap(waiting, away(waiting, NOW))
     assert client.get(key) == (None if before[0] == "me" else before[0])
-    if meanwhile:
-        give(*meanwhile)
+    if messages:
+        give(*messages)
     gone = away(waiting, NOW)._replace(rev=rev)
     store.swap(gone, verbs.with_state(gone, State.PENDING))
     left = client.pttl(key)
@@ -827,8 +834,8 @@ def test_a_new_job_keeps_the_data_and_options_of_its_image(open_bullmq: Opener) 
     """Data and options are in BullMQ's own words; ids that Node refuses are refused."""
     store = open_bullmq()
     first = Task("mails/a", "mails", State.PENDING, NOW, group="report", priority=3)
-    for name, said in (("17", "a number"), ("a:b", "a colon")):
-        with pytest.raises(Unsupported, match=said):
+    for name, message in (("17", "a number"), ("a:b", "a colon")):
+        with pytest.raises(Unsupported, match=message):
             store.swap(None, first._replace(id=f"mails/{name}"))
     with pytest.raises(Unsupported, match="priority"):
         store.swap(None, first._replace(priority=2**21 + 1))
@@ -954,8 +961,8 @@ def test_a_parent_has_children_and_a_child_its_parent(
     )
     store = open_bullmq()
 
-    here, child = found(store, "reports/7"), found(store, "sums/11")
-    known = store.relatives(here, 100)
+    task, child = found(store, "reports/7"), found(store, "sums/11")
+    known = store.relatives(task, 100)
     assert (known.parent, known.total) == (None, 5)
     assert [tuple(one) for one in known.children] == [
         ("sums/12", "failed", "no \ufffd number", True, 1),
@@ -970,9 +977,9 @@ def test_a_parent_has_children_and_a_child_its_parent(
 
     client.hset("bull:sums:13", "returnvalue", "y" * 20_000)
     client.hset(f"{parent}:processed", "bull:sums:13", "y" * 20_000)
-    texts = {one.id: one.text for one in store.relatives(here, 100).children}
+    texts = {one.id: one.text for one in store.relatives(task, 100).children}
     assert (texts["sums/13"], texts["sums/14"]) == ("20000 bytes", "1")
 
     client.sadd(f"{parent}:dependencies", *(f"bull:sums:{n}" for n in range(1000, 1500)))
-    many = store.relatives(here, 100)
+    many = store.relatives(task, 100)
     assert (many.total, len(many.children)) == (505, 100)

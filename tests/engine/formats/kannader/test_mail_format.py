@@ -24,25 +24,25 @@ AT = 1_795_167_419_058_373_202
 def good_files(name: str) -> list[bytes]:
     """Every file of this name in the samples of whole spools."""
     with tarfile.open(SAMPLES) as samples:
-        found = [
+        matches = [
             samples.extractfile(member)
             for member in samples
             if "/good-" in member.name and member.name.endswith(f"/{name}")
         ]
-        return [file.read() for file in found if file is not None]
+        return [file.read() for file in matches if file is not None]
 
 
 def test_files_of_kannader_are_written_as_they_were() -> None:
     """Envelopes and schedules of the samples come back byte for byte, each nanosecond kept, and a
     new envelope is like theirs."""
-    found = good_files("metadata")
-    assert [mail_format.render_json(mail_format.parse_json(data)) for data in found] == found
-    assert mail_format.render_metadata("foo@sender.example.org", "bar@example.net") in found
-    found = good_files("schedule")
+    paths = good_files("metadata")
+    assert [mail_format.render_json(mail_format.parse_json(data)) for data in paths] == paths
+    assert mail_format.render_metadata("foo@sender.example.org", "bar@example.net") in paths
+    paths = good_files("schedule")
     assert [
-        mail_format.render_schedule(mail_format.parse_schedule(data)) for data in found
-    ] == found
-    assert MailSchedule(AT) in [mail_format.parse_schedule(data) for data in found]
+        mail_format.render_schedule(mail_format.parse_schedule(data)) for data in paths
+    ] == paths
+    assert MailSchedule(AT) in [mail_format.parse_schedule(data) for data in paths]
 
 
 @given(

@@ -59,14 +59,14 @@ def short(text: str) -> str:
 
 def tree(root: Path) -> set[str]:
     """The files of a spool, its empty folders, and its links with their targets."""
-    found = set()
+    names = set()
     for path in sorted(root.rglob("*")):
         name = short(str(path.relative_to(root)))
         if path.is_symlink():
-            found.add(f"{name} -> {short(str(path.readlink()))}")
+            names.add(f"{name} -> {short(str(path.readlink()))}")
         elif path.is_file() or path.parent.name == "data" or len(path.name) > 30:
-            found.add(name)
-    return {name.replace(THIRD, "L3") for name in found - {".spooldeck/.lock"}}
+            names.add(name)
+    return {name.replace(THIRD, "L3") for name in names - {".spooldeck/.lock"}}
 
 
 MAIL = "11111111-1111-4111-8111-111111111111"
@@ -217,9 +217,9 @@ def test_a_whole_orphan_is_adopted_or_discarded(
     store = open_kannader(later, root)
     (problem,) = (item for item in store.scan() if isinstance(item, Problem))
     assert store.preview_problem(problem).startswith(b'{"from":')
-    said = store.control("adopt", problem.where)
+    outcome = store.control("adopt", problem.where)
     (task,) = {item for item in store.scan() if isinstance(item, Task)}
-    assert said.endswith(f"in queue as {task.id}")
+    assert outcome.endswith(f"in queue as {task.id}")
     assert task.destination == "bar@example.net"
     with pytest.raises(Exception, match="is not an orphaned mail"):
         store.control("discard", problem.where)
@@ -383,21 +383,21 @@ def test_recovery_mends_the_whole_catalogue(
             recovers(root, open_kannader(later, root), expected, left)
 
 
-def test_a_link_of_any_name_is_set_aside(
+def test_a_link_of_any_name_is_quarantined(
     sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """A name too long to be kept aside is no reason to leave the link where it is for ever."""
     root = sample("good-empty")
     (root / "queue" / ("x" * 255)).symlink_to("/nowhere")
     store = open_kannader(later, root)
-    (said,) = store.recover()
-    (kept,) = (root / ".spooldeck" / "aside").iterdir()
-    assert said.endswith(f"quarantined as .spooldeck/aside/{kept.name}")
-    assert str(kept.readlink()) == "/nowhere"
+    (output,) = store.recover()
+    (quarantined,) = (root / ".spooldeck" / "aside").iterdir()
+    assert output.endswith(f"quarantined as .spooldeck/aside/{quarantined.name}")
+    assert str(quarantined.readlink()) == "/nowhere"
     assert store.recover() == []
 
 
-def test_what_is_left_of_enqueuing_is_said_beforehand(
+def test_what_is_left_of_enqueuing_is_reported_beforehand(
     sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """Killed before the first link, between two, and behind the last: what a dead process had begun
@@ -407,10 +407,10 @@ def test_what_is_left_of_enqueuing_is_said_beforehand(
     begun = root / ".spooldeck" / "enqueuing"
     begun.mkdir(parents=True)
     links = [[ident, dest] for ident, dest in zip(LINKS, DESTS, strict=True)]
-    said = json.dumps({"mail": MAIL, "links": links}) + "\n"
+    text = json.dumps({"mail": MAIL, "links": links}) + "\n"
 
     def recovered() -> list[str]:
-        (begun / MAIL).write_text(said + "linking\n")
+        (begun / MAIL).write_text(text + "linking\n")
         dry, done = store.recover(dry=True), store.recover()
         assert [line.partition(": ")[0] for line in dry] == [f".spooldeck/enqueuing/{MAIL}"]
         assert [line.partition(": ")[0] for line in done] == [f".spooldeck/enqueuing/{MAIL}"]

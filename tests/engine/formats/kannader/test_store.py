@@ -27,7 +27,7 @@ from tests.engine.sample_mails import unwired
 from tests.open_store import open_store as open_place
 from tests.rival_processes import TAKER, asked, at_once, running
 from tests.store_contents import every_file, found, naming, problems_in
-from tests.unprivileged_user import NOBODY, as_other_user, nobodys_folder
+from tests.unprivileged_user import OTHER_UID, as_other_user, other_users_folder
 
 NOW = 1_795_170_000.0
 Opener = Callable[..., KannaderStore]
@@ -81,8 +81,8 @@ def test_the_edges_are_those_of_the_format() -> None:
     """The edges are those of the format and ours; all but those that erase are undoable."""
     words = KannaderStore.states
     assert {(start and words[start], end and words[end]) for start, end in EDGES} == WAYS
-    final = {way for way, edge in EDGES.items() if not edge.undoable}
-    assert final == {way for way in EDGES if way[1] in (None, State.DONE)}
+    final = {transition for transition, edge in EDGES.items() if not edge.undoable}
+    assert final == {transition for transition in EDGES if transition[1] in (None, State.DONE)}
 
 
 def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
@@ -137,11 +137,11 @@ def test_a_failed_enqueue_leaves_nothing(
     """Nothing is visible before the whole text is there; a text that fails, or a full disk at the
     second link, leaves neither link nor mail."""
     store, other, symlink = open_kannader(), open_kannader(), files.symlink
-    seen, made = list[object](), list[object]()
+    observed, made = list[object](), list[object]()
 
     def text() -> Iterator[bytes]:
         yield TEXT
-        seen.append([*tasks_in(other), *problems_in(other), *other.recover()])
+        observed.append([*tasks_in(other), *problems_in(other), *other.recover()])
         raise OSError(28, "No space left on device")
 
     def full(*args: object, **options: object) -> None:
@@ -155,7 +155,7 @@ def test_a_failed_enqueue_leaves_nothing(
         with pytest.raises(Unavailable, match="No space left"):
             store.enqueue("", TO, data)
         assert names(kannader / "queue") == names(kannader / "data") == set()
-    assert (seen, len(made)) == ([[]], 1)
+    assert (observed, len(made)) == ([[]], 1)
     assert names(kannader / ".spooldeck" / "enqueuing") == set()
 
 
@@ -291,12 +291,12 @@ def test_what_is_not_changed_stays_byte_for_byte(kannader: Path, open_kannader: 
     (dest / "metadata").write_bytes(metadata)
 
     for state in (State.HELD, State.TRASH, State.HELD, State.PENDING):
-        seen = found(store, task.id)
-        store.swap(seen, seen._replace(state=state))
+        stored_task = found(store, task.id)
+        store.swap(stored_task, stored_task._replace(state=state))
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.unclaim(claimed))
-    seen = found(store, task.id)
-    store.swap(seen, seen._replace())
+    stored_task = found(store, task.id)
+    store.swap(stored_task, stored_task._replace())
 
     assert ((dest / "schedule").read_bytes(), (dest / "metadata").read_bytes()) == (
         schedule,
@@ -317,10 +317,12 @@ def test_a_change_is_undone_byte_for_byte(kannader: Path, open_kannader: Opener)
     store.swap(task, task._replace(due=NOW + 60, destination="x@y.org"))
     (claimed,) = store.take(NOW + 60, "me", 1)
     store.swap(claimed, verbs.nack(claimed, NOW + 120, "no"))
-    seen = found(store, task.id)
-    assert seen.description == "foo@example.org to x@y.org"
+    stored_task = found(store, task.id)
+    assert stored_task.description == "foo@example.org to x@y.org"
 
-    (outcome,) = store.swap_all([Move(seen, store.restore_image(seen, image, State.HELD), image)])
+    (outcome,) = store.swap_all(
+        [Move(stored_task, store.restore_image(stored_task, image, State.HELD), image)]
+    )
 
     assert outcome.error is None
     after = found(store, task.id)
@@ -388,10 +390,10 @@ def test_an_unknown_count_of_attempts_is_none(kannader: Path, open_kannader: Ope
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.nack(claimed, NOW, "no"))
     assert found(store, task.id).attempts == 1
-    (noted,) = (kannader / ".spooldeck" / "notes").iterdir()
-    noted.write_bytes(b"{")
-    seen = found(store, task.id)
-    assert seen.attempts is None and "cannot be read" in seen.extra["note"]
+    (note,) = (kannader / ".spooldeck" / "notes").iterdir()
+    note.write_bytes(b"{")
+    stored_task = found(store, task.id)
+    assert stored_task.attempts is None and "cannot be read" in stored_task.extra["note"]
     assert [t.id for t in store.take(NOW, "me", 1)] == [task.id]
 
 
@@ -494,14 +496,16 @@ def test_what_changes_beside_a_live_kannader(
     """Each edge warns of what the daemon makes of it, or bars mails, and names its process; two
     stores have equal edges."""
     mail = Task("a", "mail", State.ACTIVE, NOW)
-    for way in EDGES:
-        with naming(way):
-            edge = open_kannader().edges[way]
-            warning, barred = BESIDE.get(way, ("", ""))
+    for transition in EDGES:
+        with naming(transition):
+            edge = open_kannader().edges[transition]
+            warning, refusal = BESIDE.get(transition, ("", ""))
             why = edge.bars(mail, NOW)
-            assert warning in edge.warning and (warning or edge.warning == EDGES[way].warning)
-            assert barred in why and (bool(barred), edge.refusal) == (bool(why), "")
-            assert edge == EDGES[way] or f"Kannader (PID {daemon.pid})" in edge.warning + why
+            assert warning in edge.warning and (
+                warning or edge.warning == EDGES[transition].warning
+            )
+            assert refusal in why and (bool(refusal), edge.refusal) == (bool(why), "")
+            assert edge == EDGES[transition] or f"Kannader (PID {daemon.pid})" in edge.warning + why
     assert open_kannader().edges == open_kannader().edges
 
 
@@ -536,11 +540,11 @@ def test_what_a_live_kannader_may_be_sending_stays(
 
     with pytest.raises(Unsupported, match="running"):
         release()
-    (ours,) = store.take(NOW, "me", 9)
-    for act in (release, partial(open_kannader().swap, ours, verbs.unclaim(ours))):
+    (taken,) = store.take(NOW, "me", 9)
+    for act in (release, partial(open_kannader().swap, taken, verbs.unclaim(taken))):
         with pytest.raises(Unsupported, match="running"):
             act()
-    store.swap(ours, verbs.nack(ours, NOW + 60, "no"))
+    store.swap(taken, verbs.nack(taken, NOW + 60, "no"))
 
     assert found(store, first.id).attempts == 1
     assert found(store, second.id) == theirs
@@ -554,17 +558,17 @@ def test_no_kannader_sends_a_held_mail(
     store = open_kannader()
     task = send(store)
     for state in (State.HELD, State.TRASH, State.HELD):
-        seen = found(store, task.id)
-        assert not store.edges[seen.state, state].warning
-        store.swap(seen, seen._replace(state=state))
+        stored_task = found(store, task.id)
+        assert not store.edges[stored_task.state, state].warning
+        store.swap(stored_task, stored_task._replace(state=state))
         assert asked(daemon, task.id) == "vanished\n"
         assert not set().union(*(names(kannader / word) for word in FOLDERS[1:]))
-    seen = found(store, task.id)
-    store.swap(seen, verbs.release(seen, NOW))
-    seen = found(store, task.id)
+    stored_task = found(store, task.id)
+    store.swap(stored_task, verbs.release(stored_task, NOW))
+    stored_task = found(store, task.id)
     assert "contents" in asked(daemon, task.id)
     with pytest.raises(Gone):
-        store.swap(seen, verbs.hold(seen, NOW))
+        store.swap(stored_task, verbs.hold(stored_task, NOW))
 
 
 def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) -> None:
@@ -572,8 +576,8 @@ def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) 
     filler = open_kannader()
     to = [[f"{n}@{number}.example" for n in range(3)] for number in range(8)]
     ids = [ident for three in to for ident in filler.enqueue("", three, [TEXT])]
-    said = at_once(2, TAKER, str(kannader), str(NOW), "done")
-    assert sorted(itertools.chain(*said)) == sorted(ids)
+    claims = at_once(2, TAKER, str(kannader), str(NOW), "done")
+    assert sorted(itertools.chain(*claims)) == sorted(ids)
     assert list(filler.scan()) == []
     assert names(kannader / "data") == set()
 
@@ -628,16 +632,16 @@ def test_a_hostile_file_is_a_problem(tmp_path: Path, open_kannader: Opener) -> N
         make_spool(str(root))
         with naming(name, kind):
             store = open_kannader(root=root)
-            bad, good = send(store), send(store)
-            HOSTILE[kind](root / "queue" / bad.id / name)
+            broken, good = send(store), send(store)
+            HOSTILE[kind](root / "queue" / broken.id / name)
 
-            shown = problems_in(store)
+            problems = problems_in(store)
 
-            assert [w for w in shown if w.startswith("queue/")] == [f"queue/{bad.id}"]
-            assert name in shown[f"queue/{bad.id}"]
+            assert [w for w in problems if w.startswith("queue/")] == [f"queue/{broken.id}"]
+            assert name in problems[f"queue/{broken.id}"]
             assert [task.id for task in store.take(NOW, "me", 9)] == [good.id]
             with pytest.raises(Gone):
-                store.swap(bad, verbs.hold(bad, NOW))
+                store.swap(broken, verbs.hold(broken, NOW))
             store.recover()
             # A link says nothing of the content behind it.
             assert (name == "metadata" and kind != "loop") == bool(aside(root))
@@ -724,11 +728,11 @@ def test_a_link_that_leads_elsewhere_is_quarantined(kannader: Path, open_kannade
             ((where, what),) = problems_in(store).items()
             assert where == f"{word}/loop" and what.isprintable()
             store.recover()
-            kept = kannader / ".spooldeck" / "aside" / f"{word}.loop"
-            assert os.fspath(kept.readlink()) == text
+            path = kannader / ".spooldeck" / "aside" / f"{word}.loop"
+            assert os.fspath(path.readlink()) == text
             (problem,) = (item for item in store.scan() if isinstance(item, Problem))
             assert store.preview_problem(problem) == os.fsencode(text)
-            kept.unlink()
+            path.unlink()
 
 
 def test_a_link_that_cannot_be_named_stays(kannader: Path, open_kannader: Opener) -> None:
@@ -835,9 +839,9 @@ def test_of_many_links_only_the_doubled_are_problems(open_kannader: Opener, kann
 
 
 @pytest.fixture
-def nobodys() -> Iterator[Path]:
+def other_users_spool() -> Iterator[Path]:
     """An empty spool of the user of `as_other_user`."""
-    with nobodys_folder() as folder:
+    with other_users_folder() as folder:
         root = folder / "kannader"
         as_other_user(lambda: make_spool(str(root)))
         yield root
@@ -847,25 +851,25 @@ CLOSED = ("schedule", "metadata", "", "..")
 """The parts of a mail that can be closed to us, by their path from its link."""
 
 
-def test_a_mail_that_may_not_be_read_is_a_problem(nobodys: Path) -> None:
+def test_a_mail_that_may_not_be_read_is_a_problem(other_users_spool: Path) -> None:
     """A file or a folder closed to us is named, and the next mail is claimed, behind twelve closed
     ones as well."""
 
     def look() -> None:
-        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+        with closing(KannaderStore(str(other_users_spool), lambda: NOW)) as store:
             for name in CLOSED:
-                bad, good = send(store), send(store)
-                closed = (nobodys / "queue" / bad.id / name).resolve()
+                broken, good = send(store), send(store)
+                closed = (other_users_spool / "queue" / broken.id / name).resolve()
                 closed.chmod(0)
-                shown, taken = problems_in(store), list(store.take(NOW, "me", 9))
+                problems, taken = problems_in(store), list(store.take(NOW, "me", 9))
                 closed.chmod(0o700)
 
-                assert f"queue/{bad.id}" in shown, name
+                assert f"queue/{broken.id}" in problems, name
                 assert [task.id for task in taken] == [good.id], name
                 for task in (*taken, *store.take(NOW, "me", 9)):
                     store.swap(task, None)
             for _ in range(12):
-                (nobodys / "queue" / send(store).id / "metadata").resolve().chmod(0)
+                (other_users_spool / "queue" / send(store).id / "metadata").resolve().chmod(0)
             good = send(store)
             assert [task.id for task in store.take(NOW, "me", 99)] == [good.id]
             assert list(store.take(NOW, "me", 99)) == []
@@ -873,12 +877,12 @@ def test_a_mail_that_may_not_be_read_is_a_problem(nobodys: Path) -> None:
     as_other_user(look)
 
 
-def test_what_may_not_be_read_is_left_by_recovery(nobodys: Path) -> None:
+def test_what_may_not_be_read_is_left_by_recovery(other_users_spool: Path) -> None:
     """A missing right is no damage: it is reported, dry or not, and nothing is moved; in a closed
     mail nothing is an orphan or a stale note."""
 
     def recover(name: str, word: str) -> None:
-        root = nobodys.with_name(f"{word}{CLOSED.index(name)}")
+        root = other_users_spool.with_name(f"{word}{CLOSED.index(name)}")
         make_spool(str(root))
         with naming(name, word), closing(KannaderStore(str(root), lambda: NOW)) as store:
             store.swap(task := send(store), verbs.hold(task, NOW))
@@ -886,66 +890,66 @@ def test_what_may_not_be_read_is_left_by_recovery(nobodys: Path) -> None:
             (root / "hold" / task.id).rename(root / where)
             closed = (root / where / name).resolve()
             closed.chmod(0)
-            dry, done, seen = store.recover(dry=True), store.recover(), problems_in(store)
+            dry, done, problems = store.recover(dry=True), store.recover(), problems_in(store)
             closed.chmod(0o700)
 
-            for said in (dry, done):
-                assert [f"{where}: " in line and "Permission" in line for line in said] == [True]
-            assert "cannot be read now" in seen[where]
+            for message in (dry, done):
+                assert [f"{where}: " in line and "Permission" in line for line in message] == [True]
+            assert "cannot be read now" in problems[where]
             assert found(store, task.id).destination == TO[0] and store.recover() == []
 
     def recover_each() -> None:
         for name, word in itertools.product(CLOSED, ("queue", "inflight", "hold")):
             recover(name, word)
-        with closing(KannaderStore(str(nobodys), lambda: NOW + 9e9)) as store:
+        with closing(KannaderStore(str(other_users_spool), lambda: NOW + 9e9)) as store:
             send(store)
             (task,) = store.take(NOW + 9e9, "me", 1)
             store.swap(task, verbs.nack(task, NOW, "no"))
-            metadata = (nobodys / "queue" / task.id / "metadata").resolve()
-            (nobodys / "queue" / task.id).unlink()
+            metadata = (other_users_spool / "queue" / task.id / "metadata").resolve()
+            (other_users_spool / "queue" / task.id).unlink()
             for closed in (metadata, metadata.parent.parent):
                 mode = closed.stat().st_mode
                 closed.chmod(0)
                 store.recover()
                 closed.chmod(mode)
             assert metadata.read_bytes()
-            assert names(nobodys / ".spooldeck" / "notes")
+            assert names(other_users_spool / ".spooldeck" / "notes")
 
     as_other_user(recover_each)
 
 
-def test_a_spool_that_is_not_ours_to_write_is_only_shown(nobodys: Path) -> None:
+def test_a_spool_that_is_not_ours_to_write_is_only_shown(other_users_spool: Path) -> None:
     """In a spool open to everybody, closed to us, or of another user, every edge is refused with
     the folder, and mails are shown."""
 
     def refused(why: str, ident: str) -> None:
-        with closing(KannaderStore(str(nobodys), lambda: NOW)) as other:
+        with closing(KannaderStore(str(other_users_spool), lambda: NOW)) as other:
             assert {edge.refusal for edge in other.edges.values()} == {why}
-            seen = found(other, ident)
+            task = found(other, ident)
             with pytest.raises(Unsupported, match=why):
-                other.swap(seen, verbs.hold(seen, NOW))
+                other.swap(task, verbs.hold(task, NOW))
 
     def change() -> None:
-        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+        with closing(KannaderStore(str(other_users_spool), lambda: NOW)) as store:
             ident = send(store).id
         for word in FOLDERS:
-            (nobodys / word).chmod(0o500)
-            refused(f"Permission denied: cannot write to {nobodys / word}", ident)
-            (nobodys / word).chmod(0o700)
-        queue = nobodys / "queue"
+            (other_users_spool / word).chmod(0o500)
+            refused(f"Permission denied: cannot write to {other_users_spool / word}", ident)
+            (other_users_spool / word).chmod(0o700)
+        queue = other_users_spool / "queue"
         queue.chmod(0o777)
         refused(f"{queue} is world-writable: run chmod o-w {queue}", ident)
 
     as_other_user(change)
     if os.geteuid() != 0:  # only root gives a folder away
         return
-    (ident,) = names(nobodys / "queue")
-    for path in (nobodys, *nobodys.rglob("*")):
-        owner = NOBODY + 1 if path.name == "queue" else NOBODY
-        os.chown(path, owner, NOBODY, follow_symlinks=False)
+    (ident,) = names(other_users_spool / "queue")
+    for path in (other_users_spool, *other_users_spool.rglob("*")):
+        owner = OTHER_UID + 1 if path.name == "queue" else OTHER_UID
+        os.chown(path, owner, OTHER_UID, follow_symlinks=False)
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o770)
-    theirs = f"{nobodys}/queue belongs to UID {NOBODY + 1}, not to this user"
+    theirs = f"{other_users_spool}/queue belongs to UID {OTHER_UID + 1}, not to this user"
     as_other_user(lambda: refused(theirs, ident))
 
 
@@ -1056,9 +1060,9 @@ def test_an_unknown_envelope_is_not_in_the_description(
     task = send(store)
     metadata = (kannader / "queue" / task.id / "metadata").resolve()
     metadata.write_bytes(metadata.read_bytes().replace(b'"to":{', b'"to":{"new":1,'))
-    seen = found(store, task.id)
-    assert seen.description == "envelope in an unknown format"
-    assert seen.destination.startswith('{"new":1,')
+    stored_task = found(store, task.id)
+    assert stored_task.description == "envelope in an unknown format"
+    assert stored_task.destination.startswith('{"new":1,')
 
 
 def test_the_contents_are_sent_in_wire_form(open_kannader: Opener) -> None:
@@ -1082,25 +1086,25 @@ def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: P
     for name in ("zebra", "a", "ä", "Z", "10", "9"):
         (queue / name).symlink_to(target)
     (queue / os.fsdecode(b"\xff")).symlink_to("nowhere")
-    seen = list(store.scan())
-    ids = [item.id for item in seen if isinstance(item, Task)]
-    there = len(names(queue)) - 1
-    assert ids[there:] == sorted(ids[:there]) == sorted(names(queue) - {"\udcff"})
-    assert [item.what for item in seen if isinstance(item, Problem) and "UTF-8" in item.what]
+    tasks = list(store.scan())
+    ids = [item.id for item in tasks if isinstance(item, Task)]
+    others = len(names(queue)) - 1
+    assert ids[others:] == sorted(ids[:others]) == sorted(names(queue) - {"\udcff"})
+    assert [item.what for item in tasks if isinstance(item, Problem) and "UTF-8" in item.what]
 
 
 def test_our_other_files_in_the_spool_stay(open_kannader: Opener, kannader: Path) -> None:
     """Journal, operators' notes, log and recordings beside the trash are no problem, and neither a
     scan, a change nor recovery touches them."""
-    ours = kannader / ".spooldeck"
+    file_path = kannader / ".spooldeck"
     for word in ("journal", "log", "run", "metrics", "recorder", "mailspool", "suspended"):
-        (ours / word).mkdir(parents=True)
-        (ours / word / "queue.log").write_text("ours")
-    (ours / "journal" / "op").symlink_to("../../queue")
-    before = {path: path.lstat().st_mtime_ns for path in ours.rglob("*")}
+        (file_path / word).mkdir(parents=True)
+        (file_path / word / "queue.log").write_text("ours")
+    (file_path / "journal" / "op").symlink_to("../../queue")
+    before = {path: path.lstat().st_mtime_ns for path in file_path.rglob("*")}
     store = open_kannader()
     task = send(store)
     store.swap(task, verbs.purge(task, NOW))
-    said = store.recover()
-    assert (problems_in(store), said) == ({}, [])
+    output = store.recover()
+    assert (problems_in(store), output) == ({}, [])
     assert {path: path.lstat().st_mtime_ns for path in before} == before

@@ -192,10 +192,10 @@ def test_a_task_rewritten_with_its_old_time_is_found(
     (path,) = Path(spool.pending).iterdir()
     os.utime(path, (NOW - 60, NOW - 60))
     assert taken(spool) == []
-    seen, text = path.stat(), path.read_text()
+    stat, text = path.stat(), path.read_text()
     path.write_text(text.replace(str(int(NOW) + 5000), str(int(NOW) - 200)))
-    os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    assert (path.stat().st_size, path.stat().st_mtime_ns) == (seen.st_size, seen.st_mtime_ns)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
     assert taken(spool, NOW + 1) == [path.stem]
 
 
@@ -293,13 +293,13 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
     state = file_state((tmp_path / "a.task").stat())
     folder = os.open(tmp_path, os.O_RDONLY)
     path.touch()
-    there = file_state(os.fstat(folder))
+    folder_state = file_state(os.fstat(folder))
     hint = NextDue(str(path))
 
     def line(files: int, due: int, folder: FileState, created: int = 7) -> str:
         return " ".join(map(str, (files, due, int(NOW), 1, created, *folder)))
 
-    def good(files: int = hash(state), due: int = later, folder: FileState = there) -> str:
+    def good(files: int = hash(state), due: int = later, folder: FileState = folder_state) -> str:
         return seal(line(files, due, folder))
 
     for text, at, is_valid in (
@@ -312,11 +312,11 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
         (good()[:-7], NOW, False),
         (good()[:-1], NOW, False),
         (good().replace(str(later), str(later + 1)), NOW, False),
-        (line(hash(state), later, there), NOW, False),
+        (line(hash(state), later, folder_state), NOW, False),
         (good(due=int(NOW) + 7 * 86400 + 1), NOW, False),
         (good(due=10**400), NOW, False),
-        (seal(line(hash(state), later, there, 10**400)), NOW, False),
-        (seal(line(hash(state), later, there) + " a.task"), NOW, False),
+        (seal(line(hash(state), later, folder_state, 10**400)), NOW, False),
+        (seal(line(hash(state), later, folder_state) + " a.task"), NOW, False),
         ("\udcff" * 9, NOW, False),
         ("9" * 2000, NOW, False),
         (f"{'9' * 5000} " * 9, NOW, False),
@@ -326,10 +326,12 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
     ):
         path.write_bytes(text.encode(errors="surrogateescape"))
 
-        found = hint.read(folder, at)
+        hinted = hint.read(folder, at)
 
-        assert found == (PendingHint(later, 1, 7.0, found.folder) if is_valid and found else None)
-        assert bool(found) is is_valid, (text, at)
+        assert hinted == (
+            PendingHint(later, 1, 7.0, hinted.folder) if is_valid and hinted else None
+        )
+        assert bool(hinted) is is_valid, (text, at)
     os.close(folder)
 
 
@@ -340,10 +342,10 @@ def test_a_kind_that_is_not_wanted_keeps_its_place(spool: SpoolFolders, store: N
         add(store, kind, token)
     assert list(store.take(NOW, "test", 1, lambda kind, group: False)) == []
     assert not Path(spool.staging_dir, "next-due").exists()
-    wanted = {"beta"}
-    taking = store.take(NOW, "test", 9, lambda kind, group: kind in wanted)
+    expected = {"beta"}
+    taking = store.take(NOW, "test", 9, lambda kind, group: kind in expected)
     first = next(taking)
-    wanted.add("alpha")
+    expected.add("alpha")
     assert [first.kind, *(task.kind for task in taking)] == ["beta", "alpha", "beta"]
 
 
@@ -355,8 +357,8 @@ def test_the_line_is_in_the_order_of_names(rows: list[tuple[str, int]], wanted: 
     """Whatever kinds are wanted, theirs come in order, and the others stay."""
     line = sorted((f"20261121T0533{n:02}Z-{kind}-0a0a0a0a.task", n) for kind, n in set(rows))
     waiting = PendingLine(line)
-    came = []
+    arrived = []
     while (candidate := waiting.next(lambda kind, group: kind in wanted)) is not None:
-        came.append(candidate)
-    assert came == [candidate for candidate in line if kind_of(candidate[0]) in wanted]
-    assert len(waiting) == len(line) - len(came)
+        arrived.append(candidate)
+    assert arrived == [candidate for candidate in line if kind_of(candidate[0]) in wanted]
+    assert len(waiting) == len(line) - len(arrived)

@@ -56,13 +56,13 @@ def completed(flowing: Path) -> set[str]:
 
 def names(root: Path) -> Counter[str]:
     """Number of files of each task id anywhere in a spool, withdrawn files included."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path in (root / "queue").rglob("*"):
         if path.suffix == ".task":
-            found[path.stem] += 1
+            counts[path.stem] += 1
         elif path.name.startswith("D."):
-            found[path.name.split(".")[1]] += 1
-    return found
+            counts[path.name.split(".")[1]] += 1
+    return counts
 
 
 @pytest.mark.deep
@@ -191,9 +191,9 @@ def test_dead_tasks_end_in_five_ways(demo: Path) -> None:
         assert ended.stdout.strip() == (task["TASK_LAST_ERROR"] if ended.returncode else "")
         return ended.returncode
 
-    found = {words: (run(words, 0), run(words, 1)) for words in ENDS}
+    outputs = {words: (run(words, 0), run(words, 1)) for words in ENDS}
     (demo / REPAIRED_FILE).touch()
-    assert {words: (*codes, run(words, 2)) for words, codes in found.items()} == ENDS
+    assert {words: (*codes, run(words, 2)) for words, codes in outputs.items()} == ENDS
 
 
 def test_its_mail_obeys_suspensions_and_is_logged_in_its_place(demo: Path) -> None:
@@ -203,8 +203,8 @@ def test_its_mail_obeys_suspensions_and_is_logged_in_its_place(demo: Path) -> No
     task = {"TASK_ID": "1-of-mine", "TASK_TYPE": "mail_send", "TASK_RETRIES": "0"}
     (wedged / "queue" / "work" / "1-of-mine.task").touch()
     assert not handle(demo, {**task, "TASK_DESCRIPTION": "Spooled mail to admin_ ok11"}).returncode
-    said = (wedged / "log" / "mail.log").read_text()
-    assert re.findall(r"(\w+) task_id=1-of-mine .*transport=(\w+)", said) == [
+    text = (wedged / "log" / "mail.log").read_text()
+    assert re.findall(r"(\w+) task_id=1-of-mine .*transport=(\w+)", text) == [
         ("MAIL_SEND_ATTEMPT", "postfix"),
         ("MAIL_SEND_RESULT", "postfix"),
     ]

@@ -34,8 +34,8 @@ def test_a_data_folder_and_a_bare_queue_are_one_place(
     data = str(tmp_path / "data")
     opened(data).swap(None, TASK)
     monkeypatch.chdir(f"{data}/queue")
-    for way in (data, f"{data}/", f"{data}/queue", f"{data}/queue/", f"{data}//queue/.", "."):
-        assert set(tasks_in(opened(way))) == {TASK.id}, way
+    for spelling in (data, f"{data}/", f"{data}/queue", f"{data}/queue/", f"{data}//queue/.", "."):
+        assert set(tasks_in(opened(spelling))) == {TASK.id}, spelling
     assert find_queue_folder(data) == find_queue_folder(f"{data}/queue") == f"{data}/queue"
 
 

@@ -147,7 +147,7 @@ def test_what_is_no_plain_file_is_not_opened(
         assert "belongs to user 12345" in parts(store)["mail/body.html"].refusal
 
 
-def test_a_payload_elsewhere_is_not_looked_at(open_spool: Opener, spool: SpoolFolders) -> None:
+def test_a_payload_elsewhere_is_not_read(open_spool: Opener, spool: SpoolFolders) -> None:
     """Of a payload outside of the mail spool nothing is shown but the reason."""
     Path(spool.mail_spool, "ln").symlink_to("/etc")
     for payload, why in {
@@ -201,7 +201,7 @@ def test_a_scan_finds_the_destination_of_a_request(spool: SpoolFolders, tmp_path
             record = task_format.parse_strict(file.read_bytes())._replace(payload=str(path))
             file.write_bytes(task_format.render_task(record))
         for touched in (None, [f"{number}" for number in range(3)], ["pending"]):
-            seen = {
+            destinations = {
                 task.id: task.destination for task in store.scan(touched) if isinstance(task, Task)
             }
-            assert seen == {f"{n}": to for n, to in enumerate(expected.values())}
+            assert destinations == {f"{n}": to for n, to in enumerate(expected.values())}

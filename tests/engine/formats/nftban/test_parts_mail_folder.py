@@ -211,12 +211,12 @@ def test_a_task_that_is_being_moved_keeps_its_mail(tmp_path: Path) -> None:
         with naming(where), closing(NftbanStore(spool, lambda: NOW)) as store:
             gone = put(spool, store, unsent / "meta.sh", State.DEAD)
             other = add(store, unsent / "meta.sh")
-            there = Path(spool.staging_dir, where.format(other.id))
-            there.parent.mkdir(exist_ok=True)
-            Path(spool.pending, f"{other.id}.task").rename(there)
+            path = Path(spool.staging_dir, where.format(other.id))
+            path.parent.mkdir(exist_ok=True)
+            Path(spool.pending, f"{other.id}.task").rename(path)
             store.swap(gone, None)
             assert (unsent / "meta.sh").exists()
-            named = str(there.relative_to(Path(spool.pending).parent))
+            named = str(path.relative_to(Path(spool.pending).parent))
             assert list(store.find_named_payloads([str(unsent / "meta.sh")]).values()) == [named]
 
 
@@ -245,7 +245,7 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
     assert store.count_tasks()[State.PENDING] == 2
 
 
-def test_what_is_done_is_removed_without_a_look_at_others(
+def test_what_is_done_is_removed_without_reading_others(
     spool: SpoolFolders, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outcome costs the same in a full queue: after a success, and for what is marked as sent,
@@ -281,10 +281,10 @@ def test_many_payloads_are_searched_for_in_one_scan(
         assert not any(outcome.error for outcome in outcomes)
         return tasks_in(store, State.TRASH)
 
-    looks, named = list[int](), store.find_named_payloads
+    scans, named = list[int](), store.find_named_payloads
 
     def counted(some: Collection[str]) -> dict[str, str]:
-        looks.append(len(some))
+        scans.append(len(some))
         return named(some)
 
     def refused(some: object) -> object:
@@ -292,7 +292,7 @@ def test_many_payloads_are_searched_for_in_one_scan(
 
     monkeypatch.setattr(store, "find_named_payloads", counted)
     leave(store, *trashed(60))
-    assert looks == [60]
+    assert scans == [60]
     assert list(Path(spool.mail_spool).iterdir()) == []
 
     monkeypatch.setattr(store, "find_named_payloads", refused)

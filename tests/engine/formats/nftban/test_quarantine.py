@@ -56,9 +56,9 @@ def taken(store: NftbanStore, now: float) -> list[str]:
 
 def _socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
-        here = os.open(path.parent, os.O_RDONLY)
-        server.bind(f"/proc/self/fd/{here}/{path.name}")  # a path of any length
-        os.close(here)
+        folder_fd = os.open(path.parent, os.O_RDONLY)
+        server.bind(f"/proc/self/fd/{folder_fd}/{path.name}")  # a path of any length
+        os.close(folder_fd)
 
 
 def _sparse(path: Path) -> None:
@@ -113,7 +113,7 @@ UNTRUSTED: dict[str, tuple[Callable[[Path], object], str]] = {
 """What is not trusted for its mode, owner or links, and what is said of it."""
 
 
-def set_aside(kind: str, spool: SpoolFolders, store: NftbanStore) -> None:
+def quarantine_entry(kind: str, spool: SpoolFolders, store: NftbanStore) -> None:
     """Have a store meet an entry, quarantine it and describe it."""
     name, make, reason = ENTRIES[kind]
     path = Path(spool.pending, name)
@@ -125,16 +125,19 @@ def set_aside(kind: str, spool: SpoolFolders, store: NftbanStore) -> None:
     store.swap(None, GOOD)
     count: list[int] = []
 
-    shown = problems_in(store)
+    problems = problems_in(store)
     by_name = [item for item in store.scan({name}) if isinstance(item, Problem)]
-    came = taken(store, later())
-    said = store.quarantine_broken(lambda: count.append(1))
+    arrived = taken(store, later())
+    messages = store.quarantine_broken(lambda: count.append(1))
 
-    assert [what.startswith(reason) for what in shown.values()] == [True], shown
-    assert [item.what for item in by_name] == list(shown.values())
-    assert (came, names(spool.pending)) == ([GOOD.id], [])
-    assert len(said) == len(count) == 1
-    assert said[0].startswith(f"pending/{escape_name(name)}: {reason}") and said[0].isprintable()
+    assert [what.startswith(reason) for what in problems.values()] == [True], problems
+    assert [item.what for item in by_name] == list(problems.values())
+    assert (arrived, names(spool.pending)) == ([GOOD.id], [])
+    assert len(messages) == len(count) == 1
+    assert (
+        messages[0].startswith(f"pending/{escape_name(name)}: {reason}")
+        and messages[0].isprintable()
+    )
     (aside,) = store.list_quarantined()
     corrupt = Path(spool.staging_dir, "corrupt")
     assert names(corrupt) == [aside.name, f"{aside.name}.why"]
@@ -161,7 +164,7 @@ def test_what_is_no_task_file_is_quarantined(tmp_path: Path, kinds: str) -> None
     for number, kind in enumerate(chosen):
         spool = new_spool(tmp_path / str(number))
         with naming(kind), closing(NftbanStore(spool, later)) as store:
-            set_aside(kind, spool, store)
+            quarantine_entry(kind, spool, store)
 
 
 @needs_root
@@ -171,22 +174,22 @@ def test_what_is_not_trusted_stays_and_is_reported_once(tmp_path: Path) -> None:
     for number, (kind, (make, reason)) in enumerate(UNTRUSTED.items()):
         spool = new_spool(tmp_path / str(number))
         with naming(kind), closing(NftbanStore(spool, later)) as store:
-            found = [a_task(n).id for n in range(3)]
-            for ident in found:
+            ids = [a_task(n).id for n in range(3)]
+            for ident in ids:
                 make(Path(spool.pending, f"{ident}.task"))
                 if not Path(spool.pending, f"{ident}.task").is_symlink():
                     data = FILE.replace(IDENT.encode(), ident.encode())
                     Path(spool.pending, f"{ident}.task").write_bytes(data)
             assert taken(store, later()) == []
             (line,) = store.quarantine_broken()
-            assert line.startswith(f"pending/{found[0]}.task and 2 more: {reason}")
+            assert line.startswith(f"pending/{ids[0]}.task and 2 more: {reason}")
             assert taken(store, later()) == store.quarantine_broken() == []
-            assert names(spool.pending) == [f"{ident}.task" for ident in found]
+            assert names(spool.pending) == [f"{ident}.task" for ident in ids]
             assert not Path(spool.staging_dir, "corrupt").exists()
             if reason is not LINK:
                 command = line.partition("; for all: ")[2]
                 subprocess.run(["sh", "-c", command], check=True)
-                assert taken(store, later()) == found
+                assert taken(store, later()) == ids
 
 
 def test_a_round_of_quarantine_is_bounded(spool: SpoolFolders, open_spool: Opener) -> None:
@@ -220,14 +223,14 @@ def test_what_is_no_task_file_is_never_moved(tmp_path: Path) -> None:
     for number, kind in enumerate(kinds):
         spool = new_spool(tmp_path / str(number))
         with naming(kind), closing(NftbanStore(spool, later)) as store:
-            seen = put(store, State.PENDING)
+            task = put(store, State.PENDING)
             path = Path(spool.pending, NAME)
             path.unlink()
             ENTRIES[kind][1](path)
             with pytest.raises((Gone, Unavailable)):
-                store.swap(seen, verbs.purge(seen, NOW))
+                store.swap(task, verbs.purge(task, NOW))
             with pytest.raises(Gone):
-                store.read(seen)
+                store.read(task)
             assert names(spool.pending) == [NAME]
             assert under_way(spool) == []
 
@@ -250,7 +253,7 @@ def test_what_may_still_be_written_is_left(spool: SpoolFolders, open_spool: Open
     assert taken(store, later()) == [IDENT]
 
 
-def test_a_file_written_as_it_is_set_aside_goes_back(
+def test_a_file_written_during_its_quarantine_goes_back(
     spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What somebody writes between our judging and our moving is put back as it is now."""
@@ -301,7 +304,7 @@ def test_good_tasks_are_never_quarantined(spool: SpoolFolders, open_spool: Opene
         assert (taken(empty, later()), empty.quarantine_broken()) == ([], [])
 
 
-def test_many_broken_files_stop_nobody(spool: SpoolFolders, open_spool: Opener) -> None:
+def test_many_broken_files_stop_no_claim(spool: SpoolFolders, open_spool: Opener) -> None:
     """Of two with one name to show, each keeps its own; the good one comes between them."""
     for number in range(50):
         Path(spool.pending, f"0\x01{chr(ord('A') + number)}.task").write_bytes(b"")
@@ -350,7 +353,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 """What a file says, and what is said of it; the whole list is in the tests of the form."""
 
 
-def test_what_shells_might_read_otherwise_is_set_aside(tmp_path: Path) -> None:
+def test_a_file_that_shells_read_otherwise_is_quarantined(tmp_path: Path) -> None:
     """Nothing in it is expanded, the reason names line or field, the next task comes in the same
     run, and the file goes out of the way as it is."""
     for kind, (data, reason) in REFUSED.items():
@@ -359,13 +362,13 @@ def test_what_shells_might_read_otherwise_is_set_aside(tmp_path: Path) -> None:
         with naming(kind), closing(NftbanStore(spool, later)) as store:
             store.swap(None, GOOD)
 
-            shown = problems_in(store)
-            came = taken(store, later())
-            said = store.quarantine_broken()
+            problems = problems_in(store)
+            arrived = taken(store, later())
+            messages = store.quarantine_broken()
 
-            assert shown[f"pending/{NAME}"].startswith(reason), shown
-            assert came == [GOOD.id]
-            assert len(said) == 1
+            assert problems[f"pending/{NAME}"].startswith(reason), problems
+            assert arrived == [GOOD.id]
+            assert len(messages) == 1
             (aside,) = store.list_quarantined()
             assert Path(spool.staging_dir, "corrupt", aside.name).read_bytes() == data
             why = Path(spool.staging_dir, "corrupt", f"{aside.name}.why").read_bytes()
@@ -394,12 +397,12 @@ ACCEPTED: tuple[tuple[bytes, dict[str, object]], ...] = (
 def test_what_every_shell_reads_alike_is_taken(tmp_path: Path) -> None:
     """Whatever the contract's form allows is a task, and says what a shell would read; to which
     files it may lead is asked where it is run."""
-    for number, (data, says) in enumerate(ACCEPTED):
+    for number, (data, message) in enumerate(ACCEPTED):
         spool = new_spool(tmp_path / str(number))
         Path(spool.pending, NAME).write_bytes(data)
-        with naming(says), closing(NftbanStore(spool, later)) as store:
+        with naming(message), closing(NftbanStore(spool, later)) as store:
             (task,) = store.take(later(), "me", 1)
-            assert {key: getattr(task, key) for key in says} == says
+            assert {key: getattr(task, key) for key in message} == message
             assert Path(spool.work, NAME).read_bytes() == data
             assert store.quarantine_broken() == []
 
@@ -434,7 +437,7 @@ def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders, open_spool: Opene
     Path(spool.mail_spool, "ln").symlink_to("/etc")
     store = open_spool()
     plainly = ("/etc/passwd", "mail-1/meta.sh", "{mail}", "{mail}-old/x")
-    for number, (bad, said) in enumerate(
+    for number, (broken, message) in enumerate(
         {
             **dict.fromkeys(plainly, "is not a plain path below"),
             "{mail}/ln/x": "is behind ln, a symbolic link",
@@ -443,9 +446,9 @@ def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders, open_spool: Opene
             **dict.fromkeys(("/a/../b", "/a//b", "/a/./b", "/a/b/", "../b", "/é", "/a\nb"), ""),
         }.items()
     ):
-        task, good = a_task(payload=bad.format(mail=spool.mail_spool)), a_task(100 + number)
-        with naming(bad):
-            with pytest.raises(Exception, match=f"payload path .*{said}"):
+        task, good = a_task(payload=broken.format(mail=spool.mail_spool)), a_task(100 + number)
+        with naming(broken):
+            with pytest.raises(Exception, match=f"payload path .*{message}"):
                 store.swap(None, task)
             refused, added = store.swap_all([Move(None, task), Move(None, good)])
             assert isinstance(refused.error, Unsupported) and added.error is None
@@ -465,8 +468,8 @@ def quarantined(spool: SpoolFolders, open_spool: Opener) -> Callable[..., Path]:
         Path(spool.pending).with_name(word).joinpath(name).write_bytes(b'TASK_ID="')
         store = open_spool(later)
         taken(store, later())
-        (said,) = store.quarantine_broken()
-        return Path(spool.staging_dir, "corrupt", said.rpartition(" ")[2])
+        (messages,) = store.quarantine_broken()
+        return Path(spool.staging_dir, "corrupt", messages.rpartition(" ")[2])
 
     return aside
 
@@ -545,9 +548,9 @@ def test_without_a_sound_reason_a_file_stays_in_quarantine(
     path, store = quarantined(), open_spool()
     path.write_bytes(FILE)
     why = Path(f"{path}.why")
-    said = why.read_bytes()
-    (tmp_path / "elsewhere").write_bytes(said)
-    for reason in (None, said[:-9], said.replace(b'"pending"', b'"../../x"'), tmp_path):
+    content = why.read_bytes()
+    (tmp_path / "elsewhere").write_bytes(content)
+    for reason in (None, content[:-9], content.replace(b'"pending"', b'"../../x"'), tmp_path):
         why.unlink(missing_ok=True)
         if isinstance(reason, bytes):
             why.write_bytes(reason)
@@ -583,6 +586,6 @@ def test_what_a_disk_puts_into_each_folder_is_no_problem(
     for name in ("lost+found", ".snapshot", "@eaDir", ".nfs000000000001", "lost"):
         Path(spool.pending, name).mkdir()
         Path(spool.dlq, name).mkdir()
-    whole = [found.where for found in store.scan() if isinstance(found, Problem)]
+    whole = [task.where for task in store.scan() if isinstance(task, Problem)]
     single = [f.where for f in store.scan({"lost+found", "lost"}) if isinstance(f, Problem)]
     assert (set(whole), set(single)) == ({"pending/lost", "dlq/lost"},) * 2

@@ -38,7 +38,7 @@ from tests.nftban_spool import (
 )
 from tests.open_store import open_store
 from tests.store_contents import naming, problems_in
-from tests.unprivileged_user import as_other_user, nobodys_folder
+from tests.unprivileged_user import as_other_user, other_users_folder
 
 Opener = Callable[..., NftbanStore]
 
@@ -105,13 +105,13 @@ def test_a_lot_fills_the_queue_exactly(open_spool: Opener) -> None:
 
 def test_another_process_fills_the_queue_too(open_spool: Opener) -> None:
     """Room that another instance used up is gone, whatever was counted before."""
-    ours, theirs = open_spool(max_pending=8), open_spool(max_pending=8)
-    ours.swap(None, a_task(0))
+    first, theirs = open_spool(max_pending=8), open_spool(max_pending=8)
+    first.swap(None, a_task(0))
     for number in range(1, 8):
         theirs.swap(None, a_task(number))
     for number in range(8, 11):  # as much as it expects to have, of the half that it saw
-        ours.swap(None, a_task(number))
-    for number, store in enumerate((ours, theirs), 20):
+        first.swap(None, a_task(number))
+    for number, store in enumerate((first, theirs), 20):
         with pytest.raises(Full):
             store.swap(None, a_task(number))
 
@@ -123,8 +123,8 @@ def test_no_task_waits_for_more_than_a_week(spool: SpoolFolders, open_spool: Ope
     path, clock = Path(spool.pending, NAME), [now]
     for ahead, clamped in ((60.0, False), (7 * DAY, False), (7 * DAY + 1, True), (4e9, True)):
         path.write_bytes(text := text_of(a_task(due=now + ahead)))
-        seen = there(open_spool(lambda: now))
-        assert seen.due == (path.stat().st_ctime + 7 * DAY if clamped else now + ahead), ahead
+        task = there(open_spool(lambda: now))
+        assert task.due == (path.stat().st_ctime + 7 * DAY if clamped else now + ahead), ahead
         assert path.read_bytes() == text
     store = open_spool(lambda: clock[0])
     assert taken(store, clock[0]) == []
@@ -248,19 +248,19 @@ def test_everything_belongs_to_the_folders_owner(spool: SpoolFolders, open_spool
 
 def test_no_draft_is_ever_called_a_task(spool: SpoolFolders, open_spool: Opener) -> None:
     """While a file is being written or moved, no name of it ends in .task but its own."""
-    seen, store = set[str](), open_spool()
+    known, store = set[str](), open_spool()
 
     def watch(event: str, args: tuple[object, ...]) -> None:
         # 3: O_WRONLY or O_RDWR
         if event == "open" and isinstance(args[2], int) and args[2] & 3:
-            seen.add(str(args[0]))
+            known.add(str(args[0]))
 
     watching = [watch]
     sys.addaudithook(lambda event, args: [w(event, args) for w in watching] and None)
     put(store, State.DEAD)
     watching.clear()
-    assert any(name.startswith(f"T.{IDENT}.") for name in seen)
-    assert not [name for name in seen if name.endswith(".task")]
+    assert any(name.startswith(f"T.{IDENT}.") for name in known)
+    assert not [name for name in known if name.endswith(".task")]
 
 
 def test_folders_that_cannot_be_a_spool_are_refused(spool: SpoolFolders) -> None:
@@ -268,15 +268,19 @@ def test_folders_that_cannot_be_a_spool_are_refused(spool: SpoolFolders) -> None
     folders on two file systems, between which no rename works."""
     queue = str(Path(spool.pending).parent)
     replaced = spool._replace
-    for bad in (replaced(dlq=spool.staging_dir), replaced(work=queue), replaced(dlq=f"{queue}/")):
+    for faulty in (
+        replaced(dlq=spool.staging_dir),
+        replaced(work=queue),
+        replaced(dlq=f"{queue}/"),
+    ):
         with pytest.raises(Unavailable, match="needs a folder of its own"):
-            NftbanStore(bad)
+            NftbanStore(faulty)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         if Path(elsewhere).stat().st_dev == Path(spool.pending).stat().st_dev:
             pytest.skip("no second file system here")
-        for bad in (replaced(work=elsewhere), replaced(pending=elsewhere)):
+        for faulty in (replaced(work=elsewhere), replaced(pending=elsewhere)):
             with pytest.raises(Unavailable, match="another file system"):
-                NftbanStore(bad)
+                NftbanStore(faulty)
 
 
 def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders, open_spool: Opener) -> None:
@@ -383,11 +387,11 @@ def test_a_file_rewritten_in_place_is_gone(
 ) -> None:
     """A file that the other program wrote since we saw it stays as it wrote it."""
     store = open_spool()
-    seen = put(store, state)
+    task = put(store, state)
     path = Path(spool.work if state is State.ACTIVE else spool.pending, NAME)
     path.write_bytes(written := text_of(a_task(description="theirs")))
     with pytest.raises(Gone):
-        store.swap(seen, None if end is None else seen._replace(state=end))
+        store.swap(task, None if end is None else task._replace(state=end))
     assert (path.read_bytes(), under_way(spool)) == (written, [])
 
 
@@ -397,16 +401,16 @@ def test_a_file_replaced_as_we_move_it_is_put_back(
     """A file whose flock another process holds is not moved; one that was rewritten between our
     reading and our moving it goes back as it is now."""
     store = open_spool()
-    seen = put(store, State.PENDING)
+    task = put(store, State.PENDING)
     path, written = Path(spool.pending, NAME), text_of(a_task(description="theirs, just now"))
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(Gone, match="another process is moving it"):
-            store.swap(seen, verbs.hold(seen, NOW))
-    assert there(store) == seen
+            store.swap(task, verbs.hold(task, NOW))
+    assert there(store) == task
     just_before(monkeypatch, lambda: path.write_bytes(written))
     with pytest.raises(Gone):
-        store.swap(seen, verbs.hold(seen, NOW))
+        store.swap(task, verbs.hold(task, NOW))
     assert (path.read_bytes(), under_way(spool)) == (written, [])
     assert there(store).state is State.PENDING
 
@@ -435,16 +439,16 @@ def test_a_failed_move_leaves_no_draft(spool: SpoolFolders, open_spool: Opener) 
     assert under_way(spool) == []
 
 
-def test_where_a_file_stands_already_the_other_is_set_aside(
+def test_of_two_files_with_one_name_the_other_is_quarantined(
     spool: SpoolFolders, open_spool: Opener
 ) -> None:
     """A task moved to where its double is replaces nothing: it is kept apart and reported."""
     store = open_spool()
-    seen = put(store, State.PENDING)
+    task = put(store, State.PENDING)
     double = text_of(a_task(description="the double"), int(NOW))
     Path(spool.dlq, NAME).write_bytes(double)
     with pytest.raises(Gone, match="duplicate id"):
-        store.swap(seen, seen._replace(state=State.DEAD))
+        store.swap(task, task._replace(state=State.DEAD))
     assert Path(spool.dlq, NAME).read_bytes() == double
     (aside,) = names(f"{spool.staging_dir}/twice")
     assert b'TASK_DESCRIPTION="a job"' in Path(spool.staging_dir, "twice", aside).read_bytes()
@@ -483,7 +487,7 @@ def test_nothing_comes_back_beside_another_of_its_id(
     ):
         spool = new_spool(tmp_path / str(number))
         with naming(start, end, word), closing(NftbanStore(spool, lambda: NOW)) as store:
-            seen = put(store, start)
+            task = put(store, start)
             folder = Path(spool.staging_dir, {State.HELD: "held", State.TRASH: "trash"}[start])
             other = Path(spool.pending).parent / word / NAME
             if late:
@@ -491,7 +495,7 @@ def test_nothing_comes_back_beside_another_of_its_id(
             else:
                 other.write_bytes(double)
             with pytest.raises(Gone, match=f"a task with this id is in {word} already"):
-                store.swap(seen, seen._replace(state=end))
+                store.swap(task, task._replace(state=end))
             assert ((folder / NAME).read_bytes(), other.read_bytes()) == (FILE, double)
             assert under_way(spool) == []
 
@@ -506,15 +510,15 @@ def test_nothing_comes_back_beside_another_of_its_id(
     assert (names(spool.pending), names(spool.work)) == ([], [NAME])
 
 
-def test_a_task_that_was_looked_at_again_can_be_claimed(open_spool: Opener) -> None:
+def test_a_task_that_was_scanned_again_can_be_claimed(open_spool: Opener) -> None:
     """A worker that claims a task that a plan has just looked at stores its outcome meanwhile."""
     plan, worker = open_spool(), open_spool()
     plan.swap(None, a_task())
-    seen = there(plan)
-    assert list(plan.verify([(seen.id, seen.state, seen.rev)])) == [seen]
+    task = there(plan)
+    assert list(plan.verify([(task.id, task.state, task.rev)])) == [task]
     (claimed,) = worker.take(NOW, "a worker", 1)
     worker.swap(claimed, verbs.nack(claimed, NOW + 60, "421 later"))
-    (outcome,) = plan.swap_all([Move(seen, verbs.hold(seen, NOW))])
+    (outcome,) = plan.swap_all([Move(task, verbs.hold(task, NOW))])
     assert isinstance(outcome.error, Gone)
     assert (there(plan).state, there(plan).attempts) == (State.PENDING, 1)
 
@@ -582,8 +586,8 @@ def test_a_committed_move_is_finished_any_other_undone(tmp_path: Path) -> None:
             if end != "gone":
                 assert problems_in(store) == {f".spooldeck/{left.name}": what}
             assert list(store.scan({IDENT})) == [] and left.exists()
-            said = store.recover()
-            assert said == [f"{IDENT}: interrupted move, now in {lands.rpartition('/')[2]}"]
+            output = store.recover()
+            assert output == [f"{IDENT}: interrupted move, now in {lands.rpartition('/')[2]}"]
             assert Path(spool.pending).parent.joinpath(lands, NAME).read_bytes() == data
             assert not left.exists()
             assert store.recover() == []
@@ -611,10 +615,10 @@ def test_files_of_one_id_are_all_kept(spool: SpoolFolders, open_spool: Opener) -
     ):
         leave(spool, end, start=start, data=text_of(a_task(description=text)))
     store = open_spool()
-    said = store.recover()
-    assert [line.partition(",")[0] for line in said] == [f"{IDENT}: duplicate id"] * 3
-    kept = {path.read_bytes() for path in Path(spool.staging_dir, "twice").iterdir()}
-    assert kept == {text_of(a_task(description=text)) for text in ("one", "two", "three")}
+    output = store.recover()
+    assert [line.partition(",")[0] for line in output] == [f"{IDENT}: duplicate id"] * 3
+    contents = {path.read_bytes() for path in Path(spool.staging_dir, "twice").iterdir()}
+    assert contents == {text_of(a_task(description=text)) for text in ("one", "two", "three")}
     assert there(store).description == "in place"
     assert len(problems_in(store)) == 3
     assert store.recover() == []
@@ -664,11 +668,11 @@ def test_several_recover_at_the_same_time(spool: SpoolFolders, open_spool: Opene
         name = f"D.{ident}.pending.held.{zlib.crc32(data):08x}.1-0-{number}"
         Path(spool.staging_dir, name).write_bytes(data)
     stores, start = [open_spool() for _ in range(4)], threading.Barrier(4)
-    said: list[str] = []
+    lines: list[str] = []
 
     def recover(store: NftbanStore) -> None:
         start.wait(30)
-        said.extend(store.recover())
+        lines.extend(store.recover())
 
     threads = [threading.Thread(target=recover, args=(store,)) for store in stores]
     for thread in threads:
@@ -676,7 +680,7 @@ def test_several_recover_at_the_same_time(spool: SpoolFolders, open_spool: Opene
     for thread in threads:
         thread.join(60)
     # Where one found another at work on a file, it left it to the other.
-    assert sorted(said) == [f"{ident}: interrupted move, now in held" for ident in ids]
+    assert sorted(lines) == [f"{ident}: interrupted move, now in held" for ident in ids]
     assert names(f"{spool.staging_dir}/held") == [f"{ident}.task" for ident in ids]
     assert problems_in(open_spool()) == {}
 
@@ -715,8 +719,8 @@ def test_a_payload_goes_only_from_the_mail_spool(tmp_path: Path) -> None:
         Path(spool.pending, NAME).write_bytes(task_format.render_task(record))
         known = spool if goes is not None else spool._replace(mail_spool="")
         with closing(NftbanStore(known, lambda: NOW)) as store:
-            (seen,) = store.take(NOW, "me", 1)
-            store.swap(seen, None)
+            (task,) = store.take(NOW, "me", 1)
+            store.swap(task, None)
             assert list(store.scan()) == []
         assert (mail / "meta.sh").exists() is not bool(goes), named
         assert (outside / "meta.sh").exists(), named
@@ -739,12 +743,12 @@ def test_a_payload_stays_as_long_as_its_task(tmp_path: Path) -> None:
         payload = Path(spool.mail_spool, "meta.sh")
         payload.write_text("precious")
         with closing(NftbanStore(spool, lambda: NOW)) as store:
-            seen = put(store, start, str(payload))
+            task = put(store, start, str(payload))
             lost = (start, end) == (State.ACTIVE, None)
             if lost:
-                store.swap(seen, verbs.unclaim(seen))
+                store.swap(task, verbs.unclaim(task))
             with pytest.raises(Gone) if lost else nullcontext():
-                store.swap(seen, None if end is None else seen._replace(state=end, lease=None))
+                store.swap(task, None if end is None else task._replace(state=end, lease=None))
         assert payload.exists() is (lost or end is not None), (start, end)
 
 
@@ -781,7 +785,7 @@ def test_a_spool_that_may_not_be_written_is_shown() -> None:
         with pytest.raises(Unavailable, match=f"^{place}: Permission denied$"):
             open_store(str(place))
 
-    with nobodys_folder() as folder:
+    with other_users_folder() as folder:
         place = folder / "queue"
         for word in ("pending", "work", "dlq"):
             (place / word).mkdir(parents=True)
@@ -801,8 +805,8 @@ def test_a_spool_that_may_not_be_written_is_shown() -> None:
 def test_a_scan_by_file_name_finds_the_task(open_spool: Opener) -> None:
     """The change source gives file names; the store takes them as it takes ids."""
     store = open_spool()
-    seen = put(store, State.PENDING)
-    assert list(store.scan({NAME})) == [seen]
+    task = put(store, State.PENDING)
+    assert list(store.scan({NAME})) == [task]
     nowhere = "20261120T094115Z-job-0000000f"
     assert list(store.scan({f"{nowhere}.task"})) == [Missing(nowhere)]
 

@@ -69,7 +69,7 @@ def stopped_with(path: Path) -> Iterator[None]:
             process.kill()
 
 
-def test_a_stopped_process_stops_nobody(spool: SpoolFolders) -> None:
+def test_a_stopped_process_blocks_no_other(spool: SpoolFolders) -> None:
     """Whoever waits for the staging lock waits for so long as it was told, then says so; nothing
     has moved, or recovery knows where it goes."""
     with closing(NftbanStore(spool, lambda: NOW, patience=0.05)) as store:
@@ -134,11 +134,11 @@ def test_looking_takes_no_lock(spool: SpoolFolders, open_spool: Opener) -> None:
     with Path(spool.staging_dir, moving).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         locks.clear()
-        shown = [item.where for item in store.scan() if isinstance(item, Problem)]
+        problem_paths = [item.where for item in store.scan() if isinstance(item, Problem)]
     watching.clear()
 
     assert locks == []
-    assert len(shown) == 1 and a_task(0).id in shown[0]
+    assert len(problem_paths) == 1 and a_task(0).id in problem_paths[0]
 
 
 def refusing(number: int = errno.EIO, after: int = 0) -> tuple[Callable[[int], None], list[int]]:
@@ -203,7 +203,7 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: O
     first_free = os.dup(0)
     os.close(first_free)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    said: list[str] = []
+    lines: list[str] = []
     claimed: list[Task] = []
     try:
         for more in range(6):
@@ -217,18 +217,18 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: O
                 try:
                     attempt()
                 except Unavailable as error:
-                    said.append(str(error))
+                    lines.append(str(error))
                 except Gone:
                     continue
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-    assert any("Too many open files" in words for words in said)
+    assert any("Too many open files" in words for words in lines)
     assert claimed
     assert not Path(spool.staging_dir, "corrupt").exists()
-    shown = list(store.scan())
-    assert not [item for item in shown if not isinstance(item, Task)]
-    assert len(set(shown)) == 4
+    tasks = list(store.scan())
+    assert not [item for item in tasks if not isinstance(item, Task)]
+    assert len(set(tasks)) == 4
 
 
 def test_one_unreadable_file_stops_no_queue(
@@ -239,11 +239,11 @@ def test_one_unreadable_file_stops_no_queue(
     store = open_spool()
     for number in range(3):
         store.swap(None, a_task(number))
-    bad = {a_task(0).id, a_task(1).id}
+    failing_ids = {a_task(0).id, a_task(1).id}
     read, stat = files.open_guarded, os.stat
 
     def opened(name: str, folder: int) -> int:
-        if name.removesuffix(".task") in bad:
+        if name.removesuffix(".task") in failing_ids:
             raise OSError(errno.EIO, "Input/output error")
         return read(name, folder)
 
@@ -259,7 +259,7 @@ def test_one_unreadable_file_stops_no_queue(
     passed = "skipped, cannot be claimed: Input/output error"
     assert store.quarantine_broken() == [f"pending/{a_task(n).id}.task: {passed}" for n in (0, 1)]
     assert store.quarantine_broken() == []
-    bad.clear()
+    failing_ids.clear()
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", fails)
         with pytest.raises(Unavailable):
@@ -337,9 +337,11 @@ def test_a_file_written_line_by_line_is_claimed_only_whole(
         now = time.time()  # as the file has it
         store = open_spool(lambda now=now: now)
         assert (list(store.take(now, "me", 1)), store.quarantine_broken()) == ([], []), count
-        for seen in {item.id: item for item in store.scan() if isinstance(item, Task)}.values():
+        for stored_task in {
+            item.id: item for item in store.scan() if isinstance(item, Task)
+        }.values():
             with pytest.raises(Gone):
-                store.swap(seen, verbs.hold(seen, now))
+                store.swap(stored_task, verbs.hold(stored_task, now))
         assert path.read_bytes() == half
     path.write_bytes(FILE)
     assert [task.id for task in store.take(time.time(), "me", 1)] == [IDENT]
@@ -363,9 +365,7 @@ def test_a_file_written_line_by_line_is_claimed_only_whole(
         path.unlink()
 
 
-def test_a_torn_file_on_the_desk_waits_for_a_minute(
-    spool: SpoolFolders, open_spool: Opener
-) -> None:
+def test_a_torn_file_in_staging_waits_for_a_minute(spool: SpoolFolders, open_spool: Opener) -> None:
     """The real program may be writing it: it goes back only when nothing has changed since."""
     Path(spool.staging_dir).mkdir()
     left = Path(spool.staging_dir, f"D.{IDENT}.pending.held.00000000.1-0-1")
@@ -428,9 +428,9 @@ def replaced_meanwhile(
             answer = store.swap(None if state is None else task, new(task))
 
     with closing(NftbanStore(spool, lambda: NOW)) as other:
-        seen = [item.state for item in other.scan({IDENT}) if isinstance(item, Task)]
+        states = [item.state for item in other.scan({IDENT}) if isinstance(item, Task)]
     if answer and goal is not None:
-        assert [store.states[state] for state in seen] == [goal]
+        assert [store.states[state] for state in states] == [goal]
     every = (*queue.with_name("moved").rglob("*"), *queue.rglob("*"))
     left = [path for path in every if path.is_file() and IDENT in path.name]
     whole = [path for path in left if not path.name.startswith("T.")]

@@ -439,7 +439,7 @@ ROWS = {
     "": f"{KEY} is missing",
 }
 REFUSED: tuple[tuple[bytes, str], ...] = (
-    *((with_line(KEY, row), said) for row, said in ROWS.items()),
+    *((with_line(KEY, row), message) for row, message in ROWS.items()),
     (b"", f"empty: {CUT}"),
     (FILE[:-1], f"no newline at its end: {CUT}"),
     (FILE[:100], f"no newline at its end: {CUT}"),
@@ -488,8 +488,17 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
         "x",
     ):
         assert task_format.id_in_name(f"{ident}.task") == ident
-    bad = (".task", "a b.task", "-x.task", "x.task.tmp", ".x.task", "x", "a.b.task", "é.task")
-    for name in (*bad, "x" * 161 + ".task"):
+    invalid_names = (
+        ".task",
+        "a b.task",
+        "-x.task",
+        "x.task.tmp",
+        ".x.task",
+        "x",
+        "a.b.task",
+        "é.task",
+    )
+    for name in (*invalid_names, "x" * 161 + ".task"):
         assert task_format.id_in_name(name) is None, name
 
     store, task = open_spool(), Task(IDENT, "job", State.PENDING, NOW, description="a job")

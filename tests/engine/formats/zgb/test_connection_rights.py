@@ -18,7 +18,7 @@ from engine.model import State, Task
 from engine.store import StoreError, Unavailable
 from tests.sqlite_hot_journals import plant
 from tests.store_contents import found
-from tests.unprivileged_user import NOBODY, as_other_user, nobodys_folder
+from tests.unprivileged_user import OTHER_UID, as_other_user, other_users_folder
 from tui.cli import main
 
 NOW = 1_795_170_000.0
@@ -28,7 +28,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has more right
 @pytest.fixture
 def database() -> Iterator[Path]:
     """A mail queue of another user, with one job."""
-    with nobodys_folder() as folder:
+    with other_users_folder() as folder:
         path = folder / "zgb.db"
         as_other_user(lambda: fill(path))
         yield path
@@ -70,20 +70,20 @@ ACTS = {"look": look, "hold": hold}
 
 
 @as_root
-@pytest.mark.parametrize("beside", ["zgb.db", "zgb.db.spooldeck"])
+@pytest.mark.parametrize("compared_with", ["zgb.db", "zgb.db.spooldeck"])
 @pytest.mark.parametrize("rolls_back", [False, True])
 @pytest.mark.parametrize("act", ACTS)
 def test_a_planted_journal_removes_nothing_of_root(
-    database: Path, victim: Path, beside: str, rolls_back: bool, act: str
+    database: Path, victim: Path, compared_with: str, rolls_back: bool, act: str
 ) -> None:
     """What the owner of a database plants beside it, root carries out with the owner's rights."""
     place = ZgbDatabase(str(database), rolls_back=rolls_back)
     with closing(ZgbStore(place, lambda: NOW)) as store:
         hold(store)
-        seen = one(store)
-        back = verbs.release(seen, NOW)
-        store.swap(seen, back)
-    plant(database.with_name(beside), victim, NOBODY)
+        task = one(store)
+        back = verbs.release(task, NOW)
+        store.swap(task, back)
+    plant(database.with_name(compared_with), victim, OTHER_UID)
     with suppress(StoreError), closing(ZgbStore(place, lambda: NOW)) as store:
         ACTS[act](store)
     assert victim.exists()
@@ -96,14 +96,14 @@ def test_a_journal_of_another_user_is_reported_not_rolled_back(
 ) -> None:
     """Root that only looks leaves a hot journal as it is, and names the command that ends it, in
     the doctor as well; a worker of root rolls it back with the owner's rights."""
-    journal = plant(database, victim, NOBODY)
+    journal = plant(database, victim, OTHER_UID)
     before = journal.read_bytes()
     with pytest.raises(Unavailable, match=r"zgb\.db-journal.*sudo -u nobody spooldeck status"):
         ZgbStore(ZgbDatabase(str(database), read_only=read_only))
     assert main(["zgb", "doctor", str(database)]) == 1
-    said = capsys.readouterr().out
-    assert f"sudo -u nobody spooldeck status {database}" in said
-    assert "fix: run that command: it rolls the unfinished write back" in said
+    output = capsys.readouterr().out
+    assert f"sudo -u nobody spooldeck status {database}" in output
+    assert "fix: run that command: it rolls the unfinished write back" in output
     assert journal.read_bytes() == before
     with closing(ZgbStore(ZgbDatabase(str(database), rolls_back=True), lambda: NOW)) as store:
         look(store)
@@ -117,7 +117,7 @@ def test_a_journal_planted_under_an_open_store_removes_nothing(
     """A store that is open already meets a new journal with the owner's rights, too."""
     store = ZgbStore(ZgbDatabase(str(database)), lambda: NOW)
     hold(store)
-    plant(database, victim, NOBODY)
+    plant(database, victim, OTHER_UID)
     with suppress(StoreError):
         store.control("mailQueueEnabled", value="1")
     with suppress(StoreError):
@@ -150,7 +150,7 @@ def test_what_root_makes_beside_it_is_the_owners(database: Path) -> None:
         look_again = one(store)
     assert look_again.state is State.HELD
     assert made == set()
-    assert database.with_name("zgb.db.spooldeck").stat().st_uid == NOBODY
+    assert database.with_name("zgb.db.spooldeck").stat().st_uid == OTHER_UID
 
 
 @pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
@@ -173,13 +173,13 @@ def test_looking_opens_to_read_only(tmp_path: Path) -> None:
     fill(path)
 
     def modes() -> set[int]:
-        seen = set()
+        known = set()
         for entry in Path("/proc/self/fd").iterdir():
             with suppress(FileNotFoundError):  # the one by which they are listed
                 if entry.readlink() == path:
                     info = Path(f"/proc/self/fdinfo/{entry.name}").read_text().split()
-                    seen.add(int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE)
-        return seen
+                    known.add(int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE)
+        return known
 
     with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)
@@ -207,7 +207,7 @@ def test_wal_mode_names_whose_rights_it_needs(database: Path) -> None:
     def read() -> None:
         with pytest.raises(Unavailable) as refusal:
             ZgbStore(ZgbDatabase(str(database)), lambda: NOW)
-        said = "WAL mode is read with files beside it, and this user may not write there; run: "
-        assert f"{said}sudo -u root spooldeck status {database}" in str(refusal.value)
+        text = "WAL mode is read with files beside it, and this user may not write there; run: "
+        assert f"{text}sudo -u root spooldeck status {database}" in str(refusal.value)
 
     as_other_user(read)

@@ -45,9 +45,9 @@ CONFIG = QueueConfig(
 FIGURES = QueueFigures(400, 40, 3, NOW + 30, NOW + 270)
 
 
-def a_look(**changes: Any) -> QueueState:
+def a_state(**changes: Any) -> QueueState:
     """A queue of which all is well."""
-    seen = QueueState(
+    queue_state = QueueState(
         NOW,
         CONFIG,
         RateLimit(),
@@ -55,14 +55,14 @@ def a_look(**changes: Any) -> QueueState:
         backlog=Backlog(6, 4, 1, 0),
         redirection=queue_config.RedirectDecision.UNCHANGED,
     )
-    return seen._replace(**changes)
+    return queue_state._replace(**changes)
 
 
 def test_each_figure_has_its_row() -> None:
     """A queue without faults has a row for each figure and no warning; without tokens, when the
     next one comes; without a table of registrations, no row for them."""
-    seen = describe_state(a_look(last_end=NOW - 60, last_result="2 sent"))
-    assert seen.rows == (
+    state = describe_state(a_state(last_end=NOW - 60, last_result="2 sent"))
+    assert state.rows == (
         ("tokens", "3 of 5"),
         ("rate", "40 mails/hour, burst 5"),
         ("backlog", "6 waiting, 4 due; empty in 4m at best"),
@@ -70,15 +70,15 @@ def test_each_figure_has_its_row() -> None:
         ("last run", "2026-11-20 10:19:00Z, 1m ago: 2 sent"),
         ("redirect", "off"),
     )
-    assert seen.warnings == ()
+    assert state.warnings == ()
     none, paused = FIGURES._replace(tokens=0), CONFIG._replace(is_enabled=False)
-    assert dict(describe_state(a_look(figures=none)).rows)["next token"] == "10:20:30Z (in 30s)"
-    assert "next token" not in dict(describe_state(a_look(figures=none, settings=paused)).rows)
+    assert dict(describe_state(a_state(figures=none)).rows)["next token"] == "10:20:30Z (in 30s)"
+    assert "next token" not in dict(describe_state(a_state(figures=none, settings=paused)).rows)
     enough = FIGURES._replace(tokens=5, drained=NOW)
-    rows = dict(describe_state(a_look(figures=enough, backlog=Backlog(1, 0, 1, 0))).rows)
+    rows = dict(describe_state(a_state(figures=enough, backlog=Backlog(1, 0, 1, 0))).rows)
     assert rows["backlog"] == "1 waiting, 0 due; tokens for all of them"
     full = FIGURES._replace(tokens=5, registrations=None)
-    rows = dict(describe_state(a_look(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
+    rows = dict(describe_state(a_state(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
     assert (rows["tokens"], rows["backlog"]) == ("5 of 5", "none waiting")
     assert "registrations" not in rows
     assert OrphanCount(1, 9, 0).description == "1 job has no registration: the next run deletes it"
@@ -94,13 +94,13 @@ def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, 
         store.enqueue(number)
     store.control("mailMaxPerHour", value="60")
     sql("UPDATE mail_queue SET next_attempt_at = ? WHERE mail_type = 'user'", int(NOW + 900))
-    seen = read_state(store, "", NOW)
-    left = BucketState(ALL_KINDS, seen.figures.tokens, 5, None, seen.figures.per_hour)
-    forecast = forecast_drain(seen.backlog.waiting, Drain(Trend.UNKNOWN), (left,))
-    assert (seen.backlog.waiting, seen.backlog.due) == (8, 4)
-    assert seen.figures.drained == NOW + (forecast.seconds or 0)
+    state = read_state(store, "", NOW)
+    left = BucketState(ALL_KINDS, state.figures.tokens, 5, None, state.figures.per_hour)
+    forecast = forecast_drain(state.backlog.waiting, Drain(Trend.UNKNOWN), (left,))
+    assert (state.backlog.waiting, state.backlog.due) == (8, 4)
+    assert state.figures.drained == NOW + (forecast.seconds or 0)
     ahead = forecast.sentence.split(":")[0]
-    assert dict(describe_state(seen).rows)["backlog"] == f"8 waiting, 4 due; {ahead}"
+    assert dict(describe_state(state).rows)["backlog"] == f"8 waiting, 4 due; {ahead}"
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def test_what_is_a_warning() -> None:
     """Each fault is one warning; just within bounds there is none."""
     for changes, warning in WARNINGS:
         with naming(changes, warning):
-            seen = describe_state(a_look(**changes)).warnings
-            assert len(seen) == bool(warning) and all(warning in one for one in seen)
+            warnings = describe_state(a_state(**changes)).warnings
+            assert len(warnings) == bool(warning) and all(warning in one for one in warnings)
 
 
 def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
     assert usual_gap(read_recent(path, 0).lines) == 60.0
 
 
-def test_a_queue_is_looked_at_with_its_log(open_queue: Opener, sql: Sql, tmp_path: Path) -> None:
+def test_a_queue_is_scanned_with_its_log(open_queue: Opener, sql: Sql, tmp_path: Path) -> None:
     """Waiting, due, failed and parked jobs are counted, failed ones as parked where only an
     operator retries; the log gives the last run, and that it, or a line of it, cannot be read."""
     store, path = open_queue(), tmp_path / "q.log"
@@ -178,11 +178,11 @@ def test_a_queue_is_looked_at_with_its_log(open_queue: Opener, sql: Sql, tmp_pat
     Log(str(path), "r", "other.db", lambda: NOW - 1, print).write("run_end", sent=9)
     path.write_bytes(path.read_bytes() + b"broken\n")
 
-    seen = read_state(store, str(path), NOW)
-    assert seen.backlog == (3, 2, 1, 1)
-    assert (seen.last_end, seen.last_result) == (NOW - 5, "2 sent, 1 failed")
-    assert seen.redirection is queue_config.RedirectDecision.UNDECIDABLE
-    assert seen.other_warnings == (f"1 line of the log {path} cannot be read",)
+    state = read_state(store, str(path), NOW)
+    assert state.backlog == (3, 2, 1, 1)
+    assert (state.last_end, state.last_result) == (NOW - 5, "2 sent, 1 failed")
+    assert state.redirection is queue_config.RedirectDecision.UNDECIDABLE
+    assert state.other_warnings == (f"1 line of the log {path} cannot be read",)
     assert open_queue(auto_retry=False).backlog(NOW + 90) == (2, 2, 0, 2)
     (warning,) = read_state(store, str(tmp_path), NOW).other_warnings
     assert warning.startswith(f"the log {tmp_path} cannot be read: ")
@@ -198,8 +198,8 @@ def test_who_sets_the_rate_is_no_run(open_queue: Opener, tmp_path: Path) -> None
     list(store.take(NOW - 1200, "me", 1))
     assert read_state(store, path, NOW + 5).last_active == NOW - 1200
     store.control("mailMaxPerHour", value="30")
-    seen = read_state(store, path, NOW + 5)
+    state = read_state(store, path, NOW + 5)
     store.close()
-    assert seen.settings.refilled == str(int(NOW))
-    assert seen.last_active is None
-    assert any("cron silent" in warning for warning in describe_state(seen).warnings)
+    assert state.settings.refilled == str(int(NOW))
+    assert state.last_active is None
+    assert any("cron silent" in warning for warning in describe_state(state).warnings)

@@ -50,17 +50,17 @@ def test_where_the_log_is_written(tmp_path: Path) -> None:
     (home / "logs").mkdir(parents=True)
     data.mkdir()
     named = {"MAIL_QUEUE_LOG": "sub/../mail.log", "HOME": str(home)}
-    db, beside = str(data / "q.db"), str(data / LOG_NAME)
+    db, compared_with = str(data / "q.db"), str(data / LOG_NAME)
     for setting, environ, path in (
         (str(tmp_path / "own.log"), named, str(tmp_path / "own.log")),
         ("", named, str(data / "mail.log")),
         ("", {"MAIL_QUEUE_LOG": "", "HOME": str(home)}, str(home / "logs" / LOG_NAME)),
-        *(("", environ, beside) for environ in ({}, {"HOME": ""}, {"HOME": "relative"})),
-        ("", {"HOME": str(data)}, beside),
+        *(("", environ, compared_with) for environ in ({}, {"HOME": ""}, {"HOME": "relative"})),
+        ("", {"HOME": str(data)}, compared_with),
     ):
         with naming(setting, environ):
-            found = find_log(setting, db, environ, str(data))
-            assert (found.path, found.warnings) == (path, ())
+            log_location = find_log(setting, db, environ, str(data))
+            assert (log_location.path, log_location.warnings) == (path, ())
     assert find_log("", db, named, str(data)) == LogLocation(
         str(data / "mail.log"), "set by MAIL_QUEUE_LOG"
     )
@@ -93,12 +93,12 @@ def test_a_log_that_cannot_be_written_passes_its_lines_on(tmp_path: Path) -> Non
     folder.mkdir()
     victim.write_text("mine\n")
     link.symlink_to(victim)
-    told: list[str] = []
+    lines: list[str] = []
     for path in ("", str(folder), str(link)):
-        Log(path, "r1", "q.db", lambda: NOW, told.append).write_sent(ID, job=1)
-    assert len(told) == 3 and all(ID in line for line in told)
-    assert json.loads(told[0])["event"] == "sent"
-    assert told[1].startswith(f"{folder}: ")
+        Log(path, "r1", "q.db", lambda: NOW, lines.append).write_sent(ID, job=1)
+    assert len(lines) == 3 and all(ID in line for line in lines)
+    assert json.loads(lines[0])["event"] == "sent"
+    assert lines[1].startswith(f"{folder}: ")
     assert victim.read_text() == "mine\n"
 
 
@@ -120,13 +120,13 @@ def test_a_line_of_the_log(tmp_path: Path) -> None:
 
 def test_addresses_are_masked() -> None:
     """Enough is left to tell two mails apart, and not who they were for."""
-    for address, said in (
+    for address, message in (
         ("hans@example.org", "h***@example.org"),
         ("x", "***"),
         ("", "***"),
         ("@b.org", "***@b.org"),
     ):
-        assert mask_address(address) == said
+        assert mask_address(address) == message
 
 
 def test_a_sent_line_is_on_the_disk_before_anything_goes_on(
@@ -158,8 +158,8 @@ def test_broken_lines_are_counted_and_foreign_ones_are_not(tmp_path: Path) -> No
         assert read_recent(str(missing), 0).lines == ()
     assert list(find_lines("")) == []
     good = b'{"ts":"2026-11-20T10:20:00.000Z","event":"x","later":{"a":[1]}}\n'
-    bad = b'no json\n[1]\n{"ts":"when","event":"x"}\n' + b"[" * 100_000 + b"\n\xff\n"
-    path.write_bytes(good + bad + b'{"message":"mine"}\n' + good + b'{"ts":"2026')
+    broken_lines = b'no json\n[1]\n{"ts":"when","event":"x"}\n' + b"[" * 100_000 + b"\n\xff\n"
+    path.write_bytes(good + broken_lines + b'{"message":"mine"}\n' + good + b'{"ts":"2026')
     read = read_recent(str(path), 0)
     assert ([line.event for line in read.lines], read.broken) == (["x", "x"], 5)
 
@@ -292,11 +292,11 @@ def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) ->
 def test_the_store_logs_what_happens(place: ZgbDatabase, sql: Sql) -> None:
     """Enqueued, twice, failed, parked, retried, set, recovered, reset, and a lost lease: each is an
     event."""
-    told: list[tuple[str, dict[str, object]]] = []
+    events: list[tuple[str, dict[str, object]]] = []
 
     def tell(event: str, /, **fields: object) -> None:
         assert event in EVENTS
-        told.append((event, fields))
+        events.append((event, fields))
 
     with closing(ZgbStore(place, lambda: NOW, write_event=tell)) as store:
         store.enqueue(1001, ["user"])
@@ -319,13 +319,13 @@ def test_the_store_logs_what_happens(place: ZgbDatabase, sql: Sql) -> None:
         list(store.take(NOW, "me", 1))
 
     its = {"reg": 1001, "type": "user"}
-    assert told[:4] == [
+    assert events[:4] == [
         ("enqueue", its),
         ("enqueue_duplicate", its),
         ("failed", {**its, "attempt": 1, "error": "no", "next_attempt_at": NOW + 60}),
         ("parked", {**its, "attempt": 2, "error": "never", "next_attempt_at": None}),
     ]
-    assert [event for event, _ in told[4:]] == [
+    assert [event for event, _ in events[4:]] == [
         "retry_requested",
         "config_changed",
         "lease_lost",

@@ -18,7 +18,7 @@ from tests.store_contents import naming
 AT = ConfigLocation("some.yaml", "stores.zgb", "/etc/spooldeck")
 
 
-def test_everything_can_be_said() -> None:
+def test_every_line_can_be_formatted() -> None:
     """Each key comes to what it says; paths start from the configuration's folder."""
     settings = parse_settings(
         {

@@ -38,7 +38,7 @@ def test_both_days_of_a_period_count_in_full() -> None:
 def test_only_mails_outside_of_the_period_are_redirected() -> None:
     """A user's mail is redirected when it was both enqueued and sent outside the period; without a
     period or a time of enqueuing it is undecidable, other mails go on."""
-    for on, kind, created, now, way in (
+    for on, kind, created, now, decision in (
         (False, "user", BEFORE, BEFORE, RedirectDecision.UNCHANGED),
         (True, "organizer", BEFORE, BEFORE, RedirectDecision.UNCHANGED),
         (True, "user", BEFORE, BEFORE, RedirectDecision.REDIRECTED),
@@ -49,13 +49,13 @@ def test_only_mails_outside_of_the_period_are_redirected() -> None:
         (True, "user", None, INSIDE, RedirectDecision.UNCHANGED),
         (True, "user", None, AFTER, RedirectDecision.UNDECIDABLE),
     ):
-        assert queue_config.decide(on, kind, created, now, PERIOD) is way
+        assert queue_config.decide(on, kind, created, now, PERIOD) is decision
     without = {
         (True, "user"): RedirectDecision.UNDECIDABLE,
         (True, "organizer"): RedirectDecision.UNCHANGED,
     }
-    for (on, kind), way in {**without, (False, "user"): RedirectDecision.UNCHANGED}.items():
-        assert queue_config.decide(on, kind, BEFORE, BEFORE, None) is way
+    for (on, kind), decision in {**without, (False, "user"): RedirectDecision.UNCHANGED}.items():
+        assert queue_config.decide(on, kind, BEFORE, BEFORE, None) is decision
 
 
 def test_a_redirected_address_names_the_recipient() -> None:

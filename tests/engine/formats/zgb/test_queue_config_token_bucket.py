@@ -35,14 +35,14 @@ def test_a_bucket_is_refilled() -> None:
         ("40", "1e300", "0", 60, 5.0, 60),
     ):
         with naming(per_hour, tokens, last, now, left, stamp):
-            found = refilled(per_hour, tokens, last, now)
+            bucket = refilled(per_hour, tokens, last, now)
 
-            assert found.units / UNITS_PER_TOKEN == pytest.approx(left)
-            assert found.stamp == stamp
-            assert found.tokens == int(left + 1e-9)
+            assert bucket.units / UNITS_PER_TOKEN == pytest.approx(left)
+            assert bucket.stamp == stamp
+            assert bucket.tokens == int(left + 1e-9)
 
 
-def test_a_bucket_that_cannot_be_read_begins_anew() -> None:
+def test_an_unreadable_bucket_starts_again() -> None:
     """What is missing, no number or negative is one token now: one mail at once, no burst."""
     for tokens, last in (
         (None, "1000"),

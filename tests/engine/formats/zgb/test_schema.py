@@ -38,7 +38,7 @@ QUEUE = f"CREATE TABLE mail_queue ({NAMES})"
 
 
 @pytest.fixture
-def foreign(tmp_path: Path) -> Iterator[Builder]:
+def build_foreign(tmp_path: Path) -> Iterator[Builder]:
     """Open a database that another program built, by the statements given."""
     with ExitStack() as opened:
 
@@ -68,9 +68,9 @@ def taken(store: ZgbStore, now: float = NOW) -> list[str]:
     return [task.id for task in store.take(now, "me", 9)]
 
 
-def test_the_documented_columns_are_enough(foreign: Builder) -> None:
+def test_the_documented_columns_are_enough(build_foreign: Builder) -> None:
     """Without an id, times of making or change, or an index, jobs go through every state."""
-    store = foreign(QUEUE)
+    store = build_foreign(QUEUE)
     assert [one.is_new for one in store.enqueue(7)] == [True, True]
     assert [one.is_new for one in store.enqueue(7)] == [False, False]
     (task,) = store.take(NOW, "me", 9)  # a bucket that is new has one token
@@ -83,10 +83,10 @@ def test_the_documented_columns_are_enough(foreign: Builder) -> None:
     assert {i: (t.attempts, t.error) for i, t in tasks_in(store).items()} == {"7-user": (1, "no")}
 
 
-def test_a_table_without_rowids_goes_by_its_id(foreign: Builder) -> None:
+def test_a_table_without_rowids_goes_by_its_id(build_foreign: Builder) -> None:
     """A job of a table without rowids is held and released; rows without an id, too, cannot be told
     apart, and such a table is refused."""
-    store = foreign(
+    store = build_foreign(
         f"CREATE TABLE mail_queue (id INTEGER PRIMARY KEY, {NAMES}) WITHOUT ROWID",
         "INSERT INTO mail_queue VALUES (5, 7, 'user', 'pending', 0, 0, NULL, NULL)",
     )
@@ -98,13 +98,13 @@ def test_a_table_without_rowids_goes_by_its_id(foreign: Builder) -> None:
     Path(store.place.path).unlink()
     key = ", PRIMARY KEY (registration_number, mail_type)) WITHOUT ROWID"
     with pytest.raises(Unavailable, match="neither a rowid nor an id"):
-        foreign(f"CREATE TABLE mail_queue ({NAMES}{key}")
+        build_foreign(f"CREATE TABLE mail_queue ({NAMES}{key}")
 
 
-def test_foreign_columns_are_kept(foreign: Builder) -> None:
+def test_foreign_columns_are_kept(build_foreign: Builder) -> None:
     """An undocumented column is never changed, one that is added while we have the database open
     neither, and is shown with the row."""
-    store = foreign(f"CREATE TABLE mail_queue ({NAMES}, 'odd \"name' BLOB DEFAULT x'00ff')")
+    store = build_foreign(f"CREATE TABLE mail_queue ({NAMES}, 'odd \"name' BLOB DEFAULT x'00ff')")
     store.enqueue(7, ["user"])
     in_it(store, "ALTER TABLE mail_queue ADD COLUMN later TEXT DEFAULT 'x'")
     in_it(store, "UPDATE mail_queue SET later = 'y'")
@@ -118,11 +118,11 @@ def test_foreign_columns_are_kept(foreign: Builder) -> None:
     assert in_it(store, "SELECT later FROM mail_queue") == [("y",)]
 
 
-def test_a_large_foreign_value_stops_nothing(foreign: Builder) -> None:
+def test_a_large_foreign_value_stops_nothing(build_foreign: Builder) -> None:
     """A row with a value of another program of any size is listed, claimed, sent and retried, as
     are the rows after it; only a move that would have to copy the value is refused. A registration
     is read without such a value."""
-    store = foreign(QUEUE)
+    store = build_foreign(QUEUE)
     store.enqueue(7, ["user", "organizer"])
     in_it(store, "ALTER TABLE mail_queue ADD COLUMN pdf BLOB")
     in_it(store, "UPDATE mail_queue SET pdf = zeroblob(20000000) WHERE mail_type = 'user'")
@@ -146,13 +146,13 @@ def test_a_large_foreign_value_stops_nothing(foreign: Builder) -> None:
     ("zone", "written"), [("UTC", "2026-11-20 10:25:00"), ("Europe/Berlin", "2026-11-20 11:25:00")]
 )
 @pytest.mark.parametrize("filled", [True, False])
-def test_times_may_be_text(foreign: Builder, zone: str, written: str, filled: bool) -> None:
+def test_times_may_be_text(build_foreign: Builder, zone: str, written: str, filled: bool) -> None:
     """The form of times is that of the rows, else of the column's declared type; they are written
     in the same form, in the zone that was set."""
     row = "INSERT INTO mail_queue (registration_number, mail_type, next_attempt_at, attempts,"
     row += " status) VALUES (8, 'user', '2026-01-01 00:00:00', 0, 'pending')"
     declared = NAMES.replace("pt_at", "pt_at DATETIME").replace("until", "until DATETIME")
-    store = foreign(
+    store = build_foreign(
         f"CREATE TABLE mail_queue ({NAMES if filled else declared}, created_at TEXT)",
         *([row] if filled else []),
         "INSERT INTO config VALUES ('mailTokens', '5'), ('mailLastRefill', '1795170000')",
@@ -174,11 +174,11 @@ def test_times_may_be_text(foreign: Builder, zone: str, written: str, filled: bo
 SET_BACK = 1_792_890_000.0  # 2026-10-25 01:00:00 UTC: in Berlin it is 3 o'clock, and then 2 again
 
 
-def test_a_lease_outlives_the_end_of_summer_time(foreign: Builder) -> None:
+def test_a_lease_outlives_the_end_of_summer_time(build_foreign: Builder) -> None:
     """Times as text in a zone whose clock is set back: what was claimed or failed just before is
     neither over nor due at once, though its time has been on the clock already."""
     rows = "({}, 'user', 'pending', 0, '2026-01-01 00:00:00', '2026-01-01 00:00:00', NULL)"
-    place = foreign(
+    place = build_foreign(
         QUEUE,
         f"INSERT INTO mail_queue VALUES {rows.format(7)}, {rows.format(8)}",
         "INSERT INTO config VALUES ('mailTokens', '5'), ('mailLastRefill', '0')",
@@ -216,15 +216,15 @@ def test_times_as_text_are_written_by_their_zone() -> None:
             parse_time(value, UTC)
 
 
-def test_two_rows_of_one_mail_are_a_problem(foreign: Builder) -> None:
+def test_two_rows_of_one_mail_are_a_problem(build_foreign: Builder) -> None:
     """Without the unique index one mail may have two rows: both are shown, with the problem;
     a count may be text."""
     row = "INSERT INTO mail_queue VALUES (7, 'user', 'pending', {}, 0, NULL, NULL)"
-    store = foreign(QUEUE, row.format(0), row.format("'1'"))
+    store = build_foreign(QUEUE, row.format(0), row.format("'1'"))
     assert problems_in(store)["7-user"] == "2 rows in mail_queue: the unique index is missing"
-    seen = [item for item in store.scan({"7-user"}) if isinstance(item, Task)]
-    assert [task.attempts for task in seen] == [0, 1]
-    store.swap(seen[1], verbs.purge(seen[1], NOW))
+    tasks = [item for item in store.scan({"7-user"}) if isinstance(item, Task)]
+    assert [task.attempts for task in tasks] == [0, 1]
+    store.swap(tasks[1], verbs.purge(tasks[1], NOW))
     assert tasks_in(store)["7-user"].state is State.TRASH
 
 
@@ -241,7 +241,7 @@ def test_a_new_queue_is_whole_and_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         ("DROP TABLE mail_queue", "no mail queue, expected a table mail_queue"),
         ("DROP TABLE config", "no mail queue, expected a table config"),
@@ -253,19 +253,19 @@ def test_a_new_queue_is_whole_and_off(tmp_path: Path) -> None:
     ],
 )
 def test_a_missing_table_or_column_is_reported(
-    place: ZgbDatabase, open_queue: Opener, sql: Sql, statement: str, said: str
+    place: ZgbDatabase, open_queue: Opener, sql: Sql, statement: str, message: str
 ) -> None:
     """A database that is no mail queue is not opened; an open one that is none any more says so."""
     store = open_queue()
     sql(statement)
-    with pytest.raises(Unavailable, match=said):
+    with pytest.raises(Unavailable, match=message):
         open_store(place.path)
     with pytest.raises(Unavailable):
         list(store.scan())
         list(store.take(NOW, "me", 1))
 
 
-def test_what_is_no_database_is_not_opened(tmp_path: Path, foreign: Builder) -> None:
+def test_what_is_no_database_is_not_opened(tmp_path: Path, build_foreign: Builder) -> None:
     """An empty or foreign file is neither opened nor changed, a missing one is not made, and an
     unknown time zone is refused."""
     path = tmp_path / "file"
@@ -279,7 +279,7 @@ def test_what_is_no_database_is_not_opened(tmp_path: Path, foreign: Builder) -> 
                 opener(str(path))
         assert path.read_bytes() == data
     with pytest.raises(Unavailable, match="no time zone 'Middle/Earth'"):
-        foreign(QUEUE, zone="Middle/Earth")
+        build_foreign(QUEUE, zone="Middle/Earth")
 
 
 def test_a_damaged_file_is_reported_and_not_changed(place: ZgbDatabase, open_queue: Opener) -> None:
@@ -319,16 +319,16 @@ NO_JOBS: tuple[tuple[str, object, str], ...] = (
 """A column, a value in it that makes the row no job, and what is reported."""
 
 
-def test_a_row_that_is_no_job_is_a_problem(foreign: Builder) -> None:
+def test_a_row_that_is_no_job_is_a_problem(build_foreign: Builder) -> None:
     """It is shown with its row and what was expected, also in a scan of pending jobs; it is never
     claimed, and hinders no other."""
     row = "INSERT INTO mail_queue VALUES ({}, 'user', 'pending', 0, 5, NULL, NULL, 5)"
     table = f"CREATE TABLE mail_queue ({NAMES}, created_at)"
-    for column, value, said in NO_JOBS:
-        store = foreign(table, row.format(7), row.format(8), registrations="")
+    for column, value, message in NO_JOBS:
+        store = build_foreign(table, row.format(7), row.format(8), registrations="")
         in_it(store, f"UPDATE mail_queue SET {column} = ? WHERE rowid = 1", value)
         with naming(column, value):
-            assert said in problems_in(store)["mail_queue/row 1"]
+            assert message in problems_in(store)["mail_queue/row 1"]
             where = [i.where for i in store.scan({"pending"}) if isinstance(i, Problem)]
             assert where == ["mail_queue/row 1"]
             (again,) = store.scan({"row 1"})
@@ -354,11 +354,11 @@ STRAY: tuple[tuple[str, list[Any]], ...] = (
 
 @pytest.mark.parametrize(("declared", "moments"), STRAY)
 def test_a_stray_time_is_the_problem_of_its_row(
-    foreign: Builder, declared: str, moments: list[Any]
+    build_foreign: Builder, declared: str, moments: list[Any]
 ) -> None:
     """The form of a column's times is that of most of its rows, else of its type: a row of another
     form, be it the first, is a problem, and every other job is claimed."""
-    store = rows_of(foreign, declared, moments)
+    store = rows_of(build_foreign, declared, moments)
     assert list(problems_in(store)) == ["mail_queue/row 1"]
     rest = {f"{n}-user" for n in range(2, len(moments) + 1)}
     assert set(tasks_in(store)) == rest
@@ -366,27 +366,27 @@ def test_a_stray_time_is_the_problem_of_its_row(
     assert len(claimed) == min(5, len(rest)) and set(claimed) <= rest
 
 
-def test_zero_is_due_in_any_form_of_times(foreign: Builder) -> None:
+def test_zero_is_due_in_any_form_of_times(build_foreign: Builder) -> None:
     """New jobs have 0 by the column's default where a failed one has its time as text: all of them
     are jobs, and are claimed."""
-    store = rows_of(foreign, "DATETIME DEFAULT 0", [TEXT_TIME, *[0] * 3])
+    store = rows_of(build_foreign, "DATETIME DEFAULT 0", [TEXT_TIME, *[0] * 3])
     assert not problems_in(store)
     assert store.backlog(NOW).due == 4
     assert taken(store) == ["2-user", "3-user", "4-user", "1-user"]
 
 
-def test_a_stray_time_wakes_no_worker(foreign: Builder) -> None:
+def test_a_stray_time_wakes_no_worker(build_foreign: Builder) -> None:
     """A row that is no job is not waited for: a worker would come again at once, for ever."""
-    store = rows_of(foreign, "", ["2026-01-01 00:00:00", int(NOW) + 90, int(NOW) + 95])
+    store = rows_of(build_foreign, "", ["2026-01-01 00:00:00", int(NOW) + 90, int(NOW) + 95])
     assert taken(store) == []
     assert store.changes.next_due == NOW + 90
 
 
-def rows_of(foreign: Builder, declared: str, moments: list[Any]) -> ZgbStore:
+def rows_of(build_foreign: Builder, declared: str, moments: list[Any]) -> ZgbStore:
     """A queue of pending jobs 1, 2, 3 ... that are due then, with tokens for five of them."""
     made = NAMES.replace("next_attempt_at", f"next_attempt_at {declared}")
     rows = [f"({n}, 'user', 'pending', 0, {at!r}, NULL, NULL)" for n, at in enumerate(moments, 1)]
-    return foreign(
+    return build_foreign(
         f"CREATE TABLE mail_queue ({made})",
         f"INSERT INTO mail_queue ({NAMES}) VALUES {', '.join(rows)}",
         f"INSERT INTO config VALUES ('mailTokens', '5'), ('mailLastRefill', '{NOW:.0f}')",
@@ -505,12 +505,12 @@ def test_a_file_in_its_place_is_the_queue(
     store, old, wait = user_job, there(user_job), user_job.changes.wait
     assert wait is not None
     wait(0.0)
-    kept, other = Path(place.path).rename(f"{place.path}.kept"), str(tmp_path / "other.db")
+    moved, other = Path(place.path).rename(f"{place.path}.kept"), str(tmp_path / "other.db")
     with closing(sqlite3.connect(place.path)) as db, db:
         db.execute("CREATE TABLE other (x)")
     with pytest.raises(Unavailable, match="no mail queue"):
         list(store.scan())
-    kept.replace(place.path)
+    moved.replace(place.path)
     assert set(tasks_in(store)) == {USER}
 
     create(other)
@@ -541,10 +541,10 @@ def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: Zg
         (aside.mkdir, aside.rmdir, "not a plain file"),
         (lambda: newer(aside), aside.unlink, "newer spooldeck"),
     )
-    for make, undo, said in cases:
+    for make, undo, message in cases:
         make()
         for act in (lambda: user_job.swap(task, held), lambda: list(user_job.scan())):
-            with naming(said), pytest.raises(Unavailable, match=said):
+            with naming(message), pytest.raises(Unavailable, match=message):
                 act()
         undo()
 
@@ -591,13 +591,13 @@ def test_our_folder_beside_the_database_is_no_problem(
     user_job: ZgbStore, place: ZgbDatabase
 ) -> None:
     """Our folder beside the database, and our own database, do not meet."""
-    ours = Path(f"{place.path}.spooldeck.d")
-    (ours / "journal").mkdir(parents=True)
-    (ours / "log").mkdir()
-    (ours / "log" / "queue.log").write_text("ours")
+    file_path = Path(f"{place.path}.spooldeck.d")
+    (file_path / "journal").mkdir(parents=True)
+    (file_path / "log").mkdir()
+    (file_path / "log" / "queue.log").write_text("ours")
     user_job.swap(there(user_job), verbs.purge(there(user_job), NOW))
     assert there(user_job).state is State.TRASH
     assert problems_in(user_job) == {}
-    assert (ours / "log" / "queue.log").read_text() == "ours"
-    beside = {path.name for path in ours.parent.glob("zgb.db*")}
-    assert beside == {"zgb.db", "zgb.db.spooldeck", "zgb.db.spooldeck.d"}
+    assert (file_path / "log" / "queue.log").read_text() == "ours"
+    names = {path.name for path in file_path.parent.glob("zgb.db*")}
+    assert names == {"zgb.db", "zgb.db.spooldeck", "zgb.db.spooldeck.d"}

@@ -73,8 +73,8 @@ def test_every_edge_is_there(user_job: ZgbStore) -> None:
         **{(d, None): set(), (t, None): set()},
     }
     edges = user_job.edges
-    assert {way: set(edge.fields) for way, edge in edges.items()} == expected
-    final = {way for way, edge in edges.items() if not edge.undoable}
+    assert {transition: set(edge.fields) for transition, edge in edges.items()} == expected
+    final = {transition for transition, edge in edges.items() if not edge.undoable}
     assert final == {(a, None), (d, None), (t, None)}
     words = ["pending", "sending", "held", "parked", "trash"]
     assert list(user_job.states.values()) == words
@@ -190,10 +190,10 @@ def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
 def test_a_take_that_goes_on_refills_nothing_twice(open_queue: Opener, sql: Sql) -> None:
     """Two workers in turns, one with an older time, get no more than one bucket's tokens."""
     settle(sql, mailMaxPerHour="60", mailTokens="5", mailLastRefill=str(int(NOW)))
-    ours, theirs = open_queue(rate_limit=REAL), open_queue(rate_limit=REAL)
+    first, theirs = open_queue(rate_limit=REAL), open_queue(rate_limit=REAL)
     for number in range(1001, 1020):
-        ours.enqueue(number)
-    slow = ours.take(NOW, "me", 9)
+        first.enqueue(number)
+    slow = first.take(NOW, "me", 9)
     claimed = [next(slow)]
     for later in range(1, 5):
         claimed += theirs.take(NOW + 10 * later, "they", 1)
@@ -247,8 +247,8 @@ def test_two_workers_on_two_hundred_jobs(place: ZgbDatabase, open_queue: Opener,
     for number in range(1000, 1100):
         store.enqueue(number)
     settle(sql, mailMaxPerHour="1000", mailTokens="150.5", mailLastRefill=str(int(NOW)))
-    said = list(chain(*at_once(2, WORKER, place.path, str(NOW))))
-    assert len(said) == len(set(said)) == 150
+    claims = list(chain(*at_once(2, WORKER, place.path, str(NOW))))
+    assert len(claims) == len(set(claims)) == 150
     assert config(sql)["mailTokens"] == "0.5"
     counted = sql("SELECT status, count(*) FROM mail_queue GROUP BY status ORDER BY status")
     assert counted == [("pending", 50), ("sending", 150)]
@@ -551,11 +551,11 @@ def test_an_old_job_of_a_reused_number_stays_in_the_trash(both_jobs: ZgbStore, s
                 store.swap(trashed, trashed._replace(state=State.PENDING))
 
     assert there(store).state is State.TRASH
-    said = problems_in(store)[ORGANIZER]
-    assert said == "is in trash and pending at the same time: its number was reused"
-    seen = [item for item in store.scan({ORGANIZER}) if isinstance(item, Task)]
-    (new,) = (task for task in seen if task.state is State.PENDING)
-    assert len(seen) == 2
+    problem = problems_in(store)[ORGANIZER]
+    assert problem == "is in trash and pending at the same time: its number was reused"
+    tasks = [item for item in store.scan({ORGANIZER}) if isinstance(item, Task)]
+    (new,) = (task for task in tasks if task.state is State.PENDING)
+    assert len(tasks) == 2
     with pytest.raises(Unsupported, match="expunge that job first"):
         store.swap(new, verbs.hold(new, NOW))
     assert sql("SELECT count(*) FROM mail_queue") == [(1,)]
@@ -585,8 +585,8 @@ def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
     switched = {"mailQueueEnabled": "0", "mailMaxPerHour": "12", "mailRedirectToSchumbi": "1"}
     for name, value in switched.items():
         store.control(name, value=value)
-    found = config(sql)
-    assert switched.items() <= found.items()
+    config_rows = config(sql)
+    assert switched.items() <= config_rows.items()
     for name, value in (
         ("mailQueueEnabled", "yes"),
         ("mailMaxPerHour", "0"),
@@ -597,7 +597,7 @@ def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
     ):
         with pytest.raises(Unsupported):
             store.control(name, value=value)
-    assert config(sql) == found
+    assert config(sql) == config_rows
 
 
 def test_a_new_rate_settles_the_old_one_first(open_queue: Opener, sql: Sql) -> None:
@@ -606,8 +606,8 @@ def test_a_new_rate_settles_the_old_one_first(open_queue: Opener, sql: Sql) -> N
     open_queue(rate_limit=REAL).control("mailMaxPerHour", value="60")
     assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("1.0", str(int(NOW)))
     settle(sql, mailMaxPerHour="160")
-    said = problems_in(open_queue(rate_limit=REAL))["mailMaxPerHour"]
-    assert said == "mailMaxPerHour is '160', expected 1 to 60: 60 is used"
+    problem_text = problems_in(open_queue(rate_limit=REAL))["mailMaxPerHour"]
+    assert problem_text == "mailMaxPerHour is '160', expected 1 to 60: 60 is used"
 
 
 def test_inside_the_period_the_test_mode_is_not_switched_on(open_queue: Opener, sql: Sql) -> None:

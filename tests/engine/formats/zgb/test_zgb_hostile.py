@@ -29,7 +29,7 @@ from engine.store import StoreError, Unavailable, Unsupported
 from tests.engine.formats.zgb.zgb_jobs import NOW, Sql, there
 from tests.examples import examples
 from tests.rival_processes import running
-from tests.unprivileged_user import as_other_user, nobodys_folder
+from tests.unprivileged_user import as_other_user, other_users_folder
 
 Opener = Callable[..., ZgbStore]
 
@@ -108,9 +108,14 @@ rows = st.tuples(
 )
 
 
-def row_of(status: str, kind: str, odd: dict[str, Cell]) -> list[Cell]:
+def row_of(status: str, kind: str, hostile: dict[str, Cell]) -> list[Cell]:
     """A row with some odd values in it."""
-    values = {**dict(zip(COLUMNS, SOUND, strict=True)), "status": status, "mail_type": kind, **odd}
+    values = {
+        **dict(zip(COLUMNS, SOUND, strict=True)),
+        "status": status,
+        "mail_type": kind,
+        **hostile,
+    }
     return [values[name] for name in COLUMNS]
 
 
@@ -217,9 +222,9 @@ def test_only_a_plain_file_is_a_database(
     place of an open database is reported until the database is back."""
     path = tmp_path / "other" / "zgb.db"
     path.parent.mkdir()
-    ends: list[int] = []
+    endings: list[int] = []
     cases: tuple[tuple[Callable[[], object], Callable[[], object]], ...] = (
-        (lambda: ends.append(make_open_fifo(path)), path.unlink),
+        (lambda: endings.append(make_open_fifo(path)), path.unlink),
         (path.mkdir, path.rmdir),
         (lambda: path.symlink_to("/dev/zero"), path.unlink),
     )
@@ -231,13 +236,13 @@ def test_only_a_plain_file_is_a_database(
         undo()
 
     store = open_queue(read_only=read_only)
-    kept = Path(place.path).rename(f"{place.path}.kept")
-    ends.append(make_open_fifo(place.path))
+    moved = Path(place.path).rename(f"{place.path}.kept")
+    endings.append(make_open_fifo(place.path))
     with pytest.raises(Unavailable, match="not a plain file"):
         list(store.scan())
-    kept.replace(place.path)
+    moved.replace(place.path)
     assert list(store.scan()) == []
-    for end in ends:
+    for end in endings:
         os.close(end)
 
 
@@ -310,11 +315,11 @@ with closing(ZgbStore(ZgbDatabase(path), lambda: 1_795_170_000.0)) as store:
 def test_a_file_that_may_not_grow_loses_nothing(place: ZgbDatabase, sql: Sql) -> None:
     """Where the system refuses to write more, that is said, what was said to be done is there, and
     once there is room the same process goes on."""
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", LIMITED, place.path], capture_output=True, text=True, check=False
     )
-    assert said.returncode == 0, said.stderr
-    *numbers, refused, last = said.stdout.splitlines()
+    assert output.returncode == 0, output.stderr
+    *numbers, refused, last = output.stdout.splitlines()
     assert refused.startswith(f"refused {place.path}: ") and last == "2"
     counted = sql(
         "SELECT registration_number FROM mail_queue WHERE mail_type = 'organizer' ORDER BY 1"
@@ -400,24 +405,24 @@ def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
     def look() -> None:
         with closing(ZgbStore(ZgbDatabase(path), lambda: NOW)) as store:
             assert {edge.refusal for edge in store.edges.values()} == {
-                f"Permission denied: cannot write to {said}"
+                f"Permission denied: cannot write to {shown_path}"
             }
             assert there(store, "7-user").state is State.PENDING
 
-    with nobodys_folder() as place:
+    with other_users_folder() as place:
         real = place / "real"
         as_other_user(real.mkdir)
         as_other_user(lambda: create(f"{real}/zgb.db"))
         with closing(sqlite3.connect(f"{real}/zgb.db")) as db, db:
             db.execute("INSERT INTO registrations VALUES (7, 0)")
             db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (7, 'user')")
-        path, said = f"{real}/zgb.db", str(real)
+        path, shown_path = f"{real}/zgb.db", str(real)
         if by_link:
             path = f"{place}/link.db"
             Path(path).symlink_to(real / "zgb.db")
         if closed == "file":
             (real / "zgb.db").chmod(0o444)
-            said = path
+            shown_path = path
         else:
             real.chmod(0o555)
         as_other_user(look)
@@ -457,7 +462,7 @@ def test_the_log_of_a_killed_writer_where_we_may_not_write(
             assert there(store, "1002-user").attempts == 0
             assert "cannot write to" in store.edges[None, State.PENDING].refusal
 
-    with nobodys_folder() as folder:
+    with other_users_folder() as folder:
         closed = folder / "closed"
         closed.mkdir()
         path = f"{closed}/zgb.db"

@@ -39,10 +39,10 @@ def test_where_mailq_is_served(param: str, address: str, expected: MailqSocket |
         pytest.skip("no /etc/services: the package netbase is not installed")
     conf = parse_conf(f"PARAMmailqsock={param}\n" if param else "", {})
     try:
-        found: MailqSocket | str = find_mailq_socket(conf, {"BINDADDR": address})
+        mailq_socket: MailqSocket | str = find_mailq_socket(conf, {"BINDADDR": address})
     except Unavailable as error:
-        found = str(error)[: len(expected)]
-    assert found == expected
+        mailq_socket = str(error)[: len(expected)]
+    assert mailq_socket == expected
 
 
 def test_a_zmailer_conf_is_read_as_a_shell_reads_it_and_never_run() -> None:
@@ -72,12 +72,12 @@ def test_the_scheduler_conf_is_found_by_settings_then_mailshare(tmp_path: Path) 
     settings = ZmailerSettings(environment=str(tmp_path / "zmailer.conf"))
     (share / "scheduler.cf").write_text('PARAMauthfile="${AUTH}"\nsmtp/*\n  command="smtp"\n')
 
-    found = read_files(settings, {})
+    files = read_files(settings, {})
 
-    assert (found.problem, found.conf_path) == ("", f"{share}/scheduler.cf")
-    assert found.conf is not None
-    assert found.conf.params["authfile"].value == "/etc/a"
-    assert found.forms == f"{share}/forms"
+    assert (files.problem, files.conf_path) == ("", f"{share}/scheduler.cf")
+    assert files.conf is not None
+    assert files.conf.params["authfile"].value == "/etc/a"
+    assert files.forms == f"{share}/forms"
     for name in ("scheduler.conf", "own.conf", "asked.conf"):
         (share / name).write_text("smtp/*\n  command=x\n")
     assert read_files(settings, {}).conf_path == f"{share}/scheduler.conf"
@@ -100,8 +100,8 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert problem(ZmailerSettings(scheduler_conf=missing)).startswith(f"{missing}: No such file")
     assert "more than 1,048,576" in problem(ZmailerSettings(scheduler_conf=f"{tmp_path}/large"))
     assert problem(ZmailerSettings()) == "no scheduler.conf: MAILSHARE is not set"
-    said = problem(ZmailerSettings(), MAILSHARE=missing)
-    assert said == f"no scheduler.conf: {missing}/scheduler.conf or {missing}/scheduler.cf"
+    failure = problem(ZmailerSettings(), MAILSHARE=missing)
+    assert failure == f"no scheduler.conf: {missing}/scheduler.conf or {missing}/scheduler.cf"
 
 
 def test_settings_name_both_files() -> None:
@@ -127,5 +127,5 @@ def test_the_configuration_may_name_another_socket(
     conf: str, environ: dict[str, str], path: str
 ) -> None:
     """PARAMnotifysock names a path, with UNIX: or without, else SCHEDULERNOTIFY of zmailer.conf."""
-    found = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
-    assert found.notify_socket("/post") == path
+    files = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
+    assert files.notify_socket("/post") == path

@@ -17,13 +17,13 @@ def test_a_notice_names_a_new_file(tmp_path: Path) -> None:
     """A datagram `NEW path`; the socket has mode 0200 and is removed at the end."""
     path = str(tmp_path / ".scheduler.notify")
     assert not notify.send(path, "I/F/3276785")
-    there = NotifySocket(path)
+    notify_socket = NotifySocket(path)
     assert stat.S_IMODE(os.lstat(path).st_mode) == 0o200
     assert [notify.send(path, one) for one in ("I/F/3276785", "77", "A/9-x")] == [True] * 3
 
-    assert list(there.receive()) == ["I/F/3276785", "77", "A/9-x"]
-    assert list(there.receive()) == []
-    there.close()
+    assert list(notify_socket.receive()) == ["I/F/3276785", "77", "A/9-x"]
+    assert list(notify_socket.receive()) == []
+    notify_socket.close()
     assert not os.path.lexists(path)
 
 
@@ -44,7 +44,7 @@ def test_a_notice_names_a_new_file(tmp_path: Path) -> None:
 def test_any_other_datagram_is_ignored(tmp_path: Path, data: bytes) -> None:
     """Only exactly `NEW` and the path of a control file counts; at most ten are read at a time."""
     path = str(tmp_path / "socket")
-    there = NotifySocket(path)
+    notify_socket = NotifySocket(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         for one in (data, b"x" * 5000, *[b"NEW 8"] * 9):
@@ -52,10 +52,10 @@ def test_any_other_datagram_is_ignored(tmp_path: Path, data: bytes) -> None:
                 sock.sendto(one, path)
             except BlockingIOError:
                 break
-    found = list(there.receive())
-    assert set(found) == {"8"}
-    assert len(found) <= 8
-    there.close()
+    messages = list(notify_socket.receive())
+    assert set(messages) == {"8"}
+    assert len(messages) <= 8
+    notify_socket.close()
 
 
 def test_a_socket_of_an_ended_scheduler_is_replaced(tmp_path: Path) -> None:

@@ -99,23 +99,23 @@ def test_the_pid_file_is_ours_until_it_is_released(
 ) -> None:
     """It has our PID; another start waits for its lock; it is removed at an orderly end only."""
     monkeypatch.chdir(root.path / "transport")
-    ours = PidFile.claim(root.fd, root.transport)
+    pid_file = PidFile.claim(root.fd, root.transport)
     assert root.pid_file.read_text() == f"{os.getpid()}\n"
     assert lock_process.is_scheduler(os.getpid(), root.fd, root.transport)
     root.write_pid(1)  # not ours, so that the second one does not signal us
     times = iter([0.0, 10.0, 20.0, 31.0])
     with pytest.raises(Unavailable, match="another scheduler"):
         PidFile.claim(root.fd, root.transport, lambda: next(times), lambda seconds: None)
-    ours.release()
+    pid_file.release()
     assert not root.pid_file.exists()
 
 
 def test_a_pid_file_of_another_start_is_not_removed(root: Root) -> None:
     """A file that was put there instead of ours stays."""
-    ours = PidFile.claim(root.fd, root.transport)
+    pid_file = PidFile.claim(root.fd, root.transport)
     root.pid_file.unlink()
     root.write_pid(1)
-    ours.release()
+    pid_file.release()
 
     assert root.pid_file.read_text() == "1\n"
 
@@ -124,10 +124,10 @@ def test_a_start_ends_the_scheduler_that_runs(root: Root) -> None:
     """It gets SIGTERM, and the start waits for its end; a stale file is taken over silently."""
     with original(root) as old:
         root.write_pid(old.pid)
-        ours = PidFile.claim(root.fd, root.transport)
+        pid_file = PidFile.claim(root.fd, root.transport)
         assert old.wait(20) == -signal.SIGTERM
     assert root.pid_file.read_text() == f"{os.getpid()}\n"
-    ours.release()
+    pid_file.release()
 
 
 def test_a_scheduler_that_does_not_end_keeps_its_spool(root: Root) -> None:

@@ -134,11 +134,11 @@ def test_each_report_of_a_second_has_its_own_message_id(tmp_path: Path) -> None:
     ids = [re.findall(rb'Message-ID: (\S+)|boundary="(\S+)"', head) for head in heads]
     assert ids[0] == ids[2]
     assert not {*ids[0]} & {*ids[1]}
-    assert [len(found) for found in ids] == [2, 2, 2]
+    assert [len(matches) for matches in ids] == [2, 2, 2]
 
 
 @pytest.mark.parametrize(
-    ("dsn", "action", "wanted"),
+    ("dsn", "action", "expected"),
     [
         ("", "failed", True),
         ("", "delayed", False),
@@ -152,14 +152,14 @@ def test_each_report_of_a_second_has_its_own_message_id(tmp_path: Path) -> None:
     ],
 )
 def test_the_sender_decides_what_is_reported(
-    dsn: str, action: str, wanted: bool, tmp_path: Path
+    dsn: str, action: str, expected: bool, tmp_path: Path
 ) -> None:
     """NOTIFY of each recipient; failures by default. What has no action counts as failed."""
     entry = entry_of(tmp_path, f"N {dsn}\n")
     (row,) = find_unreported(entry.data, entry.control.recipients)
     row = row._replace(diagnostic=Diagnostic(NOW, (b"", action.encode(), b"4.2.2 x"), b""))
 
-    assert is_wanted(row) is wanted
+    assert is_wanted(row) is expected
     assert row.status[0] == {"failed": "5", "delayed": "4"}.get(row.action, "2")
     assert row.address == b"c@d.example"
 
@@ -191,13 +191,13 @@ def test_a_report_about_a_report_goes_to_the_form_s_recipients_only(tmp_path: Pa
     entry = entry_of(tmp_path, "N NOTIFY=NEVER\n", sender="")
 
     double = compose(entry)
-    kept = compose(entry, ReportForm(), SETTINGS._replace(keeps_double_faults=True))
+    composed = compose(entry, ReportForm(), SETTINGS._replace(keeps_double_faults=True))
 
     assert double is not None
     assert double.recipients == (b"postoffice",)
     assert parsed(double)[1]["Subject"] == "Double-fault: Delivery reports [FAILED(1)]"
-    assert kept is not None
-    assert (kept.folder, kept.suffix) == ("postman", ":error-on-error")
+    assert composed is not None
+    assert (composed.folder, composed.suffix) == ("postman", ":error-on-error")
     assert compose(entry, ReportForm()) is None
 
 
@@ -221,7 +221,7 @@ def test_the_clause_names_the_form_of_a_report(
     assert (find_form(table, row), find_form(table, late)) == (delivery, expiry)
 
 
-def test_an_expired_recipient_is_reported_as_failed_whatever_came_before(tmp_path: Path) -> None:
+def test_an_expired_recipient_is_reported_as_failed_after_any_notice(tmp_path: Path) -> None:
     """The last diagnostic said delayed: the new one says failed, 5.4.7, and keeps its host and its
     text. It can be written as a d line and read again, with the offsets of headers and DSN."""
     entry = entry_of(tmp_path, "N NOTIFY=FAILURE\n")

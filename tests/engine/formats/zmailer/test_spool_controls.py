@@ -122,8 +122,8 @@ def test_the_original_scheduler_is_woken_but_never_signalled(spool: Spool) -> No
         with pytest.raises(Unsupported, match="no recipient of this host"):
             store.forecast("wake", "none.example")
         assert store.control("wake", "*") == "hosts woken: 2"
-        found = sorted(path.read_text() for path in (spool.root / "transport").glob("*-etrn"))
-        assert found == ["T mx.example\n", "T other.example\n"]
+        texts = sorted(path.read_text() for path in (spool.root / "transport").glob("*-etrn"))
+        assert texts == ["T mx.example\n", "T other.example\n"]
 
 
 @pytest.mark.parametrize(

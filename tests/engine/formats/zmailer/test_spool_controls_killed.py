@@ -76,8 +76,8 @@ def kill_everywhere(root: Path, verb: str, tasks: Iterator[Task]) -> int:
         for nth in count(1):
             kill = ("-e", f"inject={name}:signal=KILL:when={nth}")
             # An agent may just have the recipient: then the change is refused.
-            ends = (operate(root, verb, task, *kill) for task in tasks)
-            end = next(end for end in ends if end != REFUSED)
+            endings = (operate(root, verb, task, *kill) for task in tasks)
+            end = next(end for end in endings if end != REFUSED)
             assert end in (0, *KILLED)
             if end == 0:
                 break
@@ -126,8 +126,8 @@ def test_a_killed_operator_leaves_each_recipient_one_end(tmp_path: Path) -> None
     try:
         with watching(day_spool) as watch:
             for verb, start in STEPS:
-                found = (task for task in tasks_in(tmp_path, start) if start != P or waits(task))
-                assert kill_everywhere(tmp_path, verb, found) > 2, verb
+                tasks = (task for task in tasks_in(tmp_path, start) if start != P or waits(task))
+                assert kill_everywhere(tmp_path, verb, tasks) > 2, verb
                 if verb == "purge":
                     change_all(tmp_path, "purge", State.HELD)
             change_all(tmp_path, "restore", State.TRASH)

@@ -64,8 +64,11 @@ def scheduled(spool: Spool) -> Iterator[None]:
 
 def tasks(store: ZmailerStore) -> list[Task]:
     """All tasks in the order of their lines."""
-    found = {item.id: item for item in store.scan() if isinstance(item, Task)}
-    return [found[each] for each in sorted(found, key=lambda each: int(each.replace("/", "0000")))]
+    stored_tasks = {item.id: item for item in store.scan() if isinstance(item, Task)}
+    return [
+        stored_tasks[each]
+        for each in sorted(stored_tasks, key=lambda each: int(each.replace("/", "0000")))
+    ]
 
 
 def apply(store: ZmailerStore, verb: str, some: list[Task]) -> list[Exception | None]:
@@ -204,9 +207,11 @@ def test_verbs_that_write_mail_are_offered_only_where_they_can(spool: Spool) -> 
         for verb in ("bounce", "expire", "reroute"):
             assert verb_refusal(whole.edges, verb, State.PENDING) is None
             assert verb_refusal(plain.edges, verb, State.PENDING) == f"no {verb} from pending here"
-        (shown,) = preview_transitions("bounce", {(State.PENDING, None): 1}, whole.edges)
-        assert shown.transition == (State.PENDING, State.DEAD)
-        assert "its sender gets a report" in shown.edge.warning
+        (transition_preview,) = preview_transitions(
+            "bounce", {(State.PENDING, None): 1}, whole.edges
+        )
+        assert transition_preview.transition == (State.PENDING, State.DEAD)
+        assert "its sender gets a report" in transition_preview.edge.warning
         (task,) = tasks(whole)
         assert bar_reason(whole.edges, "bounce", task, now=NOW) == ""
         back = whole.edges[State.PENDING, State.DEAD]
@@ -222,15 +227,15 @@ def test_a_host_is_woken_by_one_trigger_file(spool: Spool) -> None:
     """With a scheduler running, each host once: INODE-etrn with one line, which is no task."""
     spool.put(1001, recipient(), recipient(user="two"), recipient(host="other.example"))
     with scheduled(spool), closing(open_store(spool.root)) as store:
-        seen = tasks(store)
-        assert apply(store, "promote", seen) == [None] * 3
-        assert apply(store, "promote", seen) == [None] * 3
-        assert tasks(store) == seen
-        found = sorted((spool.root / "transport").glob("*-etrn"))
-        names = [path.name for path in found]
+        stored_tasks = tasks(store)
+        assert apply(store, "promote", stored_tasks) == [None] * 3
+        assert apply(store, "promote", stored_tasks) == [None] * 3
+        assert tasks(store) == stored_tasks
+        requests = sorted((spool.root / "transport").glob("*-etrn"))
+        names = [path.name for path in requests]
         assert [item for item in store.scan(names) if not isinstance(item, Missing)] == []
-    assert sorted(path.read_text() for path in found) == ["T mx.example\n", "T other.example\n"]
-    assert [path.name for path in found] == [f"{path.stat().st_ino}-etrn" for path in found]
+    assert sorted(path.read_text() for path in requests) == ["T mx.example\n", "T other.example\n"]
+    assert [path.name for path in requests] == [f"{path.stat().st_ino}-etrn" for path in requests]
 
 
 def test_a_trigger_file_has_a_notice(spool: Spool) -> None:

@@ -54,9 +54,9 @@ def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -
 
     path.write_text(line("ok3", "smtp/a") + line("error", "smtp/a") + "no line\n")
     os.utime(path, (NOW, NOW))
-    ends = reader.read()
-    assert ends == (2, 1, {"smtp/a": 1}, 1, NOW)
-    assert not ends.is_alarming
+    endings = reader.read()
+    assert endings == (2, 1, {"smtp/a": 1}, 1, NOW)
+    assert not endings.is_alarming
     with path.open("a") as log:
         log.write(line("error2", "smtp/b") * 3 + line("expire", "smtp/b")[:-3])
     assert reader.read()[:4] == (5, 4, {"smtp/b": 3, "smtp/a": 1}, 4)
@@ -65,8 +65,8 @@ def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -
     assert reader.read().total_failed == 5
     path.rename(tmp_path / "statistics.1")
     path.write_text(line("expire", "smtp/b"))
-    ends = reader.read()
-    assert (ends.total_failed, ends.failed, ends.is_alarming) == (6, 6, True)
+    endings = reader.read()
+    assert (endings.total_failed, endings.failed, endings.is_alarming) == (6, 6, True)
 
 
 def test_the_log_of_a_running_scheduler_is_that_of_its_option() -> None:
@@ -86,12 +86,14 @@ def test_syslog_lines_have_the_words_and_the_priority_of_the_program() -> None:
     """Facility mail, severity info, the tag scheduler; the number of failures is the true one."""
     text = syslog_lines.complete("S1AbmKTJ5Y", 3, 1)
 
-    said = format_message(
+    expected_text = format_message(
         "INFO", text, 1795167675, pid=7, tag=syslog_lines.TAG, facility=MAIL
     ).decode()
 
-    assert said.startswith("<22>Nov 20 ")
-    assert said.endswith("scheduler[7]: S1AbmKTJ5Y: complete (total 3 recipients, 1 failed)")
+    assert expected_text.startswith("<22>Nov 20 ")
+    assert expected_text.endswith(
+        "scheduler[7]: S1AbmKTJ5Y: complete (total 3 recipients, 1 failed)"
+    )
     assert syslog_lines.killed("S1", "12") == "S1: 12 killed"
     assert syslog_lines.report_created("S1", "delivery").startswith("Created 'delivery' report on")
     assert syslog_lines.nothing_to_report(2) == "Nothing to report, ignorecount: 2"

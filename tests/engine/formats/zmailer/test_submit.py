@@ -43,10 +43,10 @@ def test_a_mail_has_its_inode_number_as_its_name(router: Router, spool: Path) ->
     paths.append(router.submit([b"x"], "postman", ":error-on-error"))
 
     for path, text in zip(paths, (b"one\ntwo\n", b"x"), strict=True):
-        seen = (spool / path).stat()
+        stat = (spool / path).stat()
         assert (spool / path).read_bytes() == text
-        assert (spool / path).name.removesuffix(":error-on-error") == str(seen.st_ino)
-        assert seen.st_mode & 0o777 == 0o600
+        assert (spool / path).name.removesuffix(":error-on-error") == str(stat.st_ino)
+        assert stat.st_mode & 0o777 == 0o600
     assert not list((spool / ".spooldeck/staged").iterdir())
 
 
@@ -74,11 +74,11 @@ def test_the_lines_of_the_change_decide_about_what_a_killed_process_left(
     router: Router, spool: Path
 ) -> None:
     """Made: it is sent; not made: it is removed; not known, or its process is running: it stays."""
-    seen: list[Commit] = []
+    commits: list[Commit] = []
 
     def settle(commit: Commit) -> bool:
-        seen.append(commit)
-        return len(seen) > 1
+        commits.append(commit)
+        return len(commits) > 1
 
     def leave() -> None:
         with router.stage(COMMIT, [b"mail"]):
@@ -91,7 +91,7 @@ def test_the_lines_of_the_change_decide_about_what_a_killed_process_left(
     assert not list((spool / ".spooldeck/staged").iterdir())
     leave()
     (path,) = router.recover(settle)
-    assert seen == [COMMIT, COMMIT]
+    assert commits == [COMMIT, COMMIT]
     assert (spool / path).read_bytes() == b"mail"
     assert not list((spool / ".spooldeck/staged").iterdir())
     with router.stage(COMMIT, [b"more"]) as send:

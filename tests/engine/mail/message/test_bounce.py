@@ -118,7 +118,7 @@ def test_a_bounce_is_not_bounced() -> None:
         assert bounce.compose_bounce(MAIL._replace(sender=sender), HOST, NOW) is None
 
 
-def test_addresses_beyond_ascii_stand_in_it_in_ascii() -> None:
+def test_addresses_beyond_ascii_are_written_in_ascii() -> None:
     """The recipient in the form that reports have for it; the sender only in the envelope."""
     mail = MAIL._replace(sender="üser@example.org", recipient="bär@example.net")
     message, parts = parsed(mail)

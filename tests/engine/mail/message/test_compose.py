@@ -60,7 +60,7 @@ Message: TypeAlias = "EmailMessage[str, str]"
 
 
 def made(
-    said: Content | str = "Hello",
+    raw: Content | str = "Hello",
     subject: str = "Hello",
     settings: MailSettings = PLAIN,
     recipient: str = TO,
@@ -70,7 +70,7 @@ def made(
     now: float = NOW,
 ) -> Mail:
     """Compose a mail; the defaults are those of most tests."""
-    content = Content(said, html=False) if isinstance(said, str) else said
+    content = Content(raw, html=False) if isinstance(raw, str) else raw
     return compose_mail(content, recipient, subject, settings=settings, host=host, now=now, id=id)
 
 
@@ -83,10 +83,10 @@ def read(mail: Mail) -> Message:
 
 def part(message: Message, kind: str) -> str:
     """The text of the one part of a kind."""
-    found = [p for p in message.walk() if p.get_content_type() == kind]
-    assert len(found) == 1
-    assert not found[0].defects
-    return str(found[0].get_content())
+    parts = [p for p in message.walk() if p.get_content_type() == kind]
+    assert len(parts) == 1
+    assert not parts[0].defects
+    return str(parts[0].get_content())
 
 
 def addresses(message: Message, name: str) -> tuple[Address, ...]:
@@ -151,14 +151,22 @@ def cut(subject: str) -> str:
     )
 
 
-@given(subject=ANY_TEXT, name=ANY_TEXT, said=ANY_TEXT, html=st.booleans(), markup=st.booleans())
+@given(
+    subject=ANY_TEXT,
+    name=ANY_TEXT,
+    expected_text=ANY_TEXT,
+    html=st.booleans(),
+    markup=st.booleans(),
+)
 @example("Hi", "N", ("x" * 75 + "\n") * 20 + "\x0b\x0c\x1c\x1e\x7f\x80", True, False)
 @example("Hi", "N", "\n.\n..\n", False, False)
 @example("Hi", "N", "", False, True)
-def test_mails_are_read_back(subject: str, name: str, said: str, html: bool, markup: bool) -> None:
+def test_mails_are_read_back(
+    subject: str, name: str, expected_text: str, html: bool, markup: bool
+) -> None:
     """A mail program reads one header of each name, the given subject, and the given text."""
     settings = (HTML if html else PLAIN)._replace(from_name=name, company=name)
-    mail = made(Content(said, html=markup), subject, settings)
+    mail = made(Content(expected_text, html=markup), subject, settings)
     assert_well_formed(mail)
     message = read(mail)
     for header in HEADERS:
@@ -173,7 +181,7 @@ def test_mails_are_read_back(subject: str, name: str, said: str, html: bool, mar
     assert [a.addr_spec for a in addresses(message, "To")] == [TO]
     assert part(message, "text/plain") == mail.text
     if not markup:
-        assert mail.text == lines_of(said)
+        assert mail.text == lines_of(expected_text)
     assert (message.get_content_type() == "multipart/alternative") == html
 
 
@@ -183,9 +191,9 @@ def test_a_from_name_is_read_back(name: str) -> None:
     mail = made(settings=PLAIN._replace(from_name=name))
     # The newer reader puts a space between the encoded words of a name; this one does not.
     older = email.message_from_bytes(mail.data, policy=email.policy.compat32)
-    told = older["From"].replace("\n", "").removesuffix("<nftban@host.example.org>").strip(" ")
-    told = told[1:-1] if told.startswith('"') else str(make_header(decode_header(told)))
-    assert told == (" ".join(cleaned(name).split()) or "nftban@host.example.org")
+    text = older["From"].replace("\n", "").removesuffix("<nftban@host.example.org>").strip(" ")
+    text = text[1:-1] if text.startswith('"') else str(make_header(decode_header(text)))
+    assert text == (" ".join(cleaned(name).split()) or "nftban@host.example.org")
     assert len(addresses(read(mail), "From")) == 1
 
 
@@ -304,10 +312,10 @@ def test_a_boundary_within_the_content_is_not_used() -> None:
     """A content with the guessed boundary cannot end a part."""
     first = read(made("x", settings=HTML)).get_boundary()
     assert first
-    said = f"--{first}\nContent-Type: text/html\n\n<h1>evil</h1>\n--{first}--\n"
-    message = read(made(said, settings=HTML))
+    text = f"--{first}\nContent-Type: text/html\n\n<h1>evil</h1>\n--{first}--\n"
+    message = read(made(text, settings=HTML))
     assert message.get_boundary() != first
-    assert part(message, "text/plain") == said
+    assert part(message, "text/plain") == text
     assert len(list(message.iter_parts())) == 2
 
 
@@ -390,8 +398,8 @@ def test_a_logo_goes_with_the_page(tmp_path: Path) -> None:
 
 def test_an_encoded_body_has_lines_of_76_characters() -> None:
     """RFC 2045 allows no more to quoted-printable and base64."""
-    for said in ("é" + "x" * 1000, "é" * 1000, "x" * 10_000):
-        body = made(said).data.partition(b"\n\n")[2]
+    for message in ("é" + "x" * 1000, "é" * 1000, "x" * 10_000):
+        body = made(message).data.partition(b"\n\n")[2]
         assert max(map(len, body.split(b"\n"))) <= 76
 
 
@@ -411,8 +419,8 @@ def test_an_encoded_body_has_lines_of_76_characters() -> None:
 ])  # fmt: skip
 def test_the_target_of_a_link_is_kept_if_asked_for(page: str, text: str | None) -> None:
     """`html_to_text` adds targets of links with `links=True` alone."""
-    said = html_to_text(page, links=True)
-    assert text is None or said.strip() == text
+    plain_text = html_to_text(page, links=True)
+    assert text is None or plain_text.strip() == text
     assert "x.example" not in html_to_text(page.replace("> https://x.example/ <", "><"))
 
 

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given as whatever
+from hypothesis import given as for_any
 from hypothesis import strategies as st
 
 from engine.config.mail_config import MailSettings
@@ -24,7 +24,7 @@ from engine.mail.message.content import (
 from engine.mail.model import BadMail
 from tests.tables import each
 
-NOBODY = 65534
+OTHER_UID = 65534
 
 
 class Allowed:
@@ -65,15 +65,15 @@ def allowed(tmp_path: Path) -> Allowed:
 # ---- words
 
 
-@each("said", [
+@each("message", [
     "Hello", "", "/ is full", "/no/such/file", "/etc/passwd/too", "/help\nand more", "/var/\0",
     "/\ud800", "/" + "x" * 5000, "relative/report.txt", "../data/report.txt", "~/report.txt",
     "file:///etc/passwd", " /etc/passwd",
 ], allowed=Allowed)  # fmt: skip
-def test_words_that_are_no_path_are_text(said: str, allowed: Allowed) -> None:
+def test_words_that_are_no_path_are_text(message: str, allowed: Allowed) -> None:
     """Words that only look like a path are the content."""
-    content = load_content(said, allowed.settings())
-    assert content == Content(said.replace("\ud800", "\ufffd"), html=False)
+    content = load_content(message, allowed.settings())
+    assert content == Content(message.replace("\ud800", "\ufffd"), html=False)
 
 
 # ---- files
@@ -212,7 +212,7 @@ def test_an_unreadable_file_is_refused() -> None:
             path.write_text("secret")
         secret.chmod(0)
         closed.chmod(0)
-        uid = NOBODY if os.geteuid() == 0 else 0
+        uid = OTHER_UID if os.geteuid() == 0 else 0
         argv = [sys.executable, "-P", "-c", DROPPED, str(uid), str(folder / "data")]
         env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
         asked = subprocess.run(
@@ -240,7 +240,7 @@ def test_any_bytes_of_a_file_become_text(allowed: Allowed) -> None:
     assert load_content(allowed.file("d", b""), settings).text == ""
 
 
-@whatever(st.binary(), st.booleans())
+@for_any(st.binary(), st.booleans())
 def test_the_bytes_of_a_body_are_always_content(data: bytes, html: bool) -> None:
     """Nothing raises, and the text can be encoded again."""
     content_from_bytes(data, html).text.encode("utf-8")
@@ -287,7 +287,7 @@ def test_words_and_files_are_markup_by_different_rules(allowed: Allowed) -> None
     assert not load_content(allowed.file("e.html", b"one\ntwo\n"), settings).html
 
 
-@whatever(st.text(st.sampled_from("<p>/ba x\n!-\ufeff")))
+@for_any(st.text(st.sampled_from("<p>/ba x\n!-\ufeff")))
 def test_content_survives_the_spool(text: str) -> None:
     """A spooled page or text is the same content when it is read back."""
     content = load_content(text.lstrip("/"), MailSettings())

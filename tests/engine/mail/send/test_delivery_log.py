@@ -183,14 +183,16 @@ def test_failures_have_a_word_in_the_log_and_a_reason_in_the_records(book: Book)
 
 def test_addresses_are_cut_and_control_characters_removed(book: Book) -> None:
     """Log and records have no domain, no control character and no overlong text."""
-    odd = 'a"\\\n\x1b[2J\u202e\udce9' + "x" * 5000 + "@secret.example"
-    book.at("09:46:05").log_attempt("inline", 1, "curl", odd)
-    book.ledger.log_failure("inline", "curl", 1, word="word", to=odd, text="\n\x9b" + "y" * 5000)
+    hostile = 'a"\\\n\x1b[2J\u202e\udce9' + "x" * 5000 + "@secret.example"
+    book.at("09:46:05").log_attempt("inline", 1, "curl", hostile)
+    book.ledger.log_failure(
+        "inline", "curl", 1, word="word", to=hostile, text="\n\x9b" + "y" * 5000
+    )
     (line,) = book.records.splitlines()
-    said = json.loads(line)
+    answer = json.loads(line)
     assert "secret" not in "".join(book.log) + book.records
-    assert all(text.isprintable() for text in [*book.log, said["recipient"], said["reason"]])
-    assert said["recipient"].startswith('a"\\\ufffd')
+    assert all(text.isprintable() for text in [*book.log, answer["recipient"], answer["reason"]])
+    assert answer["recipient"].startswith('a"\\\ufffd')
     assert len(line.encode()) < 1024
     assert len(book.log) == 2
 
@@ -298,13 +300,13 @@ def test_a_reader_never_sees_half_a_record(book: Book) -> None:
     """While two processes write and trim, a reader finds whole lines."""
     path = Path(book.places.deliveries)
     rivals = start_rivals(RIVAL, str(path), ("one", "two"))
-    looks = 0
+    scans = 0
     while any(rival.poll() is None for rival in rivals):
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         assert all(json.loads(line) and line.endswith("\n") for line in lines)
-        looks += bool(lines)
+        scans += bool(lines)
     assert [rival.wait() for rival in rivals] == [0, 0]
-    assert looks > 0
+    assert scans > 0
     lines = path.read_text().splitlines()
     assert 20 <= len(lines) <= 30
     last = {name: [n for n in lines if f'"{name}"' in n][-1:] for name in ("one", "two")}

@@ -423,13 +423,13 @@ def test_a_doubt_outlives_the_attempt_that_follows(spool: MailSpool) -> None:
 
 def test_a_mail_was_made_at_the_time_in_its_name(spool: MailSpool) -> None:
     """A mail is spooled after it was composed; a name without a time gives that of spooling."""
-    mail, odd = kept(spool, "mail-20260107T120102Z-a1b2c3d4"), kept(spool, "mail-odd")
+    mail, hostile = kept(spool, "mail-20260107T120102Z-a1b2c3d4"), kept(spool, "mail-odd")
     assert (mail.composed_at, mail.created) == (1_767_787_262.0, NOW)
-    assert odd.composed_at == NOW
+    assert hostile.composed_at == NOW
 
 
 @each("content", [b"", b"\0", b"$(touch ran)\n", b'SINCE="soon"\n', b"x" * 100], spool=a_spool)
-def test_a_mark_counts_whatever_it_contains(spool: MailSpool, content: bytes) -> None:
+def test_a_mark_counts_with_any_content(spool: MailSpool, content: bytes) -> None:
     """A damaged mark is a mark, with the time of its file."""
     mail = kept(spool)
     mark = Path(mail.folder, "trying")
@@ -576,5 +576,5 @@ def test_rivals_keep_all_their_mail(spool: MailSpool) -> None:
     """Of two processes neither sees half a mail, and no mail is lost."""
     rivals = start_rivals(RIVAL, spool.folder, ("one", "two"))
     assert [rival.wait() for rival in rivals] == [0, 0]
-    found = [mail.subject for mail in spool.read_all() if isinstance(mail, Spooled)]
-    assert (found.count("one"), found.count("two")) == (15, 15)
+    subjects = [mail.subject for mail in spool.read_all() if isinstance(mail, Spooled)]
+    assert (subjects.count("one"), subjects.count("two")) == (15, 15)

@@ -52,7 +52,9 @@ class Place:
         """True if the mail still has the mark that its task is to be made."""
         return self.spool.read(self.spool.meta_path(ident)).queuing
 
-    def keep_house(self, seconds: float = 3600, store: NftbanStore | None = None) -> list[str]:
+    def make_missing_tasks(
+        self, seconds: float = 3600, store: NftbanStore | None = None
+    ) -> list[str]:
         """Make the missing tasks, so many seconds from now."""
         store = store or self.store
 
@@ -77,12 +79,12 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_a_sender_has_a_minute_to_make_the_task(place: Place) -> None:
     """A mail gets its task once, a minute after it was spooled, or earlier if its sender failed."""
     ident = place.keep()
-    assert place.keep_house(0) == []
-    (line,) = place.keep_house(QUEUING_SECONDS + 1)
+    assert place.make_missing_tasks(0) == []
+    (line,) = place.make_missing_tasks(QUEUING_SECONDS + 1)
     assert line.startswith(f"Mail spool: {ident} had no task, queued as ")
-    assert place.keep_house(QUEUING_SECONDS + 1) == []
+    assert place.make_missing_tasks(QUEUING_SECONDS + 1) == []
     place.spool.mark_unqueued(place.keep())
-    assert len(place.keep_house(0)) == 1
+    assert len(place.make_missing_tasks(0)) == 1
 
 
 def test_a_mail_that_has_or_had_its_task_gets_no_other(place: Place) -> None:
@@ -91,7 +93,7 @@ def test_a_mail_that_has_or_had_its_task_gets_no_other(place: Place) -> None:
     place.add(named)
     place.spool.mark_queued(done)
     place.accept(sent)
-    assert place.keep_house() == []
+    assert place.make_missing_tasks() == []
     assert not place.is_marked(named)
 
 
@@ -101,12 +103,12 @@ def test_two_housekeepers_make_one_task_per_mail(place: Place) -> None:
         place.keep()
     start, lines = Barrier(2), list[str]()
 
-    def keep_house() -> None:
+    def make_missing_tasks() -> None:
         with closing(NftbanStore(place.tasks)) as store:
             start.wait()
-            lines.extend(place.keep_house(store=store))
+            lines.extend(place.make_missing_tasks(store=store))
 
-    threads = [Thread(target=keep_house) for _ in range(2)]
+    threads = [Thread(target=make_missing_tasks) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -123,7 +125,7 @@ def test_mails_without_need_do_not_block_others(
     Path(place.spool.meta_path(broken)).unlink()
     place.accept(sent)
     with place.spool.lock_mail(locked):
-        (line,) = place.keep_house()
+        (line,) = place.make_missing_tasks()
     assert ident in line
     assert not place.is_marked(sent)
 

@@ -44,9 +44,9 @@ LIST = "a@example.com,b@example.com,c@example.com"
 
 def test_one_send_is_one_attempt(tmp_path: Path) -> None:
     """`send` asks a transport once; log and metrics record it in the contract's words."""
-    sender_parts = SenderParts(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
     sent = sender_parts.post().send("the disk is full", subject="Disk")
-    (mail,) = way.accepted
+    (mail,) = transport.accepted
     assert sent == SentMail("sendmail", mail.id, "admin@example.com")
     assert (mail.recipient, mail.subject) == ("admin@example.com", "Disk")
     assert "the disk is full" in mail.text
@@ -60,10 +60,14 @@ def test_one_send_is_one_attempt(tmp_path: Path) -> None:
 
 def test_one_send_fails_without_retry_and_without_spool(tmp_path: Path) -> None:
     """A single attempt that fails raises the reason, waits for nothing and keeps nothing."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(busy("connect_timeout")))
+    sender_parts = SenderParts(tmp_path, transport := Recorder(busy("connect_timeout")))
     with pytest.raises(NotSent) as failure:
         sender_parts.post().send("the disk is full")
-    assert (failure.value.word, len(way.asked), sender_parts.pauses) == ("connect_timeout", 1, [])
+    assert (failure.value.word, len(transport.asked), sender_parts.pauses) == (
+        "connect_timeout",
+        1,
+        [],
+    )
     assert not (tmp_path / "mailspool").exists()
     assert sender_parts.log()[-1] == (
         "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed transport=sendmail retries=1 "
@@ -74,11 +78,11 @@ def test_one_send_fails_without_retry_and_without_spool(tmp_path: Path) -> None:
 
 def test_a_mail_without_a_recipient_waits_for_the_setting(tmp_path: Path) -> None:
     """One attempt fails; with retries the mail is kept, and goes to the recipient set later."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(), recipient="")
+    sender_parts = SenderParts(tmp_path, transport := Recorder(), recipient="")
     with pytest.raises(BadMail, match="no recipient is named"):
         sender_parts.post().send("the disk is full")
     ended = sender_parts.send()
-    assert (ended.sent, ended.permanent, way.asked) == (False, True, [])
+    assert (ended.sent, ended.permanent, transport.asked) == (False, True, [])
     assert [line.partition(" no recipient")[0] for line in sender_parts.log()[:2]] == [
         "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed retries=0 "
         "last_error=rejected_bad_mail:"
@@ -87,8 +91,8 @@ def test_a_mail_without_a_recipient_waits_for_the_setting(tmp_path: Path) -> Non
     assert 'MAIL_TO=""\n' in Path(ended.payload).read_text()
     with pytest.raises(NotSent, match="no recipient is named"):
         sender_parts.deliver(ended.payload)  # to the dead-letter queue; an operator retries it
-    SenderParts(tmp_path, way, recipient="new@example.com").deliver(ended.payload)
-    assert [mail.recipient for mail in way.accepted] == ["new@example.com"]
+    SenderParts(tmp_path, transport, recipient="new@example.com").deliver(ended.payload)
+    assert [mail.recipient for mail in transport.accepted] == ["new@example.com"]
 
 
 @each("recipient", [
@@ -97,7 +101,7 @@ def test_a_mail_without_a_recipient_waits_for_the_setting(tmp_path: Path) -> Non
 def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -> None:
     """One attempt refuses it; with retries the mail is kept with that text, which is never taken
     for another address, and its task dies at once; log, records and metrics say so."""
-    sender_parts = SenderParts(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
     with pytest.raises(BadMail):
         sender_parts.post().send("the disk is full", recipient)
     ended = sender_parts.send(to=recipient)
@@ -106,7 +110,7 @@ def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -
     for _ in range(2):
         with pytest.raises((NotSent, BadMail)):
             sender_parts.deliver(ended.payload)
-    assert way.asked == []
+    assert transport.asked == []
     begins = "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed retries=0 last_error="
     assert all(line.startswith(f"{begins}rejected_bad_mail: '") for line in sender_parts.log()[:2])
     records = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()
@@ -118,11 +122,11 @@ def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -
 @each("content", ["/etc/passwd", "", " \n"])
 def test_no_content_is_too_odd_to_keep(tmp_path: Path, content: str) -> None:
     """An empty content is sent; a file that is not allowed is kept by its path, and refused."""
-    sender_parts = SenderParts(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
     ended = sender_parts.send(content, subject="Disk")
     assert ended.sent is (content != "/etc/passwd")
     if not ended.sent:
-        assert (way.asked, ended.permanent, len(sender_parts.queued)) == ([], True, 1)
+        assert (transport.asked, ended.permanent, len(sender_parts.queued)) == ([], True, 1)
         assert (
             "outside the folders allowed for mail" in sender_parts.spool.read(ended.payload).refused
         )
@@ -142,7 +146,7 @@ def test_each_recipient_of_a_list_gets_a_mail_of_its_own(tmp_path: Path) -> None
     """A refused or invalid address stops no other; after a failure the next ones get one attempt
     each, so there are pauses only once."""
     sender_parts = SenderParts(
-        tmp_path, way := Recorder(refusal(), None, busy(), busy(), busy(), None, busy())
+        tmp_path, transport := Recorder(refusal(), None, busy(), busy(), busy(), None, busy())
     )
     listed = "no@example.com, a@example.com,bad,b@example.com,c@example.com,d@example.com"
     ended = sender_parts.post().send_with_retry("x", listed, enqueue=sender_parts.enqueue)
@@ -151,10 +155,10 @@ def test_each_recipient_of_a_list_gets_a_mail_of_its_own(tmp_path: Path) -> None
     assert found == [
         (*refused, 1), (*sent, 1), (*refused, 0), (False, False, 3), (*sent, 1), (False, False, 1),
     ]  # fmt: skip
-    assert [mail.recipient for mail in way.accepted] == ["a@example.com", "c@example.com"]
+    assert [mail.recipient for mail in transport.accepted] == ["a@example.com", "c@example.com"]
     assert (sender_parts.pauses, len(sender_parts.queued)) == ([5, 15], 4)
-    kept = [sender_parts.spool.read(payload).to for _, payload in sender_parts.queued]
-    assert kept == ["no@example.com", "bad", "b@example.com", "d@example.com"]
+    recipients = [sender_parts.spool.read(payload).to for _, payload in sender_parts.queued]
+    assert recipients == ["no@example.com", "bad", "b@example.com", "d@example.com"]
 
 
 def test_a_mail_that_cannot_be_stored_stops_no_other(
@@ -163,14 +167,14 @@ def test_a_mail_that_cannot_be_stored_stops_no_other(
     """Each recipient has its own result, in their order; each loss is recorded with both
     reasons."""
     (tmp_path / "log").mkdir()
-    sender_parts = SenderParts(tmp_path, way := Recorder(refusal(), None, refusal()))
+    sender_parts = SenderParts(tmp_path, transport := Recorder(refusal(), None, refusal()))
     full_disk(monkeypatch, "mkdir")
     ended = sender_parts.post().send_with_retry("x", LIST, enqueue=sender_parts.enqueue)
     assert [(each.sent, each.lost is not None) for each in ended] == [
         (False, True), (True, False), (False, True),
     ]  # fmt: skip
     assert "No space left" in str(ended[0].lost)
-    assert [mail.recipient for mail in way.accepted] == ["b@example.com"]
+    assert [mail.recipient for mail in transport.accepted] == ["b@example.com"]
     losses = [
         line for line in sender_parts.log() if "last_error=lost: rejected_550: 550 no" in line
     ]
@@ -180,7 +184,7 @@ def test_a_mail_that_cannot_be_stored_stops_no_other(
 def test_a_spooled_mail_to_a_list_is_divided(tmp_path: Path) -> None:
     """A mail that the other program spooled to several recipients goes to the first; each other
     one gets a mail with the same content, marked for a task, also if a kill came in between."""
-    sender_parts = SenderParts(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
     payload = Path(spooled(tmp_path, "one\ntwo", "a@example.com", "S"))
     text = payload.read_text().replace(
         "a@example.com", "a@example.com, b@example.com,c@example.org"
@@ -191,11 +195,11 @@ def test_a_spooled_mail_to_a_list_is_divided(tmp_path: Path) -> None:
     sender_parts.spool.store_mail(f"{first}-2", "b@example.com", "S", content)  # before the kill
     sender_parts.deliver(str(payload))
     mails = {mail.id: mail for mail in sender_parts.spool.read_all()}
-    assert [mail.recipient for mail in way.accepted] == ["a@example.com"]
+    assert [mail.recipient for mail in transport.accepted] == ["a@example.com"]
     assert sorted(sender_parts.spool.find_unqueued(0)) == [f"{first}-2", f"{first}-3"]
     assert [mails[f"{first}-{n}"].to for n in (2, 3)] == ["b@example.com", "c@example.org"]  # type: ignore[union-attr]
     sender_parts.deliver(sender_parts.spool.meta_path(f"{first}-3"))
-    assert way.accepted[1].text == way.accepted[0].text == "one\ntwo\n"
+    assert transport.accepted[1].text == transport.accepted[0].text == "one\ntwo\n"
 
 
 @pytest.mark.parametrize("listed", [LIST, ""])
@@ -205,7 +209,7 @@ def test_a_divided_mail_reaches_each_recipient_once(
     """After a kill between the new mails and the end of the division, a worker does not send them
     before the list, named or configured, is divided again; that of an earlier list is unharmed.
     """
-    sender_parts = SenderParts(tmp_path, way := Recorder(), recipient=LIST)
+    sender_parts = SenderParts(tmp_path, transport := Recorder(), recipient=LIST)
     payload = spooled(tmp_path, "one", "a@example.com", "S")
     mail = sender_parts.spool.read(payload)
     sender_parts.spool.set_recipient(mail, listed)
@@ -219,20 +223,20 @@ def test_a_divided_mail_reaches_each_recipient_once(
     for part in parts:
         with pytest.raises(Waits, match="has this recipient too"):
             sender_parts.deliver(sender_parts.spool.meta_path(part))
-    assert way.asked == []
+    assert transport.asked == []
 
     for ident in (mail.id, *parts, earlier):
         sender_parts.deliver(sender_parts.spool.meta_path(ident))
         sender_parts.spool.remove(sender_parts.spool.read(sender_parts.spool.meta_path(ident)))
-    assert [mail.recipient[0] for mail in way.accepted] == ["a", "b", "c", "d"]
+    assert [mail.recipient[0] for mail in transport.accepted] == ["a", "b", "c", "d"]
     assert list((tmp_path / "mailspool").iterdir()) == []
 
 
 def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
     """While its sender waits or tries again, the mail is in the spool, with the mark of a running
     or unclear attempt, and locked: no other process makes a task. Sent, it is gone."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(busy("timeout"), busy(), None))
-    seen: list[tuple[set[str], float]] = []
+    sender_parts = SenderParts(tmp_path, transport := Recorder(busy("timeout"), busy(), None))
+    known: list[tuple[set[str], float]] = []
 
     def look() -> None:
         (mail,) = sender_parts.spool.read_all()
@@ -240,10 +244,10 @@ def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
         with pytest.raises(TimeoutError), sender_parts.spool.lock_mail(mail.id, patience=0.0):
             pass
         assert mail.trying is not None
-        seen.append((marks(mail.meta), mail.trying.at - NOW))
+        known.append((marks(mail.meta), mail.trying.at - NOW))
 
     sender_parts.watch = look
-    way.watch = lambda: look() if len(way.asked) > 1 else None
+    transport.watch = lambda: look() if len(transport.asked) > 1 else None
     ended = sender_parts.send()
     assert (ended.sent, ended.attempts, sender_parts.queued, sender_parts.complaints) == (
         True,
@@ -251,7 +255,7 @@ def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
         [],
         [],
     )
-    assert seen == [({"queuing", "trying"}, at) for at in (0, 5, 0, 20)]
+    assert known == [({"queuing", "trying"}, at) for at in (0, 5, 0, 20)]
     assert list((tmp_path / "mailspool").iterdir()) == []
 
 
@@ -267,17 +271,17 @@ def test_a_copy_that_cannot_be_stored_stops_no_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a full disk the attempts go on, with one complaint for each pause."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(busy(), busy()))
+    sender_parts = SenderParts(tmp_path, transport := Recorder(busy(), busy()))
     full_disk(monkeypatch, "mkdir")
     assert sender_parts.send().sent
-    assert len(way.accepted) == 1
+    assert len(transport.accepted) == 1
     why = "the mail is lost if its sender is killed before the next attempt"
     assert sum(why in line for line in sender_parts.complaints) == 2
 
 
 def test_a_wrong_sender_keeps_all_mail(tmp_path: Path) -> None:
     """With a sender that is no address mail is spooled, and its task waits for a correction."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(), sender="foo bar@example.com")
+    sender_parts = SenderParts(tmp_path, transport := Recorder(), sender="foo bar@example.com")
     ended = sender_parts.send()
     why = "no mail is sent: sender 'foo bar@...' contains a space"
     assert (ended.sent, ended.attempts, ended.task_id != "") == (False, 0, True)
@@ -286,7 +290,7 @@ def test_a_wrong_sender_keeps_all_mail(tmp_path: Path) -> None:
     assert sender_parts.log()[1].startswith(f"[WARN] Nothing was attempted: {why}")
     with pytest.raises(Waits, match=why):
         sender_parts.deliver(sender_parts.queued[0][1])
-    assert way.asked == []
+    assert transport.asked == []
 
 
 # With retries
@@ -294,10 +298,10 @@ def test_a_wrong_sender_keeps_all_mail(tmp_path: Path) -> None:
 
 def test_the_third_attempt_delivers(tmp_path: Path) -> None:
     """A mail refused twice is accepted the third time, the same mail, and nothing is spooled."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(busy(), busy()))
+    sender_parts = SenderParts(tmp_path, transport := Recorder(busy(), busy()))
     ended = sender_parts.send(subject="Disk")
-    assert ended == SendResult(True, "sendmail", 3, mail_id=way.accepted[0].id)
-    assert (sender_parts.pauses, len(set(way.asked)), sender_parts.queued) == ([5, 15], 1, [])
+    assert ended == SendResult(True, "sendmail", 3, mail_id=transport.accepted[0].id)
+    assert (sender_parts.pauses, len(set(transport.asked)), sender_parts.queued) == ([5, 15], 1, [])
     assert list((tmp_path / "mailspool").iterdir()) == []
     assert sender_parts.log() == [
         "[INFO] MAIL_SEND_ATTEMPT task_id=inline attempt=1 transport=sendmail to=admin@...",
@@ -337,10 +341,10 @@ def test_after_the_last_attempt_a_mail_is_spooled_and_queued(tmp_path: Path) -> 
 
 def test_recipient_and_subject_have_defaults(tmp_path: Path) -> None:
     """Without a subject it is `NFTBan Alert`; a named recipient replaces the configured one."""
-    SenderParts(tmp_path / "a", way := Recorder()).send(to="ops@example.org")
+    SenderParts(tmp_path / "a", transport := Recorder()).send(to="ops@example.org")
     ended = (sender_parts := SenderParts(tmp_path / "b", method="none")).send()
-    assert way.accepted[0].subject == "NFTBan Alert"
-    assert way.accepted[0].recipient == "ops@example.org"
+    assert transport.accepted[0].subject == "NFTBan Alert"
+    assert transport.accepted[0].recipient == "ops@example.org"
     letter = sender_parts.spool.read(ended.payload)
     assert (letter.subject, letter.to) == ("NFTBan Alert", "admin@example.com")
 
@@ -352,17 +356,17 @@ def test_the_last_wait_is_repeated(
     tmp_path: Path, backoff: tuple[float, ...], attempts: int, waits: list[float]
 ) -> None:
     """After the end of the list the last wait repeats; there is one wait less than attempts."""
-    way = Recorder(*[busy() for _ in range(9)])
-    sender_parts = SenderParts(tmp_path, way, backoff=backoff, attempts=attempts)
+    transport = Recorder(*[busy() for _ in range(9)])
+    sender_parts = SenderParts(tmp_path, transport, backoff=backoff, attempts=attempts)
     sender_parts.send()
-    assert (sender_parts.pauses, len(way.asked)) == (waits, attempts)
+    assert (sender_parts.pauses, len(transport.asked)) == (waits, attempts)
 
 
 def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
     """A permanent refusal ends the attempts; the task fails once without asking again, and a
     retry of the task by an operator attempts the mail, though no transport is looked for before.
     """
-    sender_parts = SenderParts(tmp_path, way := Recorder(refusal()))
+    sender_parts = SenderParts(tmp_path, transport := Recorder(refusal()))
     ended = sender_parts.send()
     assert (ended.permanent, ended.attempts, sender_parts.pauses) == (True, 1, [])
     assert marks(ended.payload) == {"refused"}
@@ -370,13 +374,13 @@ def test_a_refusal_for_good_is_not_retried(tmp_path: Path) -> None:
         SenderParts(tmp_path, method="none").deliver(ended.payload)
     assert (failure.value.permanent, failure.value.word) == (True, "rejected_550")
     assert str(failure.value) == "550 no such user"
-    assert len(way.asked) == 1
+    assert len(transport.asked) == 1
     assert sender_parts.log()[-1] == (
         f"[ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed retries=0 "
         "last_error=rejected_550: 550 no such user"
     )
     sender_parts.deliver(ended.payload)
-    assert len(way.accepted) == 1
+    assert len(transport.accepted) == 1
 
 
 @each("why", ["no word", "a=b status=success: x", "", "x" * 50 + ": y"])
@@ -426,21 +430,21 @@ def test_without_a_transport_a_mail_is_spooled_without_an_attempt(
 
 def test_an_unreadable_suspension_file_stops_all_mail(tmp_path: Path) -> None:
     """If the list of suspended transports cannot be read, no transport is used."""
-    sender_parts = SenderParts(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
     payload = spooled(tmp_path)
     (tmp_path / "suspended").write_text("sendm")
     assert "suspended transports cannot be read" in sender_parts.post().blocking_reason()[0]
     with pytest.raises(Waits, match="suspended"):
         sender_parts.deliver(payload)
-    assert way.asked == []
+    assert transport.asked == []
 
 
 def test_a_transport_suspended_in_a_wait_is_not_asked_again(tmp_path: Path) -> None:
     """A transport suspended between two attempts is not asked again; both reasons are reported."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(busy()))
+    sender_parts = SenderParts(tmp_path, transport := Recorder(busy()))
     sender_parts.watch = lambda: sender_parts.suspend("sendmail")
     ended = sender_parts.send()
-    assert (ended.sent, ended.attempts, len(way.asked)) == (False, 1, 1)
+    assert (ended.sent, ended.attempts, len(transport.asked)) == (False, 1, 1)
     assert (sender_parts.pauses, len(sender_parts.queued), ended.word) == (
         [5],
         1,
@@ -464,8 +468,8 @@ def test_a_suspension_is_checked_right_before_each_attempt(tmp_path: Path) -> No
     """A transport suspended after it was chosen is not asked, and nothing is marked."""
     payload = spooled(tmp_path)
     for deed in ("send", "retry", "deliver"):
-        way = SuspendedMeanwhile()
-        way.sender_parts = sender_parts = SenderParts(tmp_path, way)
+        suspended_meanwhile = SuspendedMeanwhile()
+        suspended_meanwhile.sender_parts = sender_parts = SenderParts(tmp_path, suspended_meanwhile)
         sender_parts.suspensions.resume("sendmail")
         if deed == "send":
             with pytest.raises(NotSent, match="sendmail suspended by root@web1") as failure:
@@ -478,33 +482,33 @@ def test_a_suspension_is_checked_right_before_each_attempt(tmp_path: Path) -> No
         else:
             with pytest.raises(Waits, match="sendmail suspended by root@web1"):
                 sender_parts.deliver(payload)
-        assert (way.asked, marks(payload)) == ([], set())
+        assert (suspended_meanwhile.asked, marks(payload)) == ([], set())
 
 
 def test_a_limited_transport_spools_without_a_wait(tmp_path: Path) -> None:
     """Without a token the caller does not wait: the mail is spooled and no failure counts."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
+    sender_parts = SenderParts(tmp_path, transport := Recorder(), rates={"sendmail": Rate(60, 1)})
     post = sender_parts.limited_post()
     (first,) = post.send_with_retry("one", enqueue=sender_parts.enqueue)
     (second,) = post.send_with_retry("two", enqueue=sender_parts.enqueue)
     assert first.sent
     assert (second.sent, second.attempts) == (False, 0)
     assert second.word == "unavailable_no_token"
-    assert len(sender_parts.queued) == len(way.asked) == 1
+    assert len(sender_parts.queued) == len(transport.asked) == 1
     assert sender_parts.counts()[2] == 0
 
 
 @each("when", ["in the attempt", "in the wait"])
-def test_a_caller_told_to_stop_spools_the_mail(tmp_path: Path, when: str) -> None:
+def test_a_caller_that_must_stop_spools_the_mail(tmp_path: Path, when: str) -> None:
     """Told to stop during an attempt or a wait, the sender makes no other attempt and spools."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(busy()))
+    sender_parts = SenderParts(tmp_path, transport := Recorder(busy()))
     stopped: list[bool] = []
-    (sender_parts if when == "in the wait" else way).watch = lambda: stopped.append(True)
+    (sender_parts if when == "in the wait" else transport).watch = lambda: stopped.append(True)
     (ended,) = sender_parts.post().send_with_retry(
         "the disk is full", enqueue=sender_parts.enqueue, cancelled=lambda: bool(stopped)
     )
     assert (ended.sent, ended.attempts) == (False, 1)
-    assert len(way.asked) == len(sender_parts.queued) == 1
+    assert len(transport.asked) == len(sender_parts.queued) == 1
     assert sender_parts.pauses == ([5] if when == "in the wait" else [])
 
 
@@ -551,17 +555,17 @@ def test_only_one_transport_is_tried(tmp_path: Path) -> None:
 def test_a_spooled_mail_is_delivered_as_it_was_composed(tmp_path: Path) -> None:
     """A spooled mail keeps its subject, time and Message-ID; while it is asked it is marked."""
     payload = spooled(tmp_path, subject="[ALERT] Grüße")
-    sender_parts = SenderParts(tmp_path, way := Recorder())
-    seen: list[set[str]] = []
-    way.watch = way.after = lambda: seen.append(marks(payload))
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
+    known: list[set[str]] = []
+    transport.watch = transport.after = lambda: known.append(marks(payload))
     sender_parts.now += 3600
     sender_parts.deliver(payload, 2)
-    (mail,) = way.accepted
+    (mail,) = transport.accepted
     assert mail.id in payload
     assert f"Message-ID: <{mail.id}@web1.example.com>".encode() in mail.data
     assert b"Date: Fri, 20 Nov 2026 10:20:00 +0000\n" in mail.data
     assert "=?utf-8?" in mail.subject
-    assert (seen, marks(payload)) == ([{"trying"}, {"trying"}], {"sent"})
+    assert (known, marks(payload)) == ([{"trying"}, {"trying"}], {"sent"})
     assert sender_parts.log() == [
         f"[INFO] MAIL_SEND_ATTEMPT task_id={TASK} attempt=2 transport=sendmail to=admin@...",
         f"[INFO] MAIL_SEND_RESULT task_id={TASK} status=success transport=sendmail attempt=2",
@@ -572,10 +576,10 @@ def test_a_spooled_mail_is_delivered_as_it_was_composed(tmp_path: Path) -> None:
 def test_a_sent_mail_is_not_sent_again(tmp_path: Path) -> None:
     """A mail marked as sent is done, even without a transport, and the log says so."""
     payload = spooled(tmp_path)
-    sender_parts = SenderParts(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
     sender_parts.deliver(payload, 1)
     sender_parts.deliver(payload, 2)
-    assert len(way.asked) == 1
+    assert len(transport.asked) == 1
     assert TASK in sender_parts.log()[-1]
     assert sender_parts.counts()[0] == 1
     SenderParts(tmp_path, method="none").deliver(payload, 3)
@@ -620,11 +624,11 @@ def test_a_refused_attempt_leaves_no_doubt(tmp_path: Path) -> None:
 
 def test_a_spooled_mail_keeps_its_bytes(tmp_path: Path) -> None:
     """A mail that was tried, spooled and delivered an hour later has the same bytes each time."""
-    sender_parts = SenderParts(tmp_path, way := Recorder(*[busy("timeout")] * 3))
+    sender_parts = SenderParts(tmp_path, transport := Recorder(*[busy("timeout")] * 3))
     ended = sender_parts.send("<p>the disk is <b>full</b>, Grüße</p>", subject="Grüße")
     sender_parts.now += 3600
     sender_parts.deliver(ended.payload)
-    assert (len(way.asked), len(set(way.asked))) == (4, 1)
+    assert (len(transport.asked), len(set(transport.asked))) == (4, 1)
 
 
 DOUBTFUL = """timeout connect_lost unavailable_signal_9 unavailable_stopped unavailable_no_status
@@ -665,10 +669,10 @@ def test_an_accepted_mail_is_a_success_though_the_disk_is_full(
 ) -> None:
     """If the acceptance cannot be written down, that is a complaint and never a failure."""
     payload = spooled(tmp_path)
-    sender_parts = SenderParts(tmp_path, way := Recorder())
-    way.watch = lambda: full_disk(monkeypatch, *calls)
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
+    transport.watch = lambda: full_disk(monkeypatch, *calls)
     sender_parts.deliver(payload)
-    assert len(way.accepted) == 1
+    assert len(transport.accepted) == 1
     assert "was sent, but that is not recorded in the spool" in sender_parts.complaints[0]
     assert "No space left" in sender_parts.complaints[0]
 
@@ -677,14 +681,14 @@ def test_an_accepted_mail_is_a_success_though_the_disk_is_full(
 def test_a_spool_folder_removed_while_sending_is_no_failure(tmp_path: Path, replaced: bool) -> None:
     """If the folder of a mail is removed or replaced while it is sent, the mail counts as sent."""
     payload = spooled(tmp_path)
-    sender_parts = SenderParts(tmp_path, way := Recorder())
+    sender_parts = SenderParts(tmp_path, transport := Recorder())
 
     def vanish() -> None:
         Path(payload).parent.rename(tmp_path / "elsewhere")
         if replaced:
             Path(payload).parent.symlink_to(tmp_path / "elsewhere")
 
-    way.after = vanish
+    transport.after = vanish
     sender_parts.deliver(payload)
     assert len(sender_parts.complaints) == 1
 
@@ -694,8 +698,8 @@ def test_a_spooled_mail_to_a_bad_address_is_never_tried(tmp_path: Path) -> None:
     meta = Path(spooled(tmp_path))
     meta.write_text(meta.read_text().replace("admin@", "-Cevil,x@"))
     with pytest.raises(BadMail, match="address"):
-        SenderParts(tmp_path, way := Recorder()).deliver(str(meta))
-    assert way.asked == []
+        SenderParts(tmp_path, transport := Recorder()).deliver(str(meta))
+    assert transport.asked == []
 
 
 # Token buckets
@@ -703,16 +707,21 @@ def test_a_spooled_mail_to_a_bad_address_is_never_tried(tmp_path: Path) -> None:
 
 def test_each_domain_has_its_own_tokens(tmp_path: Path) -> None:
     """A mail waits, unmarked, for a token of its recipient's domain; mails to others go on."""
-    here, there = spooled(tmp_path), spooled(tmp_path, to="ops@example.org")
+    first, second = spooled(tmp_path), spooled(tmp_path, to="ops@example.org")
     again = spooled(tmp_path, to="root@EXAMPLE.com")
-    sender_parts = SenderParts(tmp_path, way := Recorder(), domains={"example.com": Rate(60, 1)})
+    sender_parts = SenderParts(
+        tmp_path, transport := Recorder(), domains={"example.com": Rate(60, 1)}
+    )
     post = sender_parts.limited_post()
-    post.deliver(here, TASK, 1, never)
+    post.deliver(first, TASK, 1, never)
     with pytest.raises(Waits, match=r"no token for domain example\.com") as waits:
         post.deliver(again, TASK, 1, never)
-    post.deliver(there, TASK, 1, never)
+    post.deliver(second, TASK, 1, never)
     assert waits.value.retry_at == NOW + 60
-    assert [mail.recipient for mail in way.accepted] == ["admin@example.com", "ops@example.org"]
+    assert [mail.recipient for mail in transport.accepted] == [
+        "admin@example.com",
+        "ops@example.org",
+    ]
     assert (marks(again), post.blocking_reason()[0]) == (set(), "")
 
 
@@ -745,12 +754,12 @@ def test_an_empty_bucket_of_the_transport_shuts_the_gate(tmp_path: Path) -> None
 def test_a_sender_that_cannot_count_tokens_does_not_send(tmp_path: Path) -> None:
     """If a token cannot be spent the mail waits or is spooled: the limit holds."""
     payload = spooled(tmp_path)
-    sender_parts = SenderParts(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
+    sender_parts = SenderParts(tmp_path, transport := Recorder(), rates={"sendmail": Rate(60, 1)})
     (tmp_path / "buckets").mkdir()
     with pytest.raises(Waits, match="rate limit tokens cannot be counted"):
         sender_parts.limited_post().deliver(payload, TASK, 1, never)
     ended = sender_parts.limited_post().send_with_retry("x", enqueue=sender_parts.enqueue)
-    assert way.asked == []
+    assert transport.asked == []
     assert ended is not None and len(sender_parts.queued) == 1
 
 
@@ -763,13 +772,13 @@ REQUEST = SendRequest("7-user-1795170000", NOW, "7-user", 1, {"X-Original-To": "
 def once(
     post: Sender,
     request: SendRequest = REQUEST,
-    said: Content = TEXT,
+    content: Content = TEXT,
     to: str = "a@b.org",
     **more: Any,
 ) -> None:
     """Make one attempt."""
     hooks = {"ready": lambda transport: None, "cancelled": never} | more
-    post.send_once(said, to, "Anmeldung", request, **hooks)
+    post.send_once(content, to, "Anmeldung", request, **hooks)
 
 
 def parsed(mail: Mail) -> EmailMessage[str, str]:
@@ -794,7 +803,7 @@ def test_send_once_uses_the_callers_id_and_headers(tmp_path: Path) -> None:
 def test_send_once_adds_a_text_part_to_markup(tmp_path: Path) -> None:
     """A page has a text part whatever the settings are, and its braces stay as they are."""
     page = Content("<html><body><p>Hallo {HOSTNAME}</p></body></html>", html=True)
-    once(SenderParts(tmp_path, transport := Recorder(), html=False).post(), said=page)
+    once(SenderParts(tmp_path, transport := Recorder(), html=False).post(), content=page)
     kinds = [part.get_content_type() for part in parsed(transport.accepted[0]).walk()]
     assert kinds == ["multipart/alternative", "text/plain", "text/html"]
     assert transport.accepted[0].text == "Hallo {HOSTNAME}\n"
@@ -815,22 +824,22 @@ def test_send_once_sends_the_same_bytes_each_time(tmp_path: Path) -> None:
 def test_send_once_reports_an_acceptance_before_it_writes(tmp_path: Path) -> None:
     """The caller hears of the acceptance before the log has the result."""
     sender_parts = SenderParts(tmp_path, Recorder())
-    seen: list[tuple[str, bool]] = []
+    observed: list[tuple[str, bool]] = []
     once(
         sender_parts.post(),
-        accepted=lambda name: seen.append((name, "RESULT" in "".join(sender_parts.log()))),
+        accepted=lambda name: observed.append((name, "RESULT" in "".join(sender_parts.log()))),
     )
-    assert seen == [("sendmail", False)]
+    assert observed == [("sendmail", False)]
     assert "MAIL_SEND_RESULT" in sender_parts.log()[-1]
 
 
 def test_send_once_asks_no_transport_if_it_must_not(tmp_path: Path) -> None:
     """A caller that is not ready, a missing or suspended transport and a bad address stop it."""
     sender_parts = SenderParts(tmp_path, transport := Recorder())
-    seen: list[str] = []
+    lines: list[str] = []
 
     def ready(name: str) -> None:
-        seen.append(name)
+        lines.append(name)
         raise RuntimeError("the lease is gone")
 
     with pytest.raises(RuntimeError):
@@ -842,4 +851,4 @@ def test_send_once_asks_no_transport_if_it_must_not(tmp_path: Path) -> None:
         with pytest.raises(Waits) as waits:
             once(post)
         assert waits.value.retry_at == NOW + 60
-    assert (seen, transport.asked) == (["sendmail"], [])
+    assert (lines, transport.asked) == (["sendmail"], [])

@@ -61,8 +61,8 @@ def send(
     """One attempt, at a server on this host."""
     port = to if isinstance(to, int) else to.port
     usual: dict[str, Any] = {"host": HOST, "port": port, "helo": "here.example.org"}
-    letters = [WireMessage(sender, recipient, io.BytesIO(contents))]
-    handler = SmtpSend(lambda task: letters.pop(), SmtpDestination(**{**usual, **settings}))
+    messages = [WireMessage(sender, recipient, io.BytesIO(contents))]
+    handler = SmtpSend(lambda task: messages.pop(), SmtpDestination(**{**usual, **settings}))
     with closing(handler):
         handler(TASK, Context(is_cancelled=cancelled))
 
@@ -239,13 +239,13 @@ def test_a_broken_connection_leaves_a_doubt_only_after_the_last_dot() -> None:
     that never comes or makes no sense is in doubt."""
     for answers, settings, error in BROKEN:
         with Server(**answers) as server:
-            said = failure(Failed, server, **settings)
-        assert said.startswith(error), (answers, said)
+            error_text = failure(Failed, server, **settings)
+        assert error_text.startswith(error), (answers, error_text)
         if IN_DOUBT not in error:
-            assert "doubt" not in said
+            assert "doubt" not in error_text
             assert server.mails == server.refused == []
         elif "protocol" in error:
-            assert answers["body"][:3] in said
+            assert answers["body"][:3] in error_text
     with listening(lambda line: b"250 ok\r\n" if line != b".\r\n" else b"hello\r\n") as (port, _):
         assert failure(Failed, port).startswith("connect_protocol: in doubt")
 
@@ -260,20 +260,22 @@ def test_a_server_that_dribbles_is_left_in_time() -> None:
             connection.sendall(b"220-not yet\r\n")
 
     with serving(dribble) as slow:
-        said = failure(Failed, slow, timeout=300, max_time=0.5)
+        error_text = failure(Failed, slow, timeout=300, max_time=0.5)
         over.set()
     # Of the attempt, or of the read that the same deadline cuts short.
-    assert said.startswith(("timeout: not done within 0.5 s", "timeout: timed out - greeting"))
+    assert error_text.startswith(
+        ("timeout: not done within 0.5 s", "timeout: timed out - greeting")
+    )
 
 
 def test_a_cancelled_attempt_ends_now() -> None:
     """A worker that is stopped need not wait for a server."""
     with Server(data=STALL) as server:
-        said = failure(Failed, server, cancelled=server.stalled.is_set)
-    assert said.startswith("unavailable_stopped: it was stopped - DATA")
+        error_text = failure(Failed, server, cancelled=server.stalled.is_set)
+    assert error_text.startswith("unavailable_stopped: it was stopped - DATA")
 
 
-def test_an_accepted_mail_is_sent_whatever_follows() -> None:
+def test_an_accepted_mail_is_sent_after_any_later_error() -> None:
     """No answer of the server to QUIT undoes its yes."""
     with Server(quit=DROP) as server:
         send(server)
@@ -288,14 +290,14 @@ def test_a_host_without_a_server_is_tried_again() -> None:
         assert failure(Failed, port, timeout=0.2).startswith("timeout: ")
     with swallowing() as port:
         assert failure(Failed, port, connect_timeout=0.2).startswith("connect_timeout: ")
-    said = failure(Failed, 25, host="nowhere.invalid", tls="none")
-    assert said.startswith("dns_not_found: ")
+    error_text = failure(Failed, 25, host="nowhere.invalid", tls="none")
+    assert error_text.startswith("dns_not_found: ")
 
 
 # ---- encryption and logins
 
 
-def test_a_mail_goes_encrypted_unless_said(pem: Certificate, tmp_path: Path) -> None:
+def test_a_mail_is_encrypted_unless_disabled(pem: Certificate, tmp_path: Path) -> None:
     """Only this host is spoken to in the clear by default. By STARTTLS, or from the first byte on,
     a server with a certificate of another, or with none that can be read, gets no mail; where
     encryption is required nothing goes without; where any will do, any certificate does."""
@@ -311,8 +313,8 @@ def test_a_mail_goes_encrypted_unless_said(pem: Certificate, tmp_path: Path) -> 
     with Server() as server:
         assert failure(Failed, server, tls="required").startswith("tls_missing: ")
         none = str(tmp_path / "none.pem")
-        said = failure(Failed, server, tls="wrapped", ca_file=none)
-        assert said.startswith("tls_certificate: cannot use the certificates in ")
+        error_text = failure(Failed, server, tls="wrapped", ca_file=none)
+        assert error_text.startswith("tls_certificate: cannot use the certificates in ")
         send(server, tls="opportunistic")
     with Server(tls=pem, starttls="454 4.7.0 not now") as server:
         assert failure(Failed, server, tls="required").startswith("tls_missing: ")
@@ -340,17 +342,17 @@ def test_a_login_that_fails_is_reported_without_the_password(tmp_path: Path) -> 
         assert wrong.startswith("auth_535: ") and SECRET not in wrong
         assert failure(Failed, server).startswith("auth_530: ")
         secret_file(tmp_path, mode=0o644)
-        said = failure(Failed, server, user="me", password_file=path)
-        assert said.startswith("auth_password_file: ") and "0600" in said
+        error_text = failure(Failed, server, user="me", password_file=path)
+        assert error_text.startswith("auth_password_file: ") and "0600" in error_text
     secret_file(tmp_path, "plain")
     with Server() as server:
-        said = failure(Failed, server, user="me", password_file=path)
-        assert said.startswith("auth_missing: ")
+        error_text = failure(Failed, server, user="me", password_file=path)
+        assert error_text.startswith("auth_missing: ")
     for tls in ("none", "opportunistic"):
         to = SmtpDestination("relay.example.org", tls=tls, user="me", password_file=path)
         assert "without TLS" in to.fault
-    said = failure(Failed, 25, host="192.0.2.1", tls="none", user="me", password_file=path)
-    assert said.startswith("unavailable_configuration: ")
+    error_text = failure(Failed, 25, host="192.0.2.1", tls="none", user="me", password_file=path)
+    assert error_text.startswith("unavailable_configuration: ")
 
 
 # ---- what a server must offer: bytes on the wire
@@ -379,20 +381,20 @@ def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
 @contextmanager
 def listening(answer: Callable[[bytes], bytes]) -> Iterator[tuple[int, list[bytes]]]:
     """A server that answers each line, and keeps every byte; b"" answers nothing."""
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:
         connection.sendall(b"220 raw\r\n")
         inside = False
         for line in connection.makefile("rb"):
-            heard.append(line)
+            received.append(line)
             if inside and line != b".\r\n":
                 continue
             inside = line.upper().startswith(b"DATA")
             connection.sendall(b"354 go on\r\n" if inside else answer(line))
 
     with serving(serve) as port:
-        yield port, heard
+        yield port, received
 
 
 def offering(*words: bytes) -> Callable[[bytes], bytes]:
@@ -404,11 +406,11 @@ def offering(*words: bytes) -> Callable[[bytes], bytes]:
 def test_the_bytes_behind_data_are_those_of_the_contents() -> None:
     """Nothing is escaped again, added or taken away."""
     contents = encode_wire(b"Subject: x\n\n.\n..\n.a\n\xff\n\n")
-    with listening(offering(b"8BITMIME", b"SIZE 1000")) as (port, heard):
+    with listening(offering(b"8BITMIME", b"SIZE 1000")) as (port, received):
         send(port, contents)
-    start = heard.index(b"DATA\r\n")
-    assert b"".join(heard[start + 1 :]) == contents + b"quit\r\n"
-    assert heard[1] == b"MAIL FROM:<us@example.org> SIZE=%d BODY=8BITMIME\r\n" % len(contents)
+    start = received.index(b"DATA\r\n")
+    assert b"".join(received[start + 1 :]) == contents + b"quit\r\n"
+    assert received[1] == b"MAIL FROM:<us@example.org> SIZE=%d BODY=8BITMIME\r\n" % len(contents)
 
 
 def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,15 +443,15 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
 def test_text_beyond_ascii_needs_a_server_that_takes_it() -> None:
     """To any other the mail can never go, and the missing extension is named; addresses go as UTF-8
     where that is offered."""
-    with listening(offering()) as (port, heard):
+    with listening(offering()) as (port, received):
         assert "8BITMIME" in failure(Fatal, port, encode_wire(b"Subject: x\n\n\xff\n"))
-    assert not [line for line in heard if line.startswith(b"MAIL")]
+    assert not [line for line in received if line.startswith(b"MAIL")]
     with listening(offering(b"8BITMIME")) as (port, _):
         assert "SMTPUTF8" in failure(Fatal, port, recipient="üser@example.com")
-    with listening(offering(b"SMTPUTF8", b"8BITMIME")) as (port, heard):
+    with listening(offering(b"SMTPUTF8", b"8BITMIME")) as (port, received):
         send(port, recipient="üser@example.com")
-    assert heard[1] == b"MAIL FROM:<us@example.org> SMTPUTF8\r\n"
-    assert heard[2] == "RCPT TO:<üser@example.com>\r\n".encode()
+    assert received[1] == b"MAIL FROM:<us@example.org> SMTPUTF8\r\n"
+    assert received[2] == "RCPT TO:<üser@example.com>\r\n".encode()
 
 
 def test_unreadable_contents_are_no_failure_of_the_mail() -> None:
@@ -505,9 +507,9 @@ def test_a_worker_without_descriptors_makes_no_attempt() -> None:
 
 def send_over_one(server: Server, senders: list[str]) -> None:
     """Send a mail from each by one handler, one after the other."""
-    letters = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in senders]
+    messages = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in senders]
     to = SmtpDestination(HOST, server.port)
-    with closing(SmtpSend(lambda task: letters.pop(0), to)) as handler:
+    with closing(SmtpSend(lambda task: messages.pop(0), to)) as handler:
         for _ in senders:
             handler(TASK, Context())
 
@@ -535,10 +537,10 @@ def test_a_kept_connection_that_takes_no_mail_is_replaced(answer: str) -> None:
 
 def test_a_refused_mail_ends_its_connection() -> None:
     """The next mail begins on a new connection: no reply is mistaken for one to another mail."""
-    letters = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in SENDERS]
+    messages = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in SENDERS]
     with Server(rcpt=["", "550 5.1.1 unknown"]) as server:
         to = SmtpDestination(HOST, server.port)
-        with closing(SmtpSend(lambda task: letters.pop(0), to)) as handler:
+        with closing(SmtpSend(lambda task: messages.pop(0), to)) as handler:
             handler(TASK, Context())
             with pytest.raises(Fatal):
                 handler(TASK, Context())
@@ -694,9 +696,9 @@ def test_an_answer_without_end_is_a_failure(answers: int, line: str) -> None:
     with endless(answers, LINES[line]) as port, pytest.raises(Failed) as caught:
         send(port, tls="none")
 
-    said = str(caught.value)
-    assert "answer of more than" in said or "Line too long" in said
-    assert ("it may have been accepted" in said) is (answers == 5)
+    message = str(caught.value)
+    assert "answer of more than" in message or "Line too long" in message
+    assert ("it may have been accepted" in message) is (answers == 5)
 
 
 def test_an_answer_by_smtp_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

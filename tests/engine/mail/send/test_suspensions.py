@@ -34,10 +34,10 @@ def opened(path: Path) -> Suspensions:
 def test_a_suspension_is_seen_by_all_processes(path: Path) -> None:
     """Each process reads who, when and why until it is resumed; the first operator stays named,
     and the file is JSON that other users cannot write."""
-    ours, theirs = opened(path), opened(path)
+    first, theirs = opened(path), opened(path)
     assert theirs.read() == {}
-    assert ours.suspend("curl", NOW, "op", 'Wartung "über\n$(id)"')
-    assert ours.suspend("exim", NOW + 1, "op", "")
+    assert first.suspend("curl", NOW, "op", 'Wartung "über\n$(id)"')
+    assert first.suspend("exim", NOW + 1, "op", "")
     assert not theirs.suspend("curl", NOW + 9, "second", "")
     assert dict(theirs.read()) == {
         "curl": Suspension("curl", NOW, "op", 'Wartung "über\n$(id)"'),
@@ -45,7 +45,7 @@ def test_a_suspension_is_seen_by_all_processes(path: Path) -> None:
     }
     assert theirs.resume("curl")
     assert not theirs.resume("curl")
-    assert set(ours.read()) == {"exim"}
+    assert set(first.read()) == {"exim"}
     assert json.loads(path.read_text()) == {"exim": {"since": NOW + 1, "who": "op", "why": ""}}
     assert path.stat().st_mode & 0o137 == 0
     assert {entry.name for entry in path.parent.iterdir()} == {"suspended", "suspended.lock"}

@@ -93,8 +93,8 @@ class NullClient:
 
     def start(self, port: int) -> None:
         """Start it, in the foreground of a session of its own."""
-        said = {**self._settings, "relayhost": f"[{HOST}]:{port}"}
-        lines = [f"{name} = {value}\n" for name, value in said.items()]
+        fields = {**self._settings, "relayhost": f"[{HOST}]:{port}"}
+        lines = [f"{name} = {value}\n" for name, value in fields.items()]
         (self._config / "main.cf").write_text("".join(lines))
         # Of a file that is younger than two seconds Postfix waits to see whether it changes.
         os.utime(self._config / "main.cf", (0, 0))
@@ -126,13 +126,13 @@ class NullClient:
     def processes(self) -> list[int]:
         """Return the PIDs of its processes that are alive."""
         assert self._process
-        found = []
+        matches = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
                 if int(session) == self._process.pid and state != "Z":
-                    found.append(int(stat.parent.name))
-        return found
+                    matches.append(int(stat.parent.name))
+        return matches
 
     def said(self) -> str:
         """Return its log."""

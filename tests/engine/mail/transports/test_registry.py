@@ -54,17 +54,17 @@ class Machine:
                 path.chmod(0o755 if "bin/" in thing or "lib/" in thing else 0o644)
 
     def _file(self, path: str) -> Path:
-        found = self.folder / path[1:]
-        found.parent.mkdir(parents=True, exist_ok=True)
-        return found
+        file_path = self.folder / path[1:]
+        file_path.parent.mkdir(parents=True, exist_ok=True)
+        return file_path
 
     def process(self, name: str, state: str = "S", uid: int = 0, within: str = "") -> int:
         """Start a process; returns its PID. `within` is its PID in a container."""
         self._pid += 1
         folder = self.folder / "proc" / str(self._pid)
         folder.mkdir(parents=True)
-        said = f"Name:\t{name}\nState:\t{state} (as it is)\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n"
-        (folder / "status").write_text(f"{said}NSpid:\t{self._pid}{within}\n")
+        text = f"Name:\t{name}\nState:\t{state} (as it is)\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n"
+        (folder / "status").write_text(f"{text}NSpid:\t{self._pid}{within}\n")
         return self._pid
 
     def runs_postfix(self, queue: str = "/var/spool/postfix") -> Path:
@@ -102,9 +102,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         yield machine
 
 
-def chosen(ways: TransportRegistry, suspended: Collection[str] = ()) -> str:
+def chosen(registry: TransportRegistry, suspended: Collection[str] = ()) -> str:
     """The name of the transport that is used; "" for none."""
-    transport = ways.choose(suspended).transport
+    transport = registry.choose(suspended).transport
     return transport.name if transport else ""
 
 
@@ -177,9 +177,9 @@ def test_a_forced_method_is_used(
 ) -> None:
     """The forced transport or none is used, and each other has that as its reason."""
     machine.has(things)
-    ways = machine.ways(method=method)
-    choice = ways.choose()
-    assert chosen(ways) == name
+    registry = machine.ways(method=method)
+    choice = registry.choose()
+    assert chosen(registry) == name
     if not name:
         assert set(choice.why_not) == set(METHODS)
         others = {why for other, why in choice.why_not.items() if other != method}
@@ -191,14 +191,14 @@ def test_a_forced_method_is_used(
 def test_a_suspended_transport_is_skipped(machine: Machine) -> None:
     """The next transport is used instead, unless the suspended one was forced."""
     machine.has((*POSTFIX, *MSMTP))
-    ways = machine.ways()
-    choice = ways.choose({"postfix"})
+    registry = machine.ways()
+    choice = registry.choose({"postfix"})
     assert choice.transport is not None
     assert choice.transport.name == "msmtp"
     assert choice.why_not["postfix"].cause is Cause.SUSPENDED
     assert list(choice.why_not) == ["postfix", "sendmail", "exim"]
-    assert chosen(ways) == "postfix", "once it is resumed"
-    assert chosen(ways, {"postfix", "msmtp"}) == ""
+    assert chosen(registry) == "postfix", "once it is resumed"
+    assert chosen(registry, {"postfix", "msmtp"}) == ""
     assert chosen(machine.ways(method="postfix"), {"postfix"}) == ""
 
 
@@ -239,19 +239,19 @@ def test_a_daemon_is_a_live_process_here(
     assert chosen(machine.ways()) == name
 
 
-@each(("said", "queue"), [
+@each(("message", "queue"), [
     ("", "/var/spool/postfix"), ("queue_directory = /srv/queue\n", "/srv/queue"),
     ("#queue_directory = /old\nqueue_directory=/a\nqueue_directory =  /srv/b \n", "/srv/b"),
 ], machine=Machine)  # fmt: skip
 def test_postfix_runs_while_its_master_lock_is_held(
-    machine: Machine, said: str, queue: str
+    machine: Machine, message: str, queue: str
 ) -> None:
     """Its lock is in the queue that main.cf names; a lock file that is not locked is an old one."""
     machine.has(POSTFIX[:3])
     main_cf = machine.folder / "etc/postfix/main.cf"
     main_cf.unlink()
     main_cf.symlink_to("main.cf.here")
-    main_cf.write_text(f"compatibility_level = 3.6\n{said}")
+    main_cf.write_text(f"compatibility_level = 3.6\n{message}")
     lock = machine.runs_postfix(queue)
     assert chosen(machine.ways()) == "postfix"
     machine.stop_postfix()
@@ -302,9 +302,9 @@ def test_the_owner_of_sendmail_is_found_by_link(machine: Machine, target: str, n
     """Beside a stopped Postfix the sendmail of another program is used."""
     machine.has(POSTFIX[:3])
     sendmail = machine.folder / "usr/sbin/sendmail"
-    there = sendmail.parent / target
-    there.parent.mkdir(parents=True, exist_ok=True)
-    sendmail.rename(there)
+    path = sendmail.parent / target
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sendmail.rename(path)
     sendmail.symlink_to(target)
     assert chosen(machine.ways(method="sendmail")) == name
 
@@ -343,9 +343,9 @@ def test_a_program_must_be_executable_by_the_account(machine: Machine) -> None:
 def test_a_configured_program_path_is_the_only_one(machine: Machine) -> None:
     """A program with a configured path is not looked for elsewhere."""
     machine.has(("/opt/bin/sendmail", "/usr/sbin/sendmail", "sendmail"))
-    there = {"sendmail": str(machine.folder / "opt/bin/sendmail")}
+    fields = {"sendmail": str(machine.folder / "opt/bin/sendmail")}
     gone = {"sendmail": str(machine.folder / "opt/bin/gone")}
-    assert chosen(machine.ways(programs=there)) == "sendmail"
+    assert chosen(machine.ways(programs=fields)) == "sendmail"
     assert chosen(machine.ways(programs=gone)) == ""
     assert str(machine.folder / "opt/bin/gone") in machine.ways(programs=gone).absence("sendmail")
 
@@ -377,11 +377,11 @@ def test_choosing_runs_nothing_and_changes_nothing(machine: Machine) -> None:
 def test_the_machine_is_examined_once(machine: Machine) -> None:
     """The same transport is used as long as the process lives."""
     machine.has(MSMTP)
-    ways = machine.ways()
-    first = ways.choose().transport
+    registry = machine.ways()
+    first = registry.choose().transport
     machine.has(POSTFIX)
     (machine.folder / "usr/bin/msmtp").unlink()
-    assert ways.choose().transport is first
+    assert registry.choose().transport is first
     assert chosen(machine.ways()) == "postfix"
 
 
@@ -400,8 +400,8 @@ def test_only_transports_before_the_used_one_are_examined() -> None:
     """Each transport is examined once, and none behind the used one."""
     given = {name: Counted(name=name) for name in ("exim", "msmtp", "mailx")}
     given["exim"] = Counted(name="exim", absent="gone")
-    ways = TransportRegistry(MailSettings(), given)
-    choices = [ways.choose() for _ in range(3)]
+    registry = TransportRegistry(MailSettings(), given)
+    choices = [registry.choose() for _ in range(3)]
     assert [choice.transport for choice in choices] == [given["msmtp"]] * 3
     whys = {name: why.reason for name, why in choices[0].why_not.items()}
     assert whys == {"postfix": "not there", "sendmail": "not there", "exim": "gone"}

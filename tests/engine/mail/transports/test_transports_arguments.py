@@ -69,10 +69,10 @@ class Place:
         settings = MailSettings(programs={program: str(path)}, max_time=seconds)
         return make(settings, System(str(self.folder), environ))
 
-    def told(self) -> dict[str, object]:
+    def recorded(self) -> dict[str, object]:
         """The arguments and environment of the recorder."""
-        told: dict[str, object] = json.loads((self.folder / "told").read_text())
-        return told
+        answer: dict[str, object] = json.loads((self.folder / "told").read_text())
+        return answer
 
     def given(self) -> bytes:
         """The input of the recorder."""
@@ -96,7 +96,15 @@ def test_a_program_like_sendmail_gets_envelope_and_mail(place: Place, name: str)
     place.transport(name).send(MAIL, never)
     path = str(place.folder / MADE[name][1])
     options = ["-oep"] if name == "exim" else []
-    assert place.told()["argv"] == [path, "-i", *options, "-f", MAIL.sender, "--", MAIL.recipient]
+    assert place.recorded()["argv"] == [
+        path,
+        "-i",
+        *options,
+        "-f",
+        MAIL.sender,
+        "--",
+        MAIL.recipient,
+    ]
     assert place.given() == MAIL.data
 
 
@@ -118,7 +126,7 @@ def test_mailx_gets_subject_addresses_and_text(place: Place) -> None:
     place.transport("mailx").send(MAIL, never)
     path = str(place.folder / "mailx")
     expected = [path, "-n", "-s", MAIL.subject, "-r", MAIL.sender, MAIL.recipient]
-    assert place.told()["argv"] == expected
+    assert place.recorded()["argv"] == expected
     assert place.given() == b"one\n ~!touch pwned\n ~~\n a ~ b\n.\n"
 
 
@@ -126,15 +134,15 @@ def test_mailx_gets_subject_addresses_and_text(place: Place) -> None:
 def test_a_program_finds_little_around_it(place: Place, name: str) -> None:
     """Neither our environment nor our files nor our folder: above all no password."""
     place.transport(name).send(MAIL, never)
-    told = place.told()
-    env = told["env"]
+    arguments = place.recorded()
+    env = arguments["env"]
     assert isinstance(env, dict)
     env.pop("LC_CTYPE", None)  # of the recorder's own Python
     more = MAILX_ENVIRONMENT if name == "mailx" else {}
     assert env == {"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/root", **more}
-    assert told["cwd"] == "/"
+    assert arguments["cwd"] == "/"
     # The last is that of its own listing.
-    assert told["fds"] == [0, 1, 2, 3]
+    assert arguments["fds"] == [0, 1, 2, 3]
 
 
 HOSTILE = (
@@ -174,7 +182,7 @@ def test_a_program_gets_any_valid_address_as_one_word(
 ) -> None:
     """Characters of an atom reach the program unchanged, as no shell reads its arguments."""
     place.transport(name).send(MAIL._replace(sender=address, recipient=address), never)
-    argv = place.told()["argv"]
+    argv = place.recorded()["argv"]
     assert isinstance(argv, list)
     assert argv.count(address) == 2
     (place.folder / "told").unlink()

@@ -196,14 +196,16 @@ def test_a_running_curl_does_not_show_the_password(pem: Certificate, monkeypatch
             supervisors = [int(path.name) for path in children(os.getpid())]
             below = [path for each in supervisors for path in children(each)]
             (process,) = [path for path in below if (path / "comm").read_text() == "curl\n"]
-            seen = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            process_content = (process / "cmdline").read_bytes() + (
+                process / "environ"
+            ).read_bytes()
             held = {os.readlink(fd) for fd in (process / "fd").iterdir()}  # noqa: PTH115
         finally:
             done.set()
             sender.join(20)
 
     for word in (SECRET, "s3cret", "me:", "a word", RECIPIENT, SENDER, "NFTBAN"):
-        assert word.encode() not in seen
+        assert word.encode() not in process_content
     assert not [path for path in held if path.startswith("/tmp") or "password" in path]
     assert outcome[0].word == "unavailable_stopped"
     assert "s3cret" not in repr(outcome[0]) + repr(transport)
@@ -225,7 +227,7 @@ def test_foreign_curl_settings_are_not_used(monkeypatch: Any, tmp_path: Path) ->
     "b@example.com\r\nRCPT TO:<evil@example.com", "<b@example.com> NOTIFY=NEVER", "-o/tmp/x",
     'b@example.com"\nurl = "smtp://127.0.0.1', "a@example.com,b@example.com", "",
 ])  # fmt: skip
-def test_an_address_that_is_more_than_one_reaches_nobody(address: str) -> None:
+def test_a_recipient_that_is_two_addresses_is_refused(address: str) -> None:
     """Sender or recipient: it is refused before curl is started."""
     with Server() as server:
         for mail in (a_mail(recipient=address), a_mail(sender=address)):
@@ -351,9 +353,9 @@ def test_root_sends_as_the_owner_of_the_spool() -> None:
 
 def msmtprc(home: Path, port: int, *more: str) -> Path:
     """msmtp's configuration in a home folder, for a server on this host."""
-    said = ["account default", f"host {HOST}", f"port {port}", "domain here.example.org"]
+    config_lines = ["account default", f"host {HOST}", f"port {port}", "domain here.example.org"]
     path = home / ".msmtprc"
-    path.write_text("\n".join([*said, "timeout 20", *more, ""]))
+    path.write_text("\n".join([*config_lines, "timeout 20", *more, ""]))
     path.chmod(0o600)
     return path
 
@@ -506,17 +508,19 @@ def postfix(relay: Server) -> Iterator[NullClient]:
             client.stop()
 
 
-@each("way", [Postfix, Sendmail])
+@each("transport_class", [Postfix, Sendmail])
 @each("body", BODIES[:-1])
 def test_postfix_delivers_what_it_was_given(
-    body: str, way: type[Postfix | Sendmail], postfix: NullClient, relay: Server
+    body: str, transport_class: type[Postfix | Sendmail], postfix: NullClient, relay: Server
 ) -> None:
     """By either transport a mail goes into the queue of a Postfix, and from there to the relay:
     every byte of it, below the one header that each server adds."""
-    settings = MailSettings(programs={"sendmail": postfix.sendmail}, method=way.name, max_time=60)
+    settings = MailSettings(
+        programs={"sendmail": postfix.sendmail}, method=transport_class.name, max_time=60
+    )
     relay.mails.clear()
     mail = a_mail(body)
-    way(settings, System()).send(mail, never)
+    transport_class(settings, System()).send(mail, never)
     assert relay.wait_for(1), postfix.said()
     (received,) = relay.mails
     added, _, rest = received.data.partition(b"From: Us")

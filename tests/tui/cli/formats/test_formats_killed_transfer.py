@@ -154,7 +154,7 @@ def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
     doubt and sends the mail once."""
     place = Spool(tmp_path)
     place.enqueue(TO)
-    told: list[str] = []
+    lines: list[str] = []
     with Server(body=[STALL]) as server:
         place.settle(server)
         worker = place.start("kannader", "work", str(place.path))
@@ -169,9 +169,9 @@ def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
                 if recovers:  # as a worker does at its start; else a running one gives it back
                     store.recover()
                 policy = retry_policy(KannaderSettings())
-                with closing(make_handler(store, to, told.append)) as handler:
+                with closing(make_handler(store, to, lines.append)) as handler:
                     after = Worker(store, {"mail": handler}, policy, clock=clock)
                     after.process_all(until_idle=True)
         assert len(server.mails) == 1
     assert place.is_clean
-    assert [line.partition(" task_id=")[0] for line in told] == ["MAIL_SEND_IN_DOUBT"]
+    assert [line.partition(" task_id=")[0] for line in lines] == ["MAIL_SEND_IN_DOUBT"]

@@ -62,11 +62,11 @@ def act(root: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 def tree(root: Path) -> dict[str, tuple[bytes, int, int, int]]:
     """Bytes, mode and owner of every task file, by its path."""
-    found = {}
+    by_name = {}
     for path in sorted((root / "queue").rglob("*.task")):
-        seen = path.stat()
-        found[str(path)] = (path.read_bytes(), seen.st_mode, seen.st_uid, seen.st_gid)
-    return found
+        stat = path.stat()
+        by_name[str(path)] = (path.read_bytes(), stat.st_mode, stat.st_uid, stat.st_gid)
+    return by_name
 
 
 def objects(ran: tuple[int, str, str]) -> list[dict[str, Any]]:

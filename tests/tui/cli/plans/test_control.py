@@ -19,7 +19,7 @@ def whole(tmp_path: Path) -> ZgbConsolePlace:
 
 def test_the_controls_are_listed(whole: ZgbConsolePlace, root: str, spooldeck: Run) -> None:
     """Each control has its value, its effect and a reason if it is refused; without one, code 0."""
-    told = json.loads(spooldeck("control", "--root", whole.path, "--json").stdout)
+    answer = json.loads(spooldeck("control", "--root", whole.path, "--json").stdout)
     whole.in_earnest()
     ended = spooldeck("control", whole.path, COLUMNS="100")
     without = spooldeck("control", root)
@@ -34,14 +34,14 @@ def test_the_controls_are_listed(whole: ZgbConsolePlace, root: str, spooldeck: R
     assert ORPHANS in rows
     assert "it cannot be undone" in ended.stdout
 
-    found = {each["name"]: each for each in told["controls"]}
-    assert told["place"] == whole.path
-    assert [*found] == [PAUSE, RATE, REDIRECT, RETRY, ORPHANS]
-    assert found[PAUSE]["now"] == "1"
-    assert found[PAUSE]["choices"] == {"1": "send", "0": "pause: jobs wait"}
-    assert (found[PAUSE]["pauses"], found[PAUSE]["undoable"]) == (True, True)
-    assert found[RATE]["bounds"][0] == 1
-    assert (found[RETRY]["now"], found[RETRY]["undoable"]) == (None, False)
+    controls = {each["name"]: each for each in answer["controls"]}
+    assert answer["place"] == whole.path
+    assert [*controls] == [PAUSE, RATE, REDIRECT, RETRY, ORPHANS]
+    assert controls[PAUSE]["now"] == "1"
+    assert controls[PAUSE]["choices"] == {"1": "send", "0": "pause: jobs wait"}
+    assert (controls[PAUSE]["pauses"], controls[PAUSE]["undoable"]) == (True, True)
+    assert controls[RATE]["bounds"][0] == 1
+    assert (controls[RETRY]["now"], controls[RETRY]["undoable"]) == (None, False)
 
     assert (without.returncode, without.stderr) == (0, "")
     assert "this queue has no controls" in without.stdout
@@ -51,12 +51,12 @@ def test_a_control_is_shown_then_applied(whole: ZgbConsolePlace, spooldeck: Run)
     """A dry run changes nothing and names the command that applies it; the journal records it."""
     words = ("control", PAUSE, whole.path, "--value", "0", "--reason", "mx7 is down")
 
-    shown = spooldeck(*words, "--dry-run")
+    output = spooldeck(*words, "--dry-run")
 
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert "Now 1 (send), then 0 (pause: jobs wait)." in shown.stdout
+    assert (output.returncode, output.stderr) == (0, "")
+    assert "Now 1 (send), then 0 (pause: jobs wait)." in output.stdout
     apply_command = f"control {PAUSE} --value 0 --reason 'mx7 is down' --apply 1"
-    assert apply_command in shown.stdout.splitlines()[-1]
+    assert apply_command in output.stdout.splitlines()[-1]
     assert whole.setting(PAUSE) == "1"
 
     done = spooldeck(*words, "--apply", "1")
@@ -72,12 +72,12 @@ def test_a_control_is_shown_then_applied(whole: ZgbConsolePlace, spooldeck: Run)
 def test_the_json_of_a_control(whole: ZgbConsolePlace, spooldeck: Run) -> None:
     """The dry run has the number of changes; the answer has its lines and the operation's id."""
     whole.fail_all()
-    shown = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")
+    output = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")
     done = spooldeck("control", RETRY, whole.path, "--apply", "2", "--json")
 
-    told = json.loads(shown.stdout)
-    assert (told["order"], told["count"]) == ({"target": "", "value": ""}, 2)
-    assert told["command"].endswith("--apply 2")
-    said = json.loads(done.stdout)
-    assert (said["control"], said["said"]) == (RETRY, ["2 jobs failed or parked: due now"])
-    assert json.loads(spooldeck("journal", whole.path, "--json").stdout)["op"] == said["op"]
+    answer = json.loads(output.stdout)
+    assert (answer["order"], answer["count"]) == ({"target": "", "value": ""}, 2)
+    assert answer["command"].endswith("--apply 2")
+    parsed = json.loads(done.stdout)
+    assert (parsed["control"], parsed["said"]) == (RETRY, ["2 jobs failed or parked: due now"])
+    assert json.loads(spooldeck("journal", whole.path, "--json").stdout)["op"] == parsed["op"]

@@ -58,11 +58,11 @@ def interrupted(root: Path, moved: int) -> str:
     with store_at(root) as store:
         dead = [task for task in store.scan({"dlq"}) if isinstance(task, Task)]
         plan = plans.freeze_plan("purge", dead, time.time())
-        pen = journal_at(root).begin(Intent("purge", Who("ana"), "old"), plan)
+        record = journal_at(root).begin(Intent("purge", Who("ana"), "old"), plan)
         for task in dead[:moved]:
             store.swap(task, verbs.purge(task, time.time()))
-        pen.close()
-        return pen.op
+        record.close()
+        return record.op
 
 
 def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None:
@@ -101,35 +101,35 @@ def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command
 def test_an_operation_undone_in_part_is_still_offered(root: Path, act: Command) -> None:
     """While some of its tasks are as it left them it is listed, with the number undone."""
     act("purge --apply 6")
-    kept = journal_at(root)
-    (purged,) = kept.operations()
+    journal = journal_at(root)
+    (purged,) = journal.operations()
     op = purged.op
     with store_at(root) as store:
-        plan = undo.plan_undo(store, kept, purged, time.time(), 7.0).plan
+        plan = undo.plan_undo(store, journal, purged, time.time(), 7.0).plan
         some = plan._replace(rows=plan.rows[:2])
-        run_plan.run_journaled_plan(store, kept, some, Intent("undo", Who("ana")), time.time)
+        run_plan.run_journaled_plan(store, journal, some, Intent("undo", Who("ana")), time.time)
 
     listed = act("undo")[1]
-    told = {one["op"]: one for one in objects(act("undo --json"))}
+    operation = {one["op"]: one for one in objects(act("undo --json"))}
     code = act(f"undo {op} --apply 4")[0]
 
     assert "2 of 6 undone" in listed and f"undo {op} --dry-run" in listed
-    assert (told[op]["undone"], code) == (2, 0)
+    assert (operation[op]["undone"], code) == (2, 0)
     assert op not in {one["op"] for one in objects(act("undo --json"))}
 
 
 def test_the_rest_of_a_replay_goes_at_its_first_pace(root: Path, act: Command) -> None:
     """The dry run of --resume prints the pace that the replay was begun with."""
     plan = plans.freeze_plan("retry", tasks_at(root, "dlq"), time.time())
-    pen = journal_at(root).begin(
+    record = journal_at(root).begin(
         Intent("retry", Who("ana"), pace=pace_to_json(ReplayPace(3.0, (1,)))), plan
     )
-    pen.close()
+    record.close()
 
-    said = act(f"journal {pen.op} --resume --dry-run")[1]
+    output = act(f"journal {record.op} --resume --dry-run")[1]
 
-    assert "at 3/s: 6 in 2s" in said
-    assert "first 1; waits for results after each step" in said
+    assert "at 3/s: 6 in 2s" in output
+    assert "first 1; waits for results after each step" in output
 
 
 def test_without_room_for_the_journal_nothing_is_done(

@@ -55,8 +55,8 @@ def test_a_plan_is_applied_and_undone_by_its_count(root: Path, act: Command) -> 
 
 def test_a_dry_run_prints_the_command_that_applies_it(root: Path, act: Command) -> None:
     """Its last line can be typed as it is, and the result prints the command that undoes it."""
-    said = act("purge", "--filter", "kind=report n1|n3", "--reason", "it's old", "--dry-run")
-    (doing,) = [line for line in said[1].splitlines() if line.startswith("to apply: ")]
+    output = act("purge", "--filter", "kind=report n1|n3", "--reason", "it's old", "--dry-run")
+    (doing,) = [line for line in output[1].splitlines() if line.startswith("to apply: ")]
     name, *words = shlex.split(doing.removeprefix("to apply: "))
     code, out, _ = act(*words)
 
@@ -97,10 +97,10 @@ def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
     """
     before = tree(root)
 
-    for words, said in REFUSED.items():
+    for words, message in REFUSED.items():
         code, out, complaint = act(words)
         assert (code, out, complaint.count("\n")) == (64, "", 1), words
-        assert said in complaint, words
+        assert message in complaint, words
     for op in ("20261121T000000Z-00000000", "00000000"):
         code, out, complaint = act(f"undo {op} --apply 1")
         assert (code, out) == (1, "")
@@ -121,8 +121,8 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     with store_at(root) as store:
         young = verbs.enqueue("report", time.time(), "000000ff")
         store.swap(None, young)
-    (noted, *_) = sorted(ids_at(root, "pending"))
-    setup_of(root).notes().add(noted, "legal hold? ask kim", "ana")
+    (note, *_) = sorted(ids_at(root, "pending"))
+    setup_of(root).notes().add(note, "legal hold? ask kim", "ana")
     pending = "purge --state pending --dry-run --json"
 
     ((plain,), (one,), (every,)) = (
@@ -133,12 +133,12 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     assert [answer["acted_on"] for answer in (plain, one, every)] == [2, 3, 4]
     outcomes = {row["id"]: row["outcome"] for row in plain["rows"]}
     assert outcomes[young.id] == "excluded: younger than 15 minutes"
-    assert outcomes[noted] == "excluded: has a note"
+    assert outcomes[note] == "excluded: has a note"
     assert f"--include {young.id} --apply 3" in one["twin"]
     hint = "for excluded tasks too: --include ID for one, --include-all for all"
     as_text = pending.removesuffix(" --json")
-    shown = [act(f"{as_text} {words}")[1] for words in ("", "--include-all")]
-    assert [hint in text for text in shown] == [True, False]
+    outputs = [act(f"{as_text} {words}")[1] for words in ("", "--include-all")]
+    assert [hint in text for text in outputs] == [True, False]
 
     refused = act("purge --state pending --apply 70")
     assert refused[2] == (
@@ -162,8 +162,8 @@ def test_a_large_plan_is_the_same_as_a_small_one(
     """
     with store_at(root) as store:
         store.swap(None, verbs.enqueue("report", time.time(), "000000ff"))
-    (noted, *_) = sorted(ids_at(root, "pending"))
-    setup_of(root).notes().add(noted, "legal hold? ask kim", "ana")
+    (note, *_) = sorted(ids_at(root, "pending"))
+    setup_of(root).notes().add(note, "legal hold? ask kim", "ana")
     line, before = "purge --state pending,dlq --dry-run --json", tree(root)
     (small,), (every,) = objects(act(line)), objects(act(f"{line} --include-all"))
     for module in (plans, plan_rows):

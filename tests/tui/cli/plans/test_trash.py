@@ -139,12 +139,12 @@ def test_expunge_cannot_be_undone(root: Path, act: Command) -> None:
         task = verbs.enqueue("mail_send", LONG_AGO, "000000ff", "", str(payload))
         store.swap(None, task)
     act(f"purge --id {task.id} --apply 1")
-    kept = payload.exists()
+    is_kept = payload.exists()
 
     foreseen = act("expunge --state trash --dry-run")[1]
     code, out, _ = act("expunge --state trash --apply 1")
 
     assert "cannot be undone" in foreseen and "`hold` instead" in foreseen
-    assert (kept, code, payload.exists()) == (True, 0, False)
+    assert (is_kept, code, payload.exists()) == (True, 0, False)
     assert "to take it back" not in out
     assert act("undo")[1].count("purge") == 1

@@ -59,16 +59,16 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     --json each place is an object, and an unknown value is null.
     """
     run_now(root)
-    well = spooldeck("overview", str(root))
+    output = spooldeck("overview", str(root))
     eleven_dead(root)
     ill = spooldeck("overview", str(root))
     (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
 
-    assert (well.returncode, well.stderr) == (0, "")
-    assert "no alerts" in well.stdout
-    assert row_of(well.stdout, "mail.out")[:9] == [*"30000", "13m", *"???"]
-    assert row_of(well.stdout, "TOTAL")[:6] == ["3", "1", "1", "1", ".", "."]
-    assert " backlog started 10m-20m ago and continues\n" in well.stdout
+    assert (output.returncode, output.stderr) == (0, "")
+    assert "no alerts" in output.stdout
+    assert row_of(output.stdout, "mail.out")[:9] == [*"30000", "13m", *"???"]
+    assert row_of(output.stdout, "TOTAL")[:6] == ["3", "1", "1", "1", ".", "."]
+    assert " backlog started 10m-20m ago and continues\n" in output.stdout
     assert ill.returncode == 1
     assert "[WARN]  mail.out  11 dead (limit 10)" in ill.stdout
     assert row_of(ill.stdout, "mail.out")[3] == "11"
@@ -165,17 +165,17 @@ def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run
     no UTF-8, every sign is ASCII.
     """
     run_now(root)
-    odd = root.with_name(f"odd{RED}")
+    hostile = root.with_name(f"odd{RED}")
     plain = spooldeck("overview", root, LC_ALL="C")
-    root.rename(odd)
-    (odd / "log" / "queue.log").write_text(f"[2026-11-20 09:41:23] [ERROR] {RED}\n")
-    (odd / "run" / "queue.lock").write_text(f"{RED}\n")
+    root.rename(hostile)
+    (hostile / "log" / "queue.log").write_text(f"[2026-11-20 09:41:23] [ERROR] {RED}\n")
+    (hostile / "run" / "queue.lock").write_text(f"{RED}\n")
 
     assert (plain.returncode, plain.stdout.isascii()) == (0, True)
     for word in ("overview", "locks"):
-        said = spooldeck(word, odd).stdout
-        assert "[31mred" in said
-        assert "\x1b" not in said
+        output = spooldeck(word, hostile).stdout
+        assert "[31mred" in output
+        assert "\x1b" not in output
 
 
 def console_on(root: Path) -> Console:
@@ -212,8 +212,8 @@ async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spoold
 
         for beginning in ("   TOTAL", "   report", " backlog started"):
             (line,) = [line.strip() for line in printed if line.startswith(beginning)]
-            said = line.replace("backlog", "Backlog")  # with a capital on screen
-            assert said in [each.strip() for each in shown()]
+            text = line.replace("backlog", "Backlog")  # with a capital on screen
+            assert text in [each.strip() for each in shown()]
         assert row_of("\n".join(shown()), "mail.out")[:9] == row_of(ended.stdout, "mail.out")[:9]
 
 
@@ -224,15 +224,17 @@ async def test_the_log_on_screen_is_the_log_printed(root: Path, spooldeck: Run) 
     printed = (await asyncio.to_thread(spooldeck, "log", str(root))).stdout.splitlines()
     console = await asyncio.to_thread(console_on, root)
     async with console.run_test(size=(120, 30)) as pilot:
-        shown = await lines_of(console, pilot, "7", "completed in 1s")
+        printed_lines = await lines_of(console, pilot, "7", "completed in 1s")
 
     short = re.compile(r"\d{8}T\d{6}Z-\w+-(?=[0-9a-f]{8})")  # as the screen shows ids
     lines = [short.sub("", line).replace(": ", " ").split() for line in printed]
-    said = [[time, level[0], *sorted((log, *text))] for _, time, log, level, *text in lines]
-    rows = [line.strip("│▶ ").split() for line in shown]
-    there = [[*words[:2], *sorted(words[2:])] for words in rows]
-    assert len(said) == 6
-    assert [words for words in there if words[1:] and words[0] in {w[0] for w in said}] == said
+    sorted_lines = [[time, level[0], *sorted((log, *text))] for _, time, log, level, *text in lines]
+    rows = [line.strip("│▶ ").split() for line in printed_lines]
+    sorted_rows = [[*words[:2], *sorted(words[2:])] for words in rows]
+    assert len(sorted_lines) == 6
+    assert [
+        words for words in sorted_rows if words[1:] and words[0] in {w[0] for w in sorted_lines}
+    ] == sorted_lines
 
 
 async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck: Run) -> None:
@@ -242,12 +244,12 @@ async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck:
     ended = await asyncio.to_thread(spooldeck, "transports", str(root), COLUMNS="80")
     console = await asyncio.to_thread(console_on, root)
     async with console.run_test(size=(80, 40)) as pilot:
-        shown = await lines_of(console, pilot, "6", "postfix", "sendmail")
+        lines = await lines_of(console, pilot, "6", "postfix", "sendmail")
 
     table = ended.stdout.partition("\n\n")[0].splitlines()
     rows = [line[3:] for line in table if line[3:].startswith(NAMES)]
     assert len(rows) == len(NAMES)
-    assert set(rows) <= {line[3:] for line in shown}
+    assert set(rows) <= {line[3:] for line in lines}
 
 
 def test_the_workers(root: Path, spooldeck: Run) -> None:
@@ -302,12 +304,12 @@ def test_the_kinds(root: Path, spooldeck: Run) -> None:
     (root / "log" / "queue.log").write_bytes(log)
 
     ended = spooldeck("kinds", str(root))
-    told = json.loads(spooldeck("kinds", str(root), "--json").stdout)["kinds"]
+    kinds = json.loads(spooldeck("kinds", str(root), "--json").stdout)["kinds"]
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert row_of(ended.stdout, "KIND")[:4] == ["/min", "FAIL%", "WAIT", "p50"]
     assert row_of(ended.stdout, "mail_send") == ["0.1", "0%", "40s", "40s", "2s", "2s", "log"]
     assert row_of(ended.stdout, "report") == ["0.0", "-", "-", "-", "-", "-", "log"]
-    mail, report = told
+    mail, report = kinds
     assert (mail["kind"], mail["wait_p95"], mail["source"]) == ("mail_send", 40.0, "log")
     assert (report["run_p50"], report["unknown"]) == (None, "no runs in the log in 10m")

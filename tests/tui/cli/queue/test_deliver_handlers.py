@@ -83,8 +83,8 @@ def work(request: pytest.FixtureRequest, spooldeck: Run, config: Path, tmp_path:
 
 def request_for(one: Peer) -> bytes:
     """A request for a peer."""
-    said = {"url": f"{one.url}/in", "method": "POST", "headers": {"X-A": "b"}, "body": "text"}
-    return json.dumps(said).encode()
+    fields = {"url": f"{one.url}/in", "method": "POST", "headers": {"X-A": "b"}, "body": "text"}
+    return json.dumps(fields).encode()
 
 
 def test_a_task_is_delivered(work: Work) -> None:
@@ -99,8 +99,8 @@ def test_a_task_that_cannot_succeed_is_given_up(work: Work) -> None:
     """The error begins with the code; a task file has `_` in place of the brackets."""
     with peer(answer(404)) as one:
         error = work(one, request_for(one))
-    shown = f"HTTP_404] {one.url.removeprefix('http://')}: Not Found"
-    assert error[1:].replace("_ ", "] ", 1) == shown
+    text = f"HTTP_404] {one.url.removeprefix('http://')}: Not Found"
+    assert error[1:].replace("_ ", "] ", 1) == text
     assert len(one.received) == 1
 
 
@@ -137,8 +137,8 @@ def test_a_result_is_kept_on_bullmq(
     """Status and beginning of the answer are the job's return value."""
     with peer(answer(202, b"taken")) as one, redis_server.client() as client:
         assert work_on_bullmq(spooldeck, redis_url, config, request_for(one), client) == ""
-        kept = client.hget("bull:push:7", "returnvalue")
-    assert json.loads(str(kept)) == {"status": 202, "body": "taken"}
+        returned = client.hget("bull:push:7", "returnvalue")
+    assert json.loads(str(returned)) == {"status": 202, "body": "taken"}
 
 
 def test_with_the_breaker_tasks_of_a_dead_peer_wait(
@@ -227,7 +227,7 @@ def test_the_settings_of_a_handler(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("message", "error"),
     [
         ("push: {deliver: {}, command: [x]}", "push: expected command or deliver, not both"),
         ("mail_send: {deliver: {}}", "mail_send.deliver: mails are no HTTP requests"),
@@ -243,10 +243,10 @@ def test_the_settings_of_a_handler(tmp_path: Path) -> None:
         ("push: {deliver: 7}", "push.deliver: expected a mapping"),
     ],
 )
-def test_a_wrong_setting_is_named(tmp_path: Path, said: str, error: str) -> None:
+def test_a_wrong_setting_is_named(tmp_path: Path, message: str, error: str) -> None:
     """A configuration is refused as a whole, with the key."""
     path = tmp_path / "c.yaml"
-    path.write_text(f"handlers: {{{said}}}\n")
+    path.write_text(f"handlers: {{{message}}}\n")
     with pytest.raises(ConfigError) as refused:
         load_config(str(path), {})
     assert error in str(refused.value)
@@ -281,5 +281,5 @@ def test_the_doctor_counts_a_delivered_kind_as_handled(
     base = ("--config", str(config), "--root", root)
     spooldeck(*base, "queue", "add", "push", "x")
     assert "without a handler" not in spooldeck(*base, "doctor").stdout
-    said = spooldeck("--root", root, "doctor").stdout
-    assert "1 task of kind push waits without a handler" in said
+    output = spooldeck("--root", root, "doctor").stdout
+    assert "1 task of kind push waits without a handler" in output

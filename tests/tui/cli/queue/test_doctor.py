@@ -16,7 +16,7 @@ import pytest
 
 from tests.examples import deep_but
 from tests.nftban_queues import add_task
-from tests.other_users import NOBODY, as_user, give, place_for_all, tree
+from tests.other_users import OTHER_UID, as_user, give, place_for_all, tree
 from tests.programs import needs
 from tui.cli import main
 
@@ -75,9 +75,9 @@ def test_a_healthy_place_is_ok(place: Path, doctor: Doctor) -> None:
 
     code, lines = doctor()
 
-    found = grades("\n".join(lines))
-    disk = found.pop("disk")
-    assert set(found.values()) == {"ok"}
+    grade_table = grades("\n".join(lines))
+    disk = grade_table.pop("disk")
+    assert set(grade_table.values()) == {"ok"}
     assert code == (0 if disk in ("ok", "?") else 1)
     assert tree(place) == before
     assert len([line for line in lines if "fix:" in line]) == (disk == "warn")
@@ -134,7 +134,9 @@ def test_doctor_changes_nothing(
 
     assert code == 1
     assert tree(place) == before
-    wrong = {check for check, found in all_grades(lines).items() if found & {"warn", "bad"}}
+    wrong = {
+        check for check, check_grades in all_grades(lines).items() if check_grades & {"warn", "bad"}
+    }
     assert {"folders", "lock", "staging", "broken", "handlers", "kinds", "worker"} <= wrong
 
 
@@ -156,31 +158,35 @@ def test_no_check_of_a_hidden_path_is_ok(place: Path) -> None:
     """Each check that needs a path closed to this user is `?` with sudo; others are as before."""
     add_task(place)
     give(place, 0, 0o755)
-    before = all_grades(as_user(NOBODY, "doctor", str(place)).stdout.splitlines())
+    before = all_grades(as_user(OTHER_UID, "doctor", str(place)).stdout.splitlines())
     sudo = f"sudo -u root spooldeck --root {place} doctor"
 
-    for hidden, wanted in NEEDS.items():
-        (there,) = place.glob(hidden)
-        mode = there.stat().st_mode
-        there.chmod(0o750 if there.is_dir() else 0o600)
+    for hidden, expected in NEEDS.items():
+        (hidden_path,) = place.glob(hidden)
+        mode = hidden_path.stat().st_mode
+        hidden_path.chmod(0o750 if hidden_path.is_dir() else 0o600)
         was = tree(place)
-        looked = as_user(NOBODY, "doctor", str(place))
+        looked = as_user(OTHER_UID, "doctor", str(place))
         assert tree(place) == was
-        there.chmod(mode)
+        hidden_path.chmod(mode)
 
-        found = all_grades(looked.stdout.splitlines())
+        grade_table = all_grades(looked.stdout.splitlines())
         assert (looked.returncode, looked.stderr) == (1, "")
-        known = {check for check in wanted if not found[check] & {"?"} or "ok" in found[check]}
+        known = {
+            check
+            for check in expected
+            if not grade_table[check] & {"?"} or "ok" in grade_table[check]
+        }
         assert known == set(), looked.stdout
-        for check in before.keys() - wanted - {"tasks", "modes", "disk"}:
-            assert found[check] == before[check], check
-        first, mend = looked.stdout.splitlines()[:2]
+        for check in before.keys() - expected - {"tasks", "modes", "disk"}:
+            assert grade_table[check] == before[check], check
+        first, fix = looked.stdout.splitlines()[:2]
         if hidden in ("queue", "queue/dlq", "queue/.spooldeck"):
             assert first.startswith(f"bad   tasks     {place}/queue/")
             assert first.endswith(": permission denied")
-            assert mend.split(maxsplit=1) == ["fix:", sudo]
+            assert fix.split(maxsplit=1) == ["fix:", sudo]
         if hidden.endswith(".task"):
-            assert found["rights"] == {"?"}
+            assert grade_table["rights"] == {"?"}
             assert f"fix: {sudo}" in looked.stdout
 
 
@@ -196,7 +202,7 @@ def test_facts_of_another_user_are_unknown(place: Path) -> None:
         file.write(f"{os.getpid()}\n{int(time.time())}\n")
         file.flush()
 
-        looked = as_user(NOBODY, "--config", str(config), "doctor", str(place))
+        looked = as_user(OTHER_UID, "--config", str(config), "doctor", str(place))
 
     assert grades(looked.stdout)["handlers"] == "?", looked.stdout + looked.stderr
     assert "?     lock      flock ? held; the process is not visible from here" in looked.stdout
@@ -242,7 +248,7 @@ def on_ext4(image: Path, journal: bool, options: str = "") -> str:
 @as_root
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("journal", "options", "said", "mend"),
+    ("journal", "options", "message", "fix"),
     [
         (True, "", "at /mnt), with a journal", ""),
         (False, "", "has no journal", "tune2fs -j /dev/loop"),
@@ -251,18 +257,18 @@ def on_ext4(image: Path, journal: bool, options: str = "") -> str:
     ],
 )
 def test_a_disk_needs_a_journal(
-    tmp_path: Path, on_a_disk: OnDisk, journal: bool, options: str, said: str, mend: str
+    tmp_path: Path, on_a_disk: OnDisk, journal: bool, options: str, message: str, fix: str
 ) -> None:
     """An ext4 without a journal, or mounted carelessly, is a warning, and its command mends it."""
     mount = on_ext4(tmp_path / "disk", journal, options)
-    seen = on_a_disk(mount + DOCTOR)
+    output = on_a_disk(mount + DOCTOR)
 
-    assert seen.returncode == bool(mend), seen.stdout + seen.stderr
-    assert grades(seen.stdout)["disk"] == ("warn" if mend else "ok")
-    assert "is on ext4 (/dev/loop" in seen.stdout
-    assert said in seen.stdout
-    assert mend in seen.stdout
-    assert ("fix:" in seen.stdout) == bool(mend)
+    assert output.returncode == bool(fix), output.stdout + output.stderr
+    assert grades(output.stdout)["disk"] == ("warn" if fix else "ok")
+    assert "is on ext4 (/dev/loop" in output.stdout
+    assert message in output.stdout
+    assert fix in output.stdout
+    assert ("fix:" in output.stdout) == bool(fix)
     if not journal:
         tune = f"{DOCTOR} | sed -n 's/.*fix: \\(tune2fs.*\\)/\\1/p' | sh >/dev/null"
         again = f"cd /; umount /mnt; mount -o loop {tmp_path / 'disk'} /mnt; "
@@ -305,11 +311,11 @@ DISKS = {
 @pytest.mark.parametrize("disk", deep_but(["tmpfs"], DISKS))
 def test_disks_that_lose_or_refuse_tasks(on_a_disk: OnDisk, disk: str) -> None:
     """Memory, layers, two file systems and full ones are told apart by their mounts."""
-    script, check, grade, said = DISKS[disk]
-    seen = on_a_disk(script + DOCTOR)
-    assert seen.returncode == 1, seen.stderr
-    assert grades(seen.stdout)[check] == grade, seen.stdout
-    assert said in seen.stdout
+    script, check, grade, message = DISKS[disk]
+    output = on_a_disk(script + DOCTOR)
+    assert output.returncode == 1, output.stderr
+    assert grades(output.stdout)[check] == grade, output.stdout
+    assert message in output.stdout
 
 
 MAIL = {
@@ -336,12 +342,12 @@ def test_mail_settings_that_cannot_send_are_a_warning(place: Path, doctor: Docto
 
     file = place.parent / "password"
     relay = f"mail: {{relay: {{host: mx.example.com, user: ana, password_file: {file}}}}}\n"
-    for text, mode, why, mend in PASSWORDS:
+    for text, mode, why, fix in PASSWORDS:
         file.write_text(text)
         file.chmod(mode)
         _, lines = doctor(relay)
         (at,) = [at for at, line in enumerate(lines) if "password_file" in line]
         assert why in lines[at]
-        assert f"fix: {mend}" in lines[at + 1]
+        assert f"fix: {fix}" in lines[at + 1]
     file.write_text("secret\n")
     assert not any("password_file" in line for line in doctor(relay)[1])

@@ -26,11 +26,11 @@ from tui.session.place import PlaceMail
 
 CURL = {"NFTBAN_SMTP_HOST": "127.0.0.1", "NFTBAN_MAIL_RECIPIENT": "admin@example.com"}
 CURL |= {"NFTBAN_MAIL_METHOD": "curl"}
-MakeDesk: TypeAlias = Callable[..., PlaceMail]
+MakeMail: TypeAlias = Callable[..., PlaceMail]
 
 
 @pytest.fixture
-def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
+def make_mail_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeMail:
     """The transports of a place where only curl may send, and other variables."""
     make_spool(tmp_path, [])
 
@@ -44,10 +44,10 @@ def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
     return make
 
 
-def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_desk: MakeDesk) -> None:
+def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_mail_of: MakeMail) -> None:
     """In the file that each sender reads, in the mail log and in the journal: who, what and why."""
     needs("curl")
-    operator = make_desk()
+    operator = make_mail_of()
     before = operator.routes(operator.suspended())
 
     assert operator.suspend("curl", "relay \x1b[31m moves") == ""
@@ -59,10 +59,10 @@ def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_desk: MakeDes
     log = (tmp_path / "log" / "mail.log").read_text()
     assert "[INFO] Transport curl suspended by " in log
     assert log.endswith(": relay \ufffd[31m moves\n")
-    (told,) = Journal(f"{tmp_path}/queue/.spooldeck/journal").operations()
+    (operation,) = Journal(f"{tmp_path}/queue/.spooldeck/journal").operations()
     values = {"control": "transport", "target": "curl", "value": "suspended"}
-    assert dict(told.intent.values) == {**values, "before": "not suspended"}
-    assert (told.intent.reason, told.is_interrupted) == ("relay \ufffd[31m moves", False)
+    assert dict(operation.intent.values) == {**values, "before": "not suspended"}
+    assert (operation.intent.reason, operation.is_interrupted) == ("relay \ufffd[31m moves", False)
     with pytest.raises(Unavailable, match="another operator suspended curl first"):
         operator.suspend("curl", "again")
     assert operator.resume("curl") == ""
@@ -72,12 +72,12 @@ def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_desk: MakeDes
 
 
 def test_a_file_that_cannot_be_read_or_written_is_named(
-    tmp_path: Path, make_desk: MakeDesk
+    tmp_path: Path, make_mail_of: MakeMail
 ) -> None:
     """A transport is suspended though the log cannot be written, and the result is a warning. A
     broken list of suspensions and a wrong setting are errors with the reason.
     """
-    operator = make_desk()
+    operator = make_mail_of()
     (tmp_path / "log" / "mail.log").mkdir()
     assert "not logged in " in operator.suspend("curl", "")
     assert [*operator.suspended()] == ["curl"]
@@ -86,14 +86,14 @@ def test_a_file_that_cannot_be_read_or_written_is_named(
     with pytest.raises(Unavailable, match="suspended: "):
         operator.suspended()
     with pytest.raises(Unavailable, match="pigeon"):
-        make_desk(NFTBAN_MAIL_METHOD="pigeon").routes({})
+        make_mail_of(NFTBAN_MAIL_METHOD="pigeon").routes({})
 
 
-def test_the_settings_of_the_commands_count(tmp_path: Path, make_desk: MakeDesk) -> None:
+def test_the_settings_of_the_commands_count(tmp_path: Path, make_mail_of: MakeMail) -> None:
     """Where the records are, how a test mail is sent, and why another transport than the forced
     one could not send.
     """
-    operator = make_desk(NFTBAN_MSMTP_BIN=str(tmp_path / "nowhere"))
+    operator = make_mail_of(NFTBAN_MSMTP_BIN=str(tmp_path / "nowhere"))
 
     routes = operator.routes({})
 
@@ -107,34 +107,34 @@ def test_the_settings_of_the_commands_count(tmp_path: Path, make_desk: MakeDesk)
 
 
 def test_spooled_mails_are_counted(
-    tmp_path: Path, make_desk: MakeDesk, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, make_mail_of: MakeMail, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The count is read again once a mail comes; None where there is no spool. `status` has number
     and age, what has no task, and what is suspended, as text and as JSON.
     """
-    operator = make_desk()
+    operator = make_mail_of()
     assert operator.backlog() is None
     spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path), lambda: time.time() - 7200)
-    found = []
+    matches = []
     for _ in range(2):
         ident = spool_entry.new_id(time.time() - 7200)
         spool.store_mail(ident, "ana@example.com", "hello", Content("text", html=False))
-        found.append(operator.backlog())
-    assert [heap and heap.mails for heap in found] == [1, 2]
-    assert all(heap and 7199 <= heap.oldest <= 7300 for heap in found)
+        matches.append(operator.backlog())
+    assert [heap and heap.mails for heap in matches] == [1, 2]
+    assert all(heap and 7199 <= heap.oldest <= 7300 for heap in matches)
 
     operator.suspend("curl", "the relay moves")
     capsys.readouterr()
     code = main(["--root", str(tmp_path), "status"])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     main(["--root", str(tmp_path), "status", "--json"])
-    told = json.loads(capsys.readouterr().out)["mail"]
+    mail = json.loads(capsys.readouterr().out)["mail"]
 
     assert code == 1
-    assert "mail      2 spooled, the oldest for 2h00m" in said
-    assert "mail      curl suspended by " in said
-    assert "attention 2 spooled mails have no task: see `mail spool list`" in said
-    assert ": the relay moves (spooldeck mail resume curl)" in said
-    assert (told["spooled"], told["without_task"]) == (2, 2)
-    stops = [(stop["name"], stop["why"]) for stop in told["suspended"]]
+    assert "mail      2 spooled, the oldest for 2h00m" in output
+    assert "mail      curl suspended by " in output
+    assert "attention 2 spooled mails have no task: see `mail spool list`" in output
+    assert ": the relay moves (spooldeck mail resume curl)" in output
+    assert (mail["spooled"], mail["without_task"]) == (2, 2)
+    stops = [(stop["name"], stop["why"]) for stop in mail["suspended"]]
     assert stops == [("curl", "the relay moves")]

@@ -180,9 +180,9 @@ def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
     for place, title in zip(places[:2], ("a Kannader spool", "a ZGB mail queue"), strict=True):
         for verb in (["work"], ["process-next"], ["dlq", "list"], ["add", "job"]):
             assert main(["queue", *verb, "--root", place]) != 0
-            said = capsys.readouterr().err
-            assert title in said
-            assert said.count("\n") == 1
+            errors = capsys.readouterr().err
+            assert title in errors
+            assert errors.count("\n") == 1
         assert main(["queue", "count", "--root", place]) == 0
         assert capsys.readouterr().out.strip() == str((2, PEOPLE)[place == places[1]])
         assert main(["init", place]) == 69
@@ -196,9 +196,9 @@ def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
 def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
     """By its folders or its first bytes; any other path is an NFTBan queue."""
     assert [detect_format(Address(place)) for place in places] == ["kannader", "zgb", "nftban"]
-    found = [setup_for(queue_config.Config(), place, {}).open_store() for place in places]
-    assert [type(store) for store in found] == [KannaderStore, ZgbStore, NftbanStore]
-    for store in found:
+    stores = [setup_for(queue_config.Config(), place, {}).open_store() for place in places]
+    assert [type(store) for store in stores] == [KannaderStore, ZgbStore, NftbanStore]
+    for store in stores:
         store.close()
     assert detect_format(Address(str(tmp_path / "nothing"))) == "nftban"
 
@@ -206,13 +206,13 @@ def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
 def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> None:
     """A setting that no store reads is an error, in each place that is opened."""
     path = tmp_path / "spooldeck.yaml"
-    for said, where in (
+    for message, where in (
         ({"other": {}}, "stores.other: no such format, expected one of kannader, zgb, bullmq"),
         ({"kannader": {"hosst": "x"}}, "stores.kannader.hosst: unknown key"),
         ({"zgb": {"types": {"guest": {}}}}, "stores.zgb.types.guest: unknown key"),
         ([], "stores: expected a mapping"),
     ):
-        path.write_text(json.dumps({"stores": said}))
+        path.write_text(json.dumps({"stores": message}))
         with pytest.raises(ConfigError) as error:
             setup_for(queue_config.load_config(str(path), {}), places[2], {})
         assert where in str(error.value)
@@ -280,9 +280,9 @@ def test_a_place_that_cannot_be_read_does_not_hide_the_others(
     """Printed once, each place is a line; one that cannot be read has its reason, and code 2."""
     Path(places[1]).write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
     assert main(["overview", *places[:2]]) == 2
-    said = capsys.readouterr().out
-    assert "spool" in said
-    assert "a.db" in said
+    output = capsys.readouterr().out
+    assert "spool" in output
+    assert "a.db" in output
     assert main(["status", places[1]]) == 2
 
 
@@ -296,9 +296,9 @@ def test_every_verb_is_shown_or_refused_in_a_line(
     for verb in sorted({*VERBS, "replay"} - {"retry", "edit", "undo"}):
         for some in ([], ["--id", str(before[0]["id"])], ["--id", "nobody"]):
             code = main([verb, places[at], *some, "--dry-run"])
-            said = capsys.readouterr()
-            assert code in (0, 64), (verb, said)
-            assert code == 0 or said.err.count("\n") == 1, (verb, said)
+            captured = capsys.readouterr()
+            assert code in (0, 64), (verb, captured)
+            assert code == 0 or captured.err.count("\n") == 1, (verb, captured)
     assert spooldeck(*everything) == before
 
 
@@ -308,10 +308,10 @@ def test_a_refused_plan_has_no_task(
     """The dry run of a verb that the store refuses says so, by its exit code too."""
     Path(spool, "queue").chmod(0o777)
     assert main(["hold", spool, "--state", "queue", "--dry-run"]) == 77
-    said = capsys.readouterr().out
-    assert "no task would be held: " in said
-    assert "is world-writable: run chmod o-w" in said
-    assert "to apply: " not in said
+    output = capsys.readouterr().out
+    assert "no task would be held: " in output
+    assert "is world-writable: run chmod o-w" in output
+    assert "to apply: " not in output
     (row,) = spooldeck("hold", spool, "--state", "queue", "--dry-run", "--json", code=77)
     assert (row["planned"], row["acted_on"]) == (2, 0)
 
@@ -426,12 +426,12 @@ def test_the_summary_describes_the_lease() -> None:
         (Lease("", 0.0, 0.0), (f"{unknown}\n", " expired\n")),
         (Lease("7", NOW - 90.0), (" 7 since ",)),
     )
-    for lease, said in table:
+    for lease, message in table:
         assert lease is not None
         details = TaskDetails(LEASED._replace(lease=lease), {State.ACTIVE: "inflight"})
         text = words(summary_lines(details, NOW, 100))
 
-        assert [part for part in said if part not in text] == []
+        assert [part for part in message if part not in text] == []
         assert (", until " in text) is bool(lease.until)
         assert "1970" not in text
         has_row = any(line.split()[:1] == ["lease"] for line in text.splitlines())
@@ -590,14 +590,14 @@ async def test_our_own_worker_is_shown_wherever_a_lock_would_be(database: str) -
         )
 
 
-def test_the_command_that_tells_of_locks_says_so(
+def test_the_command_that_shows_locks_says_so(
     database: str, spool: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """For people a line that says why, for programs a row without a verdict; all is well."""
     assert main(["locks", database, spool]) == 0
-    shown = capsys.readouterr().out
-    assert f"lock: {NO_LOCK_FILE}" in shown
-    assert "lock: no lock file (link renames)" in shown
+    output = capsys.readouterr().out
+    assert f"lock: {NO_LOCK_FILE}" in output
+    assert "lock: no lock file (link renames)" in output
 
     assert main(["locks", database, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["locks"]

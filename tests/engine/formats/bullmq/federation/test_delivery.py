@@ -207,7 +207,7 @@ def test_a_server_that_did_not_register_us_is_asked_again(
     assert other.deliver(peer.url, post("3")).kind == "done"
 
 
-def test_a_cancelled_delivery_asks_nobody(sender: Sender, peer: Peer) -> None:
+def test_a_cancelled_delivery_sends_no_request(sender: Sender, peer: Peer) -> None:
     """A worker that is to end at once does not wait for discovery either; the job is run again, and
     no attempt is counted."""
     ran = sender.deliver(peer.url, is_cancelled=True)
@@ -344,8 +344,8 @@ def test_row_8_a_network_error_is_tried_again(
     ran = sender.deliver(peer.url)
     assert (ran.kind, ran.row) == ("retry", "kept")
     assert ran.text.startswith(f"[{code}] ")
-    seen = sender.destination(peer.url)
-    assert (seen.healthy, seen.reason, seen.probes) == (False, code, 0)
+    destination = sender.destination(peer.url)
+    assert (destination.healthy, destination.reason, destination.probes) == (False, code, 0)
     assert sender.probes == [(peer.url, 0, 300.0)]
 
 

@@ -97,8 +97,8 @@ def test_a_key_without_secret_is_refused(keys: OwnKeys) -> None:
     with pytest.raises(BadEnvelope, match="no secret"):
         seal(b"text", keys.public._replace(encryption=zero).encryption_key())
     with pytest.raises(BadEnvelope, match="no secret"):
-        bad = parse_envelope(VECTORS["envelope"] | {"ephemeralPublicKey": zero})
-        unseal(bad, keys.encryption)
+        sealed_payload = parse_envelope(VECTORS["envelope"] | {"ephemeralPublicKey": zero})
+        unseal(sealed_payload, keys.encryption)
 
 
 def test_keys_are_written_and_read(tmp_path: Path) -> None:

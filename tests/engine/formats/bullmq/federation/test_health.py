@@ -118,9 +118,9 @@ def test_a_success_marks_healthy(make_sender: Make, peer: Peer) -> None:
         assert sender.deliver(peer.url, {"method": "INSERT"}).kind != "done"
         peer.applied.clear()
         assert sender.deliver(peer.url).kind == "done"
-        seen = sender.destination(peer.url)
-        assert seen.healthy == healthy
-        assert (seen.next_probe is None) == healthy
+        destination = sender.destination(peer.url)
+        assert destination.healthy == healthy
+        assert (destination.next_probe is None) == healthy
 
 
 @BOTH
@@ -155,8 +155,8 @@ def test_five_failed_probes_are_the_last(
         assert sender.probe(peer.url, number).text.startswith("failed: ")
     assert [delay for _, _, delay in sender.probes] == [300.0, 900.0, 1500.0, 2100.0, 2700.0]
     assert [number for _, number, _ in sender.probes] == [0, 1, 2, 3, 4]
-    seen = sender.destination(peer.url)
-    assert (seen.healthy, seen.probes, seen.next_probe) == (False, 5, None)
+    destination = sender.destination(peer.url)
+    assert (destination.healthy, destination.probes, destination.next_probe) == (False, 5, None)
     (line,) = sender.lines
     assert line.startswith(f"WARN {peer.url}: 5 probes have failed, no further one: ")
 
@@ -210,8 +210,8 @@ def test_once_all_probes_have_failed_one_delivery_goes(make_sender: Make, peer: 
     peer.close()
     assert [sender.deliver(peer.url).kind for _ in range(3)] == ["retry", "postponed", "postponed"]
     assert sender.probes == [(peer.url, 0, 300.0)]
-    seen = sender.destination(peer.url)
-    assert (seen.probes, seen.next_probe) == (0, sender.now + 300.0)
+    destination = sender.destination(peer.url)
+    assert (destination.probes, destination.next_probe) == (0, sender.now + 300.0)
 
 
 def test_a_cancelled_probe_is_not_counted(sender: Sender, peer: Peer) -> None:
@@ -244,11 +244,16 @@ def test_a_server_without_address_is_not_probed(
     sender.now += 300.0
     assert sender.probe(server, 0).text == "skipped: not probed after DNS"
     assert f"INFO {server}: probe skipped: not probed after DNS" in sender.lines
-    seen = SeenDestination(sender.destination(server), NO_TASKS, DestinationState.UNHEALTHY)
-    shown = [" ".join(text for text, _ in line) for line in detail_lines(seen, "", sender.now, 80)]
-    assert any("none: not probed after DNS, after 0 probes" in line for line in shown)
-    assert cells(seen, sender.now)["PROBE"] == ("none", "muted")
-    assert json_row(seen)["probe_skipped"] == "not probed after DNS"
+    seen_destination = SeenDestination(
+        sender.destination(server), NO_TASKS, DestinationState.UNHEALTHY
+    )
+    texts = [
+        " ".join(text for text, _ in line)
+        for line in detail_lines(seen_destination, "", sender.now, 80)
+    ]
+    assert any("none: not probed after DNS, after 0 probes" in line for line in texts)
+    assert cells(seen_destination, sender.now)["PROBE"] == ("none", "muted")
+    assert json_row(seen_destination)["probe_skipped"] == "not probed after DNS"
     policies = {**POLICIES, "DNS": POLICIES["DNS"]._replace(probe=True)}
     sender.parts = sender.parts._replace(policies=policies)
     del sender.names["peer.test"]
@@ -293,8 +298,8 @@ def test_a_server_without_address_is_reached_by_a_relay(
     assert got.headers["X-Federation-Target"] == f"{server}{federation_peers.FOLLOWS}"
     assert relay.received == []
     assert "FEDERATE" not in json.dumps(relay.relayed)
-    seen = sender.destination(server)
-    assert (seen.healthy, seen.reason) == (False, "DNS")
+    destination = sender.destination(server)
+    assert (destination.healthy, destination.reason) == (False, "DNS")
 
 
 def test_a_conflict_by_a_relay_means_applied(make_sender: Make, peer: Peer, relay: Peer) -> None:

@@ -62,9 +62,9 @@ def test_a_block_of_the_table_is_not_kept_by_a_change(shared: Sender, peer: Peer
     shared.know(peer)
     shared.sql("INSERT INTO blacklisted_servers VALUES ('1', ?, NULL)", peer.url)
     registry = shared.parts.registry
-    found = registry.get(shared.destination(peer.url).origin)
-    assert found.blocked == "in blacklisted_servers: no reason"
-    registry.swap(found, found._replace(probes=3))
+    destination = registry.get(shared.destination(peer.url).origin)
+    assert destination.blocked == "in blacklisted_servers: no reason"
+    registry.swap(destination, destination._replace(probes=3))
     assert (shared.destination(peer.url).blocked, shared.destination(peer.url).probes) == ("", 3)
 
 

@@ -109,7 +109,7 @@ def bury(root: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_nothing_is_found_in_a_place_that_is_well(root: Path, used: bool) -> None:
+def test_nothing_is_found_in_a_healthy_place(root: Path, used: bool) -> None:
     """Of a new place, or one with tasks that wait, a few dead ones and fresh metrics, every check
     but that of its disk says that all is well."""
     if used:
@@ -237,17 +237,17 @@ no metrics       | worker  | warn | 0    |  |
 @pytest.mark.parametrize("row", FINDINGS.splitlines(), ids=lambda row: row[:26])
 def test_an_ill_place_has_its_finding(root: Path, row: str) -> None:
     """What is wrong has a grade, what it is, and what mends it."""
-    name, check, grade, later, what, mend = (cell.strip() for cell in row.split("|"))
+    name, check, grade, later, what, fix = (cell.strip() for cell in row.split("|"))
     make_ill(root, name)
-    found = the_one(root, check, later=float(later))
+    finding = the_one(root, check, later=float(later))
     filled = {"root": root, "lock": root / "run" / "queue.lock"}
-    assert found.grade == grade
-    assert what.format(**filled) in found.problem
-    assert mend.format(**filled) in found.fix
+    assert finding.grade == grade
+    assert what.format(**filled) in finding.problem
+    assert fix.format(**filled) in finding.fix
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("no-such-program-anywhere", "program not found"),
         ("/nonexistent/x", "program not found"),
@@ -255,7 +255,7 @@ def test_an_ill_place_has_its_finding(root: Path, row: str) -> None:
         ("{root}/script", "needs /nonexistent/python, which does not exist"),
     ],
 )
-def test_a_handler_that_cannot_be_run(root: Path, name: str, said: str) -> None:
+def test_a_handler_that_cannot_be_run(root: Path, name: str, message: str) -> None:
     """A program that is missing or may not be executed is found before a task meets it."""
     for file, text, mode in (
         ("plain", "#!/bin/sh\n", 0o644),
@@ -264,9 +264,9 @@ def test_a_handler_that_cannot_be_run(root: Path, name: str, said: str) -> None:
         (root / file).write_text(text)
         (root / file).chmod(mode)
     program = InstalledProgram([name.format(root=root), "-x"], None)
-    found = the_one(root, "handlers", handlers={"report": program})
-    assert found.grade is Grade.BAD
-    assert said in found.problem
+    finding = the_one(root, "handlers", handlers={"report": program})
+    assert finding.grade is Grade.BAD
+    assert message in finding.problem
 
 
 def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "mode", "grade", "said"),
+    ("folder", "mode", "grade", "message"),
     [
         ("queue/pending", 0o2777, Grade.BAD, "any user may add tasks"),
         ("queue/dlq", 0o755, Grade.WARN, "other users may read it; expected 750"),
@@ -305,15 +305,15 @@ def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
         ("queue", 0o1777, Grade.OK, ""),
     ],
 )
-def test_modes(root: Path, folder: str, mode: int, grade: Grade, said: str) -> None:
+def test_modes(root: Path, folder: str, mode: int, grade: Grade, message: str) -> None:
     """Queue folders are 750 or less; nobody else may write anywhere, above the queue neither."""
     (root / folder).chmod(mode)
-    found = the_one(root, "modes")
-    assert found.grade is grade
-    assert said in found.problem
-    if said:
-        assert f"{root}/{folder}: mode {mode:o}" in found.problem
-        subprocess.run(found.fix.split(), check=True)
+    finding = the_one(root, "modes")
+    assert finding.grade is grade
+    assert message in finding.problem
+    if message:
+        assert f"{root}/{folder}: mode {mode:o}" in finding.problem
+        subprocess.run(finding.fix.split(), check=True)
         assert the_one(root, "modes").grade is Grade.OK
 
 
@@ -331,15 +331,15 @@ def test_modes(root: Path, folder: str, mode: int, grade: Grade, said: str) -> N
 )
 def test_owners(root: Path, path: str, grade: Grade) -> None:
     """A folder or file of another user than the queue's is found, with the chown that mends it."""
-    there = root / path
-    if not there.is_dir():
-        there.write_text("")
-    os.chown(there, 65534, 65534)
-    found = the_one(root, "owners")
-    assert found.grade is grade
-    assert str(there) in found.problem
-    assert found.fix.split()[-1] == str(there)
-    subprocess.run(found.fix.split(), check=True)
+    file_path = root / path
+    if not file_path.is_dir():
+        file_path.write_text("")
+    os.chown(file_path, 65534, 65534)
+    finding = the_one(root, "owners")
+    assert finding.grade is grade
+    assert str(file_path) in finding.problem
+    assert finding.fix.split()[-1] == str(file_path)
+    subprocess.run(finding.fix.split(), check=True)
     assert the_one(root, "owners").grade is Grade.OK
 
 
@@ -382,9 +382,9 @@ def test_mounts_are_read_as_the_kernel_writes_them() -> None:
         ("/data/queue", "/data", "xfs"),
         ("/", "/", "ext4"),
     ):
-        found = mounts.mount_containing(path, parsed)
-        assert found is not None
-        assert (found.point, found.type) == (point, kind)
+        mount = mounts.mount_containing(path, parsed)
+        assert mount is not None
+        assert (mount.point, mount.type) == (point, kind)
 
 
 WEAKNESSES = (
@@ -412,9 +412,9 @@ def test_each_file_system_that_may_lose_tasks_has_its_reason() -> None:
     """Kinds and options that may lose or repeat tasks are known; of others nothing is claimed."""
     for kind, options, journal, why in WEAKNESSES:
         mount = Mount("8:1", "/", kind, "/dev/sda1", frozenset(options.split(",")))
-        said = mounts.durability_problem(mount, journal)
-        assert why in said, (kind, options)
-        assert bool(said) is bool(why), (kind, options)
+        failure = mounts.durability_problem(mount, journal)
+        assert why in failure, (kind, options)
+        assert bool(failure) is bool(why), (kind, options)
         assert mounts.is_known_type(kind)
     assert not mounts.is_known_type("somefs")
 
@@ -501,11 +501,11 @@ def test_a_walk_counts_tasks_and_names_broken_files(root: Path) -> None:
     add(root, "other", began - 90)
     for number in range(5):
         (pending / f"broken{number}.task").write_text("TASK_ID=$(id)\n")
-    sight = place_facts.scan_tasks(lambda: store_at(root), began + 10)
-    assert (sight.counts[State.PENDING], sight.counts[State.DEAD]) == (2, 1)
-    assert sight.kinds == {"report": 1, "other": 1}
-    assert (sight.due, sight.due_since) == (2, int(began - 90))
-    where = sorted(problem.where for problem in sight.broken)
+    tasks = place_facts.scan_tasks(lambda: store_at(root), began + 10)
+    assert (tasks.counts[State.PENDING], tasks.counts[State.DEAD]) == (2, 1)
+    assert tasks.kinds == {"report": 1, "other": 1}
+    assert (tasks.due, tasks.due_since) == (2, int(began - 90))
+    where = sorted(problem.where for problem in tasks.broken)
     assert where == [f"pending/broken{number}.task" for number in range(5)]
 
     found = findings(root, "broken")
@@ -519,7 +519,7 @@ ASIDE, NEVER = "a worker quarantines it 60 s after", "workers ignore it"
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "look", "then"),
+    ("name", "kind", "check_command", "then"),
     [
         ("pending/x.task", "text", BY_TEXT, ASIDE),
         ("work/x.task", "text", BY_TEXT, ASIDE),
@@ -532,7 +532,7 @@ ASIDE, NEVER = "a worker quarantines it 60 s after", "workers ignore it"
     ],
 )
 def test_the_mending_of_a_broken_file(
-    root: Path, name: str, kind: str, look: str, then: str
+    root: Path, name: str, kind: str, check_command: str, then: str
 ) -> None:
     """What is to be typed neither waits nor follows a link, and promises what a worker does."""
     path = root / "queue" / name
@@ -543,14 +543,14 @@ def test_the_mending_of_a_broken_file(
     if kind == "two links":
         (root / "second").hardlink_to(path)
 
-    mend = the_one(root, "broken").fix
-    shown = subprocess.run(mend, shell=True, capture_output=True, check=True, timeout=60).stdout
+    fix = the_one(root, "broken").fix
+    output = subprocess.run(fix, shell=True, capture_output=True, check=True, timeout=60).stdout
 
-    assert mend.startswith(look.format(path) + "  # repair or remove it; ")
-    assert then in mend
-    assert len(shown) < 5000
-    assert b"\x1b" not in shown
-    assert b"root:" not in shown
+    assert fix.startswith(check_command.format(path) + "  # repair or remove it; ")
+    assert then in fix
+    assert len(output) < 5000
+    assert b"\x1b" not in output
+    assert b"root:" not in output
     store = NftbanStore(spool_at(root), clock=lambda: time.time() + 61)
     list(store.take(time.time() + 61, "test", 1))
     store.quarantine_broken()
@@ -593,21 +593,23 @@ def test_another_program_beside_us(root: Path, sign: str) -> None:
     make_spool(spool_at(root), exclusive=True)
     with subprocess.Popen(["sleep", "600"]) as other:
         (root / sign).write_text(f"{other.pid}\n{int(time.time())}\n")
-        found = the_one(root, "exclusive")
-        assert found.grade is Grade.WARN
-        assert found.problem.startswith(f"{root}/{sign} is another program's, but ")
-        subprocess.run(found.fix.split(), check=True)
+        finding = the_one(root, "exclusive")
+        assert finding.grade is Grade.WARN
+        assert finding.problem.startswith(f"{root}/{sign} is another program's, but ")
+        subprocess.run(finding.fix.split(), check=True)
         assert the_one(root, "exclusive").grade is Grade.OK
         other.kill()
 
 
 def test_many_mails_without_a_task_are_mended_by_one_command(root: Path) -> None:
     """Three are named with their own command; one command serves all the others."""
-    kept = [root / "mailspool" / f"mail-{number}" / "meta.sh" for number in range(5)]
-    for meta in kept:
+    meta_paths = [root / "mailspool" / f"mail-{number}" / "meta.sh" for number in range(5)]
+    for meta in meta_paths:
         meta.parent.mkdir()
         meta.write_text("")
-    *named, more = findings(root, "spool", mail=place_facts.MailFacts(unsent=[*map(str, kept)]))
+    *named, more = findings(
+        root, "spool", mail=place_facts.MailFacts(unsent=[*map(str, meta_paths)])
+    )
     assert [finding.fix.split()[-1] for finding in named] == [f"mail-{n}" for n in range(3)]
     assert more.problem == "and 2 more without a task"
     assert more.fix.startswith(f"spooldeck --root {root} mail spool retry --all")
@@ -651,7 +653,7 @@ def test_what_keeps_mail_from_being_sent(
     its turn has not come. What is suspended is resumed."""
     for _ in range(waiting):
         add(root, "mail_send")
-    found = the_one(root, "mail", mail=mail)
-    assert f"{found.grade} {found.problem}".startswith(expected)
+    finding = the_one(root, "mail", mail=mail)
+    assert f"{finding.grade} {finding.problem}".startswith(expected)
     if mail.suspended:
-        assert found.fix == f"spooldeck --root {root} mail resume curl"
+        assert finding.fix == f"spooldeck --root {root} mail resume curl"

@@ -280,17 +280,17 @@ def test_what_another_agent_locks_first_is_not_taken(agent_spool: AgentSpool) ->
 def test_a_recipient_is_locked_while_it_is_delivered(agent_spool: AgentSpool) -> None:
     """The lock is `~` and the PID in six columns; a deferral removes it."""
     path = agent_spool.put(recipient("hold", "ns:x.example"))
-    seen: list[str] = []
+    lines: list[str] = []
 
     def resolve(name: str) -> bool:
-        seen.append(agent_spool.spool.lines(path)[0])
+        lines.append(agent_spool.spool.lines(path)[0])
         return False
 
     agent = HoldAgent(Router(agent_spool.folders.fd), "here.example", resolve)
     (answer,) = agent_spool.serve(agent.deliver, "ns:x.example", "hold")
 
     lock = f"r~{os.getpid():6}".ljust(12)  # a PID of 7 digits reaches into the blanks behind it
-    assert seen[0].startswith(f"{lock}hold ns:x.example ")
+    assert lines[0].startswith(f"{lock}hold ns:x.example ")
     assert agent_spool.spool.lines(path) == [recipient("hold", "ns:x.example")[:-1]]
     assert isinstance(answer, AgentAnswer)
     assert answer.status == b"deferred"
@@ -446,8 +446,10 @@ def test_the_samples_are_delivered(agent_spool: AgentSpool) -> None:
             agent = smtp(server.port)
             for host in sorted(hosts):
                 job = JobLine(name, host.lower())
-                there = AgentJobs(agent_spool.folders, "smtp", "", _at_loopback(agent), lambda: NOW)
-                lines = [parse_agent_line(one[:-1]) for one in there.serve(job)]
+                agent_jobs = AgentJobs(
+                    agent_spool.folders, "smtp", "", _at_loopback(agent), lambda: NOW
+                )
+                lines = [parse_agent_line(one[:-1]) for one in agent_jobs.serve(job)]
                 assert {status for status, _ in answers(lines)} <= {"ok2", "ok3"}
                 count += len(lines)
     assert count == len([to for mail in server.mails for to in mail.recipients]) == 26

@@ -207,11 +207,11 @@ def test_a_bad_peer_has_one_clear_line(
         with pytest.raises((Unavailable, Unsupported)) as caught:
             client.totals()
 
-        said = str(caught.value)
-        assert said.startswith("mailq+unix://x: ")
-        assert words in said
-        assert said.isprintable()
-        assert "s3cret" not in said
+        message = str(caught.value)
+        assert message.startswith("mailq+unix://x: ")
+        assert words in message
+        assert message.isprintable()
+        assert "s3cret" not in message
 
 
 OK = [HELLO, None, b"+OK\n", None]

@@ -57,16 +57,16 @@ class SteppedServer:
 
     def hear(self, peer: socket.socket) -> bytes:
         """Let the server step, and read what is there."""
-        found = b""
+        received = b""
         while True:
             self.server.step()
             try:
                 data = peer.recv(1 << 16)
             except BlockingIOError:
-                return found
+                return received
             if not data:
-                return found + b"<EOF>"
-            found += data
+                return received + b"<EOF>"
+            received += data
 
     def close(self) -> None:
         """Close the peers and the server."""
@@ -94,17 +94,17 @@ def stepped(tmp_path: Path) -> Iterator[SteppedServer]:
 def test_recorded_digests_are_ours() -> None:
     """The digests that the original's server accepted are those of the whole challenge line."""
     recorded = {"nobody": "nobody", "root": "s3cret", "qonly": "pw"}
-    seen = set()
+    known = set()
     for session in ("session-nobody.txt", "session-root.txt"):
         challenge = ""
-        for said, lines in answers(session):
+        for message, lines in answers(session):
             challenge = next((line for line in lines if line.startswith("220 ")), challenge)
-            name, _, sent = said.removeprefix("AUTH ").partition(" ")
-            if said.startswith("AUTH ") and lines == ["+OK"]:
+            name, _, sent = message.removeprefix("AUTH ").partition(" ")
+            if message.startswith("AUTH ") and lines == ["+OK"]:
                 assert digest(challenge, recorded[name]) == sent
-                seen.add(name)
+                known.add(name)
 
-    assert seen == {*recorded}
+    assert known == {*recorded}
 
 
 def test_the_first_lines_are_version_and_challenge(stepped: SteppedServer) -> None:
@@ -115,7 +115,7 @@ def test_the_first_lines_are_version_and_challenge(stepped: SteppedServer) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("message", "answer"),
     [
         ("AUTH root 0123", "-BAD USER OR PASSWORD"),
         ("AUTH zzz 0123", "-BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS"),
@@ -124,12 +124,12 @@ def test_the_first_lines_are_version_and_challenge(stepped: SteppedServer) -> No
         ("KILL MSG 7", "-BAD; USER MUST AUTHENTICATE"),
     ],
 )
-def test_nothing_is_done_before_a_login(stepped: SteppedServer, said: str, answer: str) -> None:
+def test_nothing_is_done_before_a_login(stepped: SteppedServer, message: str, answer: str) -> None:
     """A wrong digest, an unknown user and a command before AUTH have the original's answers."""
     peer = stepped.connect()
     stepped.hear(peer)
 
-    assert stepped.say(peer, f"{said}\n".encode()) == f"{answer}\n".encode()
+    assert stepped.say(peer, f"{message}\n".encode()) == f"{answer}\n".encode()
     assert stepped.queue.asked == []
 
 
@@ -137,7 +137,7 @@ UNKNOWN = "-MAILQ2 Unknown command, or refused by access control; VERB='{}' REST
 
 
 @pytest.mark.parametrize(
-    ("user", "said", "answer"),
+    ("user", "message", "answer"),
     [
         ("root", "SHOW FOO", UNKNOWN.format("SHOW", "FOO")),
         ("root", "FROB", UNKNOWN.format("FROB", "")),
@@ -159,11 +159,11 @@ UNKNOWN = "-MAILQ2 Unknown command, or refused by access control; VERB='{}' REST
         ("root", "KILL ALL", "-Unknown request."),
     ],
 )
-def test_commands_of_one_line(stepped: SteppedServer, user: str, said: str, answer: str) -> None:
+def test_commands_of_one_line(stepped: SteppedServer, user: str, message: str, answer: str) -> None:
     """Each command has the original's answer; KILL says what happened."""
     peer = stepped.log_in(user, {"root": "s3cret", "nobody": "nobody", "qonly": "pw"}[user])
 
-    assert stepped.say(peer, f"{said}\n".encode()).decode() == f"{answer}\n"
+    assert stepped.say(peer, f"{message}\n".encode()).decode() == f"{answer}\n"
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))
@@ -173,8 +173,8 @@ def test_any_command_has_an_answer_that_controls_no_terminal(lines: list[str]) -
     session = MailqSession(PreparedReports(SampleQueue()), USERS, None, challenge)
     session.answer(f"AUTH root {digest(challenge, 's3cret')}")
     for line in lines:
-        said = session.answer(line).data.decode("utf-8", "surrogateescape")
-        assert said.replace("\n", "").isprintable(), said
+        text = session.answer(line).data.decode("utf-8", "surrogateescape")
+        assert text.replace("\n", "").isprintable(), text
 
 
 def test_exact_kill_answers_as_the_original(tmp_path: Path) -> None:
@@ -192,24 +192,24 @@ def test_reports_end_with_a_dot_and_double_leading_dots(stepped: SteppedServer) 
     stepped.queue.all_jobs[0] = stepped.queue.all_jobs[0]._replace(path=".hidden")
     peer = stepped.log_in()
 
-    said = stepped.say(peer, b"SHOW THREAD smtp a.test\n").decode().split("\n")
-    assert said[0] == "+OK until LF.LF"
-    assert said[1].startswith("#smtp/a.test/0  N=2   R=2   A=5  W=60s QA=2m")
-    assert said[2].startswith("..hidden\t0\talice@local.test\t169\t")
-    assert said[-2:] == [".", ""]
+    words = stepped.say(peer, b"SHOW THREAD smtp a.test\n").decode().split("\n")
+    assert words[0] == "+OK until LF.LF"
+    assert words[1].startswith("#smtp/a.test/0  N=2   R=2   A=5  W=60s QA=2m")
+    assert words[2].startswith("..hidden\t0\talice@local.test\t169\t")
+    assert words[-2:] == [".", ""]
     assert stepped.say(peer, b"SHOW THREAD smtp nosuch\n") == b"+OK until LF.LF\n.\n"
     for command in ("SNMP", "QUEUE SHORT", "QUEUE THREADS", "QUEUE THREADS2", "COUNTERS"):
-        said = stepped.say(peer, f"SHOW {command}\n".encode()).decode().split("\n")
-        assert (said[0], said[-2:]) == ("+OK until LF.LF", [".", ""])
-        assert len(said) > 4
+        words = stepped.say(peer, f"SHOW {command}\n".encode()).decode().split("\n")
+        assert (words[0], words[-2:]) == ("+OK until LF.LF", [".", ""])
+        assert len(words) > 4
 
 
 def test_two_commands_in_one_packet_have_two_answers(stepped: SteppedServer) -> None:
     """Commands in one packet are answered in order; QUIT in any case ends the connection."""
     peer = stepped.log_in()
 
-    said = stepped.say(peer, b"ETRN x\nKILL X\r\n\nquit\nSHOW SNMP\n")
-    assert said.split(b"\n") == [
+    output = stepped.say(peer, b"ETRN x\nKILL X\r\n\nquit\nSHOW SNMP\n")
+    assert output.split(b"\n") == [
         b"+OK; an ETRN didn't start anything.",
         b"-Unknown request.",
         b"+Bye bye",
@@ -234,8 +234,8 @@ def test_an_endless_command_ends_the_connection(stepped: SteppedServer) -> None:
     """A line without end is refused at 4096 bytes, and the connection is closed."""
     peer = stepped.log_in()
 
-    said = b"".join(stepped.say(peer, b"x" * 1024) for _ in range(4))
-    assert said == b"-Command too long.\n<EOF>"
+    text = b"".join(stepped.say(peer, b"x" * 1024) for _ in range(4))
+    assert text == b"-Command too long.\n<EOF>"
 
 
 def test_a_connection_lives_90_seconds(stepped: SteppedServer) -> None:
@@ -276,8 +276,8 @@ def test_a_slow_reader_delays_no_other_peer(stepped: SteppedServer) -> None:
 
     assert stepped.queue.asked == []  # what it sent behind is not handled yet
     assert stepped.say(quick, b"KILL X\n") == b"-Unknown request.\n"
-    said = stepped.hear(slow)
-    assert said.count(b"+OK until LF.LF\n") == 8
+    output = stepped.hear(slow)
+    assert output.count(b"+OK until LF.LF\n") == 8
     assert stepped.queue.asked == ["ETRN h1.test"]
 
 
@@ -296,12 +296,12 @@ def test_version_1_writes_a_dump_and_closes(tmp_path: Path) -> None:
     (tmp_path / "q").mkdir()
     for folder, with_jobs in ((tmp_path, True), (tmp_path / "q", False)):
         old = SteppedServer(folder, users=None, with_jobs=with_jobs)
-        said = old.hear(old.connect()).decode()
+        text = old.hear(old.connect()).decode()
 
-        assert said.startswith("version zmailer 1.0\nVertices:\n")
-        assert ("Channels:" in said) is with_jobs
-        assert "\nEnd:\nhold/*/0\n" in said
-        assert said.endswith("stored 9\n<EOF>")
+        assert text.startswith("version zmailer 1.0\nVertices:\n")
+        assert ("Channels:" in text) is with_jobs
+        assert "\nEnd:\nhold/*/0\n" in text
+        assert text.endswith("stored 9\n<EOF>")
         old.close()
 
 

@@ -59,10 +59,10 @@ def store(running: RunningServer) -> Iterator[MailqStore]:
 
 def test_a_task_is_a_message_in_a_thread(store: MailqStore) -> None:
     """Each job is a task with the channel, host, due time, attempts, and last line of its error."""
-    seen = [item for item in store.scan() if isinstance(item, Task)]
-    tasks = {task.id: task for task in seen}
+    stored_tasks = [item for item in store.scan() if isinstance(item, Task)]
+    tasks = {task.id: task for task in stored_tasks}
 
-    assert [task.id for task in seen[-4:]] == [
+    assert [task.id for task in stored_tasks[-4:]] == [
         "hold/ns:c.test/any/S/O/3268942",
         "smtp/a.test/G/W/3268638",
         "smtp/a.test/I/F/3276785",
@@ -234,10 +234,10 @@ def test_a_task_that_has_changed_is_not_killed(running: RunningServer, store: Ma
 
 def test_of_two_rivals_one_wins(running: RunningServer, store: MailqStore) -> None:
     """A message that another client has deleted or started is gone for the later one."""
-    seen = tasks_in(store)
+    tasks = tasks_in(store)
     with closing(store_of(running)) as other:
         for ident, end in (("hold/ns:c.test/any/S/O/3268942", None), ("smtp/b.test", "promote")):
-            task = next(task for task in seen.values() if task.id.startswith(ident))
+            task = next(task for task in tasks.values() if task.id.startswith(ident))
             new = verbs.promote(task, NOW) if end else None
             other.swap(task, new)
             with pytest.raises(Gone):
@@ -283,7 +283,9 @@ def test_rows_in_later_batches_have_the_outcome_of_their_request(
         report = apply_plan(store, plan, lambda: NOW)
         assert (len(report.done), report.gone, report.failed) == (130, (), ())
         assert not report.is_exact
-        asked = [said for said in running.queue.asked if "spooldeck" not in said]
+        asked = [
+            command_text for command_text in running.queue.asked if "spooldeck" not in command_text
+        ]
         assert asked == [f"KILL MSG {first.payload}" if verb == "expunge" else "ETRN a.test"]
 
 

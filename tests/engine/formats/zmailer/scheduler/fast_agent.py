@@ -24,10 +24,10 @@ def serve(path: bytes, host: bytes) -> int:
     count = at = 0
     data = os.read(file, os.fstat(file).st_size)
     for line in data.split(b"\n"):
-        found = _match(line)
-        if found and found[2] == host and lock(file, at, b"~" + OWN_PID):
+        match = _match(line)
+        if match and match[2] == host and lock(file, at, b"~" + OWN_PID):
             count += 1
-            answer(file, path, at, found[3])
+            answer(file, path, at, match[3])
         at += len(line) + 1
     os.close(file)
     return count

@@ -68,9 +68,9 @@ class SchedulerSpool:
 
     def load(self, name: object) -> Loaded:
         """Read a message that has recipients to do."""
-        found = self.read(name)
-        assert isinstance(found, Loaded), found
-        return found
+        loaded = self.read(name)
+        assert isinstance(loaded, Loaded), loaded
+        return loaded
 
     def read(self, name: object) -> Reading | None:
         """Read a file."""
@@ -94,20 +94,20 @@ def spool_files(tmp_path: Path) -> Iterator[SchedulerSpool]:
     made.folders.close()
 
 
-def jobs_of(found: Loaded) -> list[Job]:
+def jobs_of(loaded: Loaded) -> list[Job]:
     """The jobs that a table would make."""
-    return [Job(found.message, 1, group.offsets) for group in found.groups]
+    return [Job(loaded.message, 1, group.offsets) for group in loaded.groups]
 
 
 def answer(
-    spool_files: SchedulerSpool, found: Loaded, offset: int, words: str, *notary: bytes
+    spool_files: SchedulerSpool, loaded: Loaded, offset: int, words: str, *notary: bytes
 ) -> tuple[JobGroup, ...]:
     """Record the answer for a recipient."""
     status, _, text = words.partition(" ")
     known = Notary(*notary) if notary else None
-    one = AgentAnswer(found.message.number, offset, known, status.encode(), text.encode())
-    found.message.open_jobs = 9
-    return spool_files.outcomes.record(jobs_of(found)[0], one, NOW)
+    one = AgentAnswer(loaded.message.number, offset, known, status.encode(), text.encode())
+    loaded.message.open_jobs = 9
+    return spool_files.outcomes.record(jobs_of(loaded)[0], one, NOW)
 
 
 def flow_of(spool_files: SchedulerSpool) -> MessageFlow:
@@ -141,15 +141,15 @@ def test_recipients_are_grouped_by_channel_and_host(spool_files: SchedulerSpool)
     path = spool_files.spool.put(
         70, recipient(), recipient("local", "x"), recipient().replace("r ", "r+", 1), recipient()
     )
-    found = spool_files.load(70)
+    loaded = spool_files.load(70)
     data = path.read_bytes()
-    assert [(one.channel, one.host, len(one.offsets)) for one in found.groups] == [
+    assert [(one.channel, one.host, len(one.offsets)) for one in loaded.groups] == [
         ("smtp", "mx.example", 2),
         ("local", "x", 1),
     ]
-    for group in found.groups:
+    for group in loaded.groups:
         assert all(data[at : at + 2] == b"r " for at in group.offsets)
-    assert (found.message.path, found.message.modified, found.message.sender) == (
+    assert (loaded.message.path, loaded.message.modified, loaded.message.sender) == (
         "70",
         FIRST,
         "a@b.example",
@@ -222,24 +222,24 @@ def test_a_broken_file_is_parked_not_deleted(
     path.write_text(text)
     if "clause" not in why:
         now = time.time()
-        found = spool_files.reader.read("70", now + 30)
-        assert isinstance(found, MessagePostponed)
-        assert why in found.why
+        loaded = spool_files.reader.read("70", now + 30)
+        assert isinstance(loaded, MessagePostponed)
+        assert why in loaded.why
         assert path.exists()
-    found = spool_files.read(70)
-    assert isinstance(found, Parked)
-    assert why in found.why
-    assert found.where == "freezer/70.1"
-    assert (spool_files.spool.root / found.where).read_text() == text
+    loaded = spool_files.read(70)
+    assert isinstance(loaded, Parked)
+    assert why in loaded.why
+    assert loaded.where == "freezer/70.1"
+    assert (spool_files.spool.root / loaded.where).read_text() == text
     assert spool_files.tree() == {"freezer/70", "freezer/70.1", "queue/70"}
 
 
 def test_a_huge_file_is_parked_unread(spool_files: SchedulerSpool) -> None:
     """Above the limit a file is not read; below, all recipients of a thread are one job."""
     path = spool_files.spool.put(70, *[recipient()] * 20_000)
-    found = spool_files.read(70)
-    assert isinstance(found, Loaded)
-    assert [len(group.offsets) for group in found.groups] == [20_000]
+    loaded = spool_files.read(70)
+    assert isinstance(loaded, Loaded)
+    assert [len(group.offsets) for group in loaded.groups] == [20_000]
     os.truncate(path, MAX_CONTROL_BYTES + 1)
     (spool_files.spool.root / "freezer").mkdir()
     parked = spool_files.read(70)
@@ -329,9 +329,11 @@ def test_which_answers_are_recorded(
     the default; with ok2, ok3 and error2 that is not the scheduler's duty. Each sets the tag."""
     other = recipient(user="other@d.example") + "N NOTIFY=NEVER\n"
     path = spool_files.spool.put(70, recipient() + (f"N NOTIFY={notify}\n" * bool(notify)), other)
-    found = spool_files.load(70)
-    (first, _) = found.groups[0].offsets
-    assert answer(spool_files, found, first, words, b"c@d", b"failed", b"4.7.1", b"smtp; 250") == ()
+    loaded = spool_files.load(70)
+    (first, _) = loaded.groups[0].offsets
+    assert (
+        answer(spool_files, loaded, first, words, b"c@d", b"failed", b"4.7.1", b"smtp; 250") == ()
+    )
     data = path.read_bytes()
     assert data[first + 1 : first + 2] == (b"-" if words.startswith("error") else b"+")
     lines = spool_files.lines(path, "d")
@@ -353,8 +355,8 @@ def test_expired_recipients_fail(spool_files: SchedulerSpool, text: str) -> None
     last problem; finished and held ones are not touched."""
     held = recipient().replace("r       ", "r+held  ", 1)
     path = spool_files.spool.put(70, recipient(), recipient(), held)
-    found = spool_files.load(70)
-    (job,) = jobs_of(found)
+    loaded = spool_files.load(70)
+    (job,) = jobs_of(loaded)
     job.text = text.encode()
     spool_files.outcomes.fail([job], FIRST + 3 * 86400)
     assert [line[:8] for line in spool_files.lines(path)] == ["r-      "] * 2 + ["r+held  "]
@@ -372,10 +374,10 @@ def test_a_finished_message_is_reported_and_removed(spool_files: SchedulerSpool)
     """Its diagnostics are given to the reporter, then both files are removed; other files stay."""
     spool_files.spool.put(70, recipient())
     spool_files.spool.put(71, recipient())
-    found = spool_files.load(70)
-    answer(spool_files, found, found.groups[0].offsets[0], "error no user")
-    assert spool_files.outcomes.complete(found.message, NOW) == (1, 1)
-    assert spool_files.reported == [{found.groups[0].offsets[0]: b"failed"}]
+    loaded = spool_files.load(70)
+    answer(spool_files, loaded, loaded.groups[0].offsets[0], "error no user")
+    assert spool_files.outcomes.complete(loaded.message, NOW) == (1, 1)
+    assert spool_files.reported == [{loaded.groups[0].offsets[0]: b"failed"}]
     assert spool_files.tree() == {"transport/71", "queue/71"}
 
 
@@ -414,23 +416,23 @@ def test_a_delay_is_reported_once_to_those_who_want_it(spool_files: SchedulerSpo
 def test_a_message_that_cannot_be_reported_stays(spool_files: SchedulerSpool) -> None:
     """If a report cannot be written, nothing is removed, and it is tried again."""
     spool_files.spool.put(70, recipient())
-    found = spool_files.load(70)
-    answer(spool_files, found, found.groups[0].offsets[0], "error no user")
+    loaded = spool_files.load(70)
+    answer(spool_files, loaded, loaded.groups[0].offsets[0], "error no user")
     spool_files.refusal = OSError("full")
     with pytest.raises(OSError, match="full"):
-        spool_files.outcomes.complete(found.message, NOW)
+        spool_files.outcomes.complete(loaded.message, NOW)
     assert spool_files.tree() == {"transport/70", "queue/70"}
     spool_files.refusal = None
-    assert spool_files.outcomes.complete(found.message, NOW)
+    assert spool_files.outcomes.complete(loaded.message, NOW)
 
 
 def test_a_message_with_recipients_to_do_is_not_removed(spool_files: SchedulerSpool) -> None:
     """A recipient that an operator released meanwhile, or that has a lock, keeps its message."""
     path = spool_files.spool.put(70, recipient(), recipient())
-    found = spool_files.load(70)
-    assert spool_files.outcomes.complete(found.message, NOW) is None
-    write_lock(path, found.groups[0].offsets[0], 1)
-    assert spool_files.outcomes.complete(found.message, NOW) is None
+    loaded = spool_files.load(70)
+    assert spool_files.outcomes.complete(loaded.message, NOW) is None
+    write_lock(path, loaded.groups[0].offsets[0], 1)
+    assert spool_files.outcomes.complete(loaded.message, NOW) is None
     assert spool_files.tree() == {"transport/70", "queue/70"}
 
 
@@ -466,8 +468,8 @@ def test_a_kill_at_any_step_of_a_failure(spool_files: SchedulerSpool, step: int)
             spool_files.outcomes.fail([job], NOW)
         except OSError:
             assert step < 3
-    found = spool_files.read(70)
-    todo = sum(len(group.offsets) for group in found.groups) if isinstance(found, Loaded) else 0
+    loaded = spool_files.read(70)
+    todo = sum(len(group.offsets) for group in loaded.groups) if isinstance(loaded, Loaded) else 0
     failed = [line for line in spool_files.lines(path) if line[1] == "-"]
     assert len(spool_files.lines(path, "d")) == len(failed) == 2 - todo
 
@@ -480,13 +482,13 @@ def test_the_next_alternative_is_tried_after_a_failure(spool_files: SchedulerSpo
     the failure of the last one is reported."""
     one = "X 7 smtp a.example u@a 1\n"
     path = spool_files.spool.put(70, one, one.replace("a", "b"), recipient(), one.replace("7", "8"))
-    found = spool_files.load(70)
-    first, other, _ = (at for group in found.groups for at in group.offsets)
-    (group,) = answer(spool_files, found, first, "error no host")
+    loaded = spool_files.load(70)
+    first, other, _ = (at for group in loaded.groups for at in group.offsets)
+    (group,) = answer(spool_files, loaded, first, "error no host")
     assert group.host == "b.exbmple"
-    assert answer(spool_files, found, group.offsets[0], "error no host") == ()
+    assert answer(spool_files, loaded, group.offsets[0], "error no host") == ()
     assert len(spool_files.lines(path, "d")) == 1
-    assert answer(spool_files, found, other, "ok3 sent") == ()
+    assert answer(spool_files, loaded, other, "ok3 sent") == ()
     assert [line[:9] for line in spool_files.lines(path, "X")] == [
         "X-7 smtp ",
         "X-7 smtp ",
@@ -498,9 +500,9 @@ def test_a_success_finishes_all_alternatives(spool_files: SchedulerSpool) -> Non
     """After a success no other recipient of the class is to do, also if tags were not written."""
     one = "X 7 smtp a.example u@a 1\n"
     path = spool_files.spool.put(70, one, one, one)
-    found = spool_files.load(70)
-    ((first,),) = (group.offsets for group in found.groups)
-    answer(spool_files, found, first, "ok3 sent")
+    loaded = spool_files.load(70)
+    ((first,),) = (group.offsets for group in loaded.groups)
+    answer(spool_files, loaded, first, "ok3 sent")
     assert [line[:2] for line in spool_files.lines(path, "X")] == ["X+"] * 3
     path.write_bytes(path.read_bytes().replace(b"X+", b"X ", 2))
     assert isinstance(spool_files.read(70), AllDone)
@@ -606,15 +608,15 @@ def test_outcomes_are_appended_to_the_verbose_log(spool_files: SchedulerSpool) -
     ident = names.spool_id(70, FIRST * 10**9)
     smtp = f"{ident} smtp/mx.example c@d.example"
     assert first == "router"
-    said = [line.partition(f"{smtp}: ")[2][:8] for line in lines[:2]]
-    assert said == ["deferred", "ok3 250 "]
+    times = [line.partition(f"{smtp}: ")[2][:8] for line in lines[:2]]
+    assert times == ["deferred", "ok3 250 "]
     assert lines[2].endswith(f"{ident} local/x y: is removed, without a report")
     assert "\x1b" not in log.read_text() and len(lines) == 3
     assert spool_files.logged == ["70: removed without a report, 1 recipients"]
 
 
 @pytest.mark.parametrize(
-    ("log", "said"),
+    ("log", "message"),
     [
         ("../public/none", ""),
         ("../public/link", "symbolic link"),
@@ -627,7 +629,9 @@ def test_outcomes_are_appended_to_the_verbose_log(spool_files: SchedulerSpool) -
         pytest.param("../public/foreign", "owner", marks=pytest.mark.skipif("os.geteuid() != 0")),
     ],
 )
-def test_no_other_file_is_a_verbose_log(spool_files: SchedulerSpool, log: str, said: str) -> None:
+def test_no_other_file_is_a_verbose_log(
+    spool_files: SchedulerSpool, log: str, message: str
+) -> None:
     """No link, no other folder, no file of another user, none that is missing: the scheduler logs
     why, once, and the mail goes on."""
     flow = put_verbose(spool_files, log)
@@ -645,7 +649,7 @@ def test_no_other_file_is_a_verbose_log(spool_files: SchedulerSpool, log: str, s
     say(flow, "smtp", b"deferred", b"later")
     say(flow, "smtp", b"ok3", b"sent")
 
-    assert [said in line for line in spool_files.logged] == ([True] if said else [])
+    assert [message in line for line in spool_files.logged] == ([True] if message else [])
     assert set(public.iterdir()) == before
     assert {p.read_text() for p in (other, public / "twice", public / "foreign")} == {"as it was"}
     assert len(spool_files.spool.lines(spool_files.spool.root / "transport" / "70", "r+")) == 1

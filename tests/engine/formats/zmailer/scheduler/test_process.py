@@ -119,7 +119,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize(
-    ("script", "shown"),
+    ("script", "text"),
     [
         ("exit 3", "exit 3, 0 jobs open"),
         ("exec cat /dev/zero", ""),
@@ -135,19 +135,19 @@ def place(tmp_path: Path) -> Place:
         ("sleep 9 & exit 0", ""),
     ],
 )
-def test_a_bad_agent_harms_no_other_mail(place: Place, script: str, shown: str) -> None:
+def test_a_bad_agent_harms_no_other_mail(place: Place, script: str, text: str) -> None:
     """An agent that ends, floods, hangs, lies or forks keeps its own mail waiting; the mail of
     other channels is delivered, and nothing is lost."""
     place.write_agent("bad", script)
-    bad = place.put(70, "bad")
+    broken = place.put(70, "bad")
     with place.running() as scheduler:
-        until(lambda: "A=" in place.ask() and shown in place.log())
+        until(lambda: "A=" in place.ask() and text in place.log())
         good = place.put(80, "good")
         until(lambda: not good.exists())
         assert scheduler.poll() is None
-    assert bad.exists()
+    assert broken.exists()
     assert (place.root / "queue/70").exists()
-    assert bad.read_bytes().count(b"\nr ") == 1
+    assert broken.read_bytes().count(b"\nr ") == 1
 
 
 def test_an_agent_that_floods_fills_no_log(place: Place) -> None:
@@ -196,9 +196,9 @@ def test_signals(place: Place) -> None:
 def test_a_changed_command_is_used_from_the_next_job_on(place: Place) -> None:
     """After USR1 the idle agent of the old command ends; one at work finishes its job, and the rest
     of its thread gets an agent of the new command."""
-    noted = "echo $$ >> ../used\n"
-    place.write_agent("good", noted + GOOD)
-    place.write_agent("new", noted + GOOD.replace("sent", "by the new one"))
+    expected_text = "echo $$ >> ../used\n"
+    place.write_agent("good", expected_text + GOOD)
+    place.write_agent("new", expected_text + GOOD.replace("sent", "by the new one"))
     place.write_agent("bad", GOOD.replace("*) id", "*) touch ../given; read -r x < ../go; id"))
     os.mkfifo(place.root / "go")
     place.configure("overfeed=0")

@@ -82,11 +82,11 @@ class DaySpool(NamedTuple):
             else:
                 os.utime(root / "queue" / str(number))
         # Earlier runs have seen the time pass: else no mail is too old.
-        here = read_moment(time.time())
-        last = f"{here.at!r} {here.uptime!r} {here.boot}"
+        run_moment = read_moment(time.time())
+        last = f"{run_moment.at!r} {run_moment.uptime!r} {run_moment.boot}"
         (root / ".spooldeck").mkdir(exist_ok=True)
-        seen = f"{last}\n0.0 0.0\n{here.at - 2 * EXPIRY!r} {here.at!r}\n"
-        (root / ".spooldeck" / RECORD).write_text(seen)
+        expected_text = f"{last}\n0.0 0.0\n{run_moment.at - 2 * EXPIRY!r} {run_moment.at!r}\n"
+        (root / ".spooldeck" / RECORD).write_text(expected_text)
         (root / "scheduler.conf").write_text(
             CONF.format(root=root, user=os.getuid(), group=os.getgid())
         )
@@ -105,23 +105,23 @@ class DaySpool(NamedTuple):
 
     def reported(self) -> Counter[str]:
         """How often each user was reported to have failed."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for path in (self.root / "router").iterdir():
             status = path.read_text().split("message/delivery-status")[1]
             assert status.count("Action: failed") == status.count("Final-Recipient:")
-            found.update(re.findall(r"Final-Recipient: x-local; (\S+)", status))
-        return found
+            counts.update(re.findall(r"Final-Recipient: x-local; (\S+)", status))
+        return counts
 
 
 def children(pid: int) -> list[tuple[int, str]]:
     """The agents of a scheduler, each with its channel."""
-    found = []
+    matches = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             with suppress(FileNotFoundError, ProcessLookupError):
                 words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-                found.append((int(child), words[-2].decode() if len(words) > 2 else ""))
-    return found
+                matches.append((int(child), words[-2].decode() if len(words) > 2 else ""))
+    return matches
 
 
 def check_limits(pid: int) -> None:

@@ -185,13 +185,13 @@ def test_standard_input_and_output_are_one_socket_and_nothing_else_is_open(
 
 def test_an_agent_has_its_limits_and_works_where_the_scheduler_works(start: StartScript) -> None:
     """The limit of open files and the niceness are set before it gets a job."""
-    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    own_priority = os.getpriority(os.PRIO_PROCESS, 0)
     agent = start("read x; ulimit -n; nice; pwd; ps -o sid= $$ || :", open_files=20, nice=3)
     agent.talk.output += b"go\n"
     agent.write(0.0)
     lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
 
-    assert lines[:3] == [b"20", str(min(19, ours + 3)).encode(), bytes(Path.cwd())]
+    assert lines[:3] == [b"20", str(min(19, own_priority + 3)).encode(), bytes(Path.cwd())]
     assert agent.warning == ""
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 20
 

@@ -30,7 +30,7 @@ HOST = b"mx.example"
 
 def sessions() -> dict[str, list[tuple[str, bytes]]]:
     """The conversations of each file and agent: who wrote, and what."""
-    found: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
+    by_name: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
     with tarfile.open(SAMPLES) as packed:
         for member in packed:
             if (file := packed.extractfile(member)) is None:
@@ -43,8 +43,8 @@ def sessions() -> dict[str, list[tuple[str, bytes]]]:
                     data = data if isinstance(data, bytes) else data.encode("latin-1")
                     if stem.startswith("fake") and not data.endswith(b"\n"):
                         data += b"\n"  # recorded without it
-                    found[f"{stem} {match[2] or run}"].append((match[1][0], data))
-    return found
+                    by_name[f"{stem} {match[2] or run}"].append((match[1][0], data))
+    return by_name
 
 
 SESSIONS = sessions()

@@ -50,7 +50,7 @@ def check_limits(engine: Driven) -> None:
         assert count <= (own.maxring or engine.slots.most)
 
 
-def check_no_one_waits_for_nothing(engine: Driven) -> None:
+def check_each_wait_has_a_cause(engine: Driven) -> None:
     """After all starts each ready thread is at a limit that is reached."""
     for thread in engine.table.threads.values():
         if thread.lane is not None:
@@ -103,7 +103,7 @@ def test_limits_hold_at_every_moment(seed: int) -> None:
                 engine.work.add(number * 100 + len(engine.work.agents), start.thread)
             check_limits(engine)
         check_limits(engine)
-        check_no_one_waits_for_nothing(engine)
+        check_each_wait_has_a_cause(engine)
     for _ in range(1000):
         now += 5
         engine.step(now)

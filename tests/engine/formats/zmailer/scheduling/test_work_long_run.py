@@ -145,9 +145,9 @@ def run_model(seconds: int, mail: list[Arrival]) -> Iterator[Event]:
 
 
 @pytest.mark.parametrize("seconds", [20_000, pytest.param(1_000_000, marks=pytest.mark.deep)])
-def test_the_agenda_agrees_with_a_look_at_every_second(seconds: int) -> None:
+def test_the_agenda_agrees_with_a_check_at_every_second(seconds: int) -> None:
     """Every try and every expiry is in the second that the rules give it, and no other."""
     mail = arrivals(seconds)
-    ours, model = sorted(run_engine(seconds, mail)), sorted(run_model(seconds, mail))
-    assert ours == model
-    assert {what for _, what, _ in ours} == {"tried", "expired"}
+    events, model = sorted(run_engine(seconds, mail)), sorted(run_model(seconds, mail))
+    assert events == model
+    assert {what for _, what, _ in events} == {"tried", "expired"}

@@ -17,12 +17,12 @@ SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "control-files.tar.
 
 def sample_files() -> dict[str, bytes]:
     """The samples by their paths."""
-    found = {}
+    by_name = {}
     with tarfile.open(SAMPLES) as packed:
         for member in packed:
             if (file := packed.extractfile(member)) is not None:
-                found[member.name] = file.read()
-    return found
+                by_name[member.name] = file.read()
+    return by_name
 
 
 def test_the_lines_of_a_sample_are_all_its_bytes() -> None:

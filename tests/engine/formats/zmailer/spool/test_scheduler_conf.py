@@ -16,8 +16,8 @@ MAN_PAGE = Path(__file__).parents[4] / "golden" / "zmailer" / "man-page.conf"
 
 def values(conf: SchedulerConf, target: str, *names: str) -> tuple[object, ...]:
     """Some settings of a channel and host; None for one that is not set."""
-    found = find_settings(conf, *target.split("/")).settings
-    return tuple(found[name].value if name in found else None for name in names)
+    settings = find_settings(conf, *target.split("/")).settings
+    return tuple(settings[name].value if name in settings else None for name in names)
 
 
 SAMPLE = [
@@ -31,12 +31,12 @@ SAMPLE = [
 ]
 
 
-@pytest.mark.parametrize(("target", "wanted"), SAMPLE)
-def test_the_sample_of_the_man_page(target: str, wanted: tuple[object, ...]) -> None:
+@pytest.mark.parametrize(("target", "expected"), SAMPLE)
+def test_the_sample_of_the_man_page(target: str, expected: tuple[object, ...]) -> None:
     """Each channel has the values that the real program printed for it; 0 is no limit."""
     conf = parse_conf(MAN_PAGE.read_text(), {})
     names = ("interval", "expiry", "maxchannel", "maxring", "command")
-    assert (conf.errors, values(conf, target, *names)) == ((), wanted)
+    assert (conf.errors, values(conf, target, *names)) == ((), expected)
     rest = ("retries", "skew", "user", "group", "maxthr", "maxta")
     assert values(conf, target, *rest) == (
         (1, 1, 2, 3, 5, 8, 13, 21, 34),
@@ -106,8 +106,8 @@ def test_words_are_read_as_the_program_reads_them() -> None:
     )
     conf = parse_conf(text, {"HOME": "/home/x"})
     assert conf.errors == ()
-    wanted = (300, 7, True, 'a \\"b\\"  c#d', "u#1")
-    assert values(conf, "smtp/x", "interval", "maxta", "ageorder", "command", "user") == wanted
+    expected = (300, 7, True, 'a \\"b\\"  c#d', "u#1")
+    assert values(conf, "smtp/x", "interval", "maxta", "ageorder", "command", "user") == expected
     assert {name: one.value for name, one in conf.params.items()} == {
         "mailqsock": "UNIX:/home/x/q",
         "global-report-interval": 900,

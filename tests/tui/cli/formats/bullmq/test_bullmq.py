@@ -54,10 +54,10 @@ def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> 
     write_waiting(client, "1", "sums")
     client.hset("bull:sums:meta", mapping={"concurrency": 7})
 
-    told = json.loads(on_redis("control", "--json").stdout)
-    found = {each["name"]: each for each in told["controls"]}
-    assert [*found] == ["pause", "concurrency", "rate", "obliterate", "recover"]
-    assert [(one["name"], one["now"]) for one in found["concurrency"]["targets"]] == [
+    answer = json.loads(on_redis("control", "--json").stdout)
+    controls = {each["name"]: each for each in answer["controls"]}
+    assert [*controls] == ["pause", "concurrency", "rate", "obliterate", "recover"]
+    assert [(one["name"], one["now"]) for one in controls["concurrency"]["targets"]] == [
         ("mails", "0"),
         ("sums", "7"),
     ]
@@ -74,9 +74,9 @@ def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> 
     assert client.hexists("bull:sums:meta", "paused") is False
 
     words = ("control", "pause", "--target", "sums", "--value", "1")
-    shown = on_redis(*words, "--dry-run").stdout
-    assert "Now 0 (resume), then 1 (pause: jobs wait)." in shown
-    assert "--target sums --value 1 --apply 1" in shown
+    output = on_redis(*words, "--dry-run").stdout
+    assert "Now 0 (resume), then 1 (pause: jobs wait)." in output
+    assert "--target sums --value 1 --apply 1" in output
     done = on_redis(*words, "--apply", "1")
     assert (done.returncode, done.stdout) == (0, "sums is paused: jobs wait\n")
     assert [client.hexists(f"bull:{q}:meta", "paused") for q in ("mails", "sums")] == [False, True]
@@ -96,10 +96,10 @@ def test_a_rerun_is_paced_as_a_replay_is(client: redis.Redis, on_redis: Run) -> 
     write_done(client)
 
     for verb in ("replay", "rerun"):
-        shown = on_redis(verb, "--dry-run", "--rate", "5", "--canary", "3")
-        assert shown.returncode == 0, shown.stderr
-        assert "first 3; waits for results" in shown.stdout
-        assert f"{verb} --rate 5 --canary 3 --apply 20" in shown.stdout
+        output = on_redis(verb, "--dry-run", "--rate", "5", "--canary", "3")
+        assert output.returncode == 0, output.stderr
+        assert "first 3; waits for results" in output.stdout
+        assert f"{verb} --rate 5 --canary 3 --apply 20" in output.stdout
     refused = on_redis("rerun", "--rest", "hold", "--dry-run")
     assert (refused.returncode, refused.stderr) == (
         64,
@@ -119,8 +119,8 @@ def test_a_rerun_without_a_worker_stops_after_its_canary(
     assert ended.stderr.startswith(f"spooldeck: {first} outcome\n")
     assert (client.llen("bull:mails:wait"), client.zcard("bull:mails:completed")) == (1, 19)
     (line,) = (x for x in on_redis("journal").stdout.splitlines() if " | rerun | " in x)
-    told = json.loads(on_redis("journal", line.split(" | ")[1], "--json").stdout)
-    assert told["pace"]["canary"] == [1]
+    answer = json.loads(on_redis("journal", line.split(" | ")[1], "--json").stdout)
+    assert answer["pace"]["canary"] == [1]
 
 
 LISTS = ("queue list", "status", "doctor", "overview", "groups", "kinds", "replay --dry-run")
@@ -157,19 +157,19 @@ def test_doctor_compares_the_outbox_with_the_jobs(
         f"destinations: sqlite://{tmp_path}/destinations.db\n"
         f"outbox: {{table: jobs, field: row, database: 'sqlite://{tmp_path}/app.db'}}\n"
     )
-    found = on_redis("--config", str(config), "doctor")
-    assert found.returncode == 1
-    assert f"?     registry  sqlite://{tmp_path}/destinations.db: no such file" in found.stdout
-    assert "warn  outbox    2 rows of jobs without a task: \ufffd[2J, old\n" in found.stdout
-    assert "warn  outbox    1 task without a row of jobs: mails/2\n" in found.stdout
+    output = on_redis("--config", str(config), "doctor")
+    assert output.returncode == 1
+    assert f"?     registry  sqlite://{tmp_path}/destinations.db: no such file" in output.stdout
+    assert "warn  outbox    2 rows of jobs without a task: \ufffd[2J, old\n" in output.stdout
+    assert "warn  outbox    1 task without a row of jobs: mails/2\n" in output.stdout
     assert not (tmp_path / "destinations.db").exists()
 
     config.write_text("destinations: postgresql://me:secret@/x?host=/nowhere\n")
     config.chmod(0o644)
-    found = on_redis("--config", str(config), "doctor")
-    assert "contains a password, other users may read it" in found.stdout
-    assert "not reachable" in found.stdout
-    assert "secret" not in found.stdout + found.stderr
+    output = on_redis("--config", str(config), "doctor")
+    assert "contains a password, other users may read it" in output.stdout
+    assert "not reachable" in output.stdout
+    assert "secret" not in output.stdout + output.stderr
 
 
 def test_a_worker_reports_on_standard_error(
@@ -208,13 +208,13 @@ def test_doctor_names_what_keeps_jobs_from_running(
     client.hset("bull:mails:repeat:odd", mapping={"name": "tick", "pattern": "H * Q", "ic": 1})
     config = tmp_path / "config.yaml"
     config.write_text("handlers: {mails: {command: [cat]}, sums: {command: [cat]}}\n")
-    found = on_redis("--config", str(config), "doctor").stdout
-    assert "mails: 1 job is in no list and no set of the queue" in found
-    assert "spooldeck control recover --target mails" in found
-    assert "`bullmq work` takes no job of mails: schedule odd: our worker cannot count" in found
-    assert "no job of sums" not in found
-    said = on_redis("status").stdout
-    assert "attention mails: 1 job is in no list and no set of the queue" in said
+    output = on_redis("--config", str(config), "doctor").stdout
+    assert "mails: 1 job is in no list and no set of the queue" in output
+    assert "spooldeck control recover --target mails" in output
+    assert "`bullmq work` takes no job of mails: schedule odd: our worker cannot count" in output
+    assert "no job of sums" not in output
+    printed = on_redis("status").stdout
+    assert "attention mails: 1 job is in no list and no set of the queue" in printed
     on_redis("control", "recover", "--target", "mails", "--apply", "1")
     assert "no list" not in on_redis("status").stdout
 
@@ -248,9 +248,9 @@ def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
     assert refused.returncode == 64
     assert "no JSON: line 3, column 7" in refused.stderr
     file.write_text('{\n "to": "a@x.example",\n "n": 1e5\n}\n')
-    shown = on_redis(*words, "--dry-run").stdout
-    assert "data         26 B -> 28 B, first difference at 26: " in shown
-    assert '"n":1} -> ' in shown
+    output = on_redis(*words, "--dry-run").stdout
+    assert "data         26 B -> 28 B, first difference at 26: " in output
+    assert '"n":1} -> ' in output
     assert client.hget("bull:mails:1", "data") == '{"to":"a@x.example","n":1}'
 
     assert on_redis(*words, "--apply", "1").returncode == 0

@@ -14,7 +14,7 @@ def test_the_doctor_names_what_endangers_jobs(
     client.lpush("bull:sums:wait", "9")
     try:
         client.config_set("maxmemory-policy", "allkeys-lru")
-        said = run("doctor", redis_url, code=1)
+        output = run("doctor", redis_url, code=1)
     finally:
         client.config_set("maxmemory-policy", "noeviction")
     for text in (
@@ -26,4 +26,4 @@ def test_the_doctor_names_what_endangers_jobs(
         "BullMQ 5.81.5, 6.7.0 use this server",
         "is in wait, but has no data",
     ):
-        assert text in said
+        assert text in output

@@ -112,8 +112,8 @@ class Site:
 
     def field(self, job: str, *names: str) -> list[Any]:
         """Fields of a delivery."""
-        found: list[Any] = self.client.hmget(f"bull:{DELIVERY_QUEUE}:{job}", *names)
-        return found
+        fields: list[Any] = self.client.hmget(f"bull:{DELIVERY_QUEUE}:{job}", *names)
+        return fields
 
     def promote(self, task: str) -> None:
         """Let a job run now, as an operator does."""
@@ -179,8 +179,8 @@ def test_row_18_the_fifth_failure_is_the_last(site: Site, peer: Peer) -> None:
     assert [site.field(job, "atm") for job in jobs] == [["5"], ["5"]]
     assert (site.rows(), peer.posts) == ({"a", "b"}, 10)
     words = ["clusters", "--json", site.url]
-    said = command.run(words, capture_output=True, text=True, check=True).stdout
-    (cluster,) = map(json.loads, said.splitlines())
+    output = command.run(words, capture_output=True, text=True, check=True).stdout
+    (cluster,) = map(json.loads, output.splitlines())
     assert (cluster["count"], cluster["error"][:8]) == (2, "[HTTP_50")
 
 
@@ -213,16 +213,18 @@ def test_a_worker_ends_each_job_as_the_profile_says(site: Site, profile: str) ->
         site.work()
         until(lambda: site.count("failed") + site.count("completed") == len(jobs))
         is_literal = profile == "sipher"
-        expected = {case: said[2] if is_literal else said[1] for case, said in OUTCOMES.items()}
-        gone = {case for case, said in expected.items() if said.endswith("deleted")}
+        expected = {
+            case: message[2] if is_literal else message[1] for case, message in OUTCOMES.items()
+        }
+        gone = {case for case, message in expected.items() if message.endswith("deleted")}
         until(lambda: site.rows() == set(jobs) - gone)
-    found = {}
+    by_name = {}
     for case, job in jobs.items():
         (attempts,) = site.field(job, "atm")
         is_done = site.client.zscore(f"bull:{DELIVERY_QUEUE}:completed", job) is not None
         row = "deleted" if case in gone else "kept"
-        found[case] = f"{'completed' if is_done else 'failed'} {attempts} {row}"
-    assert found == expected
+        by_name[case] = f"{'completed' if is_done else 'failed'} {attempts} {row}"
+    assert by_name == expected
 
 
 @pytest.mark.deep
@@ -239,8 +241,8 @@ def test_a_closed_server_is_probed_and_its_jobs_are_sent_again(site: Site, peer:
     (planned,) = site.client.zrange(f"bull:{HEALTH_QUEUE}:delayed", 0, -1)
     assert planned == probe_id(peer.url, 0)
     assert site.rows() == {"a", "b", "c"}
-    seen = site.sender.destination(peer.url)
-    assert (seen.healthy, seen.reason, seen.probes) == (False, "REFUSED", 0)
+    destination = site.sender.destination(peer.url)
+    assert (destination.healthy, destination.reason, destination.probes) == (False, "REFUSED", 0)
     peer.open()
     site.promote(f"{HEALTH_QUEUE}/{planned}")
     until(lambda: site.sender.destination(peer.url).healthy)
@@ -398,8 +400,8 @@ def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: 
     assert ran.returncode == 0, ran.stderr
     waiting = site.client.lrange(f"bull:{HEALTH_QUEUE}:wait", 0, -1)
     assert (waiting, site.count("delayed", HEALTH_QUEUE)) == ([probe_id(peer.url, number)], 0)
-    seen = site.sender.destination(peer.url)
-    assert seen.next_probe == pytest.approx(time.time(), abs=60)
+    destination = site.sender.destination(peer.url)
+    assert destination.next_probe == pytest.approx(time.time(), abs=60)
 
 
 @pytest.mark.deep
@@ -533,12 +535,14 @@ def test_a_worker_refuses_a_wrong_configuration(
     monkeypatch.setenv("BETTER_AUTH_URL", "own.example")
     path = site.folder / "config.yaml"
     lines = path.read_text().splitlines()
-    kept = [line for line in lines if change not in line]
+    printed_lines = [line for line in lines if change not in line]
     if "destinations" in change:
-        kept = [line for line in kept if "outbox" not in line and "last_attempt" not in line]
+        printed_lines = [
+            line for line in printed_lines if "outbox" not in line and "last_attempt" not in line
+        ]
     if "profile" in change:
-        kept.append("  profile: other")
-    path.write_text("\n".join(kept))
+        printed_lines.append("  profile: other")
+    path.write_text("\n".join(printed_lines))
     ran = site.run("work", site.url)
     assert ran.returncode == 78
     assert expected in ran.stderr

@@ -20,9 +20,9 @@ from tui.text import keys
 def test_the_commands_work_on_it(run: Run, client: redis.Redis, redis_url: str) -> None:
     """Status, plans, the journal and its undo, which restores every key."""
     before = everything(client)
-    said = run("status", redis_url, code=1)
-    assert f"queue     {redis_url}" in said
-    assert "failed 3" in said
+    output = run("status", redis_url, code=1)
+    assert f"queue     {redis_url}" in output
+    assert "failed 3" in output
     counts = json.loads(run("status", redis_url, "--json", code=1))["tasks"]
     assert (counts["waiting"], counts["failed"]) == (1, 3)
     assert everything(client) == before

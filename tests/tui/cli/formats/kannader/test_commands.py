@@ -39,7 +39,7 @@ from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
 from tests.smtp_server import DROP, HOST, STALL, Server, refusing, silent
-from tests.unprivileged_user import as_other_user, nobodys_folder
+from tests.unprivileged_user import as_other_user, other_users_folder
 from tui.cli.formats.kannader.commands import (
     bounce_handler,
     destination,
@@ -122,20 +122,20 @@ def test_enqueue_prints_an_id_for_each_recipient(place: Spool, words: str, text:
     (contents,) = place.path.glob("data/*/contents")
     assert contents.read_bytes() == encode_wire(TEXT)
     ids = done.stdout.split()
-    found = {task.id: task.destination for task in place.tasks()}
-    assert found == dict(zip(ids, (TO, ALSO), strict=True))
+    destinations = {task.id: task.destination for task in place.tasks()}
+    assert destinations == dict(zip(ids, (TO, ALSO), strict=True))
     assert has_whole_lines(place.log) and all(ident in place.log for ident in ids)
 
 
 def test_enqueue_wire_keeps_every_byte(place: Spool) -> None:
     """A mail in wire form is stored as it is; one that ends before its last line is refused."""
     words = ("kannader", "enqueue", "--wire", "--from", "<>", "--to", TO, "-", str(place.path))
-    odd = b"A: 1\r\n\r\nbare\nline and \rreturn\r\n.\r\n"
-    taken = place.run(*words, stdin=odd)
+    content = b"A: 1\r\n\r\nbare\nline and \rreturn\r\n.\r\n"
+    taken = place.run(*words, stdin=content)
     longer = b"A: 1\r\n\r\nfirst\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n"
     refused = place.run(*words, stdin=longer)
     (contents,) = place.path.glob("data/*/contents")
-    assert (taken.returncode, refused.returncode, contents.read_bytes()) == (0, 64, odd)
+    assert (taken.returncode, refused.returncode, contents.read_bytes()) == (0, 64, content)
     assert "before its end" in refused.stderr
 
 
@@ -212,14 +212,17 @@ def test_a_failed_mail_waits_for_its_next_attempt(
     assert (task.id, task.state, task.attempts) == (ident, State.PENDING, 1)
     assert task.due is not None and "last_attempt" in task.extra
     assert server.connections == 1 and task.error.startswith(error)
-    told = lookup.search_logs([f"{place.path}/.spooldeck/log/queue.log"], task)
-    (attempt,) = told.attempts
+    log_findings = lookup.search_logs([f"{place.path}/.spooldeck/log/queue.log"], task)
+    (attempt,) = log_findings.attempts
     assert (attempt.number, attempt.outcome) == (1, EventKind.WAITS)
     assert attempt.error.startswith(error.split(":")[0])
-    assert [event.what for event in told.history][:2] == [EventKind.QUEUED, EventKind.STARTED]
-    (failed,) = [event.when for event in told.history if event.what is EventKind.FAILED]
-    seen = json.loads(place.run("clusters", str(place.path), "--json").stdout)
-    assert (seen["first"], seen["last"]) == (None, failed)
+    assert [event.what for event in log_findings.history][:2] == [
+        EventKind.QUEUED,
+        EventKind.STARTED,
+    ]
+    (failed,) = [event.when for event in log_findings.history if event.what is EventKind.FAILED]
+    answer = json.loads(place.run("clusters", str(place.path), "--json").stdout)
+    assert (answer["first"], answer["last"]) == (None, failed)
 
 
 def test_a_running_worker_retries_when_the_wait_is_over(place: Spool) -> None:
@@ -249,16 +252,18 @@ GIVEN_UP: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize(
-    ("rcpt", "settings", "came", "connections", "bounce", "logged"), GIVEN_UP.values(), ids=GIVEN_UP
+    ("rcpt", "settings", "arrived", "connections", "bounce", "logged"),
+    GIVEN_UP.values(),
+    ids=GIVEN_UP,
 )
 def test_a_mail_that_is_given_up_leaves_the_spool(
-    rcpt: Any, settings: dict[str, Any], came: int, connections: int, bounce: bytes, logged: str
+    rcpt: Any, settings: dict[str, Any], arrived: int, connections: int, bounce: bytes, logged: str
 ) -> None:
     """Its sender gets one bounce by the same server; a bounce itself is not returned."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, Server(rcpt=rcpt) as server:
         place = Spool(Path(folder))
         (ident,) = place.enqueue(TO)
-        if came and place.age(ident, came).lstat().st_mtime != came:
+        if arrived and place.age(ident, arrived).lstat().st_mtime != arrived:
             pytest.skip("no such time on this file system")
         place.work(server, **settings)
         assert place.is_clean and logged in place.log
@@ -301,8 +306,8 @@ def test_an_unreadable_mail_is_neither_returned_nor_erased(
     """However old, it waits with the reason, and no attempt is counted."""
 
     def stored() -> list[bytes]:
-        found = [*place.path.glob("data/*/contents"), *place.path.glob("data/*/*/metadata")]
-        return sorted(path.read_bytes() for path in found)
+        paths = [*place.path.glob("data/*/contents"), *place.path.glob("data/*/*/metadata")]
+        return sorted(path.read_bytes() for path in paths)
 
     (ident,) = place.enqueue(TO)
     spoil(place)
@@ -320,7 +325,7 @@ def test_an_unreadable_mail_is_neither_returned_nor_erased(
 
 def test_contents_of_another_user_are_no_failure_of_the_mail() -> None:
     """A text without read permission is reported, and the mail is not returned."""
-    with nobodys_folder() as folder:
+    with other_users_folder() as folder:
 
         def open_letter() -> None:
             make_spool(str(folder / "spool"))
@@ -438,8 +443,8 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool) -> None:
     hand = rf"2 mails were claimed when a spooldeck worker \(PID {worker.pid}\) was killed"
     back = "and may have arrived; back in the queue after .*, now with"
     assert re.match(f"{hand}, {back}", killed)
-    mend = mend_shown(place, hand, killed)
-    assert place.run(*shlex.split(mend)[1:]).returncode == 0
+    fix = mend_shown(place, hand, killed)
+    assert place.run(*shlex.split(fix)[1:]).returncode == 0
 
     setup = place.setup()
     with lease_worker.registered_worker(setup):
@@ -458,8 +463,8 @@ def mend_shown(place: Spool, pattern: str, text: str) -> str:
     status, (_, lines) = place.run("status", str(place.path)), place.doctor()
     assert (status.returncode, f"attention {text}" in status.stdout) == (1, True)
     assert re.search(rf"warn +inflight +{pattern}", "\n".join(lines))
-    (mend,) = set(re.findall(r"fix: (.* release .*)", "\n".join(lines)))
-    return str(mend)
+    (match,) = set(re.findall(r"fix: (.* release .*)", "\n".join(lines)))
+    return str(match)
 
 
 def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
@@ -468,13 +473,13 @@ def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
     place.put_in_flight(ident)
     text = "no sender is running, but 1 mail is in inflight, and may have arrived; "
     text += "back in the queue after "
-    mend, dry, _ = mend_shown(place, text, text).rpartition(" --dry-run")
+    fix, dry, _ = mend_shown(place, text, text).rpartition(" --dry-run")
     assert dry
     setup = place.setup()
     setup.make_folders()
     with lease_worker.registered_worker(setup):
         assert warnings_of(place) == ()
-    assert place.run(*shlex.split(mend)[1:], "--apply", "1").returncode == 0
+    assert place.run(*shlex.split(fix)[1:], "--apply", "1").returncode == 0
     assert (place.path / "queue" / ident).is_symlink() and warnings_of(place) == ()
 
 
@@ -490,8 +495,8 @@ def test_beside_a_kannader_no_worker_of_ours_works(place: Spool, kannader: int) 
     with refusing() as port:
         place.settle(host=HOST, port=port)
         done = place.work()
-    refused, anyway = place.recover(), place.recover("--anyway")
-    assert (done.returncode, refused.returncode, anyway.returncode) == (77, 77, 0)
+    refused, output = place.recover(), place.recover("--anyway")
+    assert (done.returncode, refused.returncode, output.returncode) == (77, 77, 0)
     assert all(f"PID {kannader}" in each.stderr for each in (added, done, refused))
     assert len(names(place.path / "queue")) == 1
 
@@ -579,9 +584,9 @@ def test_the_commands_of_doctor_repair_a_spool(place: Spool) -> None:
     mends = [line.split("fix: ")[1] for line in lines if "fix: " in line and "control" in line]
 
     assert (code, len(mends)) == (1, 2), lines
-    assert sum(" or: spooldeck " in mend for mend in mends) == 1
-    for mend in mends:
-        words = shlex.split(mend.split(", or: ")[0])
+    assert sum(" or: spooldeck " in fix for fix in mends) == 1
+    for fix in mends:
+        words = shlex.split(fix.split(", or: ")[0])
         assert (words[0], place.run(*words[1:]).returncode) == ("spooldeck", 0)
     assert {task.destination for task in place.tasks()} == {TO, ALSO}
     assert not any("fix: " in line and "control" in line for line in place.doctor()[1])
@@ -665,7 +670,7 @@ def test_a_mail_is_returned_once(place: Spool) -> None:
         task, first = claimed(store), give_up_by(store, lines)
         for give_up in (first, first, give_up_by(store, lines)):
             give_up(task)
-    (bounce,) = [found for found in place.tasks() if found.id != task.id]
+    (bounce,) = [stored_task for stored_task in place.tasks() if stored_task.id != task.id]
     assert (bounce.destination, bounce.extra["from"], bounce.state) == (FROM, "<>", State.PENDING)
     assert [text.split()[2:4] for _, text in lines] == [["was", "returned"]] * 2
 
@@ -682,7 +687,7 @@ def test_an_unreadable_mail_is_not_given_up(
         task = claimed(store)
         with pytest.raises(Unsupported, match=r"hard link|unknown format"):
             give_up_by(store, [], bounces=bounces)(task)
-    assert [found.id for found in place.tasks()] == [task.id]
+    assert [task.id for task in place.tasks()] == [task.id]
 
 
 def test_a_mail_may_be_given_up_without_a_bounce(place: Spool) -> None:

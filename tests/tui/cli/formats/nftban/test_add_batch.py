@@ -60,15 +60,15 @@ def test_a_refused_line_of_a_batch_is_named(
 
     code = add_batch(root, text, monkeypatch)
 
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert code == 64
-    assert [line.split(": ")[1] for line in said.err.splitlines()] == [
+    assert [line.split(": ")[1] for line in captured.err.splitlines()] == [
         "line 2",
         "line 3",
         "line 4",
     ]
-    assert set(said.out.split()) == ids_at(root, "pending")
-    assert len(said.out.split()) == 2
+    assert set(captured.out.split()) == ids_at(root, "pending")
+    assert len(captured.out.split()) == 2
 
 
 BAD_OBJECTS = {
@@ -94,15 +94,15 @@ def test_a_batch_of_json_objects_comes_from_a_file(
 
     code = cli.main(["queue", "add", "--batch", str(file), root, "--json"])
 
-    said = capsys.readouterr()
-    rows = [json.loads(line) for line in said.out.splitlines()]
+    captured = capsys.readouterr()
+    rows = [json.loads(line) for line in captured.out.splitlines()]
     assert code == 64
     assert [(row["kind"], row["description"]) for row in rows] == [
         ("report", "a\tb"),
         ("sync", "now"),
     ]
     for number, (line, why) in zip(range(2, 99), BAD_OBJECTS.items(), strict=False):
-        assert f"spooldeck: line {number}: {why}" in said.err, line
+        assert f"spooldeck: line {number}: {why}" in captured.err, line
 
 
 def test_a_strict_batch_ends_at_the_first_refused_line(
@@ -111,10 +111,10 @@ def test_a_strict_batch_ends_at_the_first_refused_line(
     """With --strict no line behind a refused one is added."""
     code = add_batch(root, "job\nBad Kind\njob\ta\tb\tc\njob\n", monkeypatch, "-", "--strict")
 
-    said = capsys.readouterr()
-    assert (code, len(said.out.split())) == (64, 1)
-    assert "line 3" not in said.err or "line 2" not in said.err
-    assert ids_at(root, "pending") == set(said.out.split())
+    captured = capsys.readouterr()
+    assert (code, len(captured.out.split())) == (64, 1)
+    assert "line 3" not in captured.err or "line 2" not in captured.err
+    assert ids_at(root, "pending") == set(captured.out.split())
 
 
 def test_a_batch_ends_when_the_queue_is_full(
@@ -126,10 +126,10 @@ def test_a_batch_ends_when_the_queue_is_full(
 
     code = add_batch(root, "job\n" * 500, monkeypatch)
 
-    said = capsys.readouterr()
-    assert (code, said.err) == (1, "ERROR: Queue full\n")
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (1, "ERROR: Queue full\n")
     ids = ids_at(root, "pending")
-    assert {*said.out.split(), before.id} == ids
+    assert {*captured.out.split(), before.id} == ids
     assert len(ids) == 150
     log = Path(root, "log", "queue.log").read_text()
     assert "Queue at capacity (150 tasks). Rejecting task: the rest of a batch" in log
@@ -156,9 +156,9 @@ def test_the_place_is_the_only_word_of_a_batch(
 
     assert cli.main(["queue", "add", "--batch", root]) == 0
 
-    said = capsys.readouterr()
-    assert (set(said.out.split()), said.err) == (ids_at(root, "pending"), "")
-    assert len(said.out.split()) == 2
+    captured = capsys.readouterr()
+    assert (set(captured.out.split()), captured.err) == (ids_at(root, "pending"), "")
+    assert len(captured.out.split()) == 2
 
 
 def test_a_queue_is_not_taken_for_a_description(

@@ -71,22 +71,27 @@ def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) ->
     with store_at(root, in_a_minute) as store:
         list(store.take(in_a_minute(), "me", 1))
         store.quarantine_broken()
-        (found,) = store.list_quarantined()
+        (quarantined_file,) = store.list_quarantined()
     corrupt = ("--root", root, "queue", "corrupt")
     listed = spooldeck(*corrupt, "list")
-    broken = spooldeck(*corrupt, "put-back", found.name, "../../pending/x", "--", "-x")
-    Path(root, "queue", ".spooldeck", "corrupt", found.name).write_bytes(FILE)
-    mended = spooldeck(*corrupt, "put-back", found.name)
+    broken = spooldeck(*corrupt, "put-back", quarantined_file.name, "../../pending/x", "--", "-x")
+    Path(root, "queue", ".spooldeck", "corrupt", quarantined_file.name).write_bytes(FILE)
+    mended = spooldeck(*corrupt, "put-back", quarantined_file.name)
     empty = spooldeck(*corrupt, "list")
 
     assert (listed.returncode, listed.stderr) == (0, "")
     name, word, since, was, reason = listed.stdout.rstrip("\n").split(" | ")
-    assert (name, word, was, reason) == (found.name, "pending", f"{TASK.id}.task", REASON)
+    assert (name, word, was, reason) == (
+        quarantined_file.name,
+        "pending",
+        f"{TASK.id}.task",
+        REASON,
+    )
     assert since.endswith("Z") and since.startswith("20")
     assert (broken.returncode, broken.stdout, broken.stderr.count("\n")) == (1, "", 3)
-    assert broken.stderr.startswith(f"spooldeck: {found.name}: not put back: {REASON}\n")
+    assert broken.stderr.startswith(f"spooldeck: {quarantined_file.name}: not put back: {REASON}\n")
     assert (mended.returncode, mended.stderr) == (0, "")
-    assert mended.stdout == f"{found.name} put back as pending/{TASK.id}.task\n"
+    assert mended.stdout == f"{quarantined_file.name} put back as pending/{TASK.id}.task\n"
     assert [path.name for path in pending.iterdir()] == [f"{TASK.id}.task"]
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
 
@@ -99,12 +104,12 @@ def test_a_worker_asks_for_spooled_mail_once_a_second_of_its_clock(root: str) ->
     with store_at(root, in_a_minute) as store:
         services = worker_services(setup, store, clock=lambda: next(moments))
         marker = Path(setup.housekeeping().folder, MAIL_CHECK_MARKER)
-        found = []
+        matches = []
         for _ in range(3):
             services.quarantine(lambda: False)
-            found.append(marker.exists())
+            matches.append(marker.exists())
             marker.unlink(missing_ok=True)
-    assert found == [True, False, True]
+    assert matches == [True, False, True]
 
 
 def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:

@@ -16,7 +16,7 @@ from engine.model import Task
 from engine.store import Unavailable
 from engine.work.handlers import Context, Failed
 from engine.work.worker import Worker
-from tests.other_users import NOBODY, as_user, give, place_for_all
+from tests.other_users import OTHER_UID, as_user, give, place_for_all
 from tui.cli import main
 from tui.cli.formats.nftban.spool import open_spool
 from tui.cli.formats.nftban.worker_parts import handlers
@@ -35,7 +35,7 @@ def place() -> Iterator[Path]:
     with place_for_all() as place:
         assert main(["--root", str(place), "queue", "add", "report"]) == 0
         (place.parent / "some.yaml").write_text(YES)
-        give(place, NOBODY)
+        give(place, OTHER_UID)
         yield place
 
 
@@ -84,7 +84,7 @@ def fifo(path: Path, _: Path) -> None:
     """Plant a pipe that no process has open."""
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    os.chown(path, NOBODY, NOBODY)
+    os.chown(path, OTHER_UID, OTHER_UID)
 
 
 def folder(path: Path, _: Path) -> None:
@@ -98,10 +98,12 @@ Plant = Callable[[Path, Path], None]
 
 def untouched(secret: Path) -> bool:
     """Whether the secret is what it was, and root's alone."""
-    seen = secret.stat()
-    return (seen.st_uid, seen.st_gid, stat.S_IMODE(seen.st_mode)) == (0, 0, 0o600) and (
-        secret.read_text() == "7\n"
-    )
+    status_before = secret.stat()
+    return (status_before.st_uid, status_before.st_gid, stat.S_IMODE(status_before.st_mode)) == (
+        0,
+        0,
+        0o600,
+    ) and (secret.read_text() == "7\n")
 
 
 # ---- files
@@ -117,8 +119,8 @@ def test_no_file_of_a_queue_is_a_way_to_another(place: Path, secret: Path, plant
     plant(place / "log" / "queue.log", secret)
     plant(counters / "processed_total", secret)
 
-    added, said = as_root(place, "queue", "add", "report")
-    done, told = as_root(place, "queue", "process-next")
+    added, output = as_root(place, "queue", "add", "report")
+    done, printed = as_root(place, "queue", "process-next")
     (counters / "processed_total").rename(place.parent / "aside")
     plant(counters / "processed_total.lock", secret)
     again, complaint = as_root(place, "queue", "process-next")
@@ -131,8 +133,8 @@ def test_no_file_of_a_queue_is_a_way_to_another(place: Path, secret: Path, plant
     refused, why = as_root(place, "queue", "add", "report")
 
     assert (added, done, again) == (0, 0, 0)
-    assert said.count("not logged: ") == 1 and "not logged: " in told
-    assert "processed_total: " in told and "not counted" in told and "counts as 0" in told
+    assert output.count("not logged: ") == 1 and "not logged: " in printed
+    assert "processed_total: " in printed and "not counted" in printed and "counts as 0" in printed
     assert "processed_total: " in complaint and "not counted" in complaint
     assert "tasks_processed_total 0\n" in (place / "metrics" / "queue.prom").read_text()
     assert unlimited not in (0, 1)
@@ -150,11 +152,11 @@ def test_a_lock_that_is_there_keeps_its_owner(place: Path) -> None:
 
     assert lock.stat().st_uid == 0
     os.chown(lock, 12345, 12345)
-    code, said = as_root(place, "queue", "add", "report")
-    assert code == 69 and "belongs to user 12345" in said
+    code, output = as_root(place, "queue", "add", "report")
+    assert code == 69 and "belongs to user 12345" in output
     lock.unlink()
     assert as_root(place, "queue", "add", "report") == (0, "")
-    assert lock.stat().st_uid == NOBODY
+    assert lock.stat().st_uid == OTHER_UID
 
 
 @pytest.mark.parametrize("plant", [link, lambda path, target: path.touch()], ids=["link", "file"])
@@ -164,27 +166,27 @@ def test_what_is_in_place_of_a_folder_is_one_problem(
     """Anything else where a folder of the staging directory should be is shown, beside the rest."""
     staging = place / "queue" / ".spooldeck"
     for name in ("corrupt", "held", "trash", "twice", ""):
-        spot = staging / name
+        file_path = staging / name
         aside = place / "aside"
-        if spot.exists():
-            spot.rename(aside)
-        plant(spot, closed)
+        if file_path.exists():
+            file_path.rename(aside)
+        plant(file_path, closed)
         capsys.readouterr()
 
         code = main(["--root", str(place), "status"])
-        shown = capsys.readouterr().out
+        output = capsys.readouterr().out
         listed = main(["--root", str(place), "queue", "corrupt", "list"])
-        said = capsys.readouterr().err
+        errors = capsys.readouterr().err
 
         where = f".spooldeck/{name}" if name in ("corrupt", "twice") else name or ".spooldeck"
         assert (code, listed) == (1, 1), name
-        assert "pending 1  " in shown
-        assert shown.count("problem   ") == 1
-        assert f"problem   {where}: " in shown and "expected a folder" in shown
-        assert said.startswith(f"spooldeck: {where}: ") and said.count("\n") == 1
-        spot.unlink()
+        assert "pending 1  " in output
+        assert output.count("problem   ") == 1
+        assert f"problem   {where}: " in output and "expected a folder" in output
+        assert errors.startswith(f"spooldeck: {where}: ") and errors.count("\n") == 1
+        file_path.unlink()
         if aside.exists():
-            aside.rename(spot)
+            aside.rename(file_path)
 
     assert list(closed.iterdir()) == []
 
@@ -201,9 +203,9 @@ def test_a_linked_folder_is_not_entered(place: Path, closed: Path) -> None:
         (place / name).symlink_to(closed)
         as_root(place, "init", str(place))
         added, _ = as_root(place, "queue", "add", "report")
-        code, said = as_root(place, "queue", "process-next")
+        code, output = as_root(place, "queue", "process-next")
         assert (added, code == 0) == (0, name != "run")
-        assert f"/{name}" in said and "a symbolic link, none is followed" in said
+        assert f"/{name}" in output and "a symbolic link, none is followed" in output
 
     assert (list(closed.iterdir()), closed.stat().st_uid, len(waiting(place))) == ([], 0, 2)
 
@@ -212,7 +214,7 @@ def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, close
     """A data folder may be on another disk behind a link, and a configured log folder too; but the
     log folder itself may be no link.
     """
-    alias, way = place.parent / "alias", place.parent / "way"
+    alias, file_path = place.parent / "alias", place.parent / "way"
     alias.symlink_to(place)
     for name in ("run", "log", "metrics"):
         shutil.rmtree(place / name)
@@ -220,16 +222,16 @@ def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, close
     assert as_root(place, "queue", "add", "report", root=alias / "queue") == (0, "")
     made = {path.name: path.stat().st_uid for path in place.rglob("*")}
     assert {"queue.log", "queue.prom", "processed_total", "run"} <= made.keys()
-    assert set(made.values()) == {NOBODY}
+    assert set(made.values()) == {OTHER_UID}
 
-    way.symlink_to(place.parent)
+    file_path.symlink_to(place.parent)
     (place.parent / "logs").symlink_to(closed)
     for name, linked in (("logs", True), ("closed", False)):
-        settings = f"{YES}queue: {{root: {place}, log_dir: {way / name}}}\n"
+        settings = f"{YES}queue: {{root: {place}, log_dir: {file_path / name}}}\n"
         (place.parent / "some.yaml").write_text(settings)
         as_root(place, "queue", "add", "report")
-        code, said = as_root(place, "queue", "process-next")
-        assert (code, "logs is a symbolic link" in said) == (0, linked)
+        code, output = as_root(place, "queue", "process-next")
+        assert (code, "logs is a symbolic link" in output) == (0, linked)
         assert [path.name for path in closed.iterdir()] == ([] if linked else ["queue.log"])
 
 
@@ -249,18 +251,22 @@ def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
     assert main(["init", str(roots)]) == 0
     who = "handlers: {report: {command: [sh, -c, 'id -u; exit 1']}}\n"
     (place.parent / "some.yaml").write_text(who)
-    theirs, ours = a_setup(place), a_setup(roots)
-    with closing(open_spool(theirs)) as store, closing(open_spool(ours)) as own, ExitStack() as end:
+    theirs, setup = a_setup(place), a_setup(roots)
+    with (
+        closing(open_spool(theirs)) as store,
+        closing(open_spool(setup)) as own,
+        ExitStack() as end,
+    ):
         (task,) = store.scan(["pending"])
         assert isinstance(task, Task)
         (place / "queue").rename(place / "mine")
         (place / "queue").symlink_to(roots / "queue")
         by_kind = handlers(theirs, store, end)
-        with pytest.raises(Failed, match=f"^{NOBODY}$"):
+        with pytest.raises(Failed, match=f"^{OTHER_UID}$"):
             by_kind["report"](task, Context())
 
         ran: list[Task] = []
-        worker = Worker(own, {"report": lambda task, _: ran.append(task)}, ours.retry_policy())
+        worker = Worker(own, {"report": lambda task, _: ran.append(task)}, setup.retry_policy())
         shutil.rmtree(roots / "queue")
         (place / "mine").rename(roots / "queue")
         with pytest.raises(Unavailable, match="belongs to user 65534, but belonged to user 0 when"):
@@ -276,7 +282,7 @@ def test_a_task_that_is_taken_away_while_it_runs_is_no_success(place: Path) -> N
     take = f"handlers: {{report: {{command: [sh, -c, 'rm {place}/queue/work/*']}}}}\n"
     (place.parent / "some.yaml").write_text(take)
 
-    code, said = as_root(place, "queue", "process-next")
+    code, output = as_root(place, "queue", "process-next")
 
-    assert (code, said) == (3, "spooldeck: another process took the task while it ran\n")
+    assert (code, output) == (3, "spooldeck: another process took the task while it ran\n")
     assert as_root(place, "queue", "process-next")[0] == 1

@@ -89,8 +89,8 @@ def worker(start: Start, root: Path) -> Child:
 @pytest.fixture
 def recover(root: Path, spooldeck: Run) -> Run:
     """Run `queue recover` on the queue, now or `DEFERRED_INDEXES`."""
-    here = ("--root", root, "queue", "recover")
-    return lambda *words, **more: spooldeck(*here, *words, **more)
+    place_options = ("--root", root, "queue", "recover")
+    return lambda *words, **more: spooldeck(*place_options, *words, **more)
 
 
 def attempts(root: Path) -> Attempts:
@@ -144,7 +144,9 @@ def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
     busy = recover("--yes")
     plan = recover("--dry-run", **LATER)
     pipe = recover(**LATER)
-    other = [recover("--yes", "--seen", seen, **LATER) for seen in ("1.abc", queue_lock.NO_LOCK)]
+    other = [
+        recover("--yes", "--seen", identity, **LATER) for identity in ("1.abc", queue_lock.NO_LOCK)
+    ]
 
     assert busy.returncode == 2
     assert "is running, last heartbeat 20" in busy.stderr
@@ -223,23 +225,23 @@ def test_the_pid_is_typed_on_a_terminal(root: Path, worker: Child, typed: str) -
     if pid == 0:
         argv = [*cli_later(SILENCE), "--root", str(root), "queue", "recover"]
         os.execve(argv[0], argv, {"HOME": "/", "PYTHONPATH": str(Path.cwd()), "LC_ALL": "C.UTF-8"})
-    shown = b""
-    while b"to end it and free the lock:" not in shown:
-        shown += os.read(terminal, 4096)
-    assert f"type the PID, {worker.pid},".encode() in shown
+    output = b""
+    while b"to end it and free the lock:" not in output:
+        output += os.read(terminal, 4096)
+    assert f"type the PID, {worker.pid},".encode() in output
 
     os.write(terminal, answers[typed].encode())
     while True:
         try:
-            shown += os.read(terminal, 4096)
+            output += os.read(terminal, 4096)
         except OSError:
             break
     os.close(terminal)
 
     _, status = os.waitpid(pid, 0)
     is_right = typed == "the PID"
-    assert os.waitstatus_to_exitcode(status) == (0 if is_right else 2), shown
-    assert (b"nothing was changed" in shown) == (not is_right)
+    assert os.waitstatus_to_exitcode(status) == (0 if is_right else 2), output
+    assert (b"nothing was changed" in output) == (not is_right)
     if is_right:
         assert worker.wait() == -signal.SIGTERM
     assert worker.poll() == (-signal.SIGTERM if is_right else None)

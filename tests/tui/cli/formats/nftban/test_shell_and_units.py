@@ -18,7 +18,7 @@ from engine import verbs
 from engine.system import files
 from tests import command
 from tests.nftban_queues import bury_one, clean_environment, store_at, tasks_at
-from tests.other_users import NOBODY, as_user, place_for_all
+from tests.other_users import OTHER_UID, as_user, place_for_all
 from tests.programs import a_script, needs, needs_root
 from tests.smtp_server import Server
 from tests.tui.cli.run_clock_records import record_runs
@@ -262,8 +262,8 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
     not printed, is no failure; a plain call ends a strict caller. `--root` at shell-init is found
     from any folder.
     """
-    odd = "it's an $odd place"
-    place.record("--root", odd)
+    text = "it's an $odd place"
+    place.record("--root", text)
     script = """
         cd /; nftban_queue_count
         for CODE in 0 1 2 3 4 64 69 130; do
@@ -287,7 +287,7 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
     run = place.bash(script.replace("FOLDER", shlex.quote(str(place.folder))))
 
     first, *lines = run.stdout.splitlines()
-    assert first == f"<--root><{place.folder}/{odd}><queue><count>"
+    assert first == f"<--root><{place.folder}/{text}><queue><count>"
     codes = ["0 0 1", "1 1 1", "2 2 1", "3 3 1", "0 0 1", "1 3 1", "1 3 1"]
     codes.append("130 130 1")
     logged = "-p user.alert -t nftban-queue"
@@ -382,8 +382,8 @@ def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
     real = place.bash("nftban_queue_add feeds_sync 'Feed enabled: spamhaus'")
     (task,) = (task for task in tasks_at(place.root) if task.kind == "feeds_sync")
     place.record()
-    odd = "IFS=', 1a'; for text; do nftban_queue_add report \"$text\"; done"
-    passed = place.bash(odd, *VALUES)
+    expected_text = "IFS=', 1a'; for text; do nftban_queue_add report \"$text\"; done"
+    passed = place.bash(expected_text, *VALUES)
 
     assert sorted(stored) == sorted(VALUES.values())
     assert [line for line in place.log if not line.isprintable()] == []
@@ -430,7 +430,7 @@ def test_the_log_is_the_contracts_line_by_line(place: Place) -> None:
     assert masked(place.log) == golden("queue.log")
 
 
-def test_functions_use_nftbans_queue_whatever_places_are_configured(place: Place) -> None:
+def test_functions_use_nftbans_queue_with_any_places_configured(place: Place) -> None:
     """The places of the console are none of the contract's callers: their queue stays the same."""
     other = place.folder / "other"
     place.run("init", other)
@@ -477,7 +477,7 @@ def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
     """They are moved to the trash with every run, if runs have seen their age pass; a line of the
     log has their number."""
     old = place.bury(8)
-    kept = place.bury(6)
+    ids = place.bury(6)
     place.queue("process-next")
     assert len(tasks_at(place.root, "dlq")) == 2
 
@@ -485,7 +485,7 @@ def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
     record_runs(place.root / "queue" / ".spooldeck", now - 9 * 86400, now)
     place.queue("process-next")
 
-    assert [task.id for task in tasks_at(place.root, "dlq")] == [kept]
+    assert [task.id for task in tasks_at(place.root, "dlq")] == [ids]
     assert [path.stem for path in (place.root / "queue/.spooldeck/trash").iterdir()] == [old]
     assert masked(place.log) == ["[STAMP] [INFO] Auto-purged 1 DLQ tasks older than 7 days"]
 
@@ -493,7 +493,7 @@ def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
 def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
     """A run a week later by the clock, but not by the uptime, keeps dead tasks and says why; the
     doctor names the clock."""
-    kept = place.bury(0)
+    ids = place.bury(0)
     place.queue("process-next")
     record = place.root / "queue" / ".spooldeck" / "run-times"
     at, rest = record.read_text().split(" ", 1)
@@ -501,16 +501,16 @@ def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
 
     place.queue("process-next")
 
-    assert [task.id for task in tasks_at(place.root, "dlq")] == [kept]
+    assert [task.id for task in tasks_at(place.root, "dlq")] == [ids]
     (line,) = masked(place.log)
     assert "[WARN] clock set ahead by 8d00h before " in line
-    found = place.run("--root", place.root, "doctor").stdout
-    assert "clock     clock set ahead by 8d00h before " in found
+    output = place.run("--root", place.root, "doctor").stdout
+    assert "clock     clock set ahead by 8d00h before " in output
 
 
 def test_errors_and_alerts_are_copied_to_syslog(place: Place) -> None:
     """A failure, giving a task up, a full queue: user.error, and user.alert for the move itself."""
-    said = []
+    outputs = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
         syslog.bind(f"{place.folder}/log.socket")
         syslog.setblocking(False)
@@ -522,16 +522,16 @@ def test_errors_and_alerts_are_copied_to_syslog(place: Place) -> None:
         place.queue("add", "full", NFTBAN_QUEUE_MAX_PENDING="1")
         pattern = r"<(\d+)>\w{3} [ \d]\d \d\d:\d\d:\d\d nftban-queue\[\d+\]: (.*)"
         for _ in range(6):
-            found = re.fullmatch(pattern, syslog.recv(4096).decode())
-            assert found
-            said.append(found.groups())
+            match = re.fullmatch(pattern, syslog.recv(4096).decode())
+            assert match
+            outputs.append(match.groups())
         with pytest.raises(BlockingIOError):
             syslog.recv(4096)
 
     (task,) = tasks_at(place.root, "dlq")
     failed = [line.split("] ", 2)[2] for line in place.log if "Task failed" in line]
     assert len(failed) == 3
-    assert said == [
+    assert outputs == [
         *(("11", text) for text in failed),
         ("11", f"Task {task.id} exhausted retries (3/3), moving to DLQ"),
         ("9", f"Task moved to DLQ: {task.id} (geoban_apply) after 3 retries"),
@@ -544,9 +544,9 @@ def test_a_log_that_may_not_be_written_costs_no_task() -> None:
     """A user who may add but not log gets the id all the same, and no complaint."""
     with place_for_all() as root:
         for path in (root, *(root / "queue").rglob("*"), root / "queue"):
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, OTHER_UID, OTHER_UID)
 
-        added = as_user(NOBODY, "--root", str(root), "queue", "add", "report", HOME="/")
+        added = as_user(OTHER_UID, "--root", str(root), "queue", "add", "report", HOME="/")
 
         (task,) = tasks_at(root)
         assert (added.returncode, added.stdout, added.stderr) == (0, f"{task.id}\n", "")
@@ -584,9 +584,9 @@ def test_systemd_finds_nothing_wrong_with_the_units(place: Place, name: str) -> 
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
     assert secured.returncode == 0, secured.stdout
     assert (made.returncode, made.stderr) == (0, "")
-    found = {path.name: oct(path.stat().st_mode & 0o7777) for path in root.glob("**/*/")}
-    assert found["run"] == "0o751"
-    assert {found[name] for name in ("queue", "pending", "work", "dlq", "log")} == {"0o750"}
+    modes = {path.name: oct(path.stat().st_mode & 0o7777) for path in root.glob("**/*/")}
+    assert modes["run"] == "0o751"
+    assert {modes[name] for name in ("queue", "pending", "work", "dlq", "log")} == {"0o750"}
 
 
 def test_the_command_in_a_unit_is_for_this_queue(place: Place) -> None:
@@ -624,8 +624,8 @@ def test_only_the_folders_of_the_queue_are_writable(place: Place) -> None:
     where = f"root: {place.root}, run_dir: {place.folder}/away/run, dlq: {place.root}/dlq"
     unit = place.install(f"queue: {{{where}}}") / ONCE
 
-    ours = ("dlq", "log", "mail", "mailspool", "metrics", "queue")
-    folders = [f"{place.folder}/away/run", *(f"{place.root}/{name}" for name in ours)]
+    folder_names = ("dlq", "log", "mail", "mailspool", "metrics", "queue")
+    folders = [f"{place.folder}/away/run", *(f"{place.root}/{name}" for name in folder_names)]
     assert setting(unit, "ReadWritePaths").split() == folders
     in_tmp = str(place.folder).startswith(("/tmp/", "/var/tmp/"))
     assert setting(unit, "PrivateTmp") == ("no" if in_tmp else "yes")
@@ -691,13 +691,13 @@ def test_a_unit_for_a_local_mail_program_lets_it_change_its_group(place: Place) 
     """Such a program also writes into its own spool; a relay needs neither."""
     program = a_script(place.folder / "sendmail", "")
     settings = "mail: {{method: {}, relay: {{host: mx.example.com}}, programs: {{sendmail: {}}}}}"
-    found = {}
+    by_name = {}
     for method in ("sendmail", "curl"):
         unit = place.install(settings.format(method, program)) / ONCE
         writable = "/maildrop" in setting(unit, "ReadWritePaths")
-        found[method] = (setting(unit, "NoNewPrivileges"), writable)
+        by_name[method] = (setting(unit, "NoNewPrivileges"), writable)
 
-    assert found == {"sendmail": ("no", True), "curl": ("yes", False)}
+    assert by_name == {"sendmail": ("no", True), "curl": ("yes", False)}
 
 
 def test_install_units_overwrites_nothing(place: Place) -> None:
@@ -734,18 +734,18 @@ def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> No
     """A missing folder or queue is named, and no file is made; a log that logrotate would take for
     a pattern gets no snippet.
     """
-    for root, folder, code, said in (
+    for root, folder, code, message in (
         ("data", "nowhere", 64, "nowhere: expected a folder to write into"),
         ("nowhere", ".", 69, "nowhere: no such folder"),
     ):
         run = place.run("--root", root, "install-units", folder)
         assert (run.returncode, run.stdout, run.stderr.count("\n")) == (code, "", 1)
-        assert said in run.stderr
+        assert message in run.stderr
         assert list(place.folder.glob("spooldeck*")) == []
 
     place.run("init", "data*")
-    odd = place.run("--root", "data*", "install-units", ".")
+    output = place.run("--root", "data*", "install-units", ".")
 
-    assert "spooldeck.logrotate not written" in odd.stderr
-    assert "logrotate" not in odd.stdout  # the next steps name files that exist
+    assert "spooldeck.logrotate not written" in output.stderr
+    assert "logrotate" not in output.stdout  # the next steps name files that exist
     assert not (place.folder / "spooldeck.logrotate").exists()

@@ -24,7 +24,7 @@ from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
 from tests.mail_queue_commands import PATIENCE, Site, soon
 from tests.programs import a_script
-from tests.unprivileged_user import as_other_user, nobodys_folder
+from tests.unprivileged_user import as_other_user, other_users_folder
 from tui.cli import main
 from tui.cli.formats.zgb.commands import (
     queue_facts,
@@ -146,16 +146,16 @@ def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.Mon
         assert gauges.get(f"nftban_queue_tasks_{name}") == value
 
     monkeypatch.setenv("HOME", site.environ["HOME"])
-    found = queue_facts(site.setup())
-    rows = dict(found.rows)
-    assert (rows["registrations"], found.warnings) == ("2", ())
+    queue_figures = queue_facts(site.setup())
+    rows = dict(queue_figures.rows)
+    assert (rows["registrations"], queue_figures.warnings) == ("2", ())
     assert rows["backlog"].startswith("1 waiting, 1 due; empty in ")
     assert rows["last run"].endswith(": 1 sent")
     assert rows["worker"] == "not running; sends by sendmail"
     assert queue_logs(site.setup()) == (str(site.log_path),)
 
     sending = json.loads(site.run("transports", site.path, "--json").stdout)
-    (sent,) = [way for way in sending["transports"] if way["totals"]["attempts"]]
+    (sent,) = [transport for transport in sending["transports"] if transport["totals"]["attempts"]]
     assert (sent["transport"], sent["totals"]["success"]) == ("sendmail", 1)
     assert {each["problem"] for each in sending["sources"]} == {""}
     lines = map(json.loads, site.run("log", site.path, "--json").stdout.splitlines())
@@ -228,12 +228,12 @@ def test_mails_wait_for_a_missing_template(site: Site) -> None:
     setup, none = setup_for(queue_config.Config(), site.path, {}), "no template is set"
     alone, shut = queue_facts(setup), queue_shut(setup, "user")
     site.settle(mailLastRefill=str(int(time.time())))
-    beside = queue_facts(setup)
+    queue_figures = queue_facts(setup)
     site.config.write_text("{}\n")
     letters = [line for line in site.doctor().stdout.splitlines() if "let" in line]
     assert dict(alone.rows)["worker"].startswith(f"sends nothing: {none}")
-    assert dict(beside.rows)["worker"] == dict(alone.rows)["worker"]
-    assert [any(none in line for line in facts.warnings) for facts in (alone, beside)] == [
+    assert dict(queue_figures.rows)["worker"] == dict(alone.rows)["worker"]
+    assert [any(none in line for line in facts.warnings) for facts in (alone, queue_figures)] == [
         True,
         False,
     ]
@@ -254,7 +254,7 @@ def test_a_log_that_cannot_be_written_goes_to_stderr(site: Site) -> None:
 # ---- what the other commands show of it
 
 
-def test_failed_jobs_are_told_from_pending_ones(site: Site) -> None:
+def test_failed_jobs_are_distinguished_from_pending_ones(site: Site) -> None:
     """Status, overview and list count and select jobs by the words of the format itself."""
     site.make(7, 8)
     site.enqueue(7, 8)
@@ -303,12 +303,12 @@ def test_each_database_shows_its_own_lines_of_a_shared_log(
     assert log is not None
     (mentioned,) = [line.text for line in log.lines]
     assert mentioned.startswith("claimed 7-user job=") and site.path not in mentioned
-    shown = []
+    texts = []
     for path in place.logs:
         with closing(Tail(path)) as tail:
-            shown += [line.text for line in tail.poll()]
-    assert [text for text in shown if "7-user" in text] == [mentioned]
-    assert not any(site.path in text for text in shown)
+            texts += [line.text for line in tail.poll()]
+    assert [text for text in texts if "7-user" in text] == [mentioned]
+    assert not any(site.path in text for text in texts)
 
 
 def test_a_suspended_transport_is_reported_everywhere(site: Site) -> None:
@@ -367,11 +367,11 @@ def test_of_two_runs_one_works(site: Site) -> None:
         assert soon(lambda: site.jobs() == [("7-user", "sending")])
         second, loop, quiet = site.work(), site.work("--loop"), site.work("--quiet")
         gate.write_text("go\n")
-        said, _ = first.communicate(timeout=PATIENCE)
+        output, _ = first.communicate(timeout=PATIENCE)
     assert [done.returncode for done in (second, loop, quiet)] == [2, 2, 2]
     assert second.stdout == quiet.stdout + quiet.stderr == ""
     assert re.search(rf"another run is active on .* \(PID {first.pid}\)", second.stderr)
-    assert (first.returncode, said) == (0, b"1 sent, 0 failed, 0 waiting\n")
+    assert (first.returncode, output) == (0, b"1 sent, 0 failed, 0 waiting\n")
     assert len(site.mails()) == 1
 
 
@@ -434,9 +434,11 @@ def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
         assert soon(lambda: refused() > 2)
         site.sql("DROP TRIGGER no")
         assert soon(lambda: len(site.mails()) == 1 and site.jobs() == [])
-    (said,) = output
-    assert said.count("not now") == said.count("not now, retry in 0s") == 1
-    assert said.index("refused 0\n") < said.index("refused 1\n") < said.index("refused 2\n")
+    (message,) = output
+    assert message.count("not now") == message.count("not now, retry in 0s") == 1
+    assert (
+        message.index("refused 0\n") < message.index("refused 1\n") < message.index("refused 2\n")
+    )
     log = Path(f"{site.path}.spooldeck.d/log/queue.log").read_text()
     assert re.search(r"\[ERROR\] Queue cannot be reached: .*not now, retry in 0s", log)
 
@@ -481,7 +483,7 @@ def test_a_run_counts_rows_that_cannot_be_read(site: Site) -> None:
 @pytest.mark.parametrize("closed", ["", "q.db"])
 def test_a_hidden_database_is_not_called_missing(closed: str) -> None:
     """Without read permission for a database or its folder, no command to make another is named."""
-    with nobodys_folder() as folder:
+    with other_users_folder() as folder:
         inside = folder / "in"
         shut, database = inside / closed, inside / "q.db"
 
@@ -513,18 +515,20 @@ def test_doctor_names_everything_that_is_wrong(site: Site) -> None:
     site.environ["MAIL_QUEUE_LOG"] = str(site.folder / "no" / "x.log")
     (site.folder / "user.txt").write_text("{price}")
     site.configure(mail="method: none", own="lease: 50")
-    code, bad = site.findings()
+    code, problems = site.findings()
     assert code == 1
-    found = [(name, word.partition(":")[0]) for name, words in bad.items() for word in words[:1]]
+    found = [
+        (name, word.partition(":")[0]) for name, words in problems.items() for word in words[:1]
+    ]
     ones = ("switch", "jobs", "rows", "rate", "lease", "transport", "redirect", "log", "letters")
     graver = ("lease", "transport", "letters")
     assert dict(found) == dict.fromkeys(ones, "warn") | dict.fromkeys(graver, "bad")
-    assert {name: len(words) for name, words in bad.items()} == dict.fromkeys(ones, 1) | {
+    assert {name: len(words) for name, words in problems.items()} == dict.fromkeys(ones, 1) | {
         "letters": 2
     }
-    assert "1 parked" in bad["jobs"][0]
-    assert "2 jobs have no registration" in bad["rows"][0]
-    assert "the method is none" in bad["transport"][0]
+    assert "1 parked" in problems["jobs"][0]
+    assert "2 jobs have no registration" in problems["rows"][0]
+    assert "the method is none" in problems["transport"][0]
 
 
 @pytest.mark.parametrize(
@@ -574,9 +578,9 @@ def test_doctor_names_missing_columns(site: Site) -> None:
     columns = "registration_number, mail_type, status, attempts, next_attempt_at, locked_until"
     site.sql("DROP TABLE mail_queue")
     site.sql(f"CREATE TABLE mail_queue (id INTEGER PRIMARY KEY, {columns}, last_error)")
-    code, bad = site.findings()
-    assert (code, list(bad)) == (1, ["log"])
-    assert "may be sent twice" in bad["log"][0]
+    code, problems = site.findings()
+    assert (code, list(problems)) == (1, ["log"])
+    assert "may be sent twice" in problems["log"][0]
 
 
 def test_doctor_explains_an_unreadable_database(
@@ -600,12 +604,12 @@ def test_doctor_explains_an_unreadable_database(
 
     whole = Path(site.path).read_bytes()
     site.sql("DROP TABLE config")
-    lacks, (_, found) = site.doctor(), site.findings()
+    lacks, (_, findings) = site.doctor(), site.findings()
     Path(site.path).write_bytes(whole[:100] + bytes(len(whole) - 100))
     damaged = site.doctor()
     Path(site.path).write_text("hello\n")
     text = site.doctor()
-    assert "expected a table config" in found["database"][0]
+    assert "expected a table config" in findings["database"][0]
     assert "fix: give the path of the database, or make a new one: " in lacks.stdout
     assert f"fix: stop its other programs, then: sqlite3 {site.path} .recover" in damaged.stdout
     assert "bad   database  no mail queue, expected a SQLite database" in text.stdout

@@ -152,13 +152,13 @@ def test_a_password_is_no_argument(running: RunningServer, spooldeck: Run, tmp_p
 
 def test_wrong_options_are_one_line(spooldeck: Run) -> None:
     """An unknown option, a second address and a port that is no number are refused."""
-    for words, said in (
+    for words, message in (
         (("-x",), "expected -Q -v -c -h -U -p"),
         (("a", "b"), "b: expected one ADDRESS"),
         (("-p", "mailq"), "expected a port or the path of a socket"),
     ):
         done = spooldeck("zmailer", "mailq", *words)
-        assert (done.returncode, said in done.stderr) == (64, True)
+        assert (done.returncode, message in done.stderr) == (64, True)
 
 
 def test_a_deletion_adds_the_other_threads_of_the_message(
@@ -169,15 +169,15 @@ def test_a_deletion_adds_the_other_threads_of_the_message(
     named = ("--state", "waiting", "--id", f"smtp/a.test/{MESSAGE}", url)
     words = ("--config", str(tmp_path / "config.yaml"), "expunge", *named)
 
-    shown = spooldeck(*words, "--dry-run")
-    assert "1 more affected: added to this plan" in shown.stdout
-    assert "purge" not in shown.stdout, "a scheduler has neither trash nor hold"
-    assert "--apply 2" in shown.stdout
+    output = spooldeck(*words, "--dry-run")
+    assert "1 more affected: added to this plan" in output.stdout
+    assert "purge" not in output.stdout, "a scheduler has neither trash nor hold"
+    assert "--apply 2" in output.stdout
     assert spooldeck(*words, "--apply", "1").returncode != 0
     done = spooldeck(*words, "--apply", "2", "--json")
     assert len(json.loads(done.stdout)["done"]) == 2, done.stderr
     assert [job.path for job in running.queue.all_jobs] == ["G/W/3268638"]
-    assert PASSWORD not in shown.stdout + done.stdout
+    assert PASSWORD not in output.stdout + done.stdout
     done = spooldeck(*words[:2], "promote", "--id", "smtp/a.test/G/W/3268638", url, "--apply", "1")
     assert "1  promoted" in done.stdout, done.stderr
     assert "undo" not in done.stdout, "a request cannot be undone"
@@ -189,7 +189,7 @@ def test_other_commands_know_a_store_with_two_states(
     """Without a DLQ and a trash, commands show what is there, and refuse the rest in one line."""
     url = f"mailq+unix://root@{running.path}"
     base = ("--root", url, "--config", str(tmp_path / "config.yaml"))
-    for words, code, said in (
+    for words, code, message in (
         ("status", 0, "waiting 3"),
         ("doctor", 0, "3 waiting, 0 running"),
         ("groups", 0, "smtp/b.test"),
@@ -201,7 +201,7 @@ def test_other_commands_know_a_store_with_two_states(
         ("control kill-thread --target smtp/a.test --apply 2", 0, "deleted in smtp/a.test: 2"),
     ):
         done = spooldeck(*base, *words.split())
-        assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
+        assert (done.returncode, message in done.stdout + done.stderr) == (code, True), done
         assert "oldest" not in done.stdout or "oldest    ? " in done.stdout, "MAILQ shows no ages"
 
 

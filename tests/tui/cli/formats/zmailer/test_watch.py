@@ -133,9 +133,9 @@ def test_failures_of_finished_messages_are_counted(running: Setup, spool: Spool)
     )
     assert figures.failed == 5
     assert figures.gone_failures == {"smtp/b.test": 4, "smtp/a.test": 1}
-    said = "5 of the last 9 recipients failed, 4 of them for smtp/b.test"
-    assert said in figures.warnings
-    assert said not in SpoolWatch(setup, lambda: NOW + 7200).figures().warnings
+    text = "5 of the last 9 recipients failed, 4 of them for smtp/b.test"
+    assert text in figures.warnings
+    assert text not in SpoolWatch(setup, lambda: NOW + 7200).figures().warnings
 
 
 def test_mails_that_wait_for_the_router_are_seen(spool: Spool) -> None:
@@ -150,9 +150,9 @@ def test_mails_that_wait_for_the_router_are_seen(spool: Spool) -> None:
     for name in ("1234", "1235"):
         os.utime(router / name, (NOW - 60, NOW - 60))
 
-    said = "2 mails, 1 report, the oldest for 1m"
+    text = "2 mails, 1 report, the oldest for 1m"
     figures = SpoolWatch(setup, lambda: NOW).figures()
-    assert dict(figures.rows)["router"] == said
+    assert dict(figures.rows)["router"] == text
     assert not any("router" in warning for warning in figures.warnings)
     late = SpoolWatch(setup, lambda: NOW + 600).figures().warnings
     assert "router/: 2 mails, 1 report, the oldest for 11m: does the router run?" in late
@@ -177,10 +177,10 @@ def test_finished_failures_are_clusters_and_count_as_failed(
         ("smtp/a.test: failed, message finished", 1, "?"),
     ]
     main(["overview", *words])
-    shown = capsys.readouterr().out.splitlines()
-    title = next(at for at, line in enumerate(shown) if " FAILED " in line)
-    end = shown[title].index(" FAILED ") + len(" FAILED")
-    assert shown[title + 1][:end].split()[-1] == "5"
+    printed_lines = capsys.readouterr().out.splitlines()
+    title = next(at for at, line in enumerate(printed_lines) if " FAILED " in line)
+    end = printed_lines[title].index(" FAILED ") + len(" FAILED")
+    assert printed_lines[title + 1][:end].split()[-1] == "5"
 
 
 def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:
@@ -206,8 +206,8 @@ def test_the_log_of_a_spool_has_that_of_its_scheduler(
     monkeypatch.setenv("ZCONFIG", "/dev/null")
     monkeypatch.delenv("LOGDIR", raising=False)
 
-    def logs(**said: str) -> tuple[str, ...]:
-        stores = {"zmailer": (said, ConfigLocation("", "stores.zmailer"))}
+    def logs(**message: str) -> tuple[str, ...]:
+        stores = {"zmailer": (message, ConfigLocation("", "stores.zmailer"))}
         (place,) = open_places(
             setup._replace(config=setup.config._replace(stores=stores)), [setup.place]
         )
@@ -247,12 +247,12 @@ def test_the_server_is_that_of_the_configuration(
     (tmp_path / "auth").write_text("qonly:pw:SNMP:\n")
     conf = tmp_path / "scheduler.conf"
     conf.write_text(params.format(folder=tmp_path))
-    found = read_files(ZmailerSettings(scheduler_conf=str(conf)), {})
+    files = read_files(ZmailerSettings(scheduler_conf=str(conf)), {})
     try:
-        said = find_server(found).text
+        text = find_server(files).text
     except Unavailable as error:
-        said = str(error)
-    assert where in said
+        text = str(error)
+    assert where in text
 
 
 async def test_groups_are_shown_by_thread_and_ring(running: Setup) -> None:

@@ -48,8 +48,8 @@ def test_the_commands_work_on_a_spool(spool: Spool, spooldeck: Run) -> None:
     assert counts() == {"waiting": 3, "locked": 1}
     listed = run("queue", "list").splitlines()
     assert ["local/-", "rayan"] in [one.split(" | ")[4:6] for one in listed]
-    shown = run("groups")
-    assert "smtp/mx.example" in shown and "local/-" in shown
+    output = run("groups")
+    assert "smtp/mx.example" in output and "local/-" in output
     assert "4 tasks by channel, 2 groups" in run("groups", "--by", "channel")
     assert "RING" in run("groups", "--by", "ring")
     assert spooldeck("groups", "--by", "ring", "--json", str(spool.root)).stdout.count("{") > 1
@@ -94,10 +94,10 @@ def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run
     """`check` prints each error with its place, or the clauses; `why` the lines of each setting."""
     path = tmp_path / "scheduler.cf"
     path.write_text("*/* interval=1m\nsmtp/*\n  maxring=x \x1b[31m\n")
-    bad = spooldeck("zmailer", "check", str(path))
-    assert bad.returncode == 1
-    assert f"{path}:3:11: maxring: expected a number from 0 to 1000000, not x" in bad.stdout
-    assert f"{path}:3:13: unknown keyword" in bad.stdout and "\x1b" not in bad.stdout
+    output = spooldeck("zmailer", "check", str(path))
+    assert output.returncode == 1
+    assert f"{path}:3:11: maxring: expected a number from 0 to 1000000, not x" in output.stdout
+    assert f"{path}:3:13: unknown keyword" in output.stdout and "\x1b" not in output.stdout
     assert spooldeck("zmailer", "why", "smtp/x", "-f", str(path)).returncode == 1
 
     path.write_text("*/* interval=1m\nsmtp/* maxring=2 command=smtp\n")
@@ -138,22 +138,22 @@ def test_a_statistics_log_is_shown_by_channel_and_host(
     path.write_text("".join([*new, old, "torn 1"]))
 
     assert cli.main(["zmailer", "statistics", str(path)]) == 0
-    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    words = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert cli.main(["zmailer", "statistics", str(path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    answer = json.loads(capsys.readouterr().out)
     assert cli.main(["zmailer", "statistics", str(tmp_path)]) == 74
     error = capsys.readouterr().err
 
-    assert " ".join(shown[0]) == "OK ERROR EXPIRY DT1 p50 p95 DT2 p50 p95 CHANNEL/HOST"
-    assert shown[1][:-1] == ["0", "1", "0", "0", "0", "1", "1"] and "\x1b" not in shown[1][-1]
-    assert shown[2] == ["19", "0", "1", "10", "19", "100", "190", "smtp/mx"]
-    assert " ".join(shown[3]).startswith("recipients: 21; other lines: 1")
-    assert (said["unread"], said["hosts"][1]["states"]) == (1, {"ok": 19, "expiry": 1})
+    assert " ".join(words[0]) == "OK ERROR EXPIRY DT1 p50 p95 DT2 p50 p95 CHANNEL/HOST"
+    assert words[1][:-1] == ["0", "1", "0", "0", "0", "1", "1"] and "\x1b" not in words[1][-1]
+    assert words[2] == ["19", "0", "1", "10", "19", "100", "190", "smtp/mx"]
+    assert " ".join(words[3]).startswith("recipients: 21; other lines: 1")
+    assert (answer["unread"], answer["hosts"][1]["states"]) == (1, {"ok": 19, "expiry": 1})
     assert error == f"spooldeck: {tmp_path}: Is a directory\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("why", "smtp"), 64, "MAILSHARE is not set"),
         (("why", "smtp", "--conf", "/dev/null"), 64, "expected CHANNEL/HOST"),
@@ -161,12 +161,12 @@ def test_a_statistics_log_is_shown_by_channel_and_host(
     ],
 )
 def test_a_configuration_that_is_not_there_is_one_line(
-    spooldeck: Run, words: tuple[str, ...], code: int, said: str
+    spooldeck: Run, words: tuple[str, ...], code: int, message: str
 ) -> None:
     """With what was expected."""
     done = spooldeck("zmailer", *words)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_new_configuration_is_compared_with_the_old_one(
@@ -219,7 +219,7 @@ def test_the_doctor_names_what_stops_mail(spool: Spool, tmp_path: Path, spooldec
     done = spooldeck("--config", str(config), "zmailer", "doctor", str(spool.root))
 
     assert done.returncode == 1, done.stderr
-    said = done.stdout
+    output = done.stdout
     for expected in (
         f"{auth}: mode 0644, it has passwords",
         "its pid file is there: a start may signal another one",
@@ -234,8 +234,8 @@ def test_the_doctor_names_what_stops_mail(spool: Spool, tmp_path: Path, spooldec
         "transport/1008: torn",
         "overdue for expiry",
     ):
-        assert expected in said, said
-    assert "queue/1010" not in said  # its control file is in the freezer
+        assert expected in output, output
+    assert "queue/1010" not in output  # its control file is in the freezer
     assert every_file(spool.root) == before
 
 
@@ -251,8 +251,8 @@ def test_the_doctor_of_a_spool_in_order_finds_nothing(tmp_path: Path, spooldeck:
 
     done = spooldeck("zmailer", "doctor", str(spool.root), MAILSHARE=str(share))
 
-    bad = [line for line in done.stdout.splitlines() if not line.startswith(("ok", " "))]
-    assert bad == ["warn  scheduler no scheduler is running"]
+    lines = [line for line in done.stdout.splitlines() if not line.startswith(("ok", " "))]
+    assert lines == ["warn  scheduler no scheduler is running"]
 
 
 def test_mail_is_given_up_and_rerouted_by_commands(spool: Spool, spooldeck: Run) -> None:

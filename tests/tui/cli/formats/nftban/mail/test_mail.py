@@ -132,8 +132,8 @@ class MailPlace:
     def tasks(self) -> list[Task]:
         """Its tasks, in any state."""
         with closing(self.store()) as store:
-            found = store.scan(store.states.values())
-            return [task for task in found if isinstance(task, Task)]
+            stored_tasks = store.scan(store.states.values())
+            return [task for task in stored_tasks if isinstance(task, Task)]
 
     def task(self) -> Task:
         """Its only task."""
@@ -267,9 +267,9 @@ def test_send_with_retry_delivers_or_spools(mail_place: MailPlace, name: str) ->
     assert f'nftban_mail_send_success_total{{transport="{name}"}} 2' in prom
     assert "nftban_mail_spool_depth 0" in prom
     records = (mail_place.root / "mail" / "delivery.jsonl").read_text().splitlines()
-    told = [json.loads(record) for record in records]
-    assert [one["result"] for one in told] == ["success", "failed", "spooled", "success"]
-    assert {(one["transport"], one["recipient"]) for one in told} == {(name, "admin@…")}
+    answers = [json.loads(record) for record in records]
+    assert [one["result"] for one in answers] == ["success", "failed", "spooled", "success"]
+    assert {(one["transport"], one["recipient"]) for one in answers} == {(name, "admin@…")}
 
 
 def test_without_a_transport_mail_is_spooled_and_waits(mail_place: MailPlace) -> None:
@@ -321,11 +321,11 @@ def test_a_wrong_setting_loses_no_mail(mail_place: MailPlace, name: str, value: 
 
 
 @pytest.mark.parametrize(
-    ("words", "settings", "code", "said"),
+    ("words", "settings", "code", "message"),
     [
         *(
-            (f"send -- {words}", {}, 1, f"^✗ Failed to send email: .*{said}")
-            for words, said in (
+            (f"send -- {words}", {}, 1, f"^✗ Failed to send email: .*{expected_text}")
+            for words, expected_text in (
                 ("hello a@b@example.com", "more than one @"),
                 ("hello -C/tmp/evil@example.com", "begins with a dash"),
                 ("hello 'a@example.com\nb@example.com'", "a space or a control character"),
@@ -342,7 +342,7 @@ def test_a_wrong_setting_loses_no_mail(mail_place: MailPlace, name: str, value: 
     ],
 )
 def test_mail_that_may_not_be_sent_is_one_line(
-    mail_place: MailPlace, words: str, settings: dict[str, str], code: int, said: str
+    mail_place: MailPlace, words: str, settings: dict[str, str], code: int, message: str
 ) -> None:
     """One attempt refuses a wrong address or a foreign file, and both commands a wrong command
     line: nothing is attempted or spooled.
@@ -350,7 +350,7 @@ def test_mail_that_may_not_be_sent_is_one_line(
     run = mail_place.mail(*shlex.split(words), **settings)
 
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (code, "", 1)
-    assert re.search(said, run.stderr)
+    assert re.search(message, run.stderr)
     assert (mail_place.spooled, mail_place.tasks()) == ([], [])
 
 
@@ -413,8 +413,8 @@ def test_a_broken_configuration_file_loses_no_mail(mail_place: MailPlace) -> Non
 
     assert [run.returncode for run in (first, second, other, third)] == [1, 1, 78, 1]
     assert "queue.max_retries: expected " in first.stderr
-    kept = f"spooldeck: mail is kept in {mail_place.root}/mailspool and not sent: "
-    assert [run.stderr.startswith(kept) for run in (first, second, third)] == [True] * 3
+    text = f"spooldeck: mail is kept in {mail_place.root}/mailspool and not sent: "
+    assert [run.stderr.startswith(text) for run in (first, second, third)] == [True] * 3
     assert "Nothing was attempted: " in "\n".join(mail_place.lines())
     assert sorted(read(mail.data)[1].strip() for mail in server.mails) == ["four", "one", "two"]
 
@@ -613,10 +613,10 @@ def test_with_a_full_queue_the_mail_is_kept_in_the_spool(mail_place: MailPlace) 
     (folder,) = mail_place.spooled
     assert (run.returncode, run.stdout) == (1, "")
     assert f"Queue not available, mail saved to spool: {folder}" in run.stderr
-    found = re.search(r"`spooldeck (.*)` queues it", run.stderr)
-    assert found and found[1].endswith(f"mail spool retry {folder.name}")
+    match = re.search(r"`spooldeck (.*)` queues it", run.stderr)
+    assert match and match[1].endswith(f"mail spool retry {folder.name}")
     queued = command.run(
-        shlex.split(found[1]), env=mail_place.environ, capture_output=True, text=True
+        shlex.split(match[1]), env=mail_place.environ, capture_output=True, text=True
     )
     assert (queued.returncode, queued.stderr) == (0, "")
     assert mail_place.meta(folder.name) in [task.payload for task in mail_place.tasks()]
@@ -645,17 +645,17 @@ def test_a_mail_whose_sender_was_killed_gets_its_task(mail_place: MailPlace, wor
 def test_on_a_terminal_each_failed_attempt_is_shown(mail_place: MailPlace) -> None:
     """A line for each attempt that another one follows; without a terminal only the last."""
     words = ("mail", "send-with-retry", "hello", TO)
-    ours, terminal = os.openpty()
+    our_end, terminal = os.openpty()
     with refusing() as port:
         mail_place.goes_by("curl", port)
         quiet = mail_place.run(*words)
         mail_place.run_apart(*words, capture_output=False, stderr=terminal)
     os.close(terminal)
-    seen = os.read(ours, 65536).decode().splitlines()
-    os.close(ours)
+    lines = os.read(our_end, 65536).decode().splitlines()
+    os.close(our_end)
 
     assert quiet.stderr.count("\n") == 1
-    assert seen[:-1] == [
+    assert lines[:-1] == [
         f"spooldeck: attempt {n} of 3 by curl failed: connect_refused; again in 0 s" for n in (1, 2)
     ]
 
@@ -794,20 +794,20 @@ def test_mail_status(mail_place: MailPlace) -> None:
         mail_place.goes_by("curl", server.port)
         mail_place.mail("send", "hello", TO)
         mail_place.spool()
-        well = mail_place.mail("status")
+        output = mail_place.mail("status")
         mail_place.mail("suspend", "curl", "full")
         shut = mail_place.mail("status", "--json")
         tried = mail_place.mail("test", TO, "--transport", "curl", NFTBAN_MAIL_METHOD="")
 
-    assert (nothing.returncode, well.returncode, shut.returncode) == (1, 0, 2)
-    assert f"transport  curl to {HOST}:{server.port}" in well.stdout
-    assert "spool      1 mail, the oldest for 1h00m" in well.stdout
-    told = json.loads(shut.stdout)
-    assert told["transport"] is None
-    assert told["transports"]["curl"]["attempts"] == told["transports"]["curl"]["success"] == 1
-    assert told["transports"]["curl"]["suspended"]["why"] == "full"
+    assert (nothing.returncode, output.returncode, shut.returncode) == (1, 0, 2)
+    assert f"transport  curl to {HOST}:{server.port}" in output.stdout
+    assert "spool      1 mail, the oldest for 1h00m" in output.stdout
+    answer = json.loads(shut.stdout)
+    assert answer["transport"] is None
+    assert answer["transports"]["curl"]["attempts"] == answer["transports"]["curl"]["success"] == 1
+    assert answer["transports"]["curl"]["suspended"]["why"] == "full"
     for name in ("msmtp", "mailx"):
-        assert told["transports"][name]["why_not"] == "another method is forced: curl"
+        assert answer["transports"][name]["why_not"] == "another method is forced: curl"
     assert (tried.returncode, len(server.mails)) == (0, 2), tried.stdout
     assert f"though suspended by {US} since" in tried.stdout
 
@@ -829,11 +829,11 @@ def test_mail_status_names_a_wrong_address(
     with Server() as server:
         mail_place.goes_by("curl", server.port)
         run = mail_place.mail("status", **settings)
-        told = json.loads(mail_place.mail("status", "--json", **settings).stdout)
+        answer = json.loads(mail_place.mail("status", "--json", **settings).stdout)
 
     assert run.returncode == 2
     assert line in run.stdout and "transport  curl" in run.stdout
-    assert list(told["problems"]) == [line.split()[0]]
+    assert list(answer["problems"]) == [line.split()[0]]
 
 
 def test_mail_status_with_files_missing_or_replaced(mail_place: MailPlace) -> None:
@@ -863,14 +863,14 @@ def test_mail_status_with_files_missing_or_replaced(mail_place: MailPlace) -> No
     with Server() as server:
         mail_place.goes_by("curl", server.port)
         run = mail_place.mail("status")
-        told = json.loads(mail_place.mail("status", "--json").stdout)
+        answer = json.loads(mail_place.mail("status", "--json").stdout)
         named = mail_place.mail("status", NFTBAN_MAIL_SPOOL_DIR=str(elsewhere))
 
     assert run.returncode == 2
     assert "transport  curl" in run.stdout and "attempts" in run.stdout
     assert f"spool      cannot be read: {spool}: " in run.stdout
     assert "NFTBAN_MAIL_SPOOL_DIR" in run.stdout
-    assert told["spool"] is None and list(told["problems"]) == ["spool"]
+    assert answer["spool"] is None and list(answer["problems"]) == ["spool"]
     assert (named.returncode, "spool      empty" in named.stdout) == (0, True)
 
     shutil.rmtree(mail_place.root / "queue")
@@ -918,8 +918,8 @@ def test_a_suspended_transport_sends_nothing_until_it_is_resumed(mail_place: Mai
     selected = []
 
     def note_selected() -> None:
-        found = re.findall(r'_transport_selected{transport="(\w+)"} 1', prom.read_text())
-        selected.append(set(found) - {"none"})
+        matches = re.findall(r'_transport_selected{transport="(\w+)"} 1', prom.read_text())
+        selected.append(set(matches) - {"none"})
         assert f"nftban_mail_spool_depth {len(mail_place.spooled)}\n" in prom.read_text()
 
     with Server() as server:
@@ -928,7 +928,7 @@ def test_a_suspended_transport_sends_nothing_until_it_is_resumed(mail_place: Mai
         suspended = mail_place.mail("suspend", "curl", "relay moves")
         again = mail_place.mail("suspend", "curl")
         note_selected()
-        kept = mail_place.mail("send-with-retry", "hello", TO)
+        output = mail_place.mail("send-with-retry", "hello", TO)
         prom.unlink()
         waits = mail_place.run_apart("queue", "process-next")
         note_selected()
@@ -939,7 +939,7 @@ def test_a_suspended_transport_sends_nothing_until_it_is_resumed(mail_place: Mai
 
     assert suspended.stdout.startswith("curl suspended: nothing is sent, spooled mail waits")
     assert re.match(rf"curl was already suspended by {US} since .*: relay moves: ", again.stdout)
-    assert (kept.returncode, waits.returncode, attempts, before) == (1, 1, {0}, [])
+    assert (output.returncode, waits.returncode, attempts, before) == (1, 1, {0}, [])
     assert f"no mail transport: curl suspended by {US}" in waits.stderr
     assert resumed.stdout == "curl resumed: mail goes by curl\n"
     assert len(server.mails) == 2 and mail_place.tasks() == []
@@ -960,8 +960,8 @@ def test_suspend_and_resume_are_in_the_journal(mail_place: MailPlace) -> None:
     assert (suspended["reason"], resumed["reason"]) == ("ask ...@example.com", "")
     undone = [mail_place.run("undo", one["op"], "--dry-run").stderr for one in (suspended, resumed)]
     assert "run the control to set it back: transport curl was not suspended before" in undone[0]
-    said = rf"transport curl was suspended by {US} since .* \(ask ...@example.com\) before"
-    assert re.search(said, undone[1])
+    text = rf"transport curl was suspended by {US} since .* \(ask ...@example.com\) before"
+    assert re.search(text, undone[1])
     lines = mail_place.run("journal").stdout.splitlines()
     assert "| control | resume curl | done" in lines[0]
     assert "| control | suspend curl | done | reason ask ...@example.com" in lines[1]
@@ -1124,7 +1124,7 @@ def test_mail_setup_appends_to_a_file_of_shell_code(
 
 
 @pytest.mark.parametrize(
-    ("before", "said"),
+    ("before", "message"),
     [
         ('OTHER="open\n', "syntax error"),
         (': "${A:=x\\}"\nNFTBAN_MAIL_ENABLED=NO\n: "${B:=}"\n', "syntax error"),
@@ -1134,7 +1134,7 @@ def test_mail_setup_appends_to_a_file_of_shell_code(
     ],
 )
 def test_mail_setup_refuses_a_file_in_which_its_lines_would_not_count(
-    mail_place: MailPlace, local: Path, before: str, said: str
+    mail_place: MailPlace, local: Path, before: str, message: str
 ) -> None:
     """The file is not changed, and the one line on standard error quotes nothing of it."""
     local.write_text(before)
@@ -1142,7 +1142,7 @@ def test_mail_setup_refuses_a_file_in_which_its_lines_would_not_count(
     run = mail_place.setup("new@example.com")
 
     assert (run.returncode, run.stdout, local.read_text()) == (78, "", before)
-    assert said in run.stderr and "repair it by hand first" in run.stderr
+    assert message in run.stderr and "repair it by hand first" in run.stderr
     assert run.stderr.count("\n") == 1
 
 
@@ -1158,8 +1158,8 @@ def test_mail_setup_refuses_or_warns(mail_place: MailPlace) -> None:
     wrong = mail_place.setup("a$(id)@example.com")
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (64, "", 1)
     assert "expected one address" in wrong.stderr
-    well = mail_place.setup("new@example.com", "--dry-run")
-    assert (well.returncode, well.stderr) == (0, "")
+    healthy = mail_place.setup("new@example.com", "--dry-run")
+    assert (healthy.returncode, healthy.stderr) == (0, "")
     for words in ("new@example.com --dry-run", "new@example.com"):
         assert list(mail_place.etc.iterdir()) == []
         run = mail_place.setup(*words.split(), NFTBAN_MAIL_RECIPIENT="old@example.com")
@@ -1171,7 +1171,7 @@ def test_mail_setup_refuses_or_warns(mail_place: MailPlace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (f"{YAML}handlers: {{mail_send: {{rate: {{per_hour: 1, burst: 1}}}}}}\n", ""),
         (
@@ -1181,7 +1181,7 @@ def test_mail_setup_refuses_or_warns(mail_place: MailPlace) -> None:
     ],
     ids=["of the handler", "of the transport"],
 )
-def test_a_rate_limits_mail(mail_place: MailPlace, settings: str, said: str) -> None:
+def test_a_rate_limits_mail(mail_place: MailPlace, settings: str, message: str) -> None:
     """One token sends one of two mails; the worker knows when a transport gets its next token."""
     mail_place.config.write_text(settings)
     for _ in range(2):
@@ -1191,7 +1191,7 @@ def test_a_rate_limits_mail(mail_place: MailPlace, settings: str, said: str) -> 
         run = mail_place.run_apart("queue", "work", "--until-idle")
 
     assert run.returncode == 0
-    assert said in run.stderr
+    assert message in run.stderr
     assert len(server.mails) == len(mail_place.tasks()) == len(mail_place.spooled) == 1
 
 
@@ -1200,20 +1200,20 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(mail_place: MailPlace) -> 
     program = mail_place.folder / "sendmail"
     setup = setup_for(queue_config.Config(), str(mail_place.root), {})
     settings = [MailSettings(method="sendmail", programs={"sendmail": str(program)})]
-    now, said = [0.0], list[str]()
+    now, messages = [0.0], list[str]()
     mailing = MailHandler(
         lambda: settings[0],
         setup.mail.registry,
         setup.mail.sender,
         setup.queue.mail_spool,
         is_ours=True,
-        complain=said.append,
+        complain=messages.append,
         clock=lambda: now[0],
     )
 
     def check(seconds: float) -> None:
         now[0] += seconds
-        said.append(mailing.why_closed())
+        messages.append(mailing.why_closed())
 
     a_script(program, "")
     check(0)
@@ -1226,8 +1226,8 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(mail_place: MailPlace) -> 
     check(RECHECK_SECONDS)
 
     none = "no mail transport"
-    assert [why[: len(none)] for why in said] == ["", "", none, "", none]
-    assert said[-1].endswith("the method is none")
+    assert [why[: len(none)] for why in messages] == ["", "", none, "", none]
+    assert messages[-1].endswith("the method is none")
 
 
 def test_a_handler_for_mail(mail_place: MailPlace) -> None:
@@ -1237,13 +1237,13 @@ def test_a_handler_for_mail(mail_place: MailPlace) -> None:
     run = mail_place.run_apart("queue", "process-next")
     assert (run.returncode, mail_place.tasks()) == (0, [])
 
-    for text, said in (
+    for text, message in (
         ("handlers: {mail_send: {run_as: root}}", "run_as: needs command too"),
         ("handlers: {report: {timeout: 3}}", "handlers.report.command: expected a list"),
     ):
         mail_place.config.write_text(text)
         run = mail_place.run("queue", "count")
-        assert (run.returncode, said in run.stderr) == (78, True)
+        assert (run.returncode, message in run.stderr) == (78, True)
 
 
 def test_without_due_mail_no_module_of_mail_is_imported(mail_place: MailPlace) -> None:
@@ -1285,9 +1285,9 @@ def test_the_doctor_checks_mail(mail_place: MailPlace) -> None:
     with Server() as server:
         environ = dict(mail_place.environ)
         mail_place.goes_by("curl", server.port)
-        well = mail_place.run("doctor").stdout
+        output = mail_place.run("doctor").stdout
         mail_place.environ = environ
-    states = {line.split()[1]: line.split()[0] for line in well.splitlines() if line[0] != " "}
+    states = {line.split()[1]: line.split()[0] for line in output.splitlines() if line[0] != " "}
     assert (states["mail"], states["spool"], states["kinds"]) == ("ok", "ok", "ok")
 
     lost = mail_place.spool(task=False)

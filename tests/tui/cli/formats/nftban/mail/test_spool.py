@@ -26,8 +26,8 @@ __all__ = ["mail_place"]
 def rewrite(mail_place: MailPlace, ident: str, **values: str) -> None:
     """Change values in the meta.sh of a mail."""
     path = Path(mail_place.meta(ident))
-    said = files.parse_assignments(path.read_bytes(), lambda key: True)
-    path.write_bytes(files.format_assignments({**said, **values}))
+    assignments = files.parse_assignments(path.read_bytes(), lambda key: True)
+    path.write_bytes(files.format_assignments({**assignments, **values}))
 
 
 def mark(mail_place: MailPlace, ident: str, name: str, **values: str) -> None:
@@ -194,30 +194,30 @@ def test_a_mail_that_cannot_be_queued_stops_no_other(
     """One line names the reason: it was spooled a moment ago and its sender may queue it, has no
     valid address, is too large, or cannot be read. The other mail is queued.
     """
-    bad = mail_place.spool(task=False, old=1 if wrong == "new" else 3600)
+    broken = mail_place.spool(task=False, old=1 if wrong == "new" else 3600)
     good = mail_place.spool(task=False, old=6)
-    said = f"{bad}: cannot be sent; skipped: "
+    text = f"{broken}: cannot be sent; skipped: "
     if wrong == "address":
-        rewrite(mail_place, bad, MAIL_TO="a b")
+        rewrite(mail_place, broken, MAIL_TO="a b")
     elif wrong == "size":
-        os.truncate(Path(mail_place.meta(bad)).with_name("body.txt"), 1 << 30)
+        os.truncate(Path(mail_place.meta(broken)).with_name("body.txt"), 1 << 30)
     elif wrong == "new":
-        said = f"{bad}: just spooled"
+        text = f"{broken}: just spooled"
     else:
-        said = f"{bad}: Input/output error"
+        text = f"{broken}: Input/output error"
         opened = files.open_folder
 
         def refused(path: str, dir_fd: int | None = None) -> int:
-            if path == bad:
+            if path == broken:
                 raise OSError(5, "Input/output error", path)
             return opened(path, dir_fd)
 
         monkeypatch.setattr(files, "open_folder", refused)
 
-    run = mail_place.mail("spool", "retry", bad, good)
+    run = mail_place.mail("spool", "retry", broken, good)
 
     assert (run.returncode, run.stderr.count("\n")) == (1, 1)
-    assert said in run.stderr and (wrong != "new" or "its task may follow" in run.stderr)
+    assert text in run.stderr and (wrong != "new" or "its task may follow" in run.stderr)
     assert mail_place.task().payload == mail_place.meta(good)
 
 
