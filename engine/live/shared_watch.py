@@ -76,9 +76,15 @@ class WatchedFolders:
         for path in self._order:
             self._below.setdefault(os.path.dirname(path), []).append(path)
 
-    def begin(self, watched: Container[str]) -> None:
-        """Report what changed while there was no watch; a folder without one counts as missing."""
+    def begin(self, watched: Container[str]) -> bool:
+        """Report what changed while there was no watch; a folder without one counts as missing.
+
+        True if such a folder is there now: it was made while the watch began. Perhaps the watch of
+        the folder above it began after that, and then no event will report it.
+        """
+        is_late = False
         for path in self.paths:
+            is_late = is_late or (path not in watched and os.path.isdir(path))
             now = _stamp(path) if path in watched else None
             if not self.is_ready.is_set():
                 self._known[path] = now
@@ -89,6 +95,7 @@ class WatchedFolders:
                 else:
                     self._everything()
         self.is_ready.set()
+        return is_late
 
     def pass_on(self, events: FolderEvents) -> bool:
         """Forward the events of these folders; True if one of the folders changed itself."""
@@ -188,8 +195,9 @@ class SharedFolderWatch:
                     for place in places:
                         place.pass_on(changes)
             before.close()
-            for place in places:
-                place.begin(events.folders | self._polled)
+            watched = events.folders | self._polled
+            if [place for place in places if place.begin(watched)]:
+                continue  # with a watch that also has the late folders
             try:
                 self._listen(events, places)
             except OSError:

@@ -173,16 +173,17 @@ def watch_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "spooldeck-watch"]
 
 
+def open_nothing() -> Store:
+    """A source of folders needs no store."""
+    raise AssertionError
+
+
 def watching(
     folder: Path, *, is_shown: bool = True, shared: SharedFolderWatch | None = None
 ) -> AbstractContextManager[WatchReports]:
     """The news of the folder, and of one more that is not there yet."""
-
-    def no_store() -> Store:
-        raise AssertionError("a source of folders needs no store")
-
     source = ChangeSource((str(folder), str(folder.with_name("held"))))
-    return following(source, no_store, is_shown=is_shown, shared=shared)
+    return following(source, open_nothing, is_shown=is_shown, shared=shared)
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -264,6 +265,27 @@ def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
         (above / "C").mkdir()
         (above / "C" / "later").touch()
         reports.until({"later"})
+
+
+def test_a_folder_made_while_the_watch_begins_is_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is made after the look for it, before the folder above it is watched, has no
+    event; it is followed nevertheless, also if the time of the folder above is old."""
+    made = iter([folder / "made"])
+    begin_thread = folder_events._require_thread
+
+    def make_folder() -> None:
+        for path in made:
+            path.mkdir()
+            os.utime(folder, (0, 0))
+        begin_thread()
+
+    monkeypatch.setattr(folder_events, "_require_thread", make_folder)
+    source = ChangeSource((str(folder), str(folder / "made")))
+    with following(source, open_nothing) as reports:
+        (folder / "made" / "new").touch()
+        reports.until({"new"})
 
 
 def test_after_a_name_that_is_not_utf8_folder_times_are_compared(folder: Path) -> None:
