@@ -365,13 +365,14 @@ def next_step(row: WorkerRow, session: PlaceSession) -> tuple[str, str]:
     lock = session.readings.lock
     if lock is not None and lock.verdict is Verdict.STUCK:
         return "U", f"frees the lock of {row.name}; then W starts a worker"
-    if row.pid is None and row.note == NO_WORKER:
+    can_start = bool(session.place.worker_command)
+    if row.pid is None and row.note == NO_WORKER and can_start:
         return "W", f"starts a worker at {row.name}"
     if row.is_abandoned and session.place.has_leases:
         edges = session.inspector.edges
         releases = (State.ACTIVE, State.PENDING) in edges
         return "Enter", "opens the task" + ("; L there releases it" if releases else "")
-    if row.is_abandoned:
+    if row.is_abandoned and can_start:
         return "W", "starts a worker; it counts a failed attempt and requeues the task"
     if row.task:
         return "Enter", "opens the task" + (", which is over its limit" if row.is_stuck else "")

@@ -141,9 +141,11 @@ class WorkersScreen(ListScreen):
 
     def action_open(self) -> None:
         """Open the task of the worker."""
-        if (selected := self._selected) is None or not selected[0].task:
-            idle = selected is not None and selected[0].pid is None
-            self.say(self.no_row_reason("no task here" + (": W starts a worker" if idle else "")))
+        if (selected := self._selected) is None:
+            self.say(self.no_row_reason("no task here"))
+        elif not selected[0].task:
+            starts = selected[0].pid is None and selected[1].place.worker_command
+            self.say(self.no_row_reason("no task here" + (": W starts a worker" if starts else "")))
         else:
             self.go(Target(keys.TASK, place=selected[0].number, id=selected[0].task))
 
