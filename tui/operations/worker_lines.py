@@ -192,16 +192,18 @@ def worker_table(
 
 
 def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
-    """The rows by place and rank in it: `1.1` is the first row of place 1.
+    """The rows by place, owner and rank among the rows of both: `1.vm-7.1`, or `1.1` in a place
+    whose workers have no names.
 
-    The tasks of a worker change all the time, so a cursor on a task would lose its row; the keys of
-    the row act on the place.
+    The tasks of a worker change all the time, so a cursor on a task would lose its row. A PID is no
+    part of it: once a stuck worker has ended, W on its row starts the next one.
     """
-    ranks: Counter[int] = Counter()
+    ranks: Counter[str] = Counter()
     keyed = {}
     for row in rows:
-        ranks[row.number] += 1
-        keyed[f"{row.number}.{ranks[row.number]}"] = row
+        worker = f"{row.number}.{row.owner}" if row.owner else f"{row.number}"
+        ranks[worker] += 1
+        keyed[f"{worker}.{ranks[worker]}"] = row
     return keyed
 
 

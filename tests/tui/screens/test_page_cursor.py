@@ -9,7 +9,7 @@ import pytest
 
 from engine.destinations.destination import Destination
 from engine.formats.base.memory import MemoryStore
-from engine.model import LockEvidence, State
+from engine.model import Lease, LockEvidence, State, Task
 from engine.store import Control
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
@@ -44,6 +44,29 @@ def _locks() -> Scene:
 def _workers() -> Scene:
     """As the locks: the rows of the last place are first then."""
     return _locks()._replace(target=Target(keys.WORKERS))
+
+
+def _owners() -> Scene:
+    """Workers with names: one that runs longer comes; then the claim of the second is gone."""
+    claimed = [_claimed(number, f"vm-{number}") for number in (1, 2, 3)]
+    memory = a_memory(claimed)
+
+    def change() -> None:
+        with memory.condition:
+            task = _claimed(0, "vm-0")
+            memory.put((task.queue, task.id), task)
+
+    def leave() -> None:
+        with memory.condition:
+            memory.put((claimed[1].queue, claimed[1].id), None)
+
+    place = a_place(memory, lock=None, has_leases=True)
+    return Scene([place], Target(keys.WORKERS), change, leave)
+
+
+def _claimed(number: int, owner: str) -> Task:
+    """A task that runs: the lower its number, the longer."""
+    return a_task(number, State.ACTIVE, lease=Lease(owner, NOW - 60 + number))
 
 
 def _controls() -> Scene:
@@ -114,6 +137,7 @@ def _destinations() -> Scene:
 SCENES = {
     "locks": _locks,
     "workers": _workers,
+    "owners": _owners,
     "controls": _controls,
     "groups": _groups,
     "destinations": _destinations,
