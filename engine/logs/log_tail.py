@@ -101,8 +101,9 @@ def parse_local_time(stamp: str, before: float | None = None) -> float | None:
     """Parse `2026-01-07 12:01:02` to epoch seconds.
 
     When the clocks are set back, an hour of local time occurs twice, and a stamp without a zone
-    does not tell which one is meant: it is the one nearer to `before`, the time of the line before
-    in the same log, because a log goes back by seconds at most. Without it, it is the first one.
+    does not tell which one is meant: it is the first that is not before `before`, the time of the
+    line before in the same log, because a log goes back by seconds at most. Without it, it is the
+    first one.
     """
     minutes, second = _minute_times(stamp[:16], time.tzname), stamp[17:19]
     if not minutes or stamp[16] != ":" or not (second.isascii() and second.isdigit()):
@@ -110,8 +111,12 @@ def parse_local_time(stamp: str, before: float | None = None) -> float | None:
     if int(second) > 60:
         return None
     times = [minute + int(second) for minute in minutes]
-    return times[0] if before is None else min(times, key=lambda when: abs(when - before))
+    earliest = times[0] if before is None else before - _BACK_SECONDS
+    return next((when for when in times if when >= earliest), times[-1])
 
+
+_BACK_SECONDS = 60.0
+"""Seconds by which the time of a line may be before that of the line before."""
 
 _ZONE_CHANGES = (-7200, -3600, -1800, 1800, 3600, 7200)
 """Seconds by which the clocks of a zone are set."""

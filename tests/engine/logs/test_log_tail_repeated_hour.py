@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.logs.line_rates import LineRates
-from engine.logs.log_tail import Tail, format_log_line
+from engine.logs.log_tail import Tail, format_log_line, parse_local_time
 from engine.logs.merged_log import BEGIN, END, LineScan, MergedLog, run_to_end
 from engine.logs.recent_lines import RecentLines
 from engine.text.time_expressions import Clock, parse_time
@@ -76,6 +76,24 @@ def test_a_page_of_a_log_knows_the_second_half(
     assert [entry.line.when for entry in scan.entries] == TIMES
     assert [entry.key[0] for entry in scan.entries] == TIMES
     book.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "before", "expected"),
+    [
+        (600, 600 - 3540, 600 - 3600),  # nothing is certain: the first one
+        (2400, 600, 2400),  # half an hour of silence in the second half
+        (590, 600, 590),  # another writer was faster
+        (-3010, -3000, -3010),
+        (600, 7200, 600),
+    ],
+)
+def test_a_time_is_not_before_that_of_the_line_before(
+    seconds: int, before: int, expected: int
+) -> None:
+    """Of the two times, the first that is at most a minute before; the second if none is."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(SET_BACK + seconds))
+    assert parse_local_time(stamp, SET_BACK + before) == SET_BACK + expected
 
 
 def test_the_last_hour_ends_in_the_second_half(tmp_path: Path) -> None:
