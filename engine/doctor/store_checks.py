@@ -12,7 +12,7 @@ from engine.seen_time import note_run
 from engine.store import ReadableStore, Unavailable
 from engine.system.run_clock import describe_step, read_moment, read_seen_time
 from engine.text.times import format_time
-from engine.verbs import VERBS
+from engine.verbs import VERBS, edges_of
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far a time may be ahead of our clock before it is reported."""
@@ -71,10 +71,10 @@ def check_store(
 def _refused_verbs(store: ReadableStore) -> dict[str, list[str]]:
     """The verbs that a store refuses by the reason; none for what only a worker does."""
     refused = {edge.refusal: list[str]() for edge in store.edges.values() if edge.refusal}
-    for verb in VERBS.values():
-        edges = (store.edges.get(states) for states in verb.edges)
-        for why in {edge.refusal for edge in edges if edge is not None and edge.refusal}:
-            refused[why].append(verb.name)
+    for verb in VERBS:
+        edges = edges_of(store.edges, verb).values()
+        for why in {edge.refusal for edge in edges if edge.refusal}:
+            refused[why].append(verb)
     return refused
 
 

@@ -77,6 +77,7 @@ async def test_a_place_that_other_programs_work_says_so() -> None:
         assert "W starts a worker" not in operator.text
         await operator.press("W")
         await operator.sees("no worker to start here: the agents of its scheduler deliver")
+        assert operator.line("word").endswith("acts on nftban")
 
 
 async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
