@@ -110,9 +110,10 @@ def parse_local_time(stamp: str, before: float | None = None) -> float | None:
         return None
     if int(second) > 60:
         return None
-    times = [minute + int(second) for minute in minutes]
-    earliest = times[0] if before is None else before - _BACK_SECONDS
-    return next((when for when in times if when >= earliest), times[-1])
+    for minute in minutes:
+        if before is None or minute + int(second) >= before - _BACK_SECONDS:
+            break
+    return minute + int(second)
 
 
 _BACK_SECONDS = 60.0
@@ -134,8 +135,7 @@ def _minute_times(stamp: str, zone: tuple[str, str]) -> tuple[float, ...]:
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60):
         return ()
     try:
-        when = time.mktime((year, month, day, hour, minute, 0, 0, 0, -1))
-        return _same_local_times(when)
+        return _same_local_times(time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)))
     except (OverflowError, ValueError):
         return ()
 
@@ -148,14 +148,9 @@ def _same_local_times(when: float) -> tuple[float, ...]:
 
 def is_repeated(when: float | None) -> bool:
     """True if this time has a local time that occurs twice: the clocks are set back over it."""
-    return when is not None and _is_minute_repeated(when // 60 * 60, time.tzname)
-
-
-@lru_cache(256)
-def _is_minute_repeated(when: float, zone: tuple[str, str]) -> bool:
     try:
-        return len(_same_local_times(when)) > 1
-    except (OverflowError, ValueError):
+        return when is not None and len(_same_local_times(when // 60 * 60)) > 1
+    except (OverflowError, OSError, ValueError):
         return False
 
 

@@ -174,7 +174,7 @@ LINES = {
     "engine.work": 1950,
     "themes": 50,
     "tui": 1050,
-    "tui.cli": 2200,
+    "tui.cli": 2250,
     "tui.cli.formats": 50,
     "tui.cli.formats.bullmq": 1000,
     "tui.cli.formats.kannader": 700,
