@@ -171,6 +171,8 @@ def _probe_fact(one: Destination) -> str:
 def _why_no_probe(one: Destination) -> str:
     if one.blocked:
         return f"{one.origin} is blocked: unblock it first"
+    if not one.healthy and not one.rev:
+        return f"{one.origin} is only in the application's table: its worker probes it"
     return f"{one.origin} is healthy: nothing to probe" if one.healthy else ""
 
 

@@ -12,6 +12,7 @@ from engine.seen_time import note_run
 from engine.store import ReadableStore, Unavailable
 from engine.system.run_clock import describe_step, read_moment, read_seen_time
 from engine.text.times import format_time
+from engine.verbs import VERBS, edges_of
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far a time may be ahead of our clock before it is reported."""
@@ -50,8 +51,8 @@ def check_store(
         return
     listed = ", ".join(f"{counts[state]:,} {word}" for state, word in store.states.items())
     yield "tasks", Finding(Grade.OK, listed)
-    refused = sorted({edge.refusal for edge in store.edges.values()} - {""})
-    yield from (("rights", Finding(Grade.WARN, why)) for why in refused)
+    for why, verbs in sorted(_refused_verbs(store).items()):
+        yield "rights", Finding(Grade.WARN, f"{', '.join(verbs) or 'a worker'}: {why}")
     yield from (
         ("problems", finding)
         for finding in list_problems(list(problems.values()), lambda problem: f"{command} status")
@@ -65,6 +66,16 @@ def check_store(
     if (word := store.states.get(State.DEAD)) is not None:
         yield "dead", check_dead(counts[State.DEAD], word, f"{command} clusters")
     yield "worker", check_overdue(overdue, "task", "runs", work)
+
+
+def _refused_verbs(store: ReadableStore) -> dict[str, list[str]]:
+    """The verbs that a store refuses by the reason; none for what only a worker does."""
+    refused = {edge.refusal: list[str]() for edge in store.edges.values() if edge.refusal}
+    for verb in VERBS:
+        edges = edges_of(store.edges, verb).values()
+        for why in {edge.refusal for edge in edges if edge.refusal}:
+            refused[why].append(verb)
+    return refused
 
 
 def check_run_times(folder: str, root: str, now: float) -> Iterator[Finding]:

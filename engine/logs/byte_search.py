@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from engine.logs.log_file import NO_TIME, FileEntry, LogFile
 from engine.logs.log_filter import DEBUG, ERROR, INFO, LineFilter, level_names, level_rank
-from engine.logs.log_tail import parse_local_time
+from engine.logs.log_tail import is_repeated, parse_local_time
 from engine.text import safe_regex
 
 _HEAD: tuple[tuple[tuple[str, str], ...], ...] = (
@@ -138,7 +138,7 @@ def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[Fi
     high, at = _last_time(file, cell) if places else NO_TIME, 0
     for begin in places:
         entry = file.parse_line(data, offset, begin, data.index(b"\n", begin))
-        if entry.line.when is None:
+        if entry.line.when is None or is_repeated(entry.line.when):
             return file.entries(cell)
         high, at = max(high, _latest(data[at:begin]), entry.key[0]), begin
         entries.append(entry._replace(key=(high, *entry.key[1:])))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine.logs.byte_search import contract_lines
 from engine.logs.log_file import NO_TIME, LogFile
 from engine.logs.log_filter import ERROR, level_rank
-from engine.logs.log_tail import parse_local_time
+from engine.logs.log_tail import is_repeated, parse_local_time
 from engine.logs.merged_log import STEP_CELLS, MergedLog, find_offset
 
 _heads_of = re.compile(rb"^\[(.{19})\] \[([A-Za-z]+)\]", re.MULTILINE).findall
@@ -70,9 +70,11 @@ class LineRates:
         stop = min((cell + 1) * file.cell_size, file.complete_bytes)
         is_whole = at == cell * file.cell_size and stop == at + file.cell_size
         counts: Counter[tuple[float, bool]] = Counter()
-        if data := contract_lines(file, cell).data if is_whole else b"":
-            for (stamp, level), number in Counter(_heads_of(data)).items():
-                when = parse_local_time(stamp.decode())
+        heads = Counter(_heads_of(contract_lines(file, cell).data if is_whole else b""))
+        times = {stamp: parse_local_time(stamp.decode()) for stamp, _ in heads}
+        if heads and not any(map(is_repeated, times.values())):
+            for (stamp, level), number in heads.items():
+                when = times[stamp]
                 is_error = level_rank(level.decode().upper()) >= ERROR
                 counts[NO_TIME if when is None else when, is_error] += number
         else:

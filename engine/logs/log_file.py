@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_filter import INFO, level_rank
-from engine.logs.log_tail import LogLine, parse_log_line
+from engine.logs.log_tail import LogLine, is_repeated, parse_log_line, time_before
 
 CELL_BYTES = 64 * 1024
 """Bytes of a cell; also the maximum bytes of a line."""
@@ -94,6 +94,8 @@ class LogFile:
         """Known size in bytes."""
         self._cells: OrderedDict[int, _Cell] = OrderedDict()
         self._carried: dict[int, CarriedTime] = {}
+        self._times_before: dict[int, float] = {}
+        """The time of the line before an offset, in hours that the clocks repeat."""
         self._parsed_in_vain = 0
         """Consecutive cells that were parsed and had no time or level."""
         self._no_newline = (0, 0)
@@ -222,16 +224,24 @@ class LogFile:
             if not at:
                 return []
         lines = []
+        before = None
         while at < min(stop - base, len(data)):
             end = data.find(b"\n", at)
-            line = self.parse_line(data, base, at, end)
+            line = self.parse_line(data, base, at, end, before)
+            if before is None and is_repeated(line.line.when):
+                before = time_before(self._fd, base + at, self.path, self._times_before)
+                line = self.parse_line(data, base, at, end, before)
+            before = before if line.line.when is None else line.line.when
             lines.append(line)
             at = line.end_offset - base
         return lines
 
-    def parse_line(self, data: bytes, base: int, at: int, newline: int) -> FileEntry:
+    def parse_line(
+        self, data: bytes, base: int, at: int, newline: int, before: float | None = None
+    ) -> FileEntry:
         """Parse the line at a position of bytes that begin at the offset `base`, with its own time;
-        it ends at the position `newline`, or later if that is negative.
+        it ends at the position `newline`, or later if that is negative. `before` is the time of the
+        line before.
         """
         begin = base + at
         if newline < 0:
@@ -244,7 +254,7 @@ class LogFile:
             # A writer that kept its offset while the log was truncated leaves a hole of NUL bytes.
             text = self._behind_nuls(begin, end)
             raw = self.read(text, min(self.cell_size, end - text))
-        line = parse_log_line(raw, self.path)
+        line = parse_log_line(raw, self.path, before)
         when = NO_TIME if line.when is None else line.when
         return FileEntry(
             (when, self.number, begin),

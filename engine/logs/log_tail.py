@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -67,54 +67,134 @@ def format_log_line(level: str, text: str, now: float) -> bytes:
     return f"[{stamp}] [{level}] {safe_line(text)}\n".encode()
 
 
-def parse_log_line(raw: bytes, source: str) -> LogLine:
+def parse_log_line(raw: bytes, source: str, before: float | None = None) -> LogLine:
     """Parse a line: in the contract's format, in JSON, after a time as YYYYMMDDhhmmss (the log of
-    scheduler(8zm)), or any other text."""
+    scheduler(8zm)), or any other text.
+
+    `before` is the time of the line before, for a local time that occurs twice: see
+    `parse_local_time`.
+    """
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     line = None
     if text.startswith("["):
-        line = _contract(text, source)
+        line = _contract(text, source, before)
     elif text.startswith("{"):
-        line = _json(text, source)
+        line = _json(text, source, before)
     elif text[14:15] == " " and (digits := text[:14]).isascii() and digits.isdecimal():
         pairs = [digits[at : at + 2] for at in range(4, 14, 2)]
-        when = parse_local_time("{}-{}-{} {}:{}:{}".format(digits[:4], *pairs))
+        when = parse_local_time("{}-{}-{} {}:{}:{}".format(digits[:4], *pairs), before)
         line = None if when is None else LogLine(when, "", text[15:], source)
     return line or LogLine(None, "", text, source)
 
 
-def _contract(text: str, source: str) -> LogLine | None:
+def _contract(text: str, source: str, before: float | None) -> LogLine | None:
     level, closed, message = text[23:].partition("]")
     if text[20:23] != "] [" or not closed or not level.isalpha():
         return None
-    when = parse_local_time(text[1:20])
+    when = parse_local_time(text[1:20], before)
     if when is None:
         return None
     return LogLine(when, level.upper(), message.removeprefix(" "), source)
 
 
-def parse_local_time(stamp: str) -> float | None:
-    """Parse `2026-01-07 12:01:02` to epoch seconds."""
-    minute, second = _minute_time(stamp[:16], time.tzname), stamp[17:19]
-    if minute is None or stamp[16] != ":" or not (second.isascii() and second.isdigit()):
+def parse_local_time(stamp: str, before: float | None = None) -> float | None:
+    """Parse `2026-01-07 12:01:02` to epoch seconds.
+
+    When the clocks are set back, an hour of local time occurs twice, and a stamp without a zone
+    does not tell which one is meant: it is the first that is not before `before`, the time of the
+    line before in the same log, because a log goes back by seconds at most. Without it, it is the
+    first one.
+    """
+    minutes, second = _minute_times(stamp[:16], time.tzname), stamp[17:19]
+    if not minutes or stamp[16] != ":" or not (second.isascii() and second.isdigit()):
         return None
-    return minute + int(second) if int(second) < 61 else None
+    if int(second) > 60:
+        return None
+    for minute in minutes:
+        if before is None or minute + int(second) >= before - _BACK_SECONDS:
+            break
+    return minute + int(second)
+
+
+_BACK_SECONDS = 60.0
+"""Seconds by which the time of a line may be before that of the line before."""
+
+_ZONE_CHANGES = (-7200, -3600, -1800, 1800, 3600, 7200)
+"""Seconds by which the clocks of a zone are set."""
 
 
 @lru_cache(256)  # many lines have the same minute, and `mktime` takes most of the time of a line
-def _minute_time(stamp: str, zone: tuple[str, str]) -> float | None:
+def _minute_times(stamp: str, zone: tuple[str, str]) -> tuple[float, ...]:
+    """The times of a minute, in order: two if the clocks were set back over it, () for no time."""
     fields = stamp[0:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16]
     if not all(field.isascii() and field.isdigit() for field in fields):
-        return None
+        return ()
     year, month, day, hour, minute = map(int, fields)
     if (stamp[4], stamp[7], stamp[10], stamp[13]) != ("-", "-", " ", ":"):
-        return None
+        return ()
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60):
-        return None
+        return ()
     try:
-        return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1))
+        return _same_local_times(time.mktime((year, month, day, hour, minute, 0, 0, 0, -1)))
     except (OverflowError, ValueError):
-        return None
+        return ()
+
+
+def _same_local_times(when: float) -> tuple[float, ...]:
+    fields = time.localtime(when)[:5]
+    others = (when + change for change in _ZONE_CHANGES)
+    return tuple(sorted((when, *(at for at in others if time.localtime(at)[:5] == fields))))
+
+
+def is_repeated(when: float | None) -> bool:
+    """True if this time has a local time that occurs twice: the clocks are set back over it."""
+    try:
+        return when is not None and len(_same_local_times(when // 60 * 60)) > 1
+    except (OverflowError, OSError, ValueError):
+        return False
+
+
+_REPEATED_BYTES = 64 << 20
+"""Maximum bytes to read for the time of the line before one in a repeated hour."""
+
+_HEAD_BYTES = 4096
+"""Bytes of the last line of a chunk that are read for its time."""
+
+
+def time_before(fd: int, at: int, source: str, known: MutableMapping[int, float]) -> float | None:
+    """The time of the last line with a time before an offset; None if none is known.
+
+    Read back to a line outside of a repeated hour, from which on all times are certain. `known`
+    keeps the times at the chunks that were read, for the next call.
+    """
+    ends: list[int] = []
+    begin = at
+    while begin > 0 and begin not in known and at - begin < _REPEATED_BYTES:
+        ends.append(begin)
+        begin = (begin - 1) // _CHUNK * _CHUNK
+        times = (parse_log_line(line, source).when for line in _heads(fd, begin, ends[-1]))
+        if any(when is not None and not is_repeated(when) for when in times):
+            break
+    before = known.get(begin)
+    for end in reversed(ends):
+        for line in _heads(fd, begin, end):
+            when = parse_log_line(line, source, before).when
+            before = before if when is None else when
+        if before is not None:
+            known[end] = before
+        begin = end
+    return before
+
+
+def _heads(fd: int, begin: int, end: int) -> list[bytes]:
+    """The lines that begin in a range of a file; the last one may be cut."""
+    base = max(0, begin - 1)
+    data = os.pread(fd, end - base + _HEAD_BYTES, base)
+    first = data.find(b"\n") + 1 if begin else 0
+    if begin and not 0 < first < end - base:
+        return []
+    stop = data.find(b"\n", end - 1 - base)
+    return data[first : len(data) if stop < 0 else stop].split(b"\n")
 
 
 _TIMES = ("ts", "time", "timestamp", "@timestamp", "date", "t")
@@ -133,7 +213,7 @@ _NUMBERED = {10: "TRACE", 20: "DEBUG", 30: "INFO", 40: "WARN", 50: "ERROR", 60: 
 """Levels of programs that write numbers."""
 
 
-def _json(text: str, source: str) -> LogLine | None:
+def _json(text: str, source: str, before: float | None) -> LogLine | None:
     import json  # loaded only for logs in JSON
 
     try:
@@ -144,7 +224,7 @@ def _json(text: str, source: str) -> LogLine | None:
         return None
     named = fields.get("db")
     is_foreign = isinstance(source, SharedLog) and isinstance(named, str) and named != source.db
-    when = _moment(_taken(fields, _TIMES))
+    when = _moment(_taken(fields, _TIMES), before)
     level = _level(_taken(fields, _LEVELS))
     words = [str(word) for word in [_taken(fields, _TEXTS)] if word is not None]
     if all(isinstance(fields.get(key), int | str) for key in _TASK):
@@ -167,13 +247,17 @@ def _level(value: object) -> str:
     return value.upper() if isinstance(value, str) else ""
 
 
-def _moment(value: object) -> float | None:
+def _moment(value: object, before: float | None) -> float | None:
     """Convert a time to epoch seconds, from ISO 8601 or from a number of s, ms, us or ns."""
     if isinstance(value, str):
         from datetime import datetime
 
         try:
-            return datetime.fromisoformat(value.strip()).timestamp()
+            moment = datetime.fromisoformat(value.strip())
+            if moment.tzinfo is None:
+                whole = parse_local_time(f"{moment:%Y-%m-%d %H:%M:%S}", before)
+                return None if whole is None else whole + moment.microsecond / 1e6
+            return moment.timestamp()
         except (ValueError, OverflowError, OSError):
             return None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -206,6 +290,9 @@ class Tail:
         self._skipping = False
         """True if data is dropped up to the next newline."""
         self._last_stat: tuple[int, int] | None = None
+        self._started_at = 0
+        self._when: float | None = None
+        """The time of the last line that has one; None if none was read yet."""
 
     def poll(self) -> list[LogLine]:
         """The complete lines since the last poll; none while the file does not exist.
@@ -252,7 +339,8 @@ class Tail:
 
     def _begin(self, at: int) -> None:
         # One byte earlier: if it is a newline, the next line is complete.
-        self._at = max(0, at - 1)
+        self._at = self._started_at = max(0, at - 1)
+        self._when = None
         self._skipping = at > 0
         self._before = b""
         self._torn = b""
@@ -309,7 +397,11 @@ class Tail:
             self._torn, self._skipping = b"", True
 
     def _line(self, raw: bytes) -> Iterator[LogLine]:
-        line = parse_log_line(raw[:MAX_LINE_BYTES], self._path)
+        line = parse_log_line(raw[:MAX_LINE_BYTES], self._path, self._when)
+        if self._when is None and is_repeated(line.when):
+            self._when = time_before(self._fd, self._started_at, self._path, {})
+            line = parse_log_line(raw[:MAX_LINE_BYTES], self._path, self._when)
+        self._when = self._when if line.when is None else line.when
         if len(raw) > MAX_LINE_BYTES:
             line = line._replace(text=f"{line.text} ... cut at {MAX_LINE_BYTES:,} bytes")
         if not line.is_foreign:

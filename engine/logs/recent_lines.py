@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import MutableMapping
 
-from engine.logs.log_tail import LogLine, Tail, parse_log_line
+from engine.logs.log_tail import LogLine, Tail, is_repeated, parse_log_line, time_before
 from engine.system import files
 from engine.text.error_text import error_text
 
@@ -85,9 +86,10 @@ class RecentLines:
     def _beginning(self, fd: int, size: int, start: float) -> tuple[int, float]:
         """The offset to start at, and the time from which on no line is missing."""
         at, when = size, None
+        known: dict[int, float] = {}
         while at > 0 and size - at < self._most:
             at = max(0, at - _STEP)
-            when = _time_at(fd, at, self.path) or when
+            when = _time_at(fd, at, self.path, known) or when
             if when is not None and when < start:
                 return at, start
         if at > 0:
@@ -102,9 +104,13 @@ class RecentLines:
             return float("-inf")
 
 
-def _time_at(fd: int, at: int, path: str) -> float | None:
+def _time_at(fd: int, at: int, path: str, known: MutableMapping[int, float]) -> float | None:
     """The time of the first dated complete line after an offset; None if missing near it."""
     pieces = os.pread(fd, _LINE, at).split(b"\n")
-    whole = pieces[1 if at else 0 : -1]
-    times = (parse_log_line(line, path).when for line in whole)
-    return next((when for when in times if when is not None), None)
+    for line in pieces[1 if at else 0 : -1]:
+        when = parse_log_line(line, path).when
+        if is_repeated(when):
+            return parse_log_line(line, path, time_before(fd, at, path, known)).when
+        if when is not None:
+            return when
+    return None

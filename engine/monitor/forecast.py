@@ -207,7 +207,7 @@ def forecast_dead_letters(
         )
     if growth is None or growth.seconds < RATE_WINDOW_SECONDS:
         why = "needs one minute of data"
-        return _unknown(ForecastTopic.DEAD, f"time until {name} passes {limit:,}", why, numbers)
+        return _unknown(ForecastTopic.DEAD, f"time until {name} is over {limit:,}", why, numbers)
     span, grown = format_rough_duration(growth.seconds), growth.tasks if dead else 0
     if grown <= 0:  # what came has left again, at once if a server was emptied
         words = f"{name} does not pass {limit:,}: no growth in {span}"

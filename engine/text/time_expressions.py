@@ -31,6 +31,8 @@ class Clock(NamedTuple):
 
     yesterday: float
     today: float
+    again: float
+    """Today in the second of two equal hours, when the clocks are set back; else as `today`."""
     tomorrow: float
 
     def before(self, now: float) -> float:
@@ -94,7 +96,8 @@ def _on_a_calendar(text: str, now: float) -> float | Clock:
     match = _DAY.match(words)
     if match is None:
         clock = _clock(words)
-        return Clock(*(on(today + timedelta(days), clock) for days in _DAYS.values()))
+        yesterday, first, tomorrow = (on(today + timedelta(days), clock) for days in _DAYS.values())
+        return Clock(yesterday, first, max(first, on(today, clock.replace(fold=1))), tomorrow)
     word, words = match[0].lower(), words[match.end() :]
     day = today + timedelta(_DAYS[word]) if word in _DAYS else date.fromisoformat(word)
     if words and words[0] not in " tT":

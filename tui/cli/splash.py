@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
+import termios
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 from engine.text.safe import safe_line
 
@@ -36,6 +38,8 @@ class SplashScreen:
         self._fd, self._host, self._places, self._glyphs = fd, host, places, glyphs
         self._before: dict[int, Handler] = {}
         self._on = False
+        self._attributes: list[Any] | None = None
+        """Those of the terminal before; None while they are not changed."""
         self._taken: Callable[[], bool] = lambda: False
         self._code: int | None = None
 
@@ -46,6 +50,7 @@ class SplashScreen:
         exception raised in a weak reference's callback, which the import system uses.
         """
         self._taken = taken
+        self._show_keys()
         if self._code is not None:
             raise SystemExit(self._code)
 
@@ -72,14 +77,30 @@ class SplashScreen:
 
     def _show(self) -> None:
         self._on = True
+        self._hide_keys()
         rows = splash_lines(self._host, self._places, os.get_terminal_size(self._fd).lines)
         self._write(ENTER_SCREEN + "\r\n".join(rows).translate(self._glyphs))
 
     def _restore_screen(self) -> None:
         on, self._on = self._on, False
+        self._show_keys()
         if on and not self._taken():
             with suppress(OSError):  # the terminal is gone
                 self._write(LEAVE_SCREEN)
+
+    def _hide_keys(self) -> None:
+        """Let the terminal not show typed keys; the console reads and obeys them later."""
+        with suppress(termios.error):  # no terminal
+            self._attributes = termios.tcgetattr(self._fd)
+            attributes = termios.tcgetattr(self._fd)
+            attributes[3] &= ~termios.ECHO
+            termios.tcsetattr(self._fd, termios.TCSANOW, attributes)
+
+    def _show_keys(self) -> None:
+        attributes, self._attributes = self._attributes, None
+        if attributes is not None:
+            with suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(self._fd, termios.TCSANOW, attributes)
 
     def _handle_signal(self, number: int, _: FrameType | None) -> None:
         self._restore_screen()  # also during __enter__ and __exit__

@@ -166,7 +166,7 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     verb = VERBS.get(operation.intent.verb)
     if operation.intent.verb == controls.CONTROL_VERB:
         before = str(operation.intent.values.get("before", ""))
-        return ("no: set it back" if before else "no: permanent"), "muted"
+        return ("no: use control" if before else "no: permanent"), "muted"
     done = operation.counts.get(RowResult.DONE, 0)
     seconds_left = UNDO_SECONDS - (now - operation.started)
     if verb is None:

@@ -192,16 +192,18 @@ def worker_table(
 
 
 def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
-    """The rows by place and rank in it: `1.1` is the first row of place 1.
+    """The rows by place, owner and rank among the rows of both: `1.vm-7.1`, or `1.1` in a place
+    whose workers have no names.
 
-    The tasks of a worker change all the time, so a cursor on a task would lose its row; the keys of
-    the row act on the place.
+    The tasks of a worker change all the time, so a cursor on a task would lose its row. A PID is no
+    part of it: once a stuck worker has ended, W on its row starts the next one.
     """
-    ranks: Counter[int] = Counter()
+    ranks: Counter[str] = Counter()
     keyed = {}
     for row in rows:
-        ranks[row.number] += 1
-        keyed[f"{row.number}.{ranks[row.number]}"] = row
+        worker = f"{row.number}.{row.owner}" if row.owner else f"{row.number}"
+        ranks[worker] += 1
+        keyed[f"{worker}.{ranks[worker]}"] = row
     return keyed
 
 
@@ -365,13 +367,14 @@ def next_step(row: WorkerRow, session: PlaceSession) -> tuple[str, str]:
     lock = session.readings.lock
     if lock is not None and lock.verdict is Verdict.STUCK:
         return "U", f"frees the lock of {row.name}; then W starts a worker"
-    if row.pid is None and row.note == NO_WORKER:
+    can_start = bool(session.place.worker_command)
+    if row.pid is None and row.note == NO_WORKER and can_start:
         return "W", f"starts a worker at {row.name}"
     if row.is_abandoned and session.place.has_leases:
         edges = session.inspector.edges
         releases = (State.ACTIVE, State.PENDING) in edges
         return "Enter", "opens the task" + ("; L there releases it" if releases else "")
-    if row.is_abandoned:
+    if row.is_abandoned and can_start:
         return "W", "starts a worker; it counts a failed attempt and requeues the task"
     if row.task:
         return "Enter", "opens the task" + (", which is over its limit" if row.is_stuck else "")

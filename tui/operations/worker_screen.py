@@ -26,7 +26,8 @@ def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: Console
     if context.arming.read_only:
         screen.say("read only: started with --read-only")
     elif not session.place.worker_command:
-        screen.say("this place has no worker command")
+        why = f": {session.place.no_worker}" if session.place.no_worker else ""
+        screen.say(f"no worker to start here{why}")
     elif screen.hasty:
         screen.say(PASTED)
     else:

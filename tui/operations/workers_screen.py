@@ -78,7 +78,7 @@ class WorkersScreen(ListScreen):
         """The rows, the worker under the cursor, and the kinds."""
         now = self.context.clock()
         rows = all_worker_rows(self._sessions, now)
-        self._rows = view.keyed_rows(rows)
+        before, self._rows = self._selected, view.keyed_rows(rows)
         self._has_destinations |= any(row.destination for row in rows)
         head, lines = view.worker_table(
             rows, self.rows_width, has_destinations=self._has_destinations
@@ -87,8 +87,10 @@ class WorkersScreen(ListScreen):
         picker = self.query_one(Picker)
         picker.show_rows(choices, [head])
         if not self._has_moved and rows:
-            place_row = f"{self.session.number}.1"
-            picker.select_key(choices[0].key if rows[0].is_stuck else place_row)
+            number = rows[0].number if rows[0].is_stuck else self.session.number
+            picker.select_key(self._first_of(number))
+        elif picker.is_gone and before and before[0].pid is None and not before[0].owner:
+            picker.select_key(self._first_of(before[0].number))  # its first worker has come
         selected = self._selected
         text = self.query_one(LongText)
         room = self.text_width, text.size.height
@@ -97,6 +99,10 @@ class WorkersScreen(ListScreen):
             self.query_one("#body", Box).mount(self._kinds)
         self._kinds.show_kinds(self._sessions, now, self.text_width, self.size.height // 3)
         self.call_after_refresh(self._fill_room, text.size.height)
+
+    def _first_of(self, number: int) -> str:
+        """The key of the first row of a place; "" if it has none."""
+        return next((key for key, row in self._rows.items() if row.number == number), "")
 
     def _fill_room(self, height: int) -> None:
         """Paint again if the text has got another height than it was painted for."""
@@ -141,9 +147,11 @@ class WorkersScreen(ListScreen):
 
     def action_open(self) -> None:
         """Open the task of the worker."""
-        if (selected := self._selected) is None or not selected[0].task:
-            idle = selected is not None and selected[0].pid is None
-            self.say(self.no_row_reason("no task here" + (": W starts a worker" if idle else "")))
+        if (selected := self._selected) is None:
+            self.say(self.no_row_reason("no task here"))
+        elif not selected[0].task:
+            starts = selected[0].pid is None and selected[1].place.worker_command
+            self.say(self.no_row_reason("no task here" + (": W starts a worker" if starts else "")))
         else:
             self.go(Target(keys.TASK, place=selected[0].number, id=selected[0].task))
 

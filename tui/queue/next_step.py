@@ -70,12 +70,12 @@ def next_step(now: Situation) -> tuple[str, str]:
 
 
 def _step_in_cluster(now: Situation) -> tuple[str, str]:
-    """The next step where all rows have the same error: retry all of them."""
+    """The next step where all rows have the same error: replay all of them."""
     if now.read_only:
         return "t", "shows the log of the task"
     if now.scope.acts_on_all or now.scope.marked:
-        return "R", "retries them, attempts reset"
-    return "*", "selects all of this cluster; then R retries them"
+        return "R", "replays them, attempts reset"
+    return "*", "selects all of this cluster; then R replays them"
 
 
 _ENTER = ("Enter", "shows why it waits, and when it runs")

@@ -16,7 +16,7 @@ from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
 from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
-from tui.text.hints import hint_lines
+from tui.text.hints import hint_lines, with_message
 from tui.text.lines import Line, cut_line, join_ends
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
@@ -192,14 +192,12 @@ class ListPage(TwoPanes):
             self._message = ("", "", 0.0)
         if not self._composed:
             return  # the first paint will show it
-        line: Line = (
-            ((f" {safe_line(self._message[0])}", style),)
-            if self._message[0]
-            else self.default_message()
-        )
+        line, width = self.default_message(), self.size.width
+        if self._message[0]:
+            line = with_message(((f" {safe_line(self._message[0])}", style),), line, width)
         word = self.query_one_optional("#word", Lines)
         if word is not None:  # it is missing while the screen is removed
-            word.show([cut_line(line, self.size.width)])
+            word.show([cut_line(line, width)])
 
 
 class ListScreen(ListPage):

@@ -82,10 +82,15 @@ _GROUPS = PaletteCommand(
     target=Target(keys.GROUPS),
 )
 _FILTER = PaletteCommand(
-    "filter", "show only matching tasks, in the queue", target=Target(keys.LIST), argument="TEXT"
+    "filter",
+    "show only matching tasks, in the queue",
+    "/",
+    ("find", "search"),
+    target=Target(keys.LIST),
+    argument="TEXT",
 )
 _SAVE = PaletteCommand("save", "save the filter of the list as @NAME", argument="@NAME")
-_QUIT = PaletteCommand("quit", "quit the console", action="app.quit")
+_QUIT = PaletteCommand("quit", "quit the console", also=("exit",), action="app.quit")
 
 _UNLISTED = frozenset({"palette", "back", "yes", "operations", "controls", "app.cancel"})
 """Actions without a command: they confirm or close, or the screen that they open is listed."""

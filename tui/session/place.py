@@ -159,6 +159,8 @@ class Place(NamedTuple):
     """Paths of the logs to follow."""
     worker_command: tuple[str, ...] = ()
     """Command that starts a worker; empty if none."""
+    no_worker: str = ""
+    """Why no worker can be started; "" if one can, or that is unknown."""
     recovery_command: tuple[str, ...] = ()
     """Command that frees the lock of a stuck or dead holder; append `LockEvidence.identity`. Empty
     if there is none.

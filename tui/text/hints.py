@@ -51,6 +51,9 @@ def scope_words(scope: Scope) -> Line:
     )
 
 
+_ACTS_ON: Run = ("acts on ", "muted")
+
+
 def next_line(key: str, does: str, acts_on: str | Line, width: int, message: str = "") -> Line:
     """The line above the hints: the next step and its key, and what a key acts on.
 
@@ -58,15 +61,23 @@ def next_line(key: str, does: str, acts_on: str | Line, width: int, message: str
     """
     step: Line = ((" next  ", "ok"), (key, "key"), (f" {does}" if key else does, ""))
     scope: Line = ((acts_on, "strong"),) if isinstance(acts_on, str) else acts_on
-    right: Line = (("acts on ", "muted"), *scope, (" ", "")) if acts_on else ()
-    left: Line = step if does else ()
+    right: Line = (_ACTS_ON, *scope, (" ", "")) if acts_on else ()
     if message:
-        left = ((f" {message}", "warn"),)
-        right = right if width_of((*left, *right)) < width else ()
+        return with_message(((f" {message}", "warn"),), right, width)
+    left: Line = step if does else ()
     room = width - width_of(right) - 1
     if not right or room <= 0:
         return cut_line(((" ", ""), *right) if right else left, width)
     return join_ends(left, right, width)
+
+
+def with_message(message: Line, line: Line, width: int) -> Line:
+    """A message in place of the next step of a `next_line`, and of all if it does not fit beside
+    what a key acts on."""
+    right = line[line.index(_ACTS_ON) :] if _ACTS_ON in line else ()
+    if not right or width_of((*message, *right)) >= width:
+        return cut_line(message, width)
+    return join_ends(message, right, width)
 
 
 def hint_lines(hints: Sequence[Hint], width: int, lines: int = 1) -> list[Line]:

@@ -153,8 +153,9 @@ yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a com
 export | e | e | export | Copy | overview plan +minor | export the shown rows to a file (CSV, JSON
     lines)
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
-plan('retry') | R | R | retry | Act | clusters groups task | plan a retry; of done tasks: a rerun;
-    in the trash: a restore
+plan('retry') | R | R | replay | Act | clusters | plan a replay: a retry of all of it, at a rate
+plan('retry') | R | R | retry | Act | groups task | plan a retry; of done tasks: a rerun; in the
+    trash: a restore
 plan('retry') | R | R | retry failed | Act | transports | plan to send again what failed for this
     destination
 plan('purge') | X | X | purge | Act | clusters groups task | plan a move to the trash; in the trash:

@@ -21,6 +21,11 @@ local FIELDS = {
   'failedReason', 'stacktrace', 'returnvalue', 'pb', 'stc', 'progress', 'parentKey', 'parent', 'rjk', 'deid'
 }
 
+-- True if a job belongs to a group of BullMQ Pro, which has lists of its own.
+local function is_grouped(fields)
+  return fields.gid ~= nil or string.find(fields.opts or '', '"group":{"id":', 1, true) ~= nil
+end
+
 -- SHA-1 of the fields of a hash and of its lock; the fields by name; and as a flat list. Without a
 -- hash: nil, nil and the error of a key of another type.
 local function revision(key, lock)

@@ -34,7 +34,7 @@ CONTROLS: Mapping[str, Control] = {
         "stop or restart the jobs of a queue",
         target="queue",
         value="0 to resume, 1 to pause",
-        choices=(("0", "resume"), ("1", "pause: jobs wait")),
+        choices=(("0", "jobs run"), ("1", "pause: jobs wait")),
         is_pause=True,
     ),
     CONCURRENCY: Control(

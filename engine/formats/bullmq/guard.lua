@@ -58,11 +58,11 @@ local function present_place()
   return score and place, score
 end
 
--- Why a job is not put back: it is in a place, or a worker has it; nil if it is in none. Then `ours` says
+-- Why a job is not put back: it is in a place or a group, or a worker has it; nil if it is in none. Then `ours` says
 -- where it belongs by its fields.
 local function why_not_orphan()
   fields = select(2, revision(job, ''))
-  if not fields then return 'gone' end
+  if not fields or is_grouped(fields) then return 'gone' end
   for _, set in ipairs(SETS) do
     if score_in(base .. set, id) then return 'gone' end
   end

@@ -80,6 +80,7 @@ CUSTOM = "custom:"
 MAX_DELAY_SECONDS = 365 * DAY_SECONDS
 """Longest delay between two attempts: BullMQ's scores of due times end in 2039."""
 
+GROUPED = "a job in a group of BullMQ Pro: groups are not supported, it is not shown"
 ORPHAN = "a job that is in no list and no set of its queue: control recover puts it back"
 
 MIN_TIME_MS, MAX_TIME_MS = 946_684_800_000, 4_102_444_800_000
@@ -457,7 +458,8 @@ def _problem(base: str, quoted: str, row: Row) -> Iterator[Problem]:
     name = quoted + job_text(ident)
     if rev:
         # Named by its key: a look for the id alone cannot tell it from a job deep in a long list.
-        yield Problem(base + job_text(ident), ORPHAN)
+        is_grouped = isinstance(row[12], dict) and "grouped" in row[12]
+        yield Problem(base + job_text(ident), GROUPED if is_grouped else ORPHAN)
     elif where:
         what = f"is in {where}, but has no data" if not row[4] else "its key is no hash"
         yield Problem(name, what, state)

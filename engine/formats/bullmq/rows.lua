@@ -111,6 +111,7 @@ local function describe(id, place, score, also)
     more.next_run = true
   end
   if also then more.also = also some = true end
+  if not place and is_grouped(at) then more.grouped = true end
   if place == 'delayed' and string.find(score, 'n', 1, true) then some = true end -- inf or nan
   if some then
     note('pb') note('processedOn') note('finishedOn')

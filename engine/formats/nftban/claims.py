@@ -31,7 +31,13 @@ REVALIDATE_SECONDS = 60.0
 
 STAMP_SLACK_SECONDS = 300.0
 """Maximum difference between a file's modification time and the UTC time in its id; the offset
-between time zones is larger."""
+between time zones is larger.
+
+A larger one is no error: the file was copied, or its task was retried, and then it is read, because
+only its text has the creation time for certain. In a spool that was restored without its times
+each fresh process reads all due files, a third more time for 10,000 of them; the zone of this
+machine would be a guess, as a container and its host may differ.
+"""
 
 MAX_CONSECUTIVE_ERRORS = 10
 """Read errors in a row after which `take` fails, as the system is at fault and not a file."""

@@ -181,8 +181,10 @@ class Ledger(DeliveryFiles):
         """Record a failure that no transport caused and that is not retried; `n` attempts came
         before. If it `is_repeated`, its delivery record exists.
 
-        `to` is "" if the recipient is unknown. The line names no transport: readers take `none` for
-        a missing one, and none is missing.
+        `to` is "" if the recipient is unknown. The line differs on purpose from that of a transport
+        that failed: it has no `transport=`, as readers take `none` for a missing one, and none is
+        missing; and in the last field the text follows the word, as it is stored nowhere else if
+        the mail is not kept.
         """
         result = f"status=failed retries={n} last_error={word}: {text}"
         self._log("ERROR", f"MAIL_SEND_RESULT task_id={task_id} {result}")

@@ -200,6 +200,18 @@ def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, cod
         assert terminal.restored
 
 
+def test_keys_that_are_typed_at_the_opening_are_not_shown() -> None:
+    """They would be painted among the names of places."""
+    with Terminal([sys.executable, "-P", "-c", PAUSED], {"TERM": "xterm", **UTF8}) as terminal:
+        terminal.shows("opening 1 place ...")
+        terminal.send("jjj")
+        terminal.send("\x03")
+
+        assert terminal.end() == 130
+        assert b"jjj" not in terminal.said
+        assert terminal.restored
+
+
 IGNORED = """
 import os, signal, weakref
 from tui.cli.splash import SplashScreen

@@ -124,7 +124,7 @@ async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(
         assert (operation.intent.verb, operation.intent.reason) == ("control", "mx7")
 
         await operator.press("u")
-        await operator.sees(f"{PAUSE} 0", "no: set it back", "answer paused: jobs wait")
+        await operator.sees(f"{PAUSE} 0", "no: use control", "answer paused: jobs wait")
         await operator.sees(f"new control {PAUSE}, value 0, before 1")
         await operator.press("u")
         await operator.sees(f"no plan: run the control to set it back: {PAUSE} was 1 before")

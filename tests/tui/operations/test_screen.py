@@ -421,7 +421,7 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
         await operator.sees(
             "09:35:08 ana suspend postfix - DONE S resume",
             "09:34:08 ana resume curl - DONE u undo",
-            "09:33:08 ana suspend curl - DONE no: set it back",
+            "09:33:08 ana suspend curl - DONE no: use control",
         )
         await operator.opens(SuspendScreen, "S")
         await operator.sees("resume postfix")

@@ -66,6 +66,20 @@ async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
         assert operator.console.sessions[0].worker.pid is None
 
 
+async def test_a_place_that_other_programs_work_says_so() -> None:
+    """W names who works there; the screen does not offer to start a worker."""
+    place = a_place(
+        a_memory([a_task(1)]), lock=free, no_worker="the agents of its scheduler deliver"
+    )
+    async with an_operator(place, first=keys.WORKERS) as operator:
+        await operator.opens(WorkersScreen)
+        await operator.sees(NO_WORKER)
+        assert "W starts a worker" not in operator.text
+        await operator.press("W")
+        await operator.sees("no worker to start here: the agents of its scheduler deliver")
+        assert operator.line("word").endswith("acts on nftban")
+
+
 async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
     """The last line of a worker that ended is cut in the message line, and whole on this screen."""
     reason = "/srv/small/flowing/run/queue.lock: cannot be written: No space left on device (28)"

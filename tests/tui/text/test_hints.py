@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tui.text.hints import Scope, hint_lines, next_line, scope_words
+from tui.text.hints import Scope, hint_lines, next_line, scope_words, with_message
 from tui.text.keys import Hint
 from tui.text.lines import Line
 
@@ -32,6 +32,15 @@ def test_the_scope_says_what_would_be_acted_on(scope: Scope, words: str) -> None
     """The line above the hints names exactly what a verb would act on now."""
     line = text_of(next_line("c", "groups these errors", scope_words(scope), 80))
     assert line.endswith(f" acts on {words} ") and len(line) == 80
+
+
+def test_a_message_leaves_what_a_key_acts_on() -> None:
+    """It takes the place of the next step, and of the whole line only if there is no room."""
+    line, text = next_line("c", "groups these errors", "flowing", 60), "ARMED for 15 minutes"
+    beside = text_of(with_message(((text, "warn"),), line, 60))
+    assert (beside.split("  ")[0], beside[-17:]) == (text, " acts on flowing ")
+    assert text_of(with_message(((text, "warn"),), line, 30)).rstrip() == text
+    assert text_of(with_message(((text, "warn"),), (), 60)).rstrip() == text
 
 
 def test_hints_that_do_not_fit_are_left_to_the_help() -> None:

@@ -353,6 +353,20 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
         await operator.until(lambda: operator.console.screen is failures)
 
 
+async def test_the_cursor_stays_on_its_error(mail: Mail) -> None:
+    """An error that comes is the first row; the cursor stays on its own."""
+    mail.say(*(given_up(ago, f"421 {ago}", "curl") for ago in (90, 80, 70)))
+    async with mail.screen(on="curl", size=(100, 50)) as operator:
+        await operator.opens(FailuresScreen, "enter")
+        await operator.until(lambda: "421 80" in operator.rows)
+        await operator.press("g", "j")
+        key = operator.picker.rows[1].key
+        assert operator.picker.key == key
+        mail.say(given_up(5, "421 5", "curl"))
+        await operator.until(lambda: "421 5" in operator.rows.splitlines()[0])
+        assert (operator.picker.key, operator.picker.rows[2].key) == (key, key)
+
+
 async def test_without_mail_it_says_why(tmp_path: Path) -> None:
     """Where there is neither metrics nor log, that is what is shown, not zeros."""
     async with Mail(tmp_path, routes=False).screen() as operator:

@@ -16,8 +16,7 @@ from engine.monitor.transport_health import MailHealth
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
-from tui.cli.setup.delivery_parts import open_registry
-from tui.cli.setup.destination_controls import run_action
+from tui.cli.setup.destination_controls import open_seen_registry, run_action
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import chosen_places, print_lines, scan_once
 from tui.cli.setup.setup import Setup
@@ -103,7 +102,7 @@ def _change(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
     except ValueError as error:
         fail(EX_USAGE, f"{safe_line(words[1])}: {error}")
     setup = plan_command.setup_at(setup, arguments, words[2:])
-    registry = open_registry(setup.config)
+    registry = open_seen_registry(setup)
     if registry is None:
         fail(EX_CONFIG, NO_REGISTRY)
     with closing(registry):

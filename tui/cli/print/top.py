@@ -10,10 +10,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.text.safe import safe_line
 from engine.text.times import format_time
-from tui.cli.print.workers import is_read
+from tui.cli.print.workers import why_unread
 from tui.cli.queue.status import OK, UNREADABLE
-from tui.cli.setup.errors import EX_USAGE, fail
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.output import print_controls, print_json
 from tui.cli.setup.setup import Setup
@@ -58,11 +59,14 @@ def top(setup: Setup, arguments: Namespace) -> int:
     async def ask(sessions: Sequence[PlaceSession]) -> bool:
         number = 0
         while True:
-            known = [await is_read(session) for session in sessions]
+            reasons = [(session.name, await why_unread(session)) for session in sessions]
             _print(_busy_kinds(sessions, arguments.filter), arguments, several=len(sessions) > 1)
             number += 1
             if number == screens:
-                return all(known)
+                unread = [f"{name}: {why}" for name, why in reasons if why]
+                for why in unread:
+                    print_error(safe_line(why))
+                return not unread
             await asyncio.sleep(arguments.interval)
 
     try:

@@ -9,7 +9,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from engine.store import Unavailable
+from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
+from tui.cli.setup.errors import print_error
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.setup import Setup
 from tui.operations import worker_lines as view
@@ -24,8 +26,8 @@ def workers(setup: Setup, arguments: Namespace) -> int:
     """
 
     async def ask(sessions: Sequence[PlaceSession]) -> tuple[list[WorkerRow], bool]:
-        known = [await is_read(session) for session in sessions]
-        return all_worker_rows(sessions, time.time()), all(known)
+        unread = [await why_unread(session) for session in sessions]
+        return all_worker_rows(sessions, time.time()), not any(unread)
 
     rows, is_known = scan_once(chosen_places(setup, arguments.places), ask)
     rows = [row for row in rows if contains_words(_words(row), arguments.filter)]
@@ -43,16 +45,20 @@ def kinds(setup: Setup, arguments: Namespace) -> int:
     a place cannot be read.
     """
 
-    async def ask(sessions: Sequence[PlaceSession]) -> tuple[list[tuple[str, PlaceKind]], bool]:
-        known = [await is_read(session) for session in sessions]
+    async def ask(
+        sessions: Sequence[PlaceSession],
+    ) -> tuple[list[tuple[str, PlaceKind]], list[str]]:
+        reasons = [(session.name, await why_unread(session)) for session in sessions]
         place_kinds = [
             (session.place.name, PlaceKind(session.name, one))
             for session in sessions
             for one in kind_figures(session, session.clock())
         ]
-        return place_kinds, all(known)
+        return place_kinds, [f"{name}: {why}" for name, why in reasons if why]
 
-    all_kinds, is_known = scan_once(chosen_places(setup, arguments.places), ask)
+    all_kinds, unread = scan_once(chosen_places(setup, arguments.places), ask)
+    for why in unread:
+        print_error(safe_line(why))
     chosen = [each for each in all_kinds if contains_words(each[1].figures.kind, arguments.filter)]
     if arguments.json:
         rows = [view.kind_values(place, kind.figures) for place, kind in chosen]
@@ -64,20 +70,20 @@ def kinds(setup: Setup, arguments: Namespace) -> int:
             [kind for _, kind in chosen], width, places=several, sources=True
         )
         print_lines([head, *lines])
-    return OK if is_known else UNREADABLE
+    return UNREADABLE if unread else OK
 
 
-async def is_read(session: PlaceSession) -> bool:
-    """Wait for the logs and query the tasks; False if the place cannot be read."""
+async def why_unread(session: PlaceSession) -> str:
+    """Wait for the logs and query the tasks; why the place cannot be read, "" if it was."""
     while session.readings.kinds is None:
         await session.wait_for_readings()  # reading the last hour of a long log takes several scans
+    if why := session.inspector.latest.unavailable:
+        return why
     try:
-        if not session.inspector.latest.unavailable:
-            await session.query_backlog()
-            return True
-    except Unavailable:
-        return False  # its row has the reason
-    return False
+        await session.query_backlog()
+    except Unavailable as error:
+        return str(error)
+    return ""
 
 
 def _words(row: WorkerRow) -> str:

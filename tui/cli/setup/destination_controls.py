@@ -20,11 +20,20 @@ CONSOLE_PATIENCE_SECONDS = 1.0
 """Longest wait of the console for the registry: other readings of a place wait for it."""
 
 
+def open_seen_registry(setup: Setup, patience: float | None = None) -> Registry | None:
+    """The registry of destinations as workers of the place see it; None if none is configured."""
+    registry = open_registry(setup.config, patience=patience)
+    if registry is None or not setup.format.complete_registry:
+        return registry
+    seen: Registry = load_function(setup.format.complete_registry)(setup, registry, patience)
+    return seen
+
+
 def place_destinations(
     setup: Setup, clock: Callable[[], float] = time.time
 ) -> PlaceDestinations | None:
     """The destinations of a place for the console; None without a registry. Opens nothing yet."""
-    registry = open_registry(setup.config, patience=CONSOLE_PATIENCE_SECONDS)
+    registry = open_seen_registry(setup, CONSOLE_PATIENCE_SECONDS)
     if registry is None:
         return None
 

@@ -75,6 +75,7 @@ FORMATS: dict[str, Format] = {
         claims="job locks",
         complete_place="formats.bullmq.watch:complete_place",
         probe_job="formats.bullmq.federation:run_probe_now",
+        complete_registry="formats.bullmq.federation:with_shared_tables",
         doctor="formats.bullmq.doctor:check_server",
         demo={
             "redis": "engine.formats.bullmq.demo:DemoJobs",

@@ -165,6 +165,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         from tui.cli.setup.destination_controls import place_destinations
 
         destinations = place_destinations(place_setup)
+    no_worker = form.why_unworkable(place_setup.settings)
     base = Place(
         name=name,
         open=open_store,
@@ -179,15 +180,14 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         retention_days=place_setup.queue.retention_days,
         logs=(place_setup.log_path, *config.logs),
         argv=argv,
-        worker_command=()
-        if form.why_unworkable(place_setup.settings)
-        else (*argv, *form.work_command),
+        worker_command=() if no_worker else (*argv, *form.work_command),
+        no_worker=no_worker,
         command=("spooldeck", "--root", location, *settings),
         max_attempts=_attempt_limit(place_setup.retry_policy()),
         alerts=config.alerts._replace(
             accepted=tuple(a for a in config.alerts.accepted if a.place in ("", name, location))
         ),
-        claim_obstacle=partial(_why_unworkable, form.why_unworkable(place_setup.settings)),
+        claim_obstacle=partial(_why_unworkable, no_worker),
         recording=place_setup.recorder_slot(),
         trash=config.trash,
         sweep=partial(

@@ -135,6 +135,10 @@ class Format(NamedTuple):
     """Function of a Setup and a `Destination` that makes the job of its next probe due now; "" if
     probes are no jobs of this format.
     """
+    complete_registry: str = ""
+    """Function of a Setup, the registry of destinations and its patience in seconds that returns
+    the registry with what the application itself has of destinations; "" if it has nothing.
+    """
     doctor: str = ""
     """Function of a Setup that yields (name of a check, `Finding`); "" for the checks that fit any
     store.

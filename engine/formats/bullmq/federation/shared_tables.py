@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.destinations.database import SqlDatabase
+from engine.destinations.database import NoTable, SqlDatabase
 from engine.destinations.destination import Destination, origin_of
 from engine.destinations.registry import Registry
 from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING
@@ -14,6 +14,8 @@ from engine.text.safe import safe_line
 
 NOT_PROBED = frozenset({"DNS_BLOCKED", "INVALID_RESPONSE_FROM_TARGET"})
 """Codes of Sipher after which a server is not probed."""
+MAX_SERVERS = 10_000
+"""Rows of the table of servers that are listed."""
 BLOCKED_THERE = "in "
 """Begins why a server is blocked by the application's table."""
 
@@ -69,14 +71,18 @@ class SharedTables:
         """The rows of the servers that have this key."""
         return self._rows("public_key = ?", key)
 
-    def _rows(self, where: str, value: str) -> list[ServerRow]:
+    def all_servers(self) -> list[ServerRow]:
+        """The rows of all servers by URL, at most `MAX_SERVERS`."""
+        return self._rows(f"url IS NOT NULL ORDER BY url LIMIT {MAX_SERVERS}")
+
+    def _rows(self, where: str, *values: str) -> list[ServerRow]:
         if not self.servers:
             return []
         names = "url, public_key, encryption_public_key, is_healthy, unhealthy_reason"
         sql = f"SELECT {names} FROM {self.servers} WHERE {where}"
         return [
             ServerRow(str(url), str(signing or ""), str(box or ""), bool(healthy), str(why or ""))
-            for url, signing, box, healthy, why in self._database.run(sql, (value,)).rows
+            for url, signing, box, healthy, why in self._database.run(sql, values).rows
         ]
 
     def mark_healthy(self, row: ServerRow) -> None:
@@ -93,6 +99,10 @@ class SharedTables:
         rows = self._database.run(sql, (row.url,)).rows
         return int(rows[0][0]) if rows else 0
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._database.close()
+
 
 def _quoted(table: str) -> str:
     return ".".join(f'"{name}"' for name in table.split(".")) if table else ""
@@ -100,11 +110,12 @@ def _quoted(table: str) -> str:
 
 class SharedRegistry:
     """Our registry, in which a server is blocked too if the application's table has it, and has the
-    keys of that table. The block is not written to ours."""
+    keys of that table. The block is not written to ours. Servers of the table that only it has are
+    listed, with the health that it has."""
 
     def __init__(self, registry: Registry, tables: SharedTables) -> None:
         self._registry, self._tables = registry, tables
-        self.close, self.count_probe = registry.close, registry.count_probe
+        self.count_probe = registry.count_probe
 
     def get(self, origin: str) -> Destination:
         """See `Registry`."""
@@ -112,12 +123,22 @@ class SharedRegistry:
         row = self._tables.server(destination.origin)
         if row is None or not row.signing:
             return destination
-        keys = {SIGNING: row.signing, ENCRYPTION: row.encryption}
-        return destination._replace(extra={**destination.extra, **keys})
+        return destination._replace(extra={**destination.extra, **_keys(row)})
 
     def all(self) -> list[Destination]:
-        """See `Registry`; with the keys of our own."""
-        return self._completed(self._registry.all())
+        """See `Registry`; with the keys of our own. At most `MAX_SERVERS` of the table's."""
+        try:
+            destinations = self._registry.all()
+        except NoTable:  # no worker has recorded anything yet
+            destinations = []
+        known = {one.origin for one in destinations}
+        for row in self._tables.all_servers():
+            origin = _origin(row.url)
+            if origin not in known:
+                known.add(origin)
+                one = Destination(origin, healthy=row.is_healthy, reason=safe_line(row.reason))
+                destinations.append(one._replace(extra=_keys(row)))
+        return self._completed(sorted(destinations, key=lambda one: one.origin))
 
     def extra_with(self, key: str, value: object) -> list[Destination]:
         """See `Registry`."""
@@ -131,11 +152,21 @@ class SharedRegistry:
             new = new._replace(blocked="", blocked_since=None)
         return self._registry.swap(old, new)
 
+    def close(self) -> None:
+        """See `Registry`."""
+        self._registry.close()
+        self._tables.close()
+
     def _completed(self, destinations: list[Destination]) -> list[Destination]:
         reasons = self._tables.why_blocked(*(one.origin for one in destinations))
         return [
             one._replace(blocked=one.blocked or reasons.get(one.origin, "")) for one in destinations
         ]
+
+
+def _keys(row: ServerRow) -> dict[str, object]:
+    keys = {SIGNING: row.signing, ENCRYPTION: row.encryption}
+    return {name: key for name, key in keys.items() if key}
 
 
 def _origin(url: str) -> str:

@@ -17,6 +17,7 @@ from engine import verbs
 from engine.config.place_address import parse_address
 from engine.formats.bullmq import connection
 from engine.formats.bullmq.place import RedisPlace, parse_place, split_id, task_id
+from engine.formats.bullmq.row import GROUPED
 from engine.formats.bullmq.store import BullmqStore
 from engine.model import Move, Problem, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
@@ -70,6 +71,19 @@ def test_a_job_in_no_list_is_a_problem(client: redis.Redis, open_bullmq: Opener)
         ("bull:mails:2", "bull:mails:repeat:daily:1795170000000"),
         "a job that is in no list and no set of its queue: control recover puts it back",
     )
+
+
+def test_a_job_in_a_group_is_not_put_back(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A job of BullMQ Pro in a list of its group is named; the control leaves it there."""
+    write_waiting(client, "1")
+    client.hset("bull:mails:meta", "version", "bullmq:5.34.0")
+    write_hash(client, "bull:mails:2", gid="a")
+    write_hash(client, "bull:mails:3", opts='{"attempts":1,"group":{"id":"a"}}')
+    client.rpush("bull:mails:groups:a", "2", "3")
+    store = open_bullmq()
+    assert scanned(store)[1] == dict.fromkeys(("bull:mails:2", "bull:mails:3"), GROUPED)
+    assert store.control("recover", "mails") == "mails: 0 jobs are in a list again"
+    assert client.lrange("bull:mails:wait", 0, -1) == ["1"]
 
 
 def test_a_job_in_two_places_is_one_task_and_a_problem(

@@ -13,6 +13,7 @@ from redis.retry import Retry
 
 from engine import verbs
 from engine.config.place_address import parse_address
+from engine.doctor.store_checks import check_store
 from engine.formats.bullmq import connection
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.moves import EDGES
@@ -185,6 +186,10 @@ def test_a_missing_permission_concerns_one_change(server: TestServer) -> None:
             "the server does not permit COPY (keys ~bull:* and ~spooldeck:bull:*)"
         )
         assert refusals[State.DEAD, State.PENDING] == ""
+        found_by_doctor = [
+            one.problem for name, one in check_store(store, NOW, "", "") if name == "rights"
+        ]
+        assert found_by_doctor == [f"hold, purge: {refusals[State.DEAD, State.TRASH]}"]
         with pytest.raises(Unsupported, match="does not permit COPY"):
             store.swap(task, verbs.purge(task, NOW))
         store.edges = EDGES

@@ -313,3 +313,12 @@ def test_the_kinds(root: Path, spooldeck: Run) -> None:
     mail, report = kinds
     assert (mail["kind"], mail["wait_p95"], mail["source"]) == ("mail_send", 40.0, "log")
     assert (report["run_p50"], report["unknown"]) == (None, "no runs in the log in 10m")
+
+
+@pytest.mark.parametrize("command", ["kinds", "top"])
+def test_a_place_without_kinds_says_why(root: Path, spooldeck: Run, command: str) -> None:
+    """A place that cannot be read has no row: it is a line on standard error, and exit 2."""
+    ended = spooldeck(command, str(root), "redis://127.0.0.1:1/0")
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("spooldeck: 127.0.0.1:1: redis://127.0.0.1:1/0: not connected")

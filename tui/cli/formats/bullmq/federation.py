@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from engine.formats.bullmq.federation.keys import OwnKeys
     from engine.formats.bullmq.federation.parts import FederationParts
     from engine.formats.bullmq.federation.profile import Policy
+    from engine.formats.bullmq.federation.shared_tables import SharedTables
 
 ORIGIN_VARIABLE = "BETTER_AUTH_URL"
 """Environment variable with our own origin, as Sipher reads it."""
@@ -211,17 +212,36 @@ def _application_database(setup: Setup) -> Address | None:
     return config.destinations if config.outbox is None else config.outbox.database
 
 
+def _shared_tables(setup: Setup, patience: float | None = None) -> SharedTables | None:
+    """The application's tables that the configuration names; None without any."""
+    from engine.destinations.database import PATIENCE_SECONDS, SqlDatabase
+    from engine.formats.bullmq.federation.shared_tables import SharedTables
+
+    settings, address = settings_of(setup), _application_database(setup)
+    if address is None or not (settings.blocked or settings.servers):
+        return None
+    database = SqlDatabase(address, PATIENCE_SECONDS if patience is None else patience)
+    return SharedTables(database, settings.blocked, settings.servers)
+
+
+def with_shared_tables(setup: Setup, registry: Registry, patience: float | None) -> Registry:
+    """The registry as a worker uses it: with the application's blocked and known servers."""
+    from engine.formats.bullmq.federation.shared_tables import SharedRegistry
+
+    shared = _shared_tables(setup, patience)
+    return registry if shared is None else SharedRegistry(registry, shared)
+
+
 def _parts(
     setup: Setup, place: RedisPlace, log: Callable[[str, str], None], stack: ExitStack
 ) -> FederationParts:
     from engine.delivery.http_client import HttpClient, trusted_certificates
     from engine.delivery.url_guard import UrlGuard
-    from engine.destinations.database import SqlDatabase
     from engine.destinations.destination import origin_of
     from engine.formats.bullmq.federation.keys import BadKeys
     from engine.formats.bullmq.federation.parts import PROBES, FederationParts
     from engine.formats.bullmq.federation.profile import PROFILES
-    from engine.formats.bullmq.federation.shared_tables import SharedRegistry, SharedTables
+    from engine.formats.bullmq.federation.shared_tables import SharedRegistry
 
     settings = settings_of(setup)
     registry = open_registry(setup.config, creates=True)
@@ -250,10 +270,9 @@ def _parts(
     stack.callback(client.close)
     adder = JobAdder(place)
     stack.callback(adder.close)
-    shared, address = None, _application_database(setup)
-    if address is not None and (settings.blocked or settings.servers):
-        database = stack.enter_context(closing(SqlDatabase(address)))
-        shared = SharedTables(database, settings.blocked, settings.servers)
+    shared = _shared_tables(setup)
+    if shared is not None:
+        stack.callback(shared.close)
     return FederationParts(
         keys,
         origin,

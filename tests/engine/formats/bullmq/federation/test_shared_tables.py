@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from engine.destinations.watch import ACTIONS
 from engine.formats.bullmq.federation.health import PUT_BACK_LIMIT_SECONDS, ProbeHandler
 from engine.formats.bullmq.federation.parts import keys_of
 from engine.formats.bullmq.federation.shared_tables import SharedRegistry, SharedTables
@@ -78,6 +79,22 @@ def test_keys_of_the_table_are_used_and_none_are_learned(
     assert keys_of(shared.destination(peer.url)).signing != peer.public.signing
     shared.sql("UPDATE server_registry SET public_key = ?, encryption_public_key = ?", *peer.public)
     assert shared.deliver(peer.url).kind == "done"
+
+
+def test_servers_of_the_table_alone_are_listed(shared: Sender, peer: Peer, relay: Peer) -> None:
+    """Each once, with its keys, health and block; a probe of it is the other program's."""
+    shared.know(peer)
+    add_server(shared, f"{peer.url}/", peer, healthy=False)
+    add_server(shared, f"{relay.url}/", relay, healthy=False)
+    shared.sql("INSERT INTO blacklisted_servers VALUES ('1', ?, 'spam')", relay.url)
+    known, listed = sorted(shared.parts.registry.all(), key=lambda one: one.origin != peer.url)
+    assert (known.origin, known.healthy, bool(known.rev)) == (peer.url, True, True)
+    assert (listed.origin, listed.healthy, listed.reason) == (relay.url, False, "CONN_REFUSED")
+    assert (listed.blocked, listed.rev) == ("in blacklisted_servers: spam", 0)
+    assert keys_of(listed) == relay.public
+    assert "only in the application's table" in ACTIONS["probe"].refusal(
+        listed._replace(blocked="")
+    )
 
 
 def test_a_key_of_another_server_of_the_table_is_refused(shared: Sender, peer: Peer) -> None:

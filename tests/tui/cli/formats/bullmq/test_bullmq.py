@@ -75,7 +75,7 @@ def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> 
 
     words = ("control", "pause", "--target", "sums", "--value", "1")
     output = on_redis(*words, "--dry-run").stdout
-    assert "Now 0 (resume), then 1 (pause: jobs wait)." in output
+    assert "Now 0 (jobs run), then 1 (pause: jobs wait)." in output
     assert "--target sums --value 1 --apply 1" in output
     done = on_redis(*words, "--apply", "1")
     assert (done.returncode, done.stdout) == (0, "sums is paused: jobs wait\n")

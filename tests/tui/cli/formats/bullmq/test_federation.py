@@ -404,6 +404,32 @@ def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: 
     assert destination.next_probe == pytest.approx(time.time(), abs=60)
 
 
+def test_servers_of_the_applications_tables_are_destinations(site: Site) -> None:
+    """A server that only the application's tables have is listed with its health, and one that is
+    blocked there is blocked."""
+    site.sender.sql("CREATE TABLE blacklisted_servers (server_url TEXT, reason TEXT)")
+    site.sender.sql(
+        "CREATE TABLE server_registry (url TEXT, public_key TEXT, encryption_public_key TEXT,"
+        " is_healthy BOOLEAN, health_check_attempts INTEGER, unhealthy_reason TEXT)"
+    )
+    site.sender.sql("INSERT INTO server_registry VALUES ('http://b.example/','','',0,5,'TIMEOUT')")
+    site.sender.sql("INSERT INTO server_registry VALUES ('http://a.example/','','',1,0,NULL)")
+    site.sender.sql("INSERT INTO blacklisted_servers VALUES ('http://a.example', 'spam')")
+    with (site.folder / "config.yaml").open("a") as config:
+        config.write("  blocked: blacklisted_servers\n  servers: server_registry\n")
+    words = ["--config", str(site.folder / "config.yaml"), "destinations", site.url, "--json"]
+    ran = command.run(words, capture_output=True, text=True)
+    assert ran.returncode == 1, ran.stderr
+    rows = [
+        (one["destination"], one["state"], one["reason"])
+        for one in json.loads(ran.stdout)["destinations"]
+    ]
+    assert rows == [
+        ("http://b.example", "unhealthy", "TIMEOUT"),
+        ("http://a.example", "blocked", None),
+    ]
+
+
 @pytest.mark.deep
 def test_a_probe_that_a_wrong_clock_planned_is_made_due(site: Site, peer: Peer) -> None:
     """A server failed while the clock was a day ahead: its probe is planned in a day. A worker that

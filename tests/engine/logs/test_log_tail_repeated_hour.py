@@ -1,0 +1,124 @@
+"""Local times of the hour that occurs twice when the clocks are set back."""
+
+from __future__ import annotations
+
+import calendar
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.logs.line_rates import LineRates
+from engine.logs.log_tail import Tail, format_log_line, parse_local_time
+from engine.logs.merged_log import BEGIN, END, LineScan, MergedLog, run_to_end
+from engine.logs.recent_lines import RecentLines
+from engine.text.time_expressions import Clock, parse_time
+
+SET_BACK = float(calendar.timegm((2026, 10, 25, 1, 0, 0)))
+"""In Berlin the clocks are set back from 03:00 to 02:00."""
+
+TIMES = [SET_BACK + second for second in range(-5400, 5400, 5)]
+"""From 01:30 to 02:59:55, and from 02:00 to 03:29:55."""
+
+
+def _scheduler_line(level: str, text: str, now: float) -> bytes:
+    return f"{time.strftime('%Y%m%d%H%M%S', time.localtime(now))} {text}\n".encode()
+
+
+def _json_line(level: str, text: str, now: float) -> bytes:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
+    return json.dumps({"time": stamp, "msg": text}).encode() + b"\n"
+
+
+FORMS = [format_log_line, _scheduler_line, _json_line]
+
+
+@pytest.fixture(autouse=True)
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is that of Berlin."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def _write_log(path: Path, form: Callable[[str, str, float], bytes]) -> str:
+    path.write_bytes(b"".join(form("INFO", f"{when:.0f} {'x' * 80}", when) for when in TIMES))
+    return str(path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("begin", [0, 700, 1300, 2100])
+def test_a_tail_that_starts_anywhere_knows_the_second_half(
+    tmp_path: Path, form: Callable[[str, str, float], bytes], begin: int
+) -> None:
+    """A line has the time at which it was written, wherever in the hour the tail starts."""
+    path = _write_log(tmp_path / "log", form)
+    size = sum(len(form("INFO", f"{when:.0f} {'x' * 80}", when)) for when in TIMES[begin:])
+    tail = Tail(path, size)
+    assert [line.when for line in tail.poll()] == TIMES[begin:]
+    tail.close()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_page_of_a_log_knows_the_second_half(
+    tmp_path: Path, form: Callable[[str, str, float], bytes], forward: bool
+) -> None:
+    """Read forward or backward, a line has its own time, and is sorted by it."""
+    book = MergedLog([_write_log(tmp_path / "log", form)], 4096)
+    book.refresh()
+    scan = LineScan(book, BEGIN if forward else END, want=len(TIMES), forward=forward)
+    run_to_end(scan)
+    assert [entry.line.when for entry in scan.entries] == TIMES
+    assert [entry.key[0] for entry in scan.entries] == TIMES
+    book.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "before", "expected"),
+    [
+        (600, 600 - 3540, 600 - 3600),  # nothing is certain: the first one
+        (2400, 600, 2400),  # half an hour of silence in the second half
+        (590, 600, 590),  # another writer was faster
+        (-3010, -3000, -3010),
+        (600, 7200, 600),
+    ],
+)
+def test_a_time_is_not_before_that_of_the_line_before(
+    seconds: int, before: int, expected: int
+) -> None:
+    """Of the two times, the first that is at most a minute before; the second if none is."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(SET_BACK + seconds))
+    assert parse_local_time(stamp, SET_BACK + before) == SET_BACK + expected
+
+
+def test_the_last_hour_ends_in_the_second_half(tmp_path: Path) -> None:
+    """In the second half, the lines of the last hour are those that were written in it."""
+    recent = RecentLines(_write_log(tmp_path / "log", format_log_line))
+    now = TIMES[-1]
+    lines = recent.poll(now)
+    assert recent.since == now - 3600
+    assert [line.when for line in lines if line.when and line.when >= now - 3600] == TIMES[-721:]
+    recent.close()
+
+
+def test_lines_of_both_halves_are_counted_apart(tmp_path: Path) -> None:
+    """A histogram over the repeated hour has as many lines in its first as in its second half."""
+    book = MergedLog([_write_log(tmp_path / "log", format_log_line)], 4096)
+    book.refresh()
+    rates = LineRates(book, TIMES[0])
+    run_to_end(rates)
+    assert [part.lines for part in rates.parts(6, TIMES[0], TIMES[-1] + 5)] == [360] * 6
+    book.close()
+
+
+@pytest.mark.parametrize(("now", "expected"), [(-1500, -1800), (900, -1800), (2100, 1800)])
+def test_a_typed_time_of_day_is_the_latest_of_both(now: int, expected: int) -> None:
+    """02:30 is the latest half past two that has passed."""
+    moment = parse_time("02:30", SET_BACK + now)
+    assert isinstance(moment, Clock)
+    assert moment.before(SET_BACK + now) == SET_BACK + expected
