@@ -15,11 +15,11 @@ from tui.queue import painters
 from tui.queue.filter_text import FilterText
 from tui.queue.keys import ROWS
 from tui.queue.marks import Marks
-from tui.queue.parts import QueueParts
+from tui.queue.parts import Change, QueueParts
 from tui.queue.tabs import Tabs
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
-from tui.screens.key_rows import Change, absent_actions, hints_of, press, refusals_of
+from tui.screens.key_rows import absent_actions, hints_of, press, refusals_of
 from tui.screens.message import MESSAGE_SECONDS, Message
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
@@ -56,7 +56,7 @@ class Asked:
         """Note it; `answer` asks it."""
         self.questions[what] = ask
 
-    def show(self, change: Change) -> None:
+    def show_change(self, change: Change) -> None:
         """Nothing is painted."""
 
     def move(self, how: str) -> Change:

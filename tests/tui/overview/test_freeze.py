@@ -46,7 +46,7 @@ from tests.recorder_samples import a_sample
 from tests.tui.cli.print.test_overview import row_of
 from tests.tui.drawn_screens import settled
 from tests.tui.overview.test_screen import overview, screen_of
-from tui.overview.pausable import FrozenTime
+from tui.overview.freeze import FrozenTime
 from tui.overview.screen import OverviewScreen
 from tui.overview.snapshot import recorded_snapshot
 from tui.session.place import Place
@@ -102,7 +102,7 @@ async def freeze(operator: ConsoleOperator) -> None:
 
 def frozen_of(operator: ConsoleOperator) -> FrozenTime:
     """What the screen holds."""
-    held = screen_of(operator)._frozen
+    held = screen_of(operator).parts.freeze.time
     assert held is not None
     return held
 
@@ -144,7 +144,7 @@ async def test_p_freezes_and_p_goes_on(root: Path) -> None:
 
         for key, words in (
             ("U", "frozen at 09:42:08Z: p goes live, then U"),
-            ("r", "frozen: p goes live, then r"),
+            ("r", "frozen at 09:42:08Z: p goes live, then r"),
             ("full_stop", "end of the recording: p goes live"),
         ):
             await operator.press(key)
@@ -360,7 +360,7 @@ async def test_a_key_that_is_held_is_answered_without_the_disk(root: Path) -> No
     async with frozen(root) as operator:
         await asyncio.to_thread((root / "queue").rename, root / "away")
         for _ in range(25):
-            screen_of(operator).action_earlier()
+            screen_of(operator).action_key("comma")
 
         assert frozen_of(operator).at < NOW - 450  # the first steps are fine, then it is minutes
         assert waiting(operator).startswith("2,")
@@ -431,9 +431,9 @@ async def test_a_broken_recording_is_renewed_and_reported_once(root: Path) -> No
     (folder / "ring.db").write_bytes(b"garbage" * 5000)
     async with overview(recorded_place(root)) as operator:
         await operator.until(
-            lambda: "file is not a database" in operator.text or screen_of(operator)._reported
+            lambda: "file is not a database" in operator.text or screen_of(operator).parts.reported
         )
-        (words,) = screen_of(operator)._reported
+        (words,) = screen_of(operator).parts.reported
         assert words.endswith("quarantined as ring.aside, new recording started")
 
 
