@@ -31,67 +31,51 @@ def _while_live(pressed: str) -> Callable[[OverviewParts], str]:
 
 ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
     *make.moves(actions.move),
+    own("open | enter | Enter | open | View | the queue, the cell or the alert", actions.open_row),
     own(
-        "open | enter | Enter | open | View | -",
-        "the queue, the cell or the alert",
-        actions.open_row,
-    ),
-    own(
-        "pane(1) | tab | Tab | pane | View | -",
-        "next pane of the screen",
+        "pane(1) | tab | Tab | pane | View | next pane of the screen",
         partial(actions.next_pane, by=1),
     ),
     own(
-        "pane(-1) | shift+tab | S-Tab | - | View | -",
-        "previous pane",
-        partial(actions.next_pane, by=-1),
+        "pane(-1) | shift+tab | S-Tab | - | View | previous pane", partial(actions.next_pane, by=-1)
     ),
     own(
-        "graph_range | z | z | range | View | -",
-        "graph: the last 10 minutes, hour or day",
+        "graph_range | z | z | range | View | graph: the last 10 minutes, hour or day",
         actions.next_range,
     ),
     own(
-        "rows_by | x | x | rows by | View | +minor",
-        "age table: group by destination, kind or error",
+        "rows_by | x | x | rows by | View +minor | age table: group by destination, kind or error",
         actions.next_rows,
         refusal=_while_live("x"),
     ),
     own(
-        "age_cell(-1) | left h | h | - | View | -",
-        "age table: younger cell",
+        "age_cell(-1) | left h | h | - | View | age table: younger cell",
         partial(actions.shift, by=-1),
     ),
     own(
-        "age_cell(1) | right l | l | - | View | -",
-        "age table: older cell",
-        partial(actions.shift, by=1),
+        "age_cell(1) | right l | l | - | View | age table: older cell", partial(actions.shift, by=1)
     ),
     own(
-        "clusters | c | c | - | View | -",
-        "error clusters of the place under the cursor",
+        "clusters | c | c | - | View | error clusters of the place under the cursor",
         partial(actions.go, target=Target(keys.CLUSTERS, state=State.DEAD)),
     ),
     own(
-        "groups | b | b | - | View | -",
-        "groups of tasks of the place under the cursor",
+        "groups | b | b | - | View | groups of tasks of the place under the cursor",
         lambda parts: actions.go(parts, parts.groups_target),
     ),
     KeyRow(key("reread", keys.LOCKS), actions.reread, _while_live("r")),
     own(
-        "freeze | p | p | freeze | View | +minor",
-        "freeze the screen to go back in history; again: live",
+        "freeze | p | p | freeze | View +minor | freeze the screen to go back in "
+        "history; again: live",
         actions.freeze,
         label=lambda parts: "live" if parts.freeze.time else None,
     ),
     own(
-        "earlier | comma | , | - | View | -",
-        "frozen: back in history",
+        "earlier | comma | , | - | View | frozen: back in history",
         partial(actions.step, direction=-1),
     ),
     own(
-        "later | full_stop | . | - | View | -",
-        "frozen: forward in history",
+        "later | full_stop | . | - | View | frozen: forward in history",
         partial(actions.step, direction=1),
     ),
     KeyRow(key("screen"), actions.open_digit),
@@ -115,16 +99,15 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
     ),
     make.arm(Change.EDGES),
     own(
-        "worker | W | W | - | Act | -",
-        "plan to start or stop a worker of the place under the cursor",
+        "worker | W | W | - | Act | plan to start or stop a worker of the place under the cursor",
         actions.worker,
         refusal=_while_live("W"),
         is_absent=is_read_only,
     ),
     make.asks(key("palette")),
     make.asks(key("help")),
-    own("back | escape | Esc | - | Quit | -", "stop the first scan of a queue", actions.back),
-    make.app(make.own_key("app.quit | q | q | quit | Quit | -", "quit the console")),
+    own("back | escape | Esc | - | Quit | stop the first scan of a queue", actions.back),
+    make.app(make.own_key("app.quit | q | q | quit | Quit | quit the console")),
     make.app(key("app.cancel", keys.SHARED)),
     make.app(key("app.suspend_process")),
 )

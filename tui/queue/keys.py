@@ -63,10 +63,9 @@ def _no_problem(parts: QueueParts) -> str:
     return "no problem to open" if parts.tabs.on_problems and not parts.problems else ""
 
 
-def _place(words: str, description: str, step: int) -> Row:
+def _place(words: str, step: int) -> Row:
     return own(
         words,
-        description,
         partial(actions.to_place, step=step),
         is_absent=lambda parts: parts.context.places == 1,
     )
@@ -75,63 +74,57 @@ def _place(words: str, description: str, step: int) -> Row:
 ROWS: tuple[Row, ...] = (
     *make.moves(lambda parts, how: parts.screen.move(how)),
     own(
-        "open | enter d | Enter | open | View | -",
-        "the task in full; on the problem line: all problems",
+        "open | enter d | Enter | open | View | the task in full; on the problem "
+        "line: all problems",
         actions.open_task,
         refusal=_no_problem,
         label=lambda parts: "details" if parts.tabs.on_problems else "open",
     ),
     own(
-        "pane(1) | tab shift+tab | Tab | - | View | -",
-        "scroll the details; again: to the rows",
+        "pane(1) | tab shift+tab | Tab | - | View | scroll the details; again: to the rows",
         lambda parts: parts.screen.switch_pane(),
     ),
     own(
-        "filter | / | / | filter | View | -",
-        "show only matching tasks; Enter keeps the filter, Esc clears it",
+        "filter | / | / | filter | View | show only matching tasks; Enter keeps the "
+        "filter, Esc clears it",
         actions.open_filter,
         label=_only_tasks,
     ),
     own(
-        "tab | left h right l | h l | tabs | View | +key +minor",
-        "previous, next tab (state); also Left, Right",
+        "tab | left h right l | h l | tabs | View +key +minor | previous, next tab (state); also "
+        "Left, Right",
         actions.tab,
     ),
     own(
-        "graph_range | z | z | - | View | -",
-        "graph: the last 10 minutes, hour or day",
+        "graph_range | z | z | - | View | graph: the last 10 minutes, hour or day",
         lambda parts: parts.screen.next_graph_range(),
     ),
     own(
-        "clusters | c | c | clusters | View | -",
-        "errors of these tasks, grouped into clusters",
+        "clusters | c | c | clusters | View | errors of these tasks, grouped into clusters",
         partial(actions.go, target=Target(keys.CLUSTERS)),
         label=_only_tasks,
     ),
     own(
-        "order | o | o | order | View | +minor",
-        "sort by another column",
+        "order | o | o | order | View +minor | sort by another column",
         actions.order,
         label=_only_tasks,
     ),
     KeyRow(key("log", is_minor=True), actions.open_log, label=_only_tasks),
-    _place("next_place | ] | ] | - | View | -", "next place", 1),
-    _place("previous_place | [ | [ | - | View | -", "previous place", -1),
+    _place("next_place | ] | ] | - | View | next place", 1),
+    _place("previous_place | [ | [ | - | View | previous place", -1),
     own(
-        "show('wide') | w | w | wide | View | +minor",
-        "error column with the room of the others, or not",
+        "show('wide') | w | w | wide | View +minor | error column with the room of the others, "
+        "or not",
         partial(actions.show, what="wide"),
         label=_only_tasks,
     ),
     own(
-        "show('ids') | i | i | full ids | View | +minor",
-        "full ids, or their last 8 characters",
+        "show('ids') | i | i | full ids | View +minor | full ids, or their last 8 characters",
         partial(actions.show, what="ids"),
         label=_only_tasks,
     ),
     own(
-        "groups | b | b | groups | View | +minor",
-        "these tasks by queue, kind, group or destination",
+        "groups | b | b | groups | View +minor | these tasks by queue, kind, group or destination",
         partial(actions.go, target=Target(keys.GROUPS)),
         label=_only_tasks,
     ),
@@ -139,28 +132,24 @@ ROWS: tuple[Row, ...] = (
     make.digits(label=""),  # they are in the titles of the panes
     make.repaint(),
     own(
-        "mark | space | Space | mark | Mark | +minor",
-        "mark or unmark the task",
+        "mark | space | Space | mark | Mark +minor | mark or unmark the task",
         actions.mark,
         label=_only_tasks,
         is_absent=is_read_only,
     ),
     own(
-        "range | v | v | range | Mark | +minor",
-        "mark a range: from here to the row of the next v",
+        "range | v | v | range | Mark +minor | mark a range: from here to the row of the next v",
         actions.mark_range,
         label=_only_tasks,
     ),
     own(
-        "mark_all | * | * | all | Mark | +minor",
-        "act on all matching tasks, not on one row",
+        "mark_all | * | * | all | Mark +minor | act on all matching tasks, not on one row",
         actions.mark_all,
         label=_only_tasks,
         is_absent=is_read_only,
     ),
     own(
-        "unmark | \\ | \\ | clear marks | Mark | +minor",
-        "unmark all tasks",
+        "unmark | \\ | \\ | clear marks | Mark +minor | unmark all tasks",
         actions.unmark,
         label=_only_tasks,
         is_absent=is_read_only,
@@ -200,11 +189,11 @@ ROWS: tuple[Row, ...] = (
     make.asks(key("palette", is_minor=True)),
     make.asks(key("help")),
     own(
-        "back | escape | Esc | clear | Quit | +minor",
-        "clear the range, then the filter; then back to the overview",
+        "back | escape | Esc | clear | Quit +minor | clear the range, then the filter; then back "
+        "to the overview",
         actions.back,
     ),
-    make.asks(make.own_key("leave | q | q | back | Quit | -", "back to the overview; there: quit")),
+    make.asks(make.own_key("leave | q | q | back | Quit | back to the overview; there: quit")),
     make.app(key("app.cancel", keys.SHARED)),
     make.app(key("app.suspend_process")),
 )

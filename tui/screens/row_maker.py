@@ -71,7 +71,6 @@ class RowMaker(Generic[P, C]):
     def own(
         self,
         words: str,
-        description: str,
         act: Callable[..., C],
         *,
         refusal: Callable[[P], str] = no_words,
@@ -79,14 +78,16 @@ class RowMaker(Generic[P, C]):
         label: Callable[[P], str | None] = own_label,
     ) -> KeyRow[P, C]:
         """The row of a key that only this screen has."""
-        key = self.own_key(words, description)
-        return KeyRow(key, act, refusal, is_absent=is_absent, label=label)
+        return KeyRow(self.own_key(words), act, refusal, is_absent=is_absent, label=label)
 
-    def own_key(self, words: str, description: str) -> Key:
+    def own_key(self, words: str) -> Key:
         """A key that only this screen has. `words`: action, keys, keys as shown, hint, heading of
-        the help and flags, as in the text table of `tui.text.keys`.
+        the help with flags, and description, as in the text table of `tui.text.keys`.
         """
-        return self._called(keys.key_of_row(f"{words} | {description}"))
+        *named, heading, description = words.split(" | ")
+        group, *flags = heading.split()
+        row = " | ".join((*named, group, " ".join(flags), description))
+        return self._called(keys.key_of_row(row))
 
     def key(self, action: str, of: str = keys.TASK, *, is_minor: bool | None = None) -> Key:
         """The key of an action that another screen has, too, with its words."""
