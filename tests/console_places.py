@@ -256,7 +256,7 @@ BEGUN = {
 }
 """Workers, by their group, that a key begins and that end by themselves."""
 
-BOARDS = (ListScreen, OverviewScreen)
+BOARDS = (ListScreen, LogScreen, OverviewScreen)
 """Screens that paint all they show each second."""
 
 
@@ -269,7 +269,11 @@ def is_done(console: Console) -> bool:
     begun = any(work.group in BEGUN and not work.is_finished for work in console.workers)
     begun |= any(getattr(screen, "_cursor_rest_timer", None) for screen in console.screen_stack)
     loaded = all(part.rows.view.loaded for part in lists if part.rows.view.query.state)
-    return loaded and not begun and all(log.loaded and log.log_status().counted for log in logs)
+    return (
+        loaded
+        and not begun
+        and all(log.parts.is_loaded and log.parts.status.counted for log in logs)
+    )
 
 
 async def acted(pilot: Pilot[None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from tui.log.keys import ROWS as LOG_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
 from tui.queue.keys import ROWS as QUEUE_ROWS
 from tui.screens.key_rows import KeyRow
@@ -14,6 +15,7 @@ from tui.text.keys import Key
 TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.OVERVIEW: OVERVIEW_ROWS,
     keys.LIST: QUEUE_ROWS,
+    keys.LOG: LOG_ROWS,
 }
 """The screens with key rows of their own."""
 

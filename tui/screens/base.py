@@ -147,6 +147,10 @@ class BaseScreen(CachedRender, SizedScreen[None]):
         """Do what a key row does, or say why it is refused."""
         self.show_change(press(self.ROWS, pressed, self.parts, self.parts.say))
 
+    def action_back(self) -> None:
+        """Do what Esc does."""
+        self.action_key("escape")
+
     def quits(self) -> bool:
         """Ctrl-c had nothing to cancel: True the second time, while the message of the first one
         is visible.

@@ -72,7 +72,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
 }
 
 _READ_ONLY = (
-    "task problems clusters groups record failures workers locks transports log operations controls"
+    "task problems clusters groups record failures workers locks transports operations controls"
 )
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"operation {_READ_ONLY}"
@@ -101,7 +101,6 @@ open | enter | Enter | task | View | workers | the task of this worker
 open | enter | Enter | relative | View | task | the parent or the child under the cursor
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
-open | enter | Enter | task | View | log | the task of this log line
 open | enter | Enter | errors | View | transports | latest errors, with the server's reply; the
     tasks of a destination
 open | enter | Enter | task | View | operation | the task of this result
@@ -112,26 +111,13 @@ graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minu
 graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
 part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
     Right
-clusters | c | c | - | View | log | error clusters of the DLQ of this place
 grouping | left h right l | h l | group by | View | groups +key | previous, next grouping; also
     Left, Right
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 log | t | t | log | View | task | log lines of this task
 log | t | t | log | View | failures transports +minor | log lines of this transport
-log | t | t | - | View | log | only the log lines of this line's task
 neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
-follow | f | f | follow | View | log | follow new lines, or stop following
-search | / | / | search | View | log | search for text; n next match, N previous match
-search_again(1) | n | n | - | View | log | next match
-search_again(-1) | N | N | - | View | log | previous match
-only | & | & | filter | View | log | show only matching lines; Esc shows all
-level(1) | + | + | level | View | log | raise the minimum level
-level(-1) | - | - | - | View | log | lower the minimum level
-next_error | e | e | error | View | log | next error
-goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
-wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
-stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
 reread | r | r | re-read | View | controls locks operations transports workers +minor |
     scan everything again now
 reread | r | r | re-read | View | task +minor | re-read the task
@@ -180,7 +166,7 @@ drop | D | D | abandon | Act | operations | plan to abandon an interrupted opera
     rows stay
 operations | u | u | operations | Act | clusters controls groups locks plan task workers
     +minor | operations: who did what; undo
-operations | u | u | - | Act | failures log problems transports | operations: who did what; undo
+operations | u | u | - | Act | failures problems transports | operations: who did what; undo
 unlock | U | U | unlock | Act | locks workers | lock holder, and a plan to free the lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume a transport, block or
     unblock a destination

@@ -332,7 +332,7 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
     mail.record(9000, "curl", "421 4.7.0 try later")
 
     def line_under_cursor(log: LogScreen) -> str:
-        selected_entry = log.query_one(LogLines).selected_entry
+        selected_entry = log.query_one(LogLines).page.selected_entry
         return "" if selected_entry is None else selected_entry.line.text
 
     async with mail.screen(size=(100, 50)) as operator:
