@@ -30,31 +30,22 @@ def _no_lines(parts: LogParts) -> bool:
     return _no_line(parts) and not (parts.words or parts.level)
 
 
+on_line, on_lines = partial(own, is_absent=_no_line), partial(own, is_absent=_no_lines)
+
 ROWS: tuple[KeyRow[LogParts, Change], ...] = (
     *make.moves(actions.move),
-    own(
-        "open | enter | Enter | task | View | the task of this log line",
-        actions.open_task,
-        is_absent=_no_line,
-    ),
+    on_line("open | enter | Enter | task | View | the task of this log line", actions.open_task),
     make.goes(
         make.own_key("clusters | c | c | - | View | error clusters of the DLQ of this place"),
         Target(keys.CLUSTERS, state=State.DEAD),
     ),
-    own(
-        "log | t | t | - | View | only the log lines of this line's task",
-        actions.only_task,
-        is_absent=_no_line,
+    on_line("log | t | t | - | View | only the log lines of this line's task", actions.only_task),
+    on_lines(
+        "follow | f | f | follow | View | follow new lines, or stop following", actions.follow
     ),
-    own(
-        "follow | f | f | follow | View | follow new lines, or stop following",
-        actions.follow,
-        is_absent=_no_lines,
-    ),
-    own(
+    on_line(
         "search | / | / | search | View | search for text; n next match, N previous match",
         actions.search,
-        is_absent=_no_line,
     ),
     own(
         "search_again(1) | n | n | - | View | next match",
@@ -66,36 +57,24 @@ ROWS: tuple[KeyRow[LogParts, Change], ...] = (
         partial(actions.search_again, step=-1),
         is_absent=_no_search,
     ),
-    own(
-        "only | & | & | filter | View | show only matching lines; Esc shows all",
-        actions.only,
-        is_absent=_no_lines,
+    on_lines(
+        "only | & | & | filter | View | show only matching lines; Esc shows all", actions.only
     ),
-    own(
-        "level(1) | + | + | level | View | raise the minimum level",
-        partial(actions.level, step=1),
-        is_absent=_no_lines,
+    on_lines(
+        "level(1) | + | + | level | View | raise the minimum level", partial(actions.level, step=1)
     ),
-    own(
-        "level(-1) | - | - | - | View | lower the minimum level",
-        partial(actions.level, step=-1),
-        is_absent=_no_lines,
+    on_lines(
+        "level(-1) | - | - | - | View | lower the minimum level", partial(actions.level, step=-1)
     ),
-    own("next_error | e | e | error | View | next error", actions.next_error, is_absent=_no_line),
-    own(
+    on_line("next_error | e | e | error | View | next error", actions.next_error),
+    on_line(
         "goto_time | @ | @ | time | View | go to a time: 14:00, yesterday 18:00, -2h",
         actions.go_to_time,
-        is_absent=_no_line,
     ),
-    own(
-        "wrap | w | w | wrap | View +minor | wrap long lines, or cut them",
-        actions.wrap,
-        is_absent=_no_line,
-    ),
-    own(
+    on_line("wrap | w | w | wrap | View +minor | wrap long lines, or cut them", actions.wrap),
+    on_line(
         "stamps | i | i | stamps | View +minor | time stamps: with date, time only, none",
         actions.stamps,
-        is_absent=_no_line,
     ),
     make.digits(),
     make.repaint(),

@@ -17,10 +17,11 @@ from tui.log.histogram import LogHistogram
 from tui.log.keys import ROWS
 from tui.log.log_widget import LogLines
 from tui.log.parts import Change, LogParts
-from tui.screens.base import BaseScreen, Copy, row_bindings
+from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
 from tui.screens.key_rows import hints_of
+from tui.screens.keyed_screen import KeyedScreen, row_bindings
 from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.text import keys
@@ -28,7 +29,7 @@ from tui.text.frames import frame_border
 from tui.widgets.line_widgets import Lines
 
 
-class LogScreen(BaseScreen):
+class LogScreen(KeyedScreen):
     """All logs of a place as one."""
 
     KIND = keys.LOG
@@ -121,10 +122,6 @@ class LogScreen(BaseScreen):
         if self.is_current and not self.parts.context.skips_repaint():
             self.paint()
 
-    def say(self, text: str, style: str = "warn") -> None:
-        """Show a message for some seconds."""
-        self.show_change(self.parts.say(text, style))
-
     def paint(self) -> None:
         """Repaint all but the lines, which change by themselves."""
         self.show_change(Change.STATUS)
@@ -144,5 +141,6 @@ class LogScreen(BaseScreen):
             self.bars.paint(parts.page.selected_entry, self.size)
             if parts.line_task.select(parts.page.selected_entry):
                 self.run("line task", parts.look_up_task)
-        self.edges.show(parts.context, (parts.session.name, "log"), hints_of(ROWS, parts))
-        self.edges.show_message(parts.message, partial(painters.message_line, parts, width))
+            self.edges.top.update_line(parts.context, (parts.session.name, "log"))
+        self.edges.show_message(parts.message, partial(painters.message_line, parts, width), width)
+        self.edges.show_hints(hints_of(ROWS, parts), width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from engine.index.filter_language import format_term
 from engine.text.safe import safe_line
@@ -13,7 +13,7 @@ from tui.overview.focus import AGES, ALERTS, QUEUES
 from tui.overview.keys import ROWS
 from tui.overview.parts import OverviewParts
 from tui.overview.reads import PlaceReads
-from tui.overview.side_panes import TARGET_STEPS, OverviewData
+from tui.overview.side_panes import TARGET_STEPS, OverviewData, PaneRow, PaneRows
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import hints_of
@@ -26,11 +26,7 @@ from tui.text.hints import next_line
 from tui.text.keys import Hint
 from tui.text.lines import Line, cells_of
 from tui.text.progress_bar import first_scan_line
-from tui.text.table import Choice
 from tui.text.times import format_clock
-
-Rows = tuple[list[Choice], Mapping[str, Target]]
-"""Rows with a cursor, and where Enter leads from each."""
 
 
 def hints(parts: OverviewParts) -> Iterable[Hint]:
@@ -68,14 +64,13 @@ def steady_values(parts: OverviewParts, frame: OverviewFrame) -> object:
     )
 
 
-def alert_rows(parts: OverviewParts, width: int, startable: set[str]) -> Rows:
+def alert_rows(parts: OverviewParts, width: int, startable: set[str]) -> list[PaneRow]:
     """The alerts; `startable`: the places at which the console can start a worker."""
     alerts, numbers = parts.alerts, {one.place.name: one.number for one in parts.sessions}
     names = {session.place.name: session.name for session in parts.sessions}
     lines = alert_lines.alert_lines(alerts, names, width, startable=startable)
-    named = [alert_lines.alert_key(alert) for alert in alerts]
     leads = [alert_lines.alert_target(one.target, numbers[one.target.place]) for one in alerts]
-    return [*map(Choice, named, lines)], dict(zip(named, leads, strict=True))
+    return [*map(PaneRow, map(alert_lines.alert_key, alerts), lines, leads)]
 
 
 def no_alerts(parts: OverviewParts) -> Line:
@@ -87,21 +82,18 @@ def no_alerts(parts: OverviewParts) -> Line:
     return alert_lines.no_alerts_line(known)
 
 
-def queue_rows(
-    parts: OverviewParts, width: int, drawn: dict[int, view.DrawnRow]
-) -> tuple[Line, Rows]:
-    """The titles of the queues, and the places with their parts; `drawn` keeps unchanged lines."""
+def queue_rows(parts: OverviewParts, width: int, drawn: dict[int, view.DrawnRow]) -> PaneRows:
+    """The places with their parts, below their titles; `drawn` keeps unchanged lines."""
     queues, now = [moment.queue for moment in parts.snapshots], parts.freeze.shown_at
-    head, rows = view.place_table(queues, now, width, drawn)
-    choices, targets = list[Choice](), dict[str, Target]()
-    for at, (queue, line) in enumerate(zip(queues, rows, strict=True)):
-        choices.append(Choice(str(queue.number), line))
-        targets[choices[-1].key] = Target(keys.LIST, place=queue.number)
+    head, lines = view.place_table(queues, now, width, drawn)
+    rows = list[PaneRow]()
+    for at, (queue, line) in enumerate(zip(queues, lines, strict=True)):
+        target = Target(keys.LIST, place=queue.number)
+        rows.append(PaneRow(str(queue.number), line, target))
         for name, part in view.part_lines(queues, at, now, width):
-            choices.append(Choice(f"{queue.number}/{name}", part))
-            only = format_term("kind", "=", name)
-            targets[choices[-1].key] = Target(keys.LIST, place=queue.number, filter=only)
-    return head, (choices, targets)
+            only = target._replace(filter=format_term("kind", "=", name))
+            rows.append(PaneRow(f"{queue.number}/{name}", part, only))
+    return PaneRows(rows, [head])
 
 
 def next_step(parts: OverviewParts, width: int) -> Line:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.screen import Screen
 
 from engine.index.age_table import summarize_ages
 from engine.logs.log_filter import WARN
-from engine.monitor.recorded_history import RecordedHistory
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.overview import age_lines as age_view
@@ -18,7 +16,6 @@ from tui.overview import painters, side_panes, snapshot
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import MAX_GRAPHS, OverviewFrame, PaneNeeds, divide_screen
 from tui.overview.focus import AGES, ALERTS, QUEUES
-from tui.overview.painters import Rows
 from tui.overview.parts import OverviewParts
 from tui.overview.past_values import (
     NOTHING_LOGGED,
@@ -35,9 +32,10 @@ from tui.overview.side_panes import (
     WALL_PANES,
     WIDE_PANES,
     OverviewData,
+    PaneRow,
     PaneRows,
 )
-from tui.screens.graph_pane import GRAPH_LINES, GraphPane
+from tui.screens.graph_pane import GRAPH_LINES
 from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
@@ -57,33 +55,18 @@ SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
 
 
-class GraphTime(NamedTuple):
-    """What time a graph shows."""
-
-    now: float
-    """Epoch seconds UTC at its right end."""
-    is_frozen: bool
-    past: Mapping[int, RecordedHistory] | None
-    """Recorded history by number of the place, for a time before the freeze; None for the course
-    that the console itself has seen."""
-
-
 class OverviewPanes:
     """Makes the widgets, gives them the lines of a frame, and shows what they hold."""
 
     def __init__(self, sessions: Sequence[PlaceSession]) -> None:
         self.frame = OverviewFrame()
         """The present division of the screen."""
-        self.alerts, self.queues = Picker(id=ALERTS), Picker(id=QUEUES)
         self.ages = AgeTable(id=AGES)
-        rows = {name: Picker(id=name) for name in ROW_PANES}
-        self.focusable: dict[str, Picker | AgeTable] = {
-            **{ALERTS: self.alerts, QUEUES: self.queues, AGES: self.ages},
-            **rows,
-        }
+        self.rows = {name: Picker(id=name) for name in (ALERTS, QUEUES, *ROW_PANES)}
+        """The panes of rows."""
+        order = (ALERTS, QUEUES, AGES, *ROW_PANES)
+        self.focusable = {name: self.rows.get(name, self.ages) for name in order}
         """The panes that take the focus, in the order of Tab."""
-        self.rows = rows
-        """The panes of rows but alerts and queues."""
         self.lines = {name: Lines(id=name) for name in (OTHER_AGES, OUTLOOK, GRAPH)}
         self.graphs = [Lines(id=f"graph-{session.number}") for session in sessions[:MAX_GRAPHS]]
         self.needed: dict[str, int] = {}
@@ -92,17 +75,17 @@ class OverviewPanes:
         self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
         """Place, time, width and height of each graph as last drawn."""
         self._drawn_rows: dict[int, DrawnRow] = {}
-        self._drawn_alerts: tuple[object, Rows] = (None, ([], {}))
+        self._drawn_alerts: tuple[object, Sequence[PaneRow]] = (None, ())
         """The rows of the alerts, after all that they were made from."""
 
     def compose(self) -> ComposeResult:
         """Alerts, queues and ages, and the optional panes around them."""
-        yield self.alerts
+        yield self.rows[ALERTS]
         with Across(id="panes"):
             with Down(id="main") as self._main:
                 with Across(id="upper") as self._upper:
                     with Down(id="left") as self._left:
-                        yield from (self.queues, self.ages)
+                        yield from (self.rows[QUEUES], self.ages)
                         yield from (self.lines[OTHER_AGES], self.lines[OUTLOOK], self.rows[KINDS])
                     with Down(id="middle") as self._middle:
                         yield from self.graphs
@@ -119,8 +102,8 @@ class OverviewPanes:
         frame, lines, rows = self.frame, self.lines, self.rows
         graphs = (*frame.graphs, *[0] * len(self.graphs))
         return {
-            self.alerts: frame.alerts,
-            self.queues: frame.queues,
+            rows[ALERTS]: frame.alerts,
+            rows[QUEUES]: frame.queues,
             self.ages: frame.ages,
             lines[OTHER_AGES]: frame.other_ages,
             lines[OUTLOOK]: frame.outlook,
@@ -185,8 +168,9 @@ class OverviewPanes:
         self._divide(parts, divide_screen(*screen.size, needs), screen)
         frame = self.frame
         self._show_alerts(parts, width - boxed)
-        head, rows = painters.queue_rows(parts, left_width, self._drawn_rows)
-        self._show_queues(parts, head, rows)
+        queues = painters.queue_rows(parts, left_width, self._drawn_rows)
+        queues = queues if frame.inside(frame.queues) > 1 else queues._replace(head=())
+        self._show_rows(parts, QUEUES, Frame("Queues", amount=f"{len(parts.sessions)}"), queues)
         self._show_ages(parts, left_width)
         if other is not None:
             self._show_other_ages(other, None if past else parts.reads.of(other), left_width)
@@ -202,12 +186,7 @@ class OverviewPanes:
                 parts, name, words if past is None else words._replace(amount=""), pane_rows
             )
         if frame.is_wide:
-            # The present course, up to the time of the freeze, is also that of a frozen screen.
-            histories = None if frozen is None or past is None else frozen.histories
-            time = GraphTime(data.now, frozen is not None, histories)
-            places = painters.graph_places(parts.sessions, parts.selected)
-            places = places if frame.is_wall else [parts.selected]
-            self._show_graphs(parts.graph, places, time, width - frame.left_width - boxed)
+            self._show_graphs(parts, width - frame.left_width - boxed)
         if parts.focus.pane != QUEUES and not parts.can_focus(parts.focus.pane):
             parts.focus.activate(QUEUES)
             self.paint(parts, screen)  # titles and values of the place that is under the cursor now
@@ -253,7 +232,7 @@ class OverviewPanes:
 
     def _show_alerts(self, parts: OverviewParts, width: int) -> None:
         """The alerts; until the operator chooses a pane, they have the cursor if there are any."""
-        focus, frame, part = parts.focus, self.frame, self.alerts
+        focus, frame = parts.focus, self.frame
         if parts.alerts and frame.alerts and not focus.is_chosen and focus.pane != ALERTS:
             focus.activate(ALERTS)
         elif not parts.alerts and focus.pane == ALERTS:
@@ -262,25 +241,17 @@ class OverviewPanes:
         made_from = parts.alerts, width, startable
         if self._drawn_alerts[0] != made_from:
             self._drawn_alerts = made_from, painters.alert_rows(parts, width, startable)
-        _, (choices, targets) = self._drawn_alerts
-        part.show_rows(choices, [] if choices else [painters.no_alerts(parts)])
-        focus.set_targets(ALERTS, targets)
-        if choices and (focus.pane != ALERTS or not focus.is_chosen):
-            part.select_key(choices[0].key)  # the most urgent one, as they come in
-        room, amount = frame.inside(frame.alerts), len(choices)
+        _, rows = self._drawn_alerts
+        room, amount = frame.inside(frame.alerts), len(rows)
         count = f"{room} of {amount}" if room < amount else f"{amount or ''}"
-        part.show_frame(Frame("Alerts", amount=count), focused=focus.pane == ALERTS)
+        head = () if rows else (painters.no_alerts(parts),)
+        self._show_rows(parts, ALERTS, Frame("Alerts", amount=count), PaneRows(rows, head))
+        if rows and (focus.pane != ALERTS or not focus.is_chosen):
+            self.rows[ALERTS].select_key(rows[0].key)  # the most urgent one, as they come in
         if (frozen := parts.freeze.time) is not None:
             selected = parts.snapshots[parts.selected.number - 1]
             notice = snapshot.freeze_notice(frozen.at, parts.clock(), selected, width - 4)
-            part.set_frame(notice)
-
-    def _show_queues(self, parts: OverviewParts, head: Line, rows: Rows) -> None:
-        has_titles = self.frame.inside(self.frame.queues) > 1
-        self.queues.show_rows(rows[0], [head] if has_titles else [])
-        parts.focus.set_targets(QUEUES, rows[1])
-        frame = Frame("Queues", amount=f"{len(parts.sessions)}")
-        self.queues.show_frame(frame, focused=parts.focus.pane == QUEUES)
+            self.rows[ALERTS].set_frame(notice)
 
     def _show_ages(self, parts: OverviewParts, width: int) -> None:
         """The age table of the place under the cursor, or why there is none."""
@@ -337,24 +308,27 @@ class OverviewPanes:
         lines = [*age_view.table_lines(read.ages, None, width, names), age_sentence(read, width)]
         self._show(OTHER_AGES, Frame(age_title(session, read), right=ages_right(None)), lines)
 
-    def _show_graphs(
-        self, graph: GraphPane, places: Sequence[PlaceSession], time: GraphTime, width: int
-    ) -> None:
+    def _show_graphs(self, parts: OverviewParts, width: int) -> None:
         """The graph of one place at the right; on a wall, those of all places."""
         frame, right = self.frame, (("z", "key"), (" range", "muted"))
+        graph, frozen, now = parts.graph, parts.freeze.time, parts.freeze.shown_at
+        places = [parts.selected]
         graphs: Sequence[tuple[Lines, int]] = [(self.lines[GRAPH], frame.sides.get(GRAPH, 0))]
         if frame.is_wall:
             width = frame.middle_width - BOX_FRAME_CELLS
             graphs = list(zip(self.graphs, frame.graphs, strict=False))
+            places = painters.graph_places(parts.sessions, parts.selected)
         for (part, lines), session in zip(graphs, places, strict=False):
-            drawn = (session.number, time.now, width, lines)
-            if time.is_frozen and self._drawn.get(part) == drawn:
+            drawn = (session.number, now, width, lines)
+            if frozen is not None and self._drawn.get(part) == drawn:
                 continue  # samples that came after the freeze would change its end
             self._drawn[part] = drawn
-            past = None if time.past is None else time.past[session.number]
-            height, is_live = frame.inside(lines), not time.is_frozen
-            part.show(graph.lines(session, time.now, width, height, past, is_live=is_live))
-            axis = time_axis(time.now, graph.seconds, width - AXIS_CELLS)
+            # The present course, up to the time of the freeze, is also that of a frozen screen.
+            is_past = frozen is not None and parts.freeze.is_past
+            past = frozen.histories[session.number] if frozen is not None and is_past else None
+            height, is_live = frame.inside(lines), frozen is None
+            part.show(graph.lines(session, now, width, height, past, is_live=is_live))
+            axis = time_axis(now, graph.seconds, width - AXIS_CELLS)
             title = f"{session.name}, last {graph.range}"
             part.show_frame(Frame(title, right=right, bottom=axis))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -21,9 +22,10 @@ from tui.overview.focus import QUEUES
 from tui.overview.keys import ROWS
 from tui.overview.panes import OverviewPanes
 from tui.overview.parts import Change, OverviewParts
-from tui.screens.base import BaseScreen, Copy, row_bindings
+from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
+from tui.screens.keyed_screen import KeyedScreen, row_bindings
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 
@@ -35,7 +37,7 @@ UNCHANGED_PAINT_SECONDS = 5.0
 move, by less than a cell."""
 
 
-class OverviewScreen(BaseScreen):
+class OverviewScreen(KeyedScreen):
     """The first screen of the console."""
 
     KIND = keys.OVERVIEW
@@ -178,10 +180,6 @@ class OverviewScreen(BaseScreen):
 
     # Painting
 
-    def say(self, text: str, style: str = "warn") -> None:
-        """Show a message in place of the next step for some seconds."""
-        self.show_change(self.parts.say(text, style))
-
     def show_change(self, change: Change) -> None:
         """Paint what has changed."""
         if Change.PANES in change:
@@ -201,8 +199,7 @@ class OverviewScreen(BaseScreen):
 
     def _paint_edges(self) -> None:
         if self.is_paintable and self.size.width:
-            parts, lines = self.parts, max(1, self.panes.frame.hints)
-            self.edges.show(painters.top_context(parts), (), painters.hints(parts), lines)
-            self.edges.show_message(
-                parts.message, lambda: painters.next_step(parts, self.size.width)
-            )
+            parts, edges, width = self.parts, self.edges, self.size.width
+            edges.top.update_line(painters.top_context(parts), ())
+            edges.show_message(parts.message, partial(painters.next_step, parts, width), width)
+            edges.show_hints(painters.hints(parts), width, max(1, self.panes.frame.hints))

@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 
 from engine.text.safe import safe_line
 from tui.screens.console_context import ConsoleContext
-from tui.screens.page import MESSAGE_SECONDS, Page
+from tui.screens.message import MESSAGE_SECONDS
+from tui.screens.page import Page
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.text.frames import frame_border

@@ -203,9 +203,9 @@ class QueueParts:
 
     # What changes
 
-    def say(self, text: str) -> Change:
+    def say(self, text: str, style: str = "warn") -> Change:
         """Show a message in place of the next step for some seconds."""
-        self.message.say(text)
+        self.message.say(text, style)
         return Change.SCOPE
 
     def show_query(self, position: CursorPosition | None = None) -> Change:

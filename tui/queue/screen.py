@@ -25,10 +25,11 @@ from tui.queue.keys import ROWS
 from tui.queue.parts import Change, QueueParts
 from tui.queue.tabs import order_choices
 from tui.queue.widgets import QueueWidgets
-from tui.screens.base import BaseScreen, Copy, row_bindings
+from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GRAPH_READ_SECONDS
 from tui.screens.key_rows import refusals_of
+from tui.screens.keyed_screen import KeyedScreen, row_bindings
 from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
@@ -43,7 +44,7 @@ CURSOR_REST_SECONDS = 0.15
 """Seconds that the cursor must rest before its task is looked up."""
 
 
-class QueueScreen(BaseScreen):
+class QueueScreen(KeyedScreen):
     """The task list of one place, with its tabs, facts, filter and panes."""
 
     KIND = keys.LIST
@@ -287,10 +288,6 @@ class QueueScreen(BaseScreen):
             self._run_action()
 
     # Painting
-
-    def say(self, text: str, style: str = "warn") -> None:
-        """Show a message in place of the next step for some seconds."""
-        self.show_change(self.parts.say(text))
 
     def show_change(self, change: Change) -> None:
         """Paint what has changed."""

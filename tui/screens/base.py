@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from engine.store import Unavailable
-from tui.screens.key_rows import KeyRow, absent_actions, press
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.terminal.driver import repaint_terminal
 from tui.terminal.render_cache import CachedRender
@@ -40,15 +38,6 @@ def key_bindings(screen: str) -> list[BindingType]:
     ]
 
 
-def row_bindings(rows: Sequence[KeyRow[Any, Any]]) -> list[BindingType]:
-    """The Textual bindings of a screen with key rows."""
-    return [
-        Binding(pressed, f"key({pressed!r})" if row.key.call else row.key.action, show=False)
-        for row in rows
-        for pressed in row.key.keys
-    ]
-
-
 class Copy(NamedTuple):
     """A text that can be copied from a screen."""
 
@@ -62,7 +51,7 @@ def _request(what: str) -> Callable[[BaseScreen], None]:
     """An action that asks the app for a global action."""
 
     def action(screen: BaseScreen) -> None:
-        screen.request(what)
+        screen.post_message(BaseScreen.ActionRequest(screen, what))
 
     return action
 
@@ -72,12 +61,6 @@ class BaseScreen(CachedRender, SizedScreen[None]):
 
     KIND = ""
     """Name of the screen in the key table."""
-
-    ROWS: Sequence[KeyRow[Any, Any]] = ()
-    """Its keys as rows; none if they are in the key table."""
-
-    parts: Any
-    """What a screen with key rows shows and its keys act on; without Textual."""
 
     class ActionRequest(Message):
         """Request for a global action: help, palette, plain text, copy, export."""
@@ -117,52 +100,9 @@ class BaseScreen(CachedRender, SizedScreen[None]):
         """Ask the app to open another screen."""
         self.post_message(self.Go(target))
 
-    def request(self, what: str) -> None:
-        """Ask the app for a global action."""
-        self.post_message(self.ActionRequest(self, what))
-
-    def open(self, opener: Callable[[BaseScreen], object]) -> None:
-        """Let a dialog open above the screen."""
-        opener(self)
-
-    def run(self, what: str, ask: Callable[[], Awaitable[object]]) -> None:
-        """Ask something in the background and show what that changed; an unfinished question of the
-        same name is cancelled.
-        """
-
-        async def answer() -> None:
-            try:
-                self.show_change(await ask())
-            except Unavailable as error:  # for example while the console quits
-                self.say(str(error))
-
-        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
-        self.run_worker(answer, name=what, exclusive=True, group=what)  # type: ignore[arg-type]
-
-    def show_change(self, change: Any) -> None:
-        """Paint what the action of a key row has changed."""
-        raise NotImplementedError
-
-    def action_key(self, pressed: str) -> None:
-        """Do what a key row does, or say why it is refused."""
-        self.show_change(press(self.ROWS, pressed, self.parts, self.parts.say))
-
-    def action_back(self) -> None:
-        """Do what Esc does."""
-        self.action_key("escape")
-
-    def quits(self) -> bool:
-        """Ctrl-c had nothing to cancel: True the second time, while the message of the first one
-        is visible.
-        """
-        again = self.parts.message.text == QUIT_AGAIN
-        if not again:
-            self.say(QUIT_AGAIN)
-        return bool(again)
-
     def without(self) -> Collection[str]:
         """Actions that are not offered now; hints and help omit them."""
-        return absent_actions(self.ROWS, self.parts) if self.ROWS else set()
+        return ()
 
     def copies(self) -> tuple[Copy, ...]:
         """What can be copied from the screen now."""

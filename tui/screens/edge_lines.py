@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tui.screens.console_context import ConsoleContext
 from tui.screens.message import Message
 from tui.screens.top_line import TopLine
 from tui.text.hints import hint_lines
@@ -14,20 +13,19 @@ from tui.widgets.line_widgets import Lines
 
 
 class EdgeLines:
-    """Their widgets, for a screen to compose."""
+    """Their widgets, for a screen to compose. Widths are those of the screen: the widgets have none
+    before it is laid out.
+    """
 
     def __init__(self) -> None:
         self.top = TopLine(id="top-line")
         self.message, self.hints = Lines(id="word"), Lines(id="hints")
 
-    def show(
-        self, context: ConsoleContext, trail: tuple[str, ...], hints: Iterable[Hint], lines: int = 1
-    ) -> None:
-        """Show the path to the screen, outermost first, and its hints in at most so many lines."""
-        self.top.update_line(context, trail)
-        self.hints.show(hint_lines(tuple(hints), self.hints.size.width, lines))
+    def show_hints(self, hints: Iterable[Hint], width: int, lines: int = 1) -> None:
+        """Show the keys in at most so many lines."""
+        self.hints.show(hint_lines(tuple(hints), width, lines))
 
-    def show_message(self, message: Message, otherwise: Callable[[], Line]) -> None:
+    def show_message(self, message: Message, otherwise: Callable[[], Line], width: int) -> None:
         """Show the message while it lasts."""
         message.ends()
-        self.message.show([cut_line(message.line or otherwise(), self.message.size.width)])
+        self.message.show([cut_line(message.line or otherwise(), width)])

@@ -234,7 +234,7 @@ async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
         operator.console.navigator.goto(Target(keys.LIST, place=2))
         await operator.until(lambda: queue_of(operator.console) is not first)
         await loaded(operator.pilot)
-        assert {"pause_queue", "controls"} <= set(queue_of(operator.console).without())
+        assert {"pause_queue", "controls"} <= queue_of(operator.console).without()
 
 
 async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: ZgbConsolePlace) -> None:

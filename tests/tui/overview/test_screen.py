@@ -650,7 +650,7 @@ async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> No
         reads[1] = reads[1]._replace(clusters=())
         screen.paint()
         assert screen.parts.focus.pane == QUEUES
-        assert screen.panes.queues.has_class("-focused")
+        assert screen.panes.rows[QUEUES].has_class("-focused")
         assert not screen.panes.rows["clusters"].has_class("-focused")
 
 
