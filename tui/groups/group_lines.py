@@ -16,7 +16,8 @@ from tui.text.figures import fit_count, format_count
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.graphs import FULL_CELL, bar
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fact_lines, heading_line
-from tui.text.table import COLUMN_GAP_CELLS, Column, fitted_cells, free_cells, title_line
+from tui.text.table import COLUMN_GAP_CELLS, fitted_cells, free_cells, title_line
+from tui.text.table import FixedColumn as Column
 from tui.text.task_list import TaskContext, id_cells, task_columns, task_line
 from tui.text.task_row import time_fields
 from tui.text.times import format_minutes, format_time_with_age
