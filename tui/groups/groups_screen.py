@@ -86,17 +86,12 @@ class GroupsScreen(GroupActions[TaskGroup]):
         """One row per group, and the details of the one under the cursor."""
         now, states = self.context.clock(), self.session.inspector.states
         title = self.session.place.group_titles.get(self._read.table.by, "")
-        layout = (
-            self._read.table,
-            states,
-            self._query.state,
-            self.rows_width,
-            title,
-            self._read.facts,
-        )
-        columns = view.GroupColumns(*layout)
-        rows = [Choice(self.key_of(group), columns.row(group, now)) for group in self._groups]
-        self.show_rows(columns.head(), rows, view.others_line(self._read.table, self.rows_width))
+        table, facts, room = self._read.table, self._read.facts, self.rows_width
+        head, lines = view.group_table(table, states, self._query.state, now, room, title, facts)
+        rows = [
+            Choice(self.key_of(one), line) for one, line in zip(table.groups, lines, strict=True)
+        ]
+        self.show_rows(head, rows, view.others_line(table, room))
         selected, text, width = self.selected_group, self.query_one(LongText), self.text_width
         if selected is None:
             text.show([self.empty_words("no tasks match")])
@@ -139,9 +134,9 @@ class GroupsScreen(GroupActions[TaskGroup]):
     def row_of(self, group: TaskGroup) -> Line:
         """The row of a group, for copying."""
         states = self.session.inspector.states
-        return view.GroupColumns(self._read.table, states, None, 160).row(
-            group, self.context.clock()
-        )
+        table = self._read.table
+        _, lines = view.group_table(table, states, None, self.context.clock(), 160)
+        return lines[table.groups.index(group)]
 
     def action_grouping(self, pressed: str) -> None:
         """Group by the previous or next column."""
