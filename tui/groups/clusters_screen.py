@@ -68,7 +68,7 @@ class ClustersScreen(GroupActions[CheckedCluster]):
     def lay_out(self, width: int) -> None:
         """One row per cluster, and the evidence of the one under the cursor."""
         now, width = self.context.clock(), self.rows_width
-        self.show_rows(view.head_line(width), view.cluster_rows(self._groups, now, width))
+        self.show_rows(*view.cluster_table(self._groups, now, width))
         selected, text = self.selected_group, self.query_one(LongText)
         if selected is None:
             text.show([self.empty_words("no failed tasks")])
@@ -107,4 +107,5 @@ class ClustersScreen(GroupActions[CheckedCluster]):
 
     def row_of(self, group: CheckedCluster) -> Line:
         """The row of a cluster, for copying."""
-        return view.cluster_line(group, self.context.clock(), 160)
+        _, rows = view.cluster_table(self._groups, self.context.clock(), 160)
+        return rows[self._groups.index(group)].line
