@@ -180,10 +180,10 @@ LINES = {
     "tui.cli.print": 1450,
     "tui.cli.queue": 1300,
     "tui.cli.setup": 2500,
-    "tui.groups": 1100,
+    "tui.groups": 1050,
     "tui.locks": 1900,
     "tui.log": 1750,
-    "tui.operations": 3500,
+    "tui.operations": 3450,
     "tui.overview": 3800,
     "tui.packaging": 600,
     "tui.plan": 2900,
@@ -192,8 +192,8 @@ LINES = {
     "tui.session": 3200,
     "tui.task": 1700,
     "tui.terminal": 1800,
-    "tui.text": 2350,
-    "tui.transports": 2550,
+    "tui.text": 2450,
+    "tui.transports": 2500,
     "tui.widgets": 1700,
 }
 """Lines of each package, rounded up to a whole `STEP`: a number may only get smaller. A new feature
