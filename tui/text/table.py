@@ -44,6 +44,8 @@ def _short_name(name: str) -> str:
 
 R = TypeVar("R")
 
+COLUMN_GAP_CELLS = 2
+
 REST = 10_000
 """Growth of a column that gets all cells that the others leave."""
 
@@ -76,6 +78,10 @@ class Column(NamedTuple, Generic[R]):
     """Minimum width of the table in cells; a narrower one lacks the column."""
     keeps_end: bool = False
     """Cut a long text at its front, not at its end."""
+    order: str = ""
+    """Order of the index (`engine.index`) that sorts by this column."""
+    is_age: bool = False
+    """The column shows an age, so ascending values are descending ages."""
 
     def measured(self, rows: Iterable[R]) -> Column[R]:
         """The column as wide as its longest cell, if it is so; it may shrink to its `width`."""
@@ -117,7 +123,7 @@ class Table(NamedTuple, Generic[R]):
     """
 
     columns: Sequence[Column[R]]
-    gaps: tuple[int, ...] = (2,)
+    gaps: tuple[int, ...] = (COLUMN_GAP_CELLS,)
     """Cells between two columns: the first number with which all columns have their width."""
     margin: Callable[[R], Run] = no_cell
     """The cells before the first column: cursor, signs."""
@@ -167,9 +173,6 @@ class Table(NamedTuple, Generic[R]):
         """The titles, and a line for each row."""
         fitted = self.fitted(rows, width)
         return fitted.titles(width), [fitted.line(row, width) for row in rows]
-
-
-COLUMN_GAP_CELLS = 2
 
 
 class FixedColumn(NamedTuple):
