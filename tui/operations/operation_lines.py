@@ -17,7 +17,7 @@ from engine.replay.settings import pace_from_json
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
-from tui.operations.replay_lines import format_rate
+from tui.operations.replay_lines import format_pace
 from tui.plan.plan_lines import describe_value
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
@@ -394,7 +394,7 @@ def _pace_text(operation: Operation) -> str:
     if pace is None:
         return ""
     canary = ", ".join(str(size) for size in pace.canary if size)
-    return f"canary {canary}, then {format_rate(pace)}" if canary else format_rate(pace)
+    return f"canary {canary}, then {format_pace(pace)}" if canary else format_pace(pace)
 
 
 def row_lines(

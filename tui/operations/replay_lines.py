@@ -20,7 +20,7 @@ from engine.verbs import VERBS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.session.runners import RunningOperation
-from tui.text import figures
+from tui.text.figures import format_rate
 from tui.text.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
 from tui.text.graphs import braille_line
 from tui.text.lines import (
@@ -239,7 +239,7 @@ def _state_line(view: OperationView, width: int) -> Line:
     elif view.eta is not None:
         parts.append((("   ETA ", "muted"), (format_seconds(view.eta), "strong")))
     if view.pace is not None and view.ended is None:
-        parts.append((("   rate ", "muted"), (format_rate(view.pace), "")))
+        parts.append((("   rate ", "muted"), (format_pace(view.pace), "")))
     failing = ", ".join(
         f"{safe_line(mark) or 'no error'} {n:,}" for mark, n in view.failures.items()
     )
@@ -383,7 +383,7 @@ def _steps(now: ReplayProgress) -> list[_Step]:
     return steps
 
 
-def format_rate(pace: ReplayPace) -> str:
+def format_pace(pace: ReplayPace) -> str:
     """The rate as text: `2 per second`, `one each 10 s`, `no rate limit`."""
     if pace.rate is None:
         return "no rate limit"
@@ -454,11 +454,9 @@ def flow_lines(
         return [*flow_graph(series, width, rows, latest)]
     in_rate, out_rate = latest.rates or (None, None)
     inward = _figure(
-        "in", series.inward, in_rate, before=before, style="accent", format_=figures.format_rate
+        "in", series.inward, in_rate, before=before, style="accent", format_=format_rate
     )
-    out = _figure(
-        "out", series.outward, out_rate, before=before, style="ok", format_=figures.format_rate
-    )
+    out = _figure("out", series.outward, out_rate, before=before, style="ok", format_=format_rate)
     backlog = _figure(
         "backlog",
         series.backlog,

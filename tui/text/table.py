@@ -19,9 +19,6 @@ from tui.text.lines import (
     width_of,
 )
 
-TABLE_MARGIN_CELLS = 3
-"""Cells before the first column: the cursor, the sign of an alert, a space."""
-
 
 def short_names(queues: Sequence[str]) -> list[str]:
     """Short names of places: the last part of each path, and the server of a URL, with its database
@@ -50,18 +47,13 @@ REST = 10_000
 """Growth of a column that gets all cells that the others leave."""
 
 
-def no_cell(row: object) -> Run:
-    """An empty cell."""
-    return "", ""
-
-
 class Column(NamedTuple, Generic[R]):
     """A column of a table whose rows are values of one type."""
 
     title: str
     width: int
     """In cells; the least where the column grows or is as wide as its longest cell."""
-    cell: Callable[[R], Run | list[Run]] = no_cell
+    cell: Callable[[R], Run | list[Run]]
     """Text and style of a row; several of them have their own styles."""
     right: bool = False
     """Align the cells to the right."""
@@ -125,7 +117,7 @@ class Table(NamedTuple, Generic[R]):
     columns: Sequence[Column[R]]
     gaps: tuple[int, ...] = (COLUMN_GAP_CELLS,)
     """Cells between two columns: the first number with which all columns have their width."""
-    margin: Callable[[R], Run] = no_cell
+    margin: Callable[[R], Run] = lambda row: ("", "")
     """The cells before the first column: cursor, signs."""
 
     @property
@@ -173,60 +165,6 @@ class Table(NamedTuple, Generic[R]):
         """The titles, and a line for each row."""
         fitted = self.fitted(rows, width)
         return fitted.titles(width), [fitted.line(row, width) for row in rows]
-
-
-class FixedColumn(NamedTuple):
-    """A column of a table."""
-
-    title: str
-    width: int
-    right: bool = False
-    """Align the cells to the right."""
-    least: int = 0
-    """Minimum width of the table in cells; a narrower one lacks the column."""
-    keeps_end: bool = False
-    """Cut a long text at its front, not at its end."""
-
-
-def free_cells(columns: Sequence[FixedColumn], width: int, gap: int = COLUMN_GAP_CELLS) -> int:
-    """The cells that a table of that width has for one more column."""
-    return width - TABLE_MARGIN_CELLS - sum(column.width + gap for column in columns)
-
-
-def fitted_cells(
-    columns: Sequence[FixedColumn], cells: Sequence[Run], gap: int = COLUMN_GAP_CELLS
-) -> list[Run]:
-    """The cells of a row, each in its column, with gaps between them."""
-    runs: list[Run] = []
-    for column, (text, style) in zip(columns, cells, strict=True):
-        if style.startswith("chip"):  # its ground ends with the word
-            runs += [(text, style), (" " * max(0, column.width - cells_of(text)), "")]
-        elif column.keeps_end:
-            runs.append((fit_text_end(text, column.width), style))
-        else:
-            runs.append((fit_text(text, column.width, column.right), style))
-        runs.append((" " * gap, ""))
-    return runs[:-1]
-
-
-def table_line(
-    sign: Run,
-    columns: Sequence[FixedColumn],
-    cells: Sequence[Run],
-    width: int,
-    gap: int = COLUMN_GAP_CELLS,
-) -> Line:
-    """A row: the sign of an alert in the margin, then its cells; the first cell is the cursor's."""
-    text, style = sign
-    lead = (f" {text:<{TABLE_MARGIN_CELLS - 1}}", style)
-    return cut_line(merge_runs([lead, *fitted_cells(columns, cells, gap)]), width)
-
-
-def title_line(columns: Sequence[FixedColumn], width: int, gap: int = COLUMN_GAP_CELLS) -> Line:
-    """The titles of a table, in its full width."""
-    titles = fitted_cells(columns, [(column.title, "") for column in columns], gap)
-    text = " " * TABLE_MARGIN_CELLS + "".join(title for title, _ in titles)
-    return ((fit_text(text, width), "muted"),)
 
 
 class Choice(NamedTuple):
