@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
 from tui.log.keys import ROWS as LOG_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
 from tui.queue.keys import ROWS as QUEUE_ROWS
@@ -16,6 +17,8 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.OVERVIEW: OVERVIEW_ROWS,
     keys.LIST: QUEUE_ROWS,
     keys.LOG: LOG_ROWS,
+    keys.CLUSTERS: CLUSTER_ROWS,
+    keys.GROUPS: GROUP_ROWS,
 }
 """The screens with key rows of their own."""
 

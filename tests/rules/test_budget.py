@@ -81,9 +81,7 @@ def _lowest() -> list[str]:
 
 
 MANY_METHODS = {
-    "ClustersScreen": 81,
     "ControlScreen": 68,
-    "GroupsScreen": 82,
     "LockScreen": 78,
     "LocksScreen": 64,
     "OperationsScreen": 66,
@@ -95,11 +93,9 @@ MANY_METHODS = {
 
 MANY_BASES = {
     "AbandonScreen": 7,
-    "ClustersScreen": 9,
     "ControlScreen": 7,
     "ControlsScreen": 6,
     "FailuresScreen": 6,
-    "GroupsScreen": 9,
     "LockScreen": 11,
     "LocksScreen": 8,
     "OperationsScreen": 6,
@@ -116,10 +112,8 @@ MANY_BASES = {
 
 SHARED = {
     "AbandonScreen": 3,
-    "ClustersScreen": 3,
     "ControlScreen": 4,
     "DirectRun": 1,
-    "GroupsScreen": 3,
     "Ledger": 1,
     "LockScreen": 10,
     "LocksScreen": 3,

@@ -71,9 +71,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = (
-    "task problems clusters groups record failures workers locks transports operations controls"
-)
+_READ_ONLY = "task problems record failures workers locks transports operations controls"
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"operation {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
@@ -83,7 +81,7 @@ _SCREEN_SETS: Mapping[str, str] = {
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
-    "PANES": "clusters groups locks operations transports workers",  # rows, and details of one
+    "PANES": "locks operations transports workers",  # rows, and details of one
 }
 
 _TABLE = """
@@ -95,8 +93,6 @@ move('half_down') | ctrl+d | Ctrl-d | - | Move | CURSOR | half a page down
 move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
 move('first') | g home | g Home | - | Move | CURSOR | first line
 move('last') | G end | G End | - | Move | CURSOR | last line
-open | enter | Enter | show these | View | clusters | the queue, filtered by this error
-open | enter | Enter | show these | View | groups | the queue, filtered by this group
 open | enter | Enter | task | View | workers | the task of this worker
 open | enter | Enter | relative | View | task | the parent or the child under the cursor
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
@@ -111,8 +107,6 @@ graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minu
 graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
 part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
     Right
-grouping | left h right l | h l | group by | View | groups +key | previous, next grouping; also
-    Left, Right
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 log | t | t | log | View | task | log lines of this task
 log | t | t | log | View | failures transports +minor | log lines of this transport
@@ -128,24 +122,24 @@ yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a com
 export | e | e | export | Copy | plan +minor | export the shown rows to a file (CSV, JSON
     lines)
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
-plan('retry') | R | R | retry | Act | clusters groups task | plan a retry; of done tasks: a rerun;
+plan('retry') | R | R | retry | Act | task | plan a retry; of done tasks: a rerun;
     in the trash: a restore
 plan('retry') | R | R | retry failed | Act | transports | plan to send again what failed for this
     destination
-plan('purge') | X | X | purge | Act | clusters groups task | plan a move to the trash; in the trash:
+plan('purge') | X | X | purge | Act | task | plan a move to the trash; in the trash:
     plan to delete (final)
-plan('hold') | H | H | hold | Act | clusters groups task | plan to hold until released
-plan('release') | L | L | release | Act | groups task +minor | plan to release held tasks, or active
+plan('hold') | H | H | hold | Act | task | plan to hold until released
+plan('release') | L | L | release | Act | task +minor | plan to release held tasks, or active
     tasks without a worker
-plan('promote') | O | O | promote | Act | groups task +minor | plan to run now, without waiting for
+plan('promote') | O | O | promote | Act | task +minor | plan to run now, without waiting for
     the due time
 plan('edit') | E | E | edit | Act | task +minor | plan to change description, due time, recipient,
     priority or data
-plan('kill') | K | K | kill | Act | groups task +minor | plan to mark active tasks without a worker
+plan('kill') | K | K | kill | Act | task +minor | plan to mark active tasks without a worker
     as dead
-plan('reroute') | Q | Q | reroute | Act | groups task +minor | plan to give tasks to the mail router
+plan('reroute') | Q | Q | reroute | Act | task +minor | plan to give tasks to the mail router
     again
-plan('expire') | Z | Z | expire | Act | groups task +minor | plan to give up waiting mail as too old
+plan('expire') | Z | Z | expire | Act | task +minor | plan to give up waiting mail as too old
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
 reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)
@@ -164,7 +158,7 @@ go_on | R | R | resume | Act | operations | plan to resume an interrupted operat
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-operations | u | u | operations | Act | clusters controls groups locks plan task workers
+operations | u | u | operations | Act | controls locks plan task workers
     +minor | operations: who did what; undo
 operations | u | u | - | Act | failures problems transports | operations: who did what; undo
 unlock | U | U | unlock | Act | locks workers | lock holder, and a plan to free the lock
@@ -184,7 +178,7 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | task +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | task clusters groups workers lock transports plan operations
+arm | ! | ! | arm | Act | task workers lock transports plan operations
     operation drop worker suspend trial controls control | arm writes (15 min, extends on use);
     again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count

@@ -174,3 +174,11 @@ class Choice(NamedTuple):
     """Unique key of the row; the cursor follows it."""
     line: Line
     """The painted row; its first cell is free for the cursor."""
+
+
+class ShownRows(NamedTuple):
+    """The rows of a list, between lines that do not scroll."""
+
+    head: Line
+    rows: Sequence[Choice]
+    foot: Sequence[Line] = ()

@@ -57,7 +57,7 @@ from tests.engine.monitor.test_transport_health import attempt, given_up
 from tests.lock_processes import later
 from tests.open_store import open_store
 from tests.tui.drawn_screens import settled
-from tui.groups.clusters_screen import ClustersScreen
+from tui.groups.screen import ClustersScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
 from tui.operations.worker_screen import WorkerScreen
