@@ -14,10 +14,9 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.timer import Timer
 
-from tests.console_places import Clock, a_console, is_known, loaded, until
+from tests.console_places import BOARDS, Clock, a_console, is_known, loaded, until
 from tui.app import Console
 from tui.key_tables import KEYS
-from tui.screens.page import ListScreen
 from tui.session.place import Place
 from tui.task.page import TaskPage
 from tui.terminal import bandwidth
@@ -126,7 +125,7 @@ class ConsoleOperator:
         """Wait until `true()` is, and paint the boards meanwhile; if it never is, say `told()`."""
 
         def painted() -> object:
-            if isinstance(self.console.screen, ListScreen):
+            if isinstance(self.console.screen, BOARDS):
                 self.console.screen.paint()
             return true()
 

@@ -18,6 +18,7 @@ from engine.monitor.prometheus import QueueGauges, render_queue
 from tests.open_store import open_store
 from tui.app import Console
 from tui.log.screen import LogScreen
+from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.page import ListScreen
 from tui.session.place import Place
@@ -255,6 +256,9 @@ BEGUN = {
 }
 """Workers, by their group, that a key begins and that end by themselves."""
 
+BOARDS = (ListScreen, LogScreen, OverviewScreen)
+"""Screens that paint all they show each second."""
+
 
 def is_done(console: Console) -> bool:
     """Whether the keys have acted, and all that they began and that ends by itself has ended."""
@@ -265,7 +269,11 @@ def is_done(console: Console) -> bool:
     begun = any(work.group in BEGUN and not work.is_finished for work in console.workers)
     begun |= any(getattr(screen, "_cursor_rest_timer", None) for screen in console.screen_stack)
     loaded = all(part.rows.view.loaded for part in lists if part.rows.view.query.state)
-    return loaded and not begun and all(log.loaded and log.log_status().counted for log in logs)
+    return (
+        loaded
+        and not begun
+        and all(log.parts.is_loaded and log.parts.status.counted for log in logs)
+    )
 
 
 async def acted(pilot: Pilot[None]) -> None:
@@ -294,7 +302,7 @@ def show_all(console: Console) -> None:
     for live in console.sessions:
         live.evaluate_alerts()
     for screen in console.screen_stack:
-        if isinstance(screen, ListScreen):
+        if isinstance(screen, BOARDS):
             screen.paint()
         elif isinstance(screen, QueueScreen):
             screen.tick()

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
-from tui.queue.keys import ROWS
+from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
+from tui.log.keys import ROWS as LOG_ROWS
+from tui.overview.keys import ROWS as OVERVIEW_ROWS
+from tui.queue.keys import ROWS as QUEUE_ROWS
+from tui.screens.key_rows import KeyRow
 from tui.text import keys
 from tui.text.keys import Key
 
-KEYS: tuple[Key, ...] = (*(row.key for row in ROWS), *keys.KEYS)
-"""A key that the queue screen has with other screens is in it twice."""
+TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
+    keys.OVERVIEW: OVERVIEW_ROWS,
+    keys.LIST: QUEUE_ROWS,
+    keys.LOG: LOG_ROWS,
+    keys.CLUSTERS: CLUSTER_ROWS,
+    keys.GROUPS: GROUP_ROWS,
+}
+"""The screens with key rows of their own."""
+
+KEYS: tuple[Key, ...] = (*(row.key for rows in TABLES.values() for row in rows), *keys.KEYS)
+"""A key that several screens have can be in it more than once."""
 
 
 def keys_on(screen: str, without: Collection[str] = ()) -> Iterator[Key]:
     """The keys of a screen, except the actions in `without`."""
-    if screen != keys.LIST:
+    if screen not in TABLES:
         yield from keys.keys_on(screen, without)
     else:
-        yield from (row.key for row in ROWS if row.key.action not in without)
+        yield from (row.key for row in TABLES[screen] if row.key.action not in without)

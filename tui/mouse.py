@@ -88,7 +88,7 @@ def _select_line(screen: Screen[Any], widget: TaskList | Picker | LogLines, y: i
 
 def _line_of_cursor(widget: TaskList | LogLines) -> int:
     if isinstance(widget, LogLines):
-        return widget.line_of_cursor
+        return widget.page.line_of_cursor
     cursor = widget.rows.view.cursor
     return cursor.at - cursor.top + 1  # below the titles
 

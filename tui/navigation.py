@@ -189,7 +189,7 @@ def _open_suspend(to: Navigator, target: Target) -> None:
 
 
 def _open_clusters(to: Navigator, target: Target) -> None:
-    from tui.groups.clusters_screen import ClustersScreen
+    from tui.groups.screen import ClustersScreen
 
     query = to.queue_screen().parts.query if target.state is None else Query(target.state)
     screen = ClustersScreen(to.session, to.context, query)
@@ -198,7 +198,7 @@ def _open_clusters(to: Navigator, target: Target) -> None:
 
 
 def _open_groups(to: Navigator, target: Target) -> None:
-    from tui.groups.groups_screen import GroupsScreen
+    from tui.groups.screen import GroupsScreen
 
     query = to.queue_screen().parts.query if target.state is None else Query(target.state)
     to.push_or_switch(GroupsScreen(to.session, to.context, query))

@@ -191,7 +191,7 @@ async def test_the_last_error_of_a_transport_is_its_log_line_in_three_keys(
         await operator.press("enter")
         await operator.sees("421 too busy")
         log = await operator.opens(LogScreen, "enter")
-        await operator.until(lambda: log.loaded and "\n> " in operator.text)
+        await operator.until(lambda: log.parts.is_loaded and "\n> " in operator.text)
         (line,) = [text for text in operator.text.splitlines() if text.startswith("> ")]
         assert f" E mail  261c374b {reply} " in line
 

@@ -66,9 +66,9 @@ async def test_a_click_on_a_pane_without_rows_leaves_the_focus(tmp_path: Path) -
         assert isinstance(screen, OverviewScreen)
         await operator.sees("12 dead in 3 clusters", "none in the last 24 hours")
         await operator.press("tab")
-        before = screen._pane
+        before = screen.parts.focus.pane
         await click_on(operator, "none in the last 24 hours")
-        assert screen._pane == before
+        assert screen.parts.focus.pane == before
 
 
 async def test_a_click_switches_tabs_and_parts() -> None:

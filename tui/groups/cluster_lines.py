@@ -14,9 +14,9 @@ from tui.session.recurrence_check import CheckedCluster
 from tui.text.figures import fit_count, format_count
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.graphs import bar, braille_line, resample
-from tui.text.lines import MARGIN_CELLS, Line, cut_line, fact_lines, fit_text, width_of
+from tui.text.lines import MARGIN_CELLS, Line, Run, cut_line, fact_lines, fit_text, width_of
 from tui.text.styles import STILL_LOOKS
-from tui.text.table import Choice
+from tui.text.table import REST, Choice, Column, Table
 from tui.text.task_row import time_fields
 from tui.text.times import format_time_with_age
 
@@ -29,57 +29,51 @@ DEATHS_MINUTES = 120
 SHARE_CELLS = 6
 """Cells of the bar of a cluster's share; the largest cluster fills it."""
 
-FIXED_CELLS = 55
-"""Cells of all columns but the error, with 8 for the answer."""
 
-
-def head_line(width: int) -> Line:
-    """Column titles."""
-    error = fit_text("ERROR", _error_cells(width))
-    if width < NARROW_COLUMNS:
-        return ((fit_text(f"   COUNT  {error}  STILL?", width), "muted"),)
-    share = fit_text("SHARE", SHARE_CELLS + 5)
-    titles = f"   CLUSTER  COUNT  {share}  CODE  {error}  LAST   STILL?"
-    return ((fit_text(titles, width), "muted"),)
-
-
-def cluster_rows(clusters: Sequence[CheckedCluster], now: float, width: int) -> list[Choice]:
-    """One row per cluster, largest first."""
+def cluster_table(
+    clusters: Sequence[CheckedCluster], now: float, width: int
+) -> tuple[Line, list[Choice]]:
+    """Titles and one row per cluster, largest first."""
     counts = [each.cluster.count for each in clusters]
-    measures = now, width, sum(counts), max(counts, default=0)
-    return [Choice(each.cluster.mark, cluster_line(each, *measures)) for each in clusters]
+    total, most, is_wide = sum(counts), max(counts, default=0), width >= NARROW_COLUMNS
 
+    def share(each: CheckedCluster) -> list[Run]:
+        count = each.cluster.count
+        percent = f"{100 * count / total:.0f}%" if total else ""
+        return [(bar(count / most if most else 0.0, SHARE_CELLS), "muted"), (f" {percent:>4}", "")]
 
-def cluster_line(
-    judged: CheckedCluster, now: float, width: int, total: int = 0, most: int = 0
-) -> Line:
-    """The row of a cluster; the first cells are for the cursor. `total`: failed tasks of all
-    clusters, `most`: those of the largest one.
-    """
-    cluster, answer = judged
-    error = fit_text(safe_line(cluster.pattern), _error_cells(width))
-    still = (answer.text, STILL_LOOKS[answer.answer])
-    count = fit_count(cluster.count, 5)
-    if width < NARROW_COLUMNS:
-        return cut_line(((f"   {count:>5}  ", "strong"), (f"{error}  ", ""), still), width)
-    code = reply_code(cluster.pattern)
-    words = safe_line(cluster.pattern.removeprefix(code).lstrip())  # the code has a column
-    error = fit_text(words, _error_cells(width))
-    percent = f"{100 * cluster.count / total:.0f}%" if total else ""
-    return cut_line(
-        (
-            ("   ", ""),
-            (f"{cluster.mark:<7}", "accent"),
-            (f"  {count:>5}  ", "strong"),
-            (bar(cluster.count / most if most else 0.0, SHARE_CELLS), "muted"),
-            (f" {percent:>4}", ""),
-            (f"  {code or '-':>4}  ", "muted"),
-            (f"{error}  ", ""),
-            (f"{_time_or_date(judged.last, now)}  ", "muted"),
-            still,
+    def error(each: CheckedCluster) -> Run:
+        pattern = each.cluster.pattern  # a wide table has a column for the code
+        return safe_line(
+            pattern.removeprefix(reply_code(pattern)).lstrip() if is_wide else pattern
+        ), ""
+
+    def count(each: CheckedCluster) -> Run:
+        return fit_count(each.cluster.count, 5), "strong"
+
+    def last(each: CheckedCluster) -> Run:
+        return _time_or_date(each.last, now), "muted"
+
+    columns: tuple[Column[CheckedCluster], ...] = (
+        Column("CLUSTER", 7, lambda each: (each.cluster.mark, "accent"), least=NARROW_COLUMNS),
+        Column("COUNT", 5, count, right=True),
+        Column("SHARE", SHARE_CELLS + 5, share, least=NARROW_COLUMNS),
+        Column("CODE", 4, _code, right=True, least=NARROW_COLUMNS),
+        Column("ERROR", 8, error, grows=REST),
+        Column("LAST", 5, last, least=NARROW_COLUMNS),
+        Column(
+            "STILL?",
+            8 if is_wide else 7,
+            lambda each: (each.now.text, STILL_LOOKS[each.now.answer]),
         ),
-        width,
     )
+    head, lines = Table(columns).lines(clusters, width)
+    rows = zip(clusters, lines, strict=True)
+    return head, [Choice(each.cluster.mark, line) for each, line in rows]
+
+
+def _code(each: CheckedCluster) -> Run:
+    return reply_code(each.cluster.pattern) or "-", "muted"
 
 
 def evidence_lines(
@@ -165,10 +159,6 @@ def cluster_values(clusters: Sequence[CheckedCluster]) -> list[Mapping[str, obje
         }
         for each in clusters
     ]
-
-
-def _error_cells(width: int) -> int:
-    return max(8, width - (19 if width < NARROW_COLUMNS else FIXED_CELLS))
 
 
 def _time_or_date(when: float | None, now: float) -> str:

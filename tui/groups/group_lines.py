@@ -16,7 +16,7 @@ from tui.text.figures import fit_count, format_count
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.graphs import FULL_CELL, bar
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fact_lines, heading_line
-from tui.text.table import COLUMN_GAP_CELLS, Column, fitted_cells, free_cells, title_line
+from tui.text.table import REST, Column, Table
 from tui.text.task_list import TaskContext, id_cells, task_columns, task_line
 from tui.text.task_row import time_fields
 from tui.text.times import format_minutes, format_time_with_age
@@ -30,104 +30,82 @@ BAR_CELLS = 6
 STATE_FILLS, OTHER_FILL = {State.PENDING: FULL_CELL, State.ACTIVE: "▓", State.DEAD: "▒"}, "░"
 """Fill of each state's part of a bar: parts are told apart without colours, too."""
 
-MIN_ERROR_CELLS, WIDE_ERROR_CELLS = 8, 24
-"""Cells of the error: at least, and before further states get a column."""
-
 LABEL_CELLS = 11
 """Cells for the names of the times and the error."""
 
-COUNT = Column("", 5, right=True)
-PAYLOADS = Column("N", 5, right=True)
-AGENTS = Column("A", 3, right=True)
+COUNT_CELLS = 5
 NO_FACTS: Mapping[str, GroupFacts] = {}
-TIMES = (Column("OLDEST", 6, right=True), Column("NEXT", 6, right=True))
 
 
-class GroupColumns:
-    """The columns of a table of groups that fit a width; the error gets all that is left."""
+def group_table(
+    table: GroupTable,
+    states: Mapping[State, str],
+    first: State | None,
+    now: float,
+    width: int,
+    title: str = "",
+    facts: Mapping[str, GroupFacts] = NO_FACTS,
+) -> tuple[Line, list[Line]]:
+    """The titles, and a line for each group. `first` is the state that verbs act on; its column is
+    dropped last. `title` is what the groups are called, `facts` more about some of them.
+    """
+    title, groups, is_wide = title or table.by, table.groups, width >= NARROW_COLUMNS
+    longest = max((cells_of(name_of(group.name)) for group in groups), default=0)
+    most = max((group.total for group in groups), default=0)
+    room = width // 5 if any(group.error for group in groups) else 3 * width // 10
+    used = [state for state in states if any(group.count(state) for group in groups) and is_wide]
+    ranks = sorted(used, key=lambda state: state is not first)
 
-    def __init__(
-        self,
-        table: GroupTable,
-        states: Mapping[State, str],
-        first: State | None,
-        width: int,
-        title: str = "",
-        facts: Mapping[str, GroupFacts] = NO_FACTS,
-    ) -> None:
-        """`first` is the state that verbs act on; its column is dropped last. `title` is what the
-        groups are called, `facts` more about some of them.
-        """
-        title = title or table.by
-        self._facts = facts
-        more = (PAYLOADS,) * any(group.payloads is not None for group in table.groups)
-        self._more = (*more, *((AGENTS,) * bool(facts))) if width >= NARROW_COLUMNS else ()
-        longest = max((cells_of(name_of(group.name)) for group in table.groups), default=0)
-        self.width, self._most = width, max((group.total for group in table.groups), default=0)
-        has_errors = any(group.error for group in table.groups)
-        room = width // 5 if has_errors else 3 * width // 10
-        self._name = Column(title.upper(), max(len(title), min(longest, room)))
-        self._times = TIMES if width >= NARROW_COLUMNS else ()
-        used_states = [
-            state for state in states if any(group.count(state) for group in table.groups)
-        ]
-        used_states.sort(key=lambda state: state is not first)
-        self.states: list[State] = []
-        for state in used_states if self._times else ():
-            self.states.append(state)
-            if free_cells(self._fixed(states), width) < WIDE_ERROR_CELLS:
-                self.states.pop()
-                break
-        self.states.sort(key=list(states).index)
-        self._error = Column("ERROR", max(MIN_ERROR_CELLS, free_cells(self._fixed(states), width)))
-        self._titles = [*self._fixed(states), self._error]
+    def known(group: TaskGroup) -> GroupFacts:
+        return facts.get(group.name, GroupFacts())
 
-    def _fixed(self, words: Mapping[State, str]) -> list[Column]:
-        titles = (_short_title(state_name(words[state])) for state in self.states)
-        counts = [COUNT._replace(title=title) for title in ("ALL", *titles)]
-        first = [self._name, counts[0], Column("", BAR_CELLS)]
-        return [*first, *counts[1:], *self._more, *self._times]
-
-    def head(self) -> Line:
-        """The titles."""
-        return title_line(self._titles, self.width)
-
-    def row(self, group: TaskGroup, now: float) -> Line:
-        """The row of a group; the first cells are for the cursor."""
-        counts = [_count_run(group.count(state)) for state in self.states]
-        facts = self._facts.get(group.name, GroupFacts())
-        wakeup = facts.wakeup if group.next_due is None else group.next_due
-        next_run = _next_due(group._replace(next_due=wakeup), now)
-        if wakeup is None and facts.pending:
-            next_run = "-", "muted"  # no time starts it
-        times = (_oldest(group, now), next_run) if self._times else ()
-        known = {PAYLOADS: _payloads(group), AGENTS: _agents(facts)}
-        more = [known[column] for column in self._more]
-        error = safe_line(group.error)
-        if facts.pending and facts.pending not in error:
-            error = f"{safe_line(facts.pending)}{'; ' if error else ''}{error}"
-        cells = [
-            (name_of(group.name), "accent" if group.name else "muted"),
-            (fit_count(group.total, COUNT.width), "strong"),
-        ]
-        other_cells = [*counts, *more, *times, (error, "warn" if facts.pending else "")]
-        gap: Run = (" " * COLUMN_GAP_CELLS, "")
-        return cut_line(
-            (
-                ("   ", ""),
-                *fitted_cells(self._titles[:2], cells),
-                gap,
-                *state_bar(group, self._most, BAR_CELLS),
-                gap,
-                *fitted_cells(self._titles[3:], other_cells),
-            ),
-            self.width,
+    def count_column(state: State) -> Column[TaskGroup]:
+        title, rank = _short_title(state_name(states[state])), 1 + ranks.index(state)
+        return Column(
+            title, COUNT_CELLS, lambda group: _count_run(group.count(state)), right=True, rank=rank
         )
+
+    columns: list[Column[TaskGroup]] = [
+        Column(title.upper(), max(len(title), min(longest, room)), _name_cell),
+        Column("ALL", 5, lambda group: (fit_count(group.total, 5), "strong"), right=True),
+        Column("", BAR_CELLS, lambda group: [*state_bar(group, most, BAR_CELLS)]),
+        *map(count_column, used),
+    ]
+    if is_wide and any(group.payloads is not None for group in groups):
+        columns.append(Column("N", 5, _payloads, right=True))
+    if is_wide and facts:
+        columns.append(Column("A", 3, lambda group: _agents(known(group)), right=True))
+    if is_wide:
+        columns += [
+            Column("OLDEST", 6, lambda group: _oldest(group, now), right=True),
+            Column("NEXT", 6, lambda group: _next_run(group, known(group), now), right=True),
+        ]
+    error: Column[TaskGroup] = Column("ERROR", 24, lambda group: _error_cell(group, known(group)))
+    columns.append(error._replace(shrinks=16, grows=REST))
+    return Table(columns).lines(groups, width)
+
+
+def _name_cell(group: TaskGroup) -> Run:
+    return name_of(group.name), "accent" if group.name else "muted"
+
+
+def _error_cell(group: TaskGroup, facts: GroupFacts) -> Run:
+    error = safe_line(group.error)
+    if facts.pending and facts.pending not in error:
+        error = f"{safe_line(facts.pending)}{'; ' if error else ''}{error}"
+    return error, "warn" if facts.pending else ""
+
+
+def _next_run(group: TaskGroup, facts: GroupFacts, now: float) -> Run:
+    wakeup = facts.wakeup if group.next_due is None else group.next_due
+    if wakeup is None and facts.pending:
+        return "-", "muted"  # no time starts it
+    return _next_due(group._replace(next_due=wakeup), now)
 
 
 def _short_title(word: str) -> str:
     """A state as the title of a column: `DLQ`, `TRASH`, `PEND`."""
-    return (word if len(word) <= COUNT.width else word[: COUNT.width - 1]).upper()
+    return (word if len(word) <= COUNT_CELLS else word[: COUNT_CELLS - 1]).upper()
 
 
 def name_of(name: str) -> str:
@@ -136,13 +114,13 @@ def name_of(name: str) -> str:
 
 
 def _count_run(number: int) -> Run:
-    return (fit_count(number, COUNT.width), "") if number else (".", "muted")
+    return (fit_count(number, COUNT_CELLS), "") if number else (".", "muted")
 
 
 def _payloads(group: TaskGroup) -> Run:
     if group.payloads is None:
         return UNKNOWN_RUN
-    return fit_count(group.payloads, PAYLOADS.width), ""
+    return fit_count(group.payloads, COUNT_CELLS), ""
 
 
 def _agents(facts: GroupFacts) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from engine.index.age_table import Ages
@@ -17,9 +18,9 @@ from tui.locks.examination import LockReport
 from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
 from tui.text.figures import fit_count, format_count
-from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, folded_lines, section
+from tui.text.lines import UNKNOWN_RUN, Line, Run, cut_line, folded_lines, section
 from tui.text.lock import ALARMING_VERDICTS, is_freeable
-from tui.text.table import COLUMN_GAP_CELLS, Column, free_cells, short_names, table_line, title_line
+from tui.text.table import REST, Column, Table, alarm_sign, short_names
 from tui.text.times import format_minutes
 
 NO_LOCK_NOTE = "more workers may run: each task is claimed by one of them"
@@ -71,20 +72,8 @@ def worst_first(locks: Sequence[PlaceLock]) -> list[PlaceLock]:
     return sorted(locks, key=rank)
 
 
-COLUMNS = (
-    Column("STATE", 9),
-    Column("HOLDER", 11, least=52),
-    Column("HEARTBEAT", 9, right=True),
-    Column("WAITING", 7, right=True, least=40),
-    Column("OLDEST", 6, right=True, least=64),
-)
-"""Columns between the name and the reason."""
-
-MIN_REASON_CELLS = 16
-"""Minimum width of the reason in cells; with less room it has no column."""
-
-
 def _cells(lock: PlaceLock, now: float) -> list[Run]:
+    """Its cells from the state to the age of the oldest waiting task."""
     evidence, waiting = lock.evidence, lock.backlog
     if lock.why_no_lock:
         holder = "-" if lock.worker is None else f"PID {lock.worker}"
@@ -109,25 +98,28 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
     return [view.verdict_chip(evidence), *((text, styles.get(text, "")) for text in cells)]
 
 
+LOCK_TABLE = Table[Sequence[Run]](
+    (
+        Column("PLACE", 5, itemgetter(1), most=24, keeps_end=True),
+        Column("STATE", 9, itemgetter(2)),
+        Column("HOLDER", 11, itemgetter(3), least=52),
+        Column("HEARTBEAT", 9, itemgetter(4), right=True),
+        Column("WAITING", 7, itemgetter(5), right=True, least=40),
+        Column("OLDEST", 6, itemgetter(6), right=True, least=64),
+        Column("WHY", 16, itemgetter(7), grows=REST, rank=1),
+    ),
+    margin=itemgetter(0),
+)
+
+
 def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line, list[Line]]:
     """Titles and one line per lock, in the given order."""
-    column_indexes = [at for at, column in enumerate(COLUMNS) if width >= column.least]
-    shape = [COLUMNS[at] for at in column_indexes]
-    names = short_names([lock.name for lock in locks])
-    free = free_cells(shape, width)
-    longest = max(map(cells_of, names), default=0)
-    name = Column("PLACE", max(5, min(longest, 24, free - COLUMN_GAP_CELLS)), keeps_end=True)
-    shape, free = [name, *shape], free - name.width - COLUMN_GAP_CELLS
-    if free >= MIN_REASON_CELLS:
-        shape.append(Column("WHY", free))
-    lines = []
-    for lock, place in zip(locks, names, strict=True):
-        cells = _cells(lock, now)
+    rows = []
+    for lock, name in zip(locks, short_names([lock.name for lock in locks]), strict=True):
         why = _no_lock_reason(lock) if lock.evidence is None else lock.evidence.reason
-        runs = [(place, "strong"), *(cells[at] for at in column_indexes), (safe_line(why), "muted")]
-        sign = ("!" if _alarms(lock) else "", "error")
-        lines.append(table_line(sign, shape, runs[: len(shape)], width))
-    return title_line(shape, width), lines
+        cells = (name, "strong"), *_cells(lock, now), (safe_line(why), "muted")
+        rows.append([alarm_sign(_alarms(lock)), *cells])
+    return LOCK_TABLE.lines(rows, width)
 
 
 def _alarms(lock: PlaceLock) -> bool:

@@ -11,7 +11,6 @@ from tui.locks.list_follower import LocksFollower
 from tui.operations.worker_screen import show_worker_plan
 from tui.screens.base import Copy, key_bindings
 from tui.screens.target import SCREEN_TARGETS, Target
-from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
 from tui.text import keys
@@ -33,14 +32,14 @@ class LocksScreen(LocksFollower):
 
     def compose(self) -> ComposeResult:
         """As other lists, with the graph of the place under the cursor below the rows."""
-        yield TopLine(id="top-line")
+        yield self.edges.top
         with Box(id="body"):
             with Box(id="left"):
                 yield Picker(id="rows")
                 yield Lines(id="graph", classes="pane")
             yield LongText(id="text")
-        yield Lines(id="word")
-        yield Lines(id="hints")
+        yield self.edges.message
+        yield self.edges.hints
 
     def show_frames(self) -> None:
         """Write the frames; the graph gets the lines that the rows leave."""

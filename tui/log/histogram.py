@@ -14,7 +14,7 @@ from engine.logs.merged_log import MergedLog
 from tui.log.reader import LogReader
 from tui.text.frames import BOX, frame_border
 from tui.text.glyphs import SPARKS
-from tui.text.lines import Line, Run, cut_line, join_ends
+from tui.text.lines import MARGIN_CELLS, Line, Run, cut_line, join_ends
 from tui.widgets.line_widgets import Frame, Lines
 
 PERIOD_SECONDS = 3600.0
@@ -25,9 +25,6 @@ MAX_PERIOD_BYTES = 64 << 20
 
 BAR_LINES, WALL_LINES = 4, 50
 """Height of the bars, which is doubled on screens with so many lines."""
-
-MARGIN_CELLS = 3
-"""Blank cells before the bars, as before the lines."""
 
 
 class LogHistogram(Lines):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, ERROR, LEVELS, WARN, level_rank
 from engine.logs.merged_log import NO_LOG_FILE, describe_troubles
+from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.text.figures import format_count
 from tui.text.lines import (
@@ -29,7 +30,7 @@ from tui.text.lines import (
 )
 from tui.text.log_line import shorten_ids
 from tui.text.task_list import SHORT_ID_CELLS, short_id
-from tui.text.times import UNKNOWN_TIME, format_minutes
+from tui.text.times import format_minutes
 
 MAX_LINE_CHARS = 4_096
 """Maximum number of characters shown of a line."""
@@ -197,7 +198,7 @@ def format_stamp(when: float | None, stamps: LogTimeFormat, has_milliseconds: bo
     try:
         text = time.strftime(form, time.localtime(when))
     except (ValueError, OverflowError, OSError):  # outside the calendar's range
-        return f"{UNKNOWN_TIME:<{width}}"
+        return f"{UNKNOWN:<{width}}"
     return f"{text}.{int(when % 1 * 1000):03d}" if has_milliseconds else text
 
 

@@ -26,6 +26,7 @@ from tui.text.lines import (
     folded_lines,
     part_line,
 )
+from tui.text.table import REST, Column, Table
 
 NAME_CELLS, VALUE_CELLS, NARROW_VALUE_CELLS = 22, 20, 12
 """Width of a control's name and of its value in cells; LESS is the value on a narrow screen."""
@@ -85,22 +86,27 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
     widest = max((len(value) for value in values), default=0)
     now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(5, widest))
     names = min(width // 3, max((len(each.label) for each in rows), default=8) + 1)
-    head = f"   {fit_text('CONTROL', names)}  {fit_text('VALUE', now)}  EFFECT"
-    return ((fit_text(head, width), "muted"),), [
-        (each.label, _row(each.label, each.control, names, now, width)) for each in rows
-    ]
-
-
-def _row(name: str, control: Control, names: int, now: int, width: int) -> Line:
-    value = safe_line(controls.describe_value(control, control.now)) if control.now else "-"
-    refused = control.refusal
-    words: Run = (f"refused: {safe_line(refused)}", "muted") if refused else (control.summary, "")
-    cells: tuple[Run, ...] = (
-        (f"   {fit_text(safe_line(name), names)}  ", "muted" if refused else "strong"),
-        (f"{fit_text(value, now)}  ", "muted" if refused else ""),
-        words,
+    columns: tuple[Column[ControlRow], ...] = (
+        Column("CONTROL", names, lambda row: (safe_line(row.label), _look(row) or "strong")),
+        Column("VALUE", now, _value),
+        Column("EFFECT", 0, _effect, grows=REST),
     )
-    return cut_line(cells, width)
+    head, lines = Table(columns).lines(rows, width)
+    return head, [(row.label, line) for row, line in zip(rows, lines, strict=True)]
+
+
+def _look(row: ControlRow) -> str:
+    return "muted" if row.control.refusal else ""
+
+
+def _value(row: ControlRow) -> Run:
+    now = row.control.now
+    return safe_line(controls.describe_value(row.control, now)) if now else "-", _look(row)
+
+
+def _effect(row: ControlRow) -> Run:
+    refused = row.control.refusal
+    return f"refused: {safe_line(refused)}" if refused else row.control.summary, _look(row)
 
 
 def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tuple[str, Line]]:

@@ -17,7 +17,7 @@ from engine.replay.settings import pace_from_json
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
-from tui.operations.replay_lines import format_rate
+from tui.operations.replay_lines import format_pace
 from tui.plan.plan_lines import describe_value
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
@@ -33,7 +33,7 @@ from tui.text.lines import (
     fit_text_end,
     heading_line,
 )
-from tui.text.table import COLUMN_GAP_CELLS, Column, free_cells, table_line, title_line
+from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.task_list import short_id
 from tui.text.times import format_clock, format_minutes, format_time_with_age
 
@@ -255,13 +255,24 @@ def task_count(operation: Operation) -> str:
     return f"{done:,}" if done == planned else f"{done:,}/{planned:,}"
 
 
-WHEN = Column("WHEN", 8)
-WHO = Column("WHO", 8, least=60)
-TASKS = Column("TASKS", 19, right=True)
-STATE = Column("STATE", 11)
-NEXT, WIDE_NEXT_CELLS = Column("NEXT", 15, least=60), 20
-"""The next step; from `WIDE_COLUMNS` on in full."""
 WIDE_COLUMNS = 90
+
+
+def _sign(one: ListedOperation) -> Run:
+    return alarm_sign(needs_decision(one.operation))
+
+
+def _who(one: ListedOperation) -> Run:
+    return safe_line(one.operation.intent.who.name), ""
+
+
+def _what(one: ListedOperation) -> Run:
+    return describe_operation(one.operation), "strong"
+
+
+def _state(one: ListedOperation) -> Run:
+    word, style, _ = operation_state(one)
+    return word.upper(), _STATE_LOOKS.get(word, style)
 
 
 def operation_table(
@@ -270,43 +281,32 @@ def operation_table(
     """Titles and one line per operation. Where a text of WHAT would be cut, the columns move
     together, then WHEN has no seconds.
     """
-    names = [len(safe_line(one.operation.intent.who.name)) for one in ones]
-    who = WHO._replace(width=min(WHO.width, max(3, *names, 3)))
-    amounts = [len(task_count(one.operation)) for one in ones]
-    tasks = TASKS._replace(width=min(TASKS.width, max(5, *amounts, 5)))
     is_wide = width >= WIDE_COLUMNS
-    steps = [len(next_words(one, now, is_wide)[0]) for one in ones]
-    end = NEXT._replace(width=min(WIDE_NEXT_CELLS if is_wide else NEXT.width, max(4, *steps, 4)))
-    words = [len(operation_state(one).word) for one in ones]
-    state = STATE._replace(width=min(STATE.width, max(5, *words, 5)))
-    behind = [c for c in (tasks, state, end) if width >= c.least]
-    longest = max((cells_of(describe_operation(one.operation)) for one in ones), default=4)
-    for when, gap in ((WHEN, COLUMN_GAP_CELLS), (WHEN, 1), (WHEN._replace(width=5), 1)):
-        before = [c for c in (when, who) if width >= c.least]
-        what = Column("WHAT", max(4, free_cells([*before, *behind], width, gap)))
-        shape = [*before, what, *behind]
-        if what.width >= longest:
-            break
-    lines = [_row(one, shape, now, width, gap) for one in ones]
-    return title_line(shape, width, gap), lines
+
+    def fitted(when: int) -> Table[ListedOperation]:
+        columns: tuple[Column[ListedOperation], ...] = (
+            Column("WHEN", when, lambda one: (format_clock(one.operation.started)[:when], "muted")),
+            Column("WHO", 3, _who, most=8, least=60),
+            Column("WHAT", 4, _what, most=REST, grows=REST),
+            Column("TASKS", 5, lambda one: (task_count(one.operation), ""), right=True, most=19),
+            Column("STATE", 5, _state, most=11),
+            Column(
+                "NEXT",
+                4,
+                lambda one: next_words(one, now, is_wide),
+                most=20 if is_wide else 15,
+                least=60,
+            ),
+        )
+        return Table(columns, (2, 1), _sign).fitted(ones, width)
+
+    table, longest = fitted(8), max((cells_of(_what(one)[0]) for one in ones), default=4)
+    if any(column.title == "WHAT" and column.width < longest for column in table.columns):
+        table = fitted(5)
+    return table.titles(width), [table.line(one, width) for one in ones]
 
 
 _STATE_LOOKS: Mapping[str, str] = {"done": "ok", "running": "ok", "interrupted": "error"}
-
-
-def _row(one: ListedOperation, shape: Sequence[Column], now: float, width: int, gap: int) -> Line:
-    operation = one.operation
-    word, style, _ = operation_state(one)
-    cells: dict[str, Run] = {
-        "WHEN": (format_clock(operation.started)[: shape[0].width], "muted"),
-        "WHO": (safe_line(operation.intent.who.name), ""),
-        "WHAT": (describe_operation(operation), "strong"),
-        "TASKS": (task_count(operation), ""),
-        "STATE": (word.upper(), _STATE_LOOKS.get(word, style)),
-        "NEXT": next_words(one, now, width >= WIDE_COLUMNS),
-    }
-    sign = ("!" if needs_decision(operation) else "", "error")
-    return table_line(sign, shape, [cells[column.title] for column in shape], width, gap)
 
 
 def needs_decision(operation: Operation) -> bool:
@@ -394,7 +394,7 @@ def _pace_text(operation: Operation) -> str:
     if pace is None:
         return ""
     canary = ", ".join(str(size) for size in pace.canary if size)
-    return f"canary {canary}, then {format_rate(pace)}" if canary else format_rate(pace)
+    return f"canary {canary}, then {format_pace(pace)}" if canary else format_pace(pace)
 
 
 def row_lines(

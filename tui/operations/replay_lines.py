@@ -20,21 +20,19 @@ from engine.verbs import VERBS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.session.runners import RunningOperation
-from tui.text import figures
+from tui.text.figures import format_rate
 from tui.text.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
 from tui.text.graphs import braille_line
 from tui.text.lines import (
     Line,
     Run,
     cut_line,
-    fit_text,
-    fit_text_end,
     folded_lines,
     join_ends,
     parts_that_fit,
     width_of,
 )
-from tui.text.table import Choice
+from tui.text.table import REST, Choice, Column, Table
 from tui.text.task_list import SHORT_ID_CELLS, short_id
 from tui.text.times import format_clock
 
@@ -241,7 +239,7 @@ def _state_line(view: OperationView, width: int) -> Line:
     elif view.eta is not None:
         parts.append((("   ETA ", "muted"), (format_seconds(view.eta), "strong")))
     if view.pace is not None and view.ended is None:
-        parts.append((("   rate ", "muted"), (format_rate(view.pace), "")))
+        parts.append((("   rate ", "muted"), (format_pace(view.pace), "")))
     failing = ", ".join(
         f"{safe_line(mark) or 'no error'} {n:,}" for mark, n in view.failures.items()
     )
@@ -295,12 +293,6 @@ def counts_line(view: OperationView, width: int) -> Line:
 # Steps of a replay
 
 
-STEP_HEAD = (
-    f"   {'STEP':<8} {'SENT':>9}  {'STATE':<8} {'TIME':>6} {'DONE':>6} {'FAILED':>6} {'SKIPPED':>7}"
-    "  STOP RULE"
-)
-
-
 class _Step(NamedTuple):
     name: str
     sent: int
@@ -316,32 +308,56 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
     steps = _steps(now)
     current = next((at for at, step in enumerate(steps) if step.ended is None), len(steps) - 1)
     rules = ", ".join(rule.why or rule.words for rule in now.rules) or "none: errors do not stop it"
-    lines: list[Line] = [((fit_text(STEP_HEAD, width), "muted"),)]
-    for at, step in enumerate(steps):
-        word, style, rule = ("DONE", "ok", "passed") if at < current else ("-", "muted", "")
-        if at == current:
-            word, style, rule = "RUNNING", "ok", rules
-            if now.stopped or (now.is_over and now.unsent):
-                word, style = "STOPPED", "error"
-            elif now.is_over:
-                word, rule = "DONE", "passed"
-            elif now.phase in (Phase.PAUSED, Phase.ASKING):
-                word, style = "PAUSED", "warn"
-        until = step.ended or now.now
-        time = "-" if step.began is None else format_seconds(until - step.began)
-        sent = f"{step.sent:,}/{step.size:,}"
-        skipped = now.skipped if at == len(steps) - 1 else 0  # they leave the size of the last one
-        runs = (
-            (f"   {at + 1} {step.name:<6} {sent:>9}  ", ""),
-            (f"{word:<8}", style),
-            (f" {time:>6}", "muted" if time == "-" else ""),
-            (f" {step.done:>6,}", "" if step.done else "muted"),
-            (f" {step.failed:>6,}", "error" if step.failed else "muted"),
-            (f" {skipped:>7,}", "warn" if skipped else "muted"),
-            (f"  {safe_line(rule)}", "muted"),
+
+    def state(at: int) -> Run:
+        if at != current:
+            return (" DONE", "ok") if at < current else (" -", "muted")
+        if now.stopped or (now.is_over and now.unsent):
+            return " STOPPED", "error"
+        if now.is_over:
+            return " DONE", "ok"
+        return (
+            (" PAUSED", "warn") if now.phase in (Phase.PAUSED, Phase.ASKING) else (" RUNNING", "ok")
         )
-        lines.append(cut_line(runs, width))
-    return lines
+
+    def rule(at: int) -> Run:
+        is_over = now.is_over and not now.stopped and not now.unsent
+        passed = at < current or (at == current and is_over)
+        return " passed" if passed else f" {safe_line(rules)}" if at == current else "", "muted"
+
+    def time(at: int) -> Run:
+        began, until = steps[at].began, steps[at].ended or now.now
+        return ("-", "muted") if began is None else (format_seconds(until - began), "")
+
+    def skipped(at: int) -> Run:
+        # They leave the size of the last step.
+        return _amount(now.skipped if at == len(steps) - 1 else 0, "warn")
+
+    table = Table[int](
+        (
+            Column("STEP", 8, lambda at: (f"{at + 1} {steps[at].name}", "")),
+            Column(
+                "SENT",
+                9,
+                lambda at: (f"{steps[at].sent:,}/{steps[at].size:,}", ""),
+                right=True,
+                most=21,
+            ),
+            Column(" STATE", 9, state),
+            Column("TIME", 6, time, right=True),
+            Column("DONE", 6, lambda at: _amount(steps[at].done, ""), right=True, most=10),
+            Column("FAILED", 6, lambda at: _amount(steps[at].failed, "error"), right=True, most=10),
+            Column("SKIPPED", 7, skipped, right=True, most=10),
+            Column(" STOP RULE", 0, rule, grows=REST),
+        ),
+        gaps=(1,),
+    )
+    head, lines = table.lines(range(len(steps)), width)
+    return [head, *lines]
+
+
+def _amount(number: int, style: str) -> Run:
+    return f"{number:,}", style if number else "muted"
 
 
 def _steps(now: ReplayProgress) -> list[_Step]:
@@ -367,7 +383,7 @@ def _steps(now: ReplayProgress) -> list[_Step]:
     return steps
 
 
-def format_rate(pace: ReplayPace) -> str:
+def format_pace(pace: ReplayPace) -> str:
     """The rate as text: `2 per second`, `one each 10 s`, `no rate limit`."""
     if pace.rate is None:
         return "no rate limit"
@@ -395,28 +411,27 @@ _RESULT_WORDS: Mapping[str, str] = {
 
 def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Line, list[Choice]]:
     """Titles and one row for each task; `past` is the word of a task that the verb changed."""
-    cells = SHORT_ID_CELLS
-    head = f"   {'ID':<{cells}}  {'AT':<9}  {'RESULT':<11} {'TOOK':>6}  REPLY"
     timed = any(task.when for task in tasks)
-    if not timed:
-        head = f"   {'ID':<{cells}}  {'RESULT':<11}  REASON"
-    rows = []
-    for task in tasks:
+
+    def result(task: TaskProgress) -> Run:
         word = _RESULT_WORDS.get(task.result, task.result)
-        style = "ok" if word == past else RESULT_LOOKS.get(word, "muted")
-        name = short_id(task.id)
-        took = "-" if task.seconds is None else format_seconds(task.seconds)
-        when: Line = ((f"{format_clock(task.when)[:8]:<9}  ", "muted"),) if timed else ()
-        runs = (
-            ("   ", ""),
-            (f"{fit_text_end(safe_line(name), cells)}  ", "accent"),
-            *when,
-            (f"{fit_text(word, 11)} ", style),
-            *(((f"{took:>6} ", "muted" if took == "-" else ""),) if timed else ()),
-            (f" {safe_line(task.detail)}", ""),
-        )
-        rows.append(Choice(task.id, cut_line(runs, width)))
-    return ((fit_text(head, width), "muted"),), rows
+        return word, "ok" if word == past else RESULT_LOOKS.get(word, "muted")
+
+    def took(task: TaskProgress) -> Run:
+        return ("-", "muted") if task.seconds is None else (format_seconds(task.seconds), "")
+
+    columns: list[Column[TaskProgress]] = [
+        Column("ID", SHORT_ID_CELLS, lambda task: (short_id(task.id), "accent"), keeps_end=True),
+        Column("AT", 9, lambda task: (format_clock(task.when)[:8], "muted")),
+        Column("RESULT", 11 - timed, result),
+        Column("TOOK", 6, took, right=True),
+        Column(
+            "REPLY" if timed else "REASON", 0, lambda task: (safe_line(task.detail), ""), grows=REST
+        ),
+    ]
+    table = Table([column for column in columns if timed or column.title not in ("AT", "TOOK")])
+    head, lines = table.lines(tasks, width)
+    return head, [Choice(task.id, line) for task, line in zip(tasks, lines, strict=True)]
 
 
 # The queue meanwhile
@@ -439,11 +454,9 @@ def flow_lines(
         return [*flow_graph(series, width, rows, latest)]
     in_rate, out_rate = latest.rates or (None, None)
     inward = _figure(
-        "in", series.inward, in_rate, before=before, style="accent", format_=figures.format_rate
+        "in", series.inward, in_rate, before=before, style="accent", format_=format_rate
     )
-    out = _figure(
-        "out", series.outward, out_rate, before=before, style="ok", format_=figures.format_rate
-    )
+    out = _figure("out", series.outward, out_rate, before=before, style="ok", format_=format_rate)
     backlog = _figure(
         "backlog",
         series.backlog,

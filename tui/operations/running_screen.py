@@ -18,7 +18,6 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import latest_flow
 from tui.screens.target import Target
-from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result
@@ -67,13 +66,13 @@ class ReplayScreen(OrderScreen):
 
     def compose(self) -> ComposeResult:
         """Header, state, steps, results, the queue meanwhile, next step, hints."""
-        yield TopLine(id="top-line")
+        yield self.edges.top
         yield Lines(id="state", classes="pane")
         yield Lines(id="steps", classes="pane")
         yield Picker(id="rows")
         yield Lines(id="flow", classes="pane")
-        yield Lines(id="word")
-        yield Lines(id="hints")
+        yield self.edges.message
+        yield self.edges.hints
 
     def begin(self) -> None:
         """Focus the results, and follow the operation."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.logs.log_tail import LogLine
@@ -29,16 +29,9 @@ from tui.text.lines import (
     fit_text,
     heading_line,
     join_ends,
-    merge_runs,
 )
 from tui.text.log_line import log_line, shorten_ids
-from tui.text.table import (
-    COLUMN_GAP_CELLS,
-    Column,
-    fitted_cells,
-    free_cells,
-    title_line,
-)
+from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.task_list import short_id
 from tui.text.task_row import time_fields
 from tui.text.times import format_time_with_age
@@ -69,9 +62,6 @@ def _time_cell(seconds: float | None, kind: KindFigures | None = None) -> Run:
 
 
 # Workers
-
-
-_WorkerCell = Callable[[WorkerRow], Run]
 
 
 def _task_cell(row: WorkerRow) -> Run:
@@ -109,86 +99,44 @@ def _heartbeat_cell(row: WorkerRow) -> Run:
     return f"{format_seconds(row.heartbeat_seconds)} ago", "error" if row.is_stuck else ""
 
 
-_WORKER_CELLS: Mapping[str, _WorkerCell] = {
-    "PLACE": lambda row: (row.name, "strong" if row.is_stuck else ""),
-    "PID": _pid_cell,
-    "OWNER": lambda row: (row.owner, ""),
-    "TASK": _task_cell,
-    "KIND": lambda row: (safe_line(row.kind), ""),
-    "RUNNING": _running_cell,
-    "LIMIT": _limit_cell,
-    "LEASE": _lease_cell,
-    "DEST": lambda row: (safe_line(row.destination), "muted"),
-    "HEARTBEAT": _heartbeat_cell,
-}
+WORKER_COLUMNS: tuple[Column[WorkerRow], ...] = (
+    Column("PLACE", 5, lambda row: (row.name, "strong" if row.is_stuck else ""), most=16),
+    Column("PID", 4, _pid_cell, right=True, most=9, rank=3),
+    Column("OWNER", 5, lambda row: (row.owner, ""), most=20, rank=1),
+    Column("TASK", 8, _task_cell, most=14),
+    Column("KIND", 6, lambda row: (safe_line(row.kind), ""), most=16),
+    Column("RUNNING", 7, _running_cell, right=True),
+    Column("LIMIT", 5, _limit_cell, right=True, rank=4),
+    Column("LEASE", 7, _lease_cell, right=True, rank=2),
+    Column("DEST", 5, lambda row: (safe_line(row.destination), "muted"), grows=35, rank=6),
+    Column("HEARTBEAT", 9, _heartbeat_cell, right=True, rank=5),
+)
 
 BRIEF_NAME_CELLS = 9
 """Cells of the name of a worker in a narrow pane."""
 
-MIN_DEST_CELLS, MAX_DEST_CELLS = 5, 40
-"""Cells of the column that takes what the others leave."""
 
-DROPPED_WORKER_COLUMNS = ("DEST", "HEARTBEAT", "LIMIT", "PID", "LEASE", "OWNER")
-"""Columns that make room on a narrow screen, the first one first."""
-
-TIGHT_GAP_CELLS = 1
-"""Gap between columns where wider gaps would drop one more column."""
-
-
-def worker_columns(
+def worker_table(
     rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
-) -> tuple[list[Column], int]:
-    """The columns that fit the width and the cells between them; columns that no format here has
-    are omitted.
+) -> tuple[Line, list[Line]]:
+    """The titles, and a line for each row; a row without a task has its note instead. Columns that
+    no format here has are omitted.
 
     `has_destinations`: keep their column although no row has one at the moment.
     """
-
-    def longest(title: str, least: int, most: int) -> int:
-        cells = (cells_of(_WORKER_CELLS[title](row)[0]) for row in rows)
-        return max(least, min(most, max(cells, default=least)))
-
-    columns = [
-        Column("PLACE", longest("PLACE", 5, 16)),
-        Column("PID", longest("PID", 4, 9), right=True),
-        Column("OWNER", longest("OWNER", 5, 20)),
-        Column("TASK", longest("TASK", 8, 14)),
-        Column("KIND", longest("KIND", 6, 16)),
-        Column("RUNNING", 7, right=True),
-        Column("LIMIT", 5, right=True),
-        Column("LEASE", 7, right=True),
-        Column("DEST", MIN_DEST_CELLS),
-        Column("HEARTBEAT", 9, right=True),
-    ]
     used = {
         "DEST": has_destinations or any(row.destination for row in rows),
         "LIMIT": any(row.has_limits or row.limit_seconds for row in rows),
         "OWNER": any(row.owner for row in rows),
         "LEASE": any(row.lease_seconds is not None for row in rows),
     }
-    columns = [column for column in columns if used.get(column.title, True)]
-
-    def spare(gap: int) -> int:
-        return free_cells(columns, width, gap) + gap
-
-    for title in DROPPED_WORKER_COLUMNS:
-        if spare(TIGHT_GAP_CELLS) < 0:
-            columns = [column for column in columns if column.title != title]
-    gap = TIGHT_GAP_CELLS if spare(COLUMN_GAP_CELLS) < 0 else COLUMN_GAP_CELLS
-    more = max(0, min(spare(gap), MAX_DEST_CELLS - MIN_DEST_CELLS))
-    return [
-        column._replace(width=column.width + more) if column.title == "DEST" else column
-        for column in columns
-    ], gap
-
-
-def worker_table(
-    rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
-) -> tuple[Line, list[Line]]:
-    """The titles, and a line for each row; a row without a task has its note instead."""
-    columns, gap = worker_columns(rows, width, has_destinations=has_destinations)
-    lines = [worker_line(row, columns, width, gap) for row in rows]
-    return title_line(columns, width, gap), lines
+    columns = [column for column in WORKER_COLUMNS if used.get(column.title, True)]
+    table = Table(columns, gaps=(2, 1), margin=lambda row: alarm_sign(row.is_stuck))
+    fitted = table.fitted(rows, width)
+    lines = [
+        fitted.line(row, width) if row.task else _note_line(row, fitted, width) for row in rows
+    ]
+    return fitted.titles(width), lines
 
 
 def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
@@ -207,25 +155,17 @@ def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
     return keyed
 
 
-def worker_line(row: WorkerRow, columns: Sequence[Column], width: int, gap: int) -> Line:
-    """A worker with its task, or the note of a place without one."""
-    lead: list[Run] = [(" ", ""), ("! " if row.is_stuck else "  ", "error")]
-    if row.task:
-        cells = [_WORKER_CELLS[column.title](row) for column in columns]
-        runs = [*lead, *fitted_cells(columns, cells, gap)]
-        return cut_line(merge_runs(runs), width)
-    identity_columns = [column for column in columns if column.title in ("PLACE", "PID", "OWNER")]
-    cells = [_WORKER_CELLS[column.title](row) for column in identity_columns]
+def _note_line(row: WorkerRow, table: Table[WorkerRow], width: int) -> Line:
+    """A worker or place without a task, with a note."""
     known = row.note in (NO_WORKER, NOT_COUNTED, IDLE)
     style = "error" if row.is_stuck else "muted" if known else "unknown"
-    words = f"{row.note}: {row.connection}" if row.connection else row.note
-    note: Run = (" " * gap + safe_line(words), style)
-    runs = [*lead, *fitted_cells(identity_columns, cells, gap), note]
-    row_runs = merge_runs(runs)
-    if row.pid is None or not columns or columns[-1].title != "HEARTBEAT":
-        return cut_line(row_runs, width)
-    end = width - free_cells(columns, width, gap) - gap
-    return cut_line(join_ends(row_runs, (_heartbeat_cell(row),), end), width)
+    note = safe_line(f"{row.note}: {row.connection}" if row.connection else row.note), style
+    columns = [column for column in table.columns if column.title in ("PLACE", "PID", "OWNER")]
+    columns.append(Column("", 0, lambda row: note, grows=REST))
+    has_end = row.pid is not None and table.columns[-1].title == "HEARTBEAT"
+    columns += table.columns[-1:] if has_end else ()
+    fitted = table._replace(columns=columns).fitted((row,), table.cells if has_end else width)
+    return fitted.line(row, width)
 
 
 def is_busy(row: WorkerRow) -> bool:
@@ -398,21 +338,15 @@ def _percent_cell(one: KindFigures) -> Run:
     return f"{one.failures_share:.0%}", style
 
 
+def _source_cell(one: KindFigures) -> Run:
+    return (one.source, "muted") if one.source else UNKNOWN_RUN
+
+
 def _rate_cell(one: KindFigures) -> Run:
     if one.per_minute is None:
         return UNKNOWN_RUN
     text = format_rate(one.per_minute / 60, "/min", is_titled=True)
     return text, "" if one.per_minute else "muted"
-
-
-_KIND_COLUMNS: tuple[tuple[Column, Callable[[KindFigures], Run]], ...] = (
-    (Column("/min", 5, right=True), _rate_cell),
-    (Column("FAIL%", 5, right=True), _percent_cell),
-    (Column("WAIT p50", 8, right=True), lambda one: _time_cell(one.wait_p50, one)),
-    (Column("p95", 6, right=True), lambda one: _time_cell(one.wait_p95, one)),
-    (Column("RUN p50", 7, right=True), lambda one: _time_cell(one.run_p50, one)),
-    (Column("p95", 6, right=True), lambda one: _time_cell(one.run_p95, one)),
-)
 
 
 class PlaceKind(NamedTuple):
@@ -423,6 +357,20 @@ class PlaceKind(NamedTuple):
     figures: KindFigures
     is_stalled: bool = False
     """True if the queue of the place is STALLED."""
+
+
+_KIND_COLUMNS: tuple[Column[PlaceKind], ...] = (
+    Column("PLACE", 5, lambda row: (row.place, "strong" * row.is_stalled), most=12),
+    # The names take some of what is left, so that numbers end at the right.
+    Column("KIND", 6, lambda row: (safe_line(row.figures.kind), ""), most=16, grows=12),
+    Column("/min", 5, lambda row: _rate_cell(row.figures), right=True),
+    Column("FAIL%", 5, lambda row: _percent_cell(row.figures), right=True),
+    Column("WAIT p50", 8, lambda row: _time_cell(row.figures.wait_p50, row.figures), right=True),
+    Column("p95", 6, lambda row: _time_cell(row.figures.wait_p95, row.figures), right=True),
+    Column("RUN p50", 7, lambda row: _time_cell(row.figures.run_p50, row.figures), right=True),
+    Column("p95", 6, lambda row: _time_cell(row.figures.run_p95, row.figures), right=True),
+    Column("FROM", 4, lambda row: _source_cell(row.figures), most=40),
+)
 
 
 def place_kinds(sessions: Sequence[PlaceSession], now: float) -> list[PlaceKind]:
@@ -440,27 +388,10 @@ def kind_table(
     """The titles, and a line for each kind; `places` adds a column with the place, `sources` one
     with the source of the figures, and below the kinds a line for each reason of a `?`.
     """
-    names = [cells_of(safe_line(row.figures.kind)) for row in rows]
-    lead = [Column("KIND", max(6, min(16, max(names, default=6))))]
-    if places:
-        place_cells = [cells_of(row.place) for row in rows]
-        lead.insert(0, Column("PLACE", max(5, min(12, max(place_cells, default=5)))))
-    columns = [*lead, *(column for column, _ in _KIND_COLUMNS)]
-    from_cells = max([4, *(cells_of(row.figures.source) for row in rows)])
-    columns += [Column("FROM", from_cells)] if sources else []
-    spare = free_cells(columns, width) + COLUMN_GAP_CELLS
-    wider = max(0, min(spare, 12))  # the names take some of it, so that numbers end at the right
-    at = len(lead) - 1
-    columns[at] = columns[at]._replace(width=columns[at].width + wider)
-    lines = []
-    for row in rows:
-        one = row.figures
-        cells: list[Run] = [(row.place, "strong" * row.is_stalled)] if places else []
-        cells += [(safe_line(one.kind), ""), *(cell(one) for _, cell in _KIND_COLUMNS)]
-        cells += [(one.source or UNKNOWN, "muted" if one.source else "unknown")] if sources else []
-        sign: Run = ("! " if row.is_stalled and places else "  ", "error")
-        line = merge_runs([(" ", ""), sign, *fitted_cells(columns, cells)])
-        lines.append(cut_line(line, width))
+    optional = {"PLACE": places, "FROM": sources}
+    columns = [column for column in _KIND_COLUMNS if optional.get(column.title, True)]
+    table = Table(columns, margin=lambda row: alarm_sign(row.is_stalled and places))
+    head, lines = table.lines(rows, width)
     reasons: dict[str, list[str]] = {}
     for row in rows if sources else ():
         if row.figures.unknown and row.figures.per_minute != 0:
@@ -468,7 +399,7 @@ def kind_table(
     for why, kinds in reasons.items():
         text = f"{why} ({', '.join(dict.fromkeys(kinds))})"
         lines.append(cut_line((("   ? ", "unknown"), (text, "muted")), width))
-    return title_line(columns, width), lines
+    return head, lines
 
 
 def kind_values(place: str, one: KindFigures) -> dict[str, object]:

@@ -1,232 +1,165 @@
-"""Keys of the overview: open what is under the cursor, other rows and ranges, copies and export."""
+"""What the keys of the overview do to its parts; each returns what it changed."""
 
 from __future__ import annotations
 
 import asyncio
-import shlex
-from typing import TYPE_CHECKING
+import time
 
-from textual import work
-
-from engine.model import State
-from engine.monitor.alerts import Where
-from engine.store import Unavailable
-from tui.operations.worker_screen import show_worker_plan
-from tui.overview import alert_lines as alert_view
-from tui.overview import place_lines as view
-from tui.overview import snapshot
-from tui.overview.focus import FocusedPanes
-from tui.overview.panes import AGES
-from tui.screens.base import QUIT_AGAIN, Copy
-from tui.screens.page import MESSAGE_SECONDS, ROW_HAS_LEFT
+from tui.overview.focus import AGES, QUEUES
+from tui.overview.parts import Change, OverviewParts
 from tui.screens.target import SCREEN_TARGETS, Target
-from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.times import format_clock
-
-if TYPE_CHECKING:
-    from tui.text.export import ExportTable, RowSink
 
 
-SEEN_SECONDS = 1.0
-"""Seconds after which the operator has seen that another place came under the cursor by itself."""
+def move(parts: OverviewParts, how: str) -> Change:
+    """Move the cursor in the focused pane, which reports it."""
+    parts.choose()
+    parts.focus.panes[parts.focus.pane].move(how)
+    return Change.NOTHING
 
 
-class OverviewLinks(FocusedPanes):
-    """Keys that open what is under the cursor, and the screens and plans of its place."""
-
-    def _refuses(self, *, needs_row: bool = True) -> bool:
-        """Refuse a key, with the reason, for a place that the operator cannot have seen under the
-        cursor yet, and if it `needs_row`, for a row that has left.
-        """
-        why = ROW_HAS_LEFT if needs_row and self._pane_set.has_left(self._pane) else ""
-        if 0 <= self.context.clock() - self._place_changed_at < SEEN_SECONDS:
-            why = why or f"{self._selected_place.name} came under the cursor: press again"
-        self._place_changed_at = float("-inf")
-        if why:
-            self.say(why)
-        return bool(why)
-
-    def action_open(self) -> None:
-        """Open what the row under the cursor is about, or the tasks of the cell."""
-        if self._refuses():
-            return
-        if self._pane == AGES:
-            self._open_cell()
-        elif (target := self._target) is not None:
-            self.go(target)
-
-    def _open_cell(self) -> None:
-        table = self._table
-        if table is None or self._age_table.count is None:
-            self.say("no cell to open")
-            return
-        words = self._age_table.filter
-        self.go(
-            Target(keys.LIST, place=self._selected_place.number, state=table.state, filter=words)
-        )
-
-    def action_screen(self, digit: str) -> None:
-        """Open the screen with that digit for the place under the cursor."""
-        self.go(SCREEN_TARGETS[digit]._replace(place=self._selected_place.number))
-
-    def action_unlock(self) -> None:
-        """Open the lock screen of the place whose alert shows this key, or of the one here."""
-        if self._frozen is not None:
-            self.say(f"frozen at {format_clock(self._frozen.at)}: p goes live, then U")
-            return
-        if self._refuses(needs_row=False):
-            return
-        session = self._place_to_unlock
-        if refusal := session.place.why_no_unlock(self.context.arming.read_only):
-            self.say(refusal)
-        else:
-            self.go(Target(keys.LOCK, place=session.number))
-
-    @property
-    def _place_to_unlock(self) -> PlaceSession:
-        """The place under the cursor if its lock has an alert, else that of the most urgent alert
-        about a lock: the line of the alert shows the key."""
-        names = [alert.target.place for alert in self._alerts if alert.target.where is Where.LOCK]
-        selected = self._selected_place
-        if not names or selected.place.name in names:
-            return selected
-        return next(
-            (session for session in self._sessions if session.place.name == names[0]), selected
-        )
-
-    def action_controls(self) -> None:
-        """Open the controls of the place under the cursor."""
-        if not self._refuses():
-            self.go(Target(keys.CONTROLS, place=self._selected_place.number))
-
-    def action_clusters(self) -> None:
-        """Open the error clusters of the place."""
-        if not self._refuses():
-            self.go(Target(keys.CLUSTERS, place=self._selected_place.number, state=State.DEAD))
-
-    def action_groups(self) -> None:
-        """Open the groups of tasks of the place, for verbs on dead ones if there are any."""
-        if not self._refuses():
-            dead = self._selected_place.inspector.latest.counts.get(State.DEAD)
-            state = State.DEAD if dead else State.PENDING
-            self.go(Target(keys.GROUPS, place=self._selected_place.number, state=state))
-
-    def can_start_worker(self, session: PlaceSession) -> bool:
-        """True if a worker of a place can be started from here."""
-        return bool(session.place.worker_command) and not self.context.arming.read_only
-
-    def action_worker(self) -> None:
-        """Open the plan to start a worker of the place, or to stop the one started here."""
-        if self._frozen is not None:
-            self.say(f"frozen at {format_clock(self._frozen.at)}: p goes live, then W")
-        elif not self._refuses(needs_row=False):
-            show_worker_plan(self, self._selected_place, self.context)
+def shift(parts: OverviewParts, by: int) -> Change:
+    """Move to a younger or older age class."""
+    if parts.focus.pane == AGES:
+        parts.ages.shift(by)
+    return Change.NOTHING
 
 
-class OverviewActions(OverviewLinks):
-    """Modes, ranges, rows, copies and export."""
+def focus(parts: OverviewParts, pane: str) -> Change:
+    """Go to a pane, if it has rows."""
+    parts.choose()
+    if parts.can_focus(pane):
+        parts.focus.activate(pane)
+    return Change.PANES
 
-    _quit_asked_at = float("-inf")
-    """When Ctrl-c found nothing to cancel, in seconds of the event loop."""
 
-    def cancels(self) -> bool:
-        """Return to live or stop a scan; with nothing to cancel, True the second time."""
-        latest = self._selected_place.inspector.latest
-        if self._frozen is not None or not (latest.is_complete or latest.is_stopped):
-            self.action_back()
-            return False
-        before, self._quit_asked_at = self._quit_asked_at, asyncio.get_running_loop().time()
-        if self._quit_asked_at - before < MESSAGE_SECONDS:
-            return True
-        self.say(QUIT_AGAIN)
-        return False
+def next_pane(parts: OverviewParts, by: int) -> Change:
+    """Go to the next pane, or with -1 to the previous one."""
+    panes = [pane for pane in parts.focus.panes if parts.can_focus(pane)] or [QUEUES]
+    at = panes.index(parts.focus.pane) if parts.focus.pane in panes else 0
+    return focus(parts, panes[(at + by) % len(panes)])
 
-    def action_back(self) -> None:
-        """Return to live; otherwise stop the first scan of the place under the cursor."""
-        if self._frozen is not None:
-            self._go_live()
-            return
-        latest = self._selected_place.inspector.latest
-        if latest.is_complete or latest.is_stopped:
-            self.say("nothing to stop; q quits")
-        else:
-            self._selected_place.inspector.stop_first_scan()
 
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        self.say(self.context.arming.toggle())
-        self.paint()
+def next_rows(parts: OverviewParts) -> Change:
+    """Show the age table by the next field or state that has data."""
 
-    def action_graph_range(self) -> None:
-        """Show the next range of the graph."""
-        self._graph_pane.next_range()
-        self._reads.request(self._selected_place.number)
-        self.paint()
+    async def read() -> Change:
+        if await parts.reads.next_rows(parts.selected):
+            return Change.PANES
+        return parts.say("no other field has data")
 
-    def action_rows_by(self) -> None:
-        """Show the age table by the next field or state that has data."""
-        self._next_age_rows()
+    if parts.table is not None:
+        parts.screen.run("rows by", read)
+    return Change.NOTHING
 
-    @work(exclusive=True, group="rows by")
-    async def _next_age_rows(self) -> None:
-        if self._table is None or self._frozen is not None:
-            return
-        try:
-            if await self._reads.next_rows(self._selected_place):
-                self.paint()
-            else:
-                self.say("no other field has data")
-        except Unavailable:
-            return  # closed
 
-    def action_reread(self) -> None:
-        """Scan all places again."""
-        if self._frozen is not None:
-            self.say("frozen: p goes live, then r")
-            return
-        self._reread()
+def next_range(parts: OverviewParts) -> Change:
+    """Show the next range of the graph."""
+    parts.graph.next_range()
+    parts.reads.request(parts.selected.number)
+    return Change.PANES
 
-    @work(exclusive=True, group="reread")
-    async def _reread(self) -> None:
-        await asyncio.gather(*(session.inspector.scan_now() for session in self._sessions))
-        self._reads.request(self._selected_place.number)
-        self.say("all places scanned again")
 
-    def copies(self) -> tuple[Copy, ...]:
-        """The place under the cursor, its line, and the command that prints all places."""
-        session, now = self._selected_place, self._shown_at
-        queue = self._snapshot_of(session, view.SPARKLINE_CELLS).queue
-        _, (line,) = view.place_table([queue], now, 100)
-        alert, names = self._alert, [n.place.name for n in self._sessions]
-        return (
-            Copy("i", "place", session.place.name),
-            Copy("r", "row", "".join(text for text, _ in line).strip()),
-            *(
-                (Copy("a", "alert", alert_view.alert_text(alert, now)),)
-                if alert is not None
-                else ()
-            ),
-            Copy(
-                "c",
-                "command",
-                shlex.join(["spooldeck", "overview", *self._at_words, *names]),
-            ),
-        )
+def reread(parts: OverviewParts) -> Change:
+    """Scan all places again."""
 
-    def export_table(self) -> ExportTable | None:
-        """Export: one row per place."""
-        from tui.text.export import ExportTable
+    async def scan() -> Change:
+        await asyncio.gather(*(session.inspector.scan_now() for session in parts.sessions))
+        parts.reads.request(parts.selected.number)
+        return parts.say("all places scanned again")
 
-        now, real = self._shown_at, self.context.clock()
-        snapshots = [self._snapshot_of(session, view.SPARKLINE_CELLS) for session in self._sessions]
-        values = [view.place_values(moment.queue, now) for moment in snapshots]
-        if self._frozen is not None:
-            past = [snapshot.recorded_values(moment, now, real) for moment in snapshots]
-            values = [row | more for row, more in zip(values, past, strict=True)]
+    parts.screen.run("reread", scan)
+    return Change.NOTHING
 
-        async def hand(take: RowSink) -> int:
-            await asyncio.to_thread(take, values, len(values), len(values))
-            return len(values)
 
-        return ExportTable("overview", tuple(values[0]), hand)
+# The time shown
+
+
+def freeze(parts: OverviewParts) -> Change:
+    """Freeze the screen, or return to live."""
+    if parts.freeze.time is not None:
+        parts.freeze.time = None
+        parts.say("live", "")
+        return Change.PANES
+
+    async def load() -> Change:
+        for words in (await parts.freeze.load())[:1]:
+            parts.say(words)
+        return Change.PANES
+
+    parts.freeze.begin(parts.snapshots)
+    parts.screen.run("recorded", load)
+    return Change.PANES
+
+
+def step(parts: OverviewParts, direction: int) -> Change:
+    """Step back (-1) or forward (1) in recorded time."""
+    if refusal := parts.freeze.step(direction, time.monotonic()):
+        return parts.say(refusal)
+    parts.message.clear()
+    return Change.PANES
+
+
+def back(parts: OverviewParts) -> Change:
+    """Return to live; otherwise stop the first scan of the place under the cursor."""
+    if parts.freeze.time is not None:
+        return freeze(parts)
+    if not is_scanning(parts):
+        return parts.say("nothing to stop; q quits")
+    parts.selected.inspector.stop_first_scan()
+    return Change.NOTHING
+
+
+def is_scanning(parts: OverviewParts) -> bool:
+    """True if the first scan of the place under the cursor runs."""
+    latest = parts.selected.inspector.latest
+    return not (latest.is_complete or latest.is_stopped)
+
+
+# Other screens
+
+
+def go(parts: OverviewParts, target: Target) -> Change:
+    """Open a screen for the place under the cursor."""
+    if refusal := parts.why_unseen():
+        return parts.say(refusal)
+    parts.screen.go(target._replace(place=parts.selected.number))
+    return Change.NOTHING
+
+
+def open_row(parts: OverviewParts) -> Change:
+    """Open what the row under the cursor is about, or the tasks of the cell."""
+    is_cell = parts.focus.pane == AGES
+    target = parts.cell_target if is_cell else parts.focus.target
+    if target is not None:
+        return go(parts, target)
+    refusal = parts.why_unseen() or ("no cell to open" if is_cell else "")
+    return parts.say(refusal) if refusal else Change.NOTHING
+
+
+def open_digit(parts: OverviewParts, digit: str) -> Change:
+    """Open the screen with that digit for the place under the cursor."""
+    parts.screen.go(SCREEN_TARGETS[digit]._replace(place=parts.selected.number))
+    return Change.NOTHING
+
+
+def unlock(parts: OverviewParts) -> Change:
+    """Open the lock screen of the place whose alert shows this key, or of the one here."""
+    session = parts.place_to_unlock
+    refusal = parts.why_unseen(needs_row=False)
+    refusal = refusal or session.place.why_no_unlock(parts.context.arming.read_only)
+    if refusal:
+        return parts.say(refusal)
+    parts.screen.go(Target(keys.LOCK, place=session.number))
+    return Change.NOTHING
+
+
+def worker(parts: OverviewParts) -> Change:
+    """Open the plan to start a worker of the place, or to stop the one started here."""
+    from tui.operations.worker_screen import show_worker_plan
+
+    if refusal := parts.why_unseen(needs_row=False):
+        return parts.say(refusal)
+    session = parts.selected
+    parts.screen.open(lambda screen: show_worker_plan(screen, session, parts.context))
+    return Change.NOTHING

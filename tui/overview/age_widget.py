@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.message import Message
 from textual.strip import Strip
 
@@ -9,11 +11,16 @@ from engine.index.age_table import Ages
 from tui.overview import age_lines as view
 from tui.overview.age_lines import AgeCell
 from tui.text.lines import BLANK_LINE, Line
+from tui.text.table import Choice
 from tui.widgets.line_widgets import Painted, changed_lines
 
 
 class AgeTable(Painted, can_focus=True):
     """The cursor is a row name and an age class, not a position."""
+
+    key, is_gone = "", False
+    """No row has the cursor; see `Pane`."""
+    rows: Sequence[Choice] = ()
 
     class CellChanged(Message):
         """The cursor is on another cell."""

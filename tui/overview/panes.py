@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.screen import Screen
 
 from engine.index.age_table import summarize_ages
 from engine.logs.log_filter import WARN
-from engine.logs.log_tail import LogLine
-from engine.monitor.recorded_history import RecordedHistory
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.overview import age_lines as age_view
-from tui.overview import past_values
+from tui.overview import painters, side_panes, snapshot
 from tui.overview.age_widget import AgeTable
-from tui.overview.division import MAX_GRAPHS, OverviewFrame
-from tui.overview.reads import HISTOGRAM_SECONDS, EventCounts, PlaceReads
+from tui.overview.division import MAX_GRAPHS, OverviewFrame, PaneNeeds, divide_screen
+from tui.overview.focus import AGES, ALERTS, QUEUES
+from tui.overview.parts import OverviewParts
+from tui.overview.past_values import (
+    NOTHING_LOGGED,
+    NOTHING_RUN,
+    PastValues,
+    past_values,
+    with_unknown_places,
+)
+from tui.overview.place_lines import DrawnRow, count_rows
+from tui.overview.reads import HISTOGRAM_SECONDS, PlaceReads
 from tui.overview.side_panes import (
     HISTOGRAM_LINES,
     MAX_PANE_ROWS,
     WALL_PANES,
     WIDE_PANES,
     OverviewData,
+    PaneRow,
     PaneRows,
-    histogram_lines,
-    log_rows,
 )
-from tui.screens.graph_pane import GRAPH_LINES, GraphPane
-from tui.screens.target import Target
+from tui.screens.graph_pane import GRAPH_LINES
 from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
@@ -42,34 +47,12 @@ from tui.widgets.line_widgets import Frame, Lines, Painted
 from tui.widgets.picker import Picker
 
 GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"
-ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
 ROW_PANES = (KINDS, LOG, *WALL_PANES)
 """The panes of rows below and beside alerts, queues and ages, in the order of Tab."""
 
 
-class LogPaneValues(NamedTuple):
-    """What the pane of the log shows."""
-
-    recent: Sequence[tuple[str, Sequence[LogLine]]]
-    """The latest lines, by name of the place."""
-    last_hour: Sequence[EventCounts]
-    """The events of each place by time."""
-    now: float
-    """Epoch seconds UTC."""
-    late: Mapping[str, float] | None = None
-    """At a past time, seconds until the first known line by name of a place without one; None: now.
-    """
-
-
-class GraphTime(NamedTuple):
-    """What time a graph shows."""
-
-    now: float
-    """Epoch seconds UTC at its right end."""
-    is_frozen: bool
-    past: Mapping[int, RecordedHistory] | None
-    """Recorded history by number of the place, for a time before the freeze; None for the course
-    that the console itself has seen."""
+SHOW_AGE_SECONDS = 1.0
+"""Seconds after which a table that is older than the rows above shows its age."""
 
 
 class OverviewPanes:
@@ -78,20 +61,12 @@ class OverviewPanes:
     def __init__(self, sessions: Sequence[PlaceSession]) -> None:
         self.frame = OverviewFrame()
         """The present division of the screen."""
-        self.alerts, self.queues = Picker(id=ALERTS), Picker(id=QUEUES)
         self.ages = AgeTable(id=AGES)
-        rows = {name: Picker(id=name) for name in ROW_PANES}
-        self.focusable: dict[str, Picker | AgeTable] = {
-            **{ALERTS: self.alerts, QUEUES: self.queues, AGES: self.ages},
-            **rows,
-        }
+        self.rows = {name: Picker(id=name) for name in (ALERTS, QUEUES, *ROW_PANES)}
+        """The panes of rows."""
+        order = (ALERTS, QUEUES, AGES, *ROW_PANES)
+        self.focusable = {name: self.rows.get(name, self.ages) for name in order}
         """The panes that take the focus, in the order of Tab."""
-        self.rows = rows
-        """The panes of rows but alerts and queues."""
-        self.targets: dict[str, Mapping[str, Target]] = {}
-        """Where Enter leads from each row, by the pane."""
-        self.departed: dict[str, Target] = {}
-        """Where it led from the last row that left under the cursor, by the pane."""
         self.lines = {name: Lines(id=name) for name in (OTHER_AGES, OUTLOOK, GRAPH)}
         self.graphs = [Lines(id=f"graph-{session.number}") for session in sessions[:MAX_GRAPHS]]
         self.needed: dict[str, int] = {}
@@ -99,15 +74,18 @@ class OverviewPanes:
         rows come and go."""
         self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
         """Place, time, width and height of each graph as last drawn."""
+        self._drawn_rows: dict[int, DrawnRow] = {}
+        self._drawn_alerts: tuple[object, Sequence[PaneRow]] = (None, ())
+        """The rows of the alerts, after all that they were made from."""
 
     def compose(self) -> ComposeResult:
         """Alerts, queues and ages, and the optional panes around them."""
-        yield self.alerts
+        yield self.rows[ALERTS]
         with Across(id="panes"):
             with Down(id="main") as self._main:
                 with Across(id="upper") as self._upper:
                     with Down(id="left") as self._left:
-                        yield from (self.queues, self.ages)
+                        yield from (self.rows[QUEUES], self.ages)
                         yield from (self.lines[OTHER_AGES], self.lines[OUTLOOK], self.rows[KINDS])
                     with Down(id="middle") as self._middle:
                         yield from self.graphs
@@ -124,8 +102,8 @@ class OverviewPanes:
         frame, lines, rows = self.frame, self.lines, self.rows
         graphs = (*frame.graphs, *[0] * len(self.graphs))
         return {
-            self.alerts: frame.alerts,
-            self.queues: frame.queues,
+            rows[ALERTS]: frame.alerts,
+            rows[QUEUES]: frame.queues,
             self.ages: frame.ages,
             lines[OTHER_AGES]: frame.other_ages,
             lines[OUTLOOK]: frame.outlook,
@@ -136,7 +114,7 @@ class OverviewPanes:
             **dict(zip(self.graphs, graphs, strict=False)),
         }
 
-    def lines_needed(self, sides: Mapping[str, PaneRows], *, is_wall: bool) -> dict[str, int]:
+    def _lines_needed(self, sides: Mapping[str, PaneRows], *, is_wall: bool) -> dict[str, int]:
         """The lines that each pane at the right needs."""
         needed = {} if is_wall or not sides else {GRAPH: GRAPH_LINES}
         for name, pane_rows in sides.items():
@@ -144,9 +122,84 @@ class OverviewPanes:
         self.needed = needed
         return needed
 
-    def divide(self, frame: OverviewFrame, screen: Screen[None]) -> None:
+    def paint(self, parts: OverviewParts, screen: Screen[None]) -> None:
+        """Divide the screen by what the panes have to show, and paint them; a pane that has lost
+        its rows, or its place on screen, loses the cursor.
+        """
+        width, freeze = screen.size.width, parts.freeze
+        parts.look()
+        sized = divide_screen(*screen.size, PaneNeeds())
+        left_width = inner_width(sized)
+        boxed = sized.left_width - left_width
+        frozen, past = freeze.time, None
+        if frozen is not None and freeze.is_past:
+            past = past_values(parts.sessions, frozen, parts.live_values)
+        data = OverviewData(
+            parts.sessions,
+            parts.selected,
+            parts.snapshots,
+            live_values=parts.live_values if past is None else past.live_values,
+            clusters={session.number: read.clusters for session, read in parts.all_reads},
+            now=freeze.shown_at,
+            is_wall=sized.is_wall,
+        )
+        sides = side_panes.side_rows(
+            data, width - sized.left_width - sized.middle_width - boxed, freeze.later
+        )
+        kinds_frame, kinds = side_panes.kind_pane(data, left_width)
+        if past is not None:
+            names = {one.name for one in (data.sessions if data.is_wall else [data.selected])}
+            late = {name: later for name, later in past.late_kinds.items() if name in names}
+            kinds = with_unknown_places(kinds, late, NOTHING_RUN, left_width)
+        outlook = snapshot.outlook_lines(data.moment, left_width, brief=not sized.is_wide)
+        outlook = [] if data.is_wall else outlook  # it has a pane for all places
+        other = painters.other_place(parts, data) if data.is_wall else None
+        needs = PaneNeeds(
+            count_rows(moment.queue for moment in parts.snapshots),
+            len(parts.alerts),
+            painters.age_rows(parts.table),
+            outlook=len(outlook),
+            kinds=kinds.height - 1,  # below the titles
+            other_ages=0 if other is None else painters.age_rows(parts.reads.of(other)),
+            sides=self._lines_needed(sides, is_wall=data.is_wall),
+            graphs=len(painters.graph_places(parts.sessions, data.selected)),
+            filler="" if data.is_wall else GRAPH,
+        )
+        self._divide(parts, divide_screen(*screen.size, needs), screen)
+        frame = self.frame
+        self._show_alerts(parts, width - boxed)
+        queues = painters.queue_rows(parts, left_width, self._drawn_rows)
+        queues = queues if frame.inside(frame.queues) > 1 else queues._replace(head=())
+        self._show_rows(parts, QUEUES, Frame("Queues", amount=f"{len(parts.sessions)}"), queues)
+        self._show_ages(parts, left_width)
+        if other is not None:
+            self._show_other_ages(other, None if past else parts.reads.of(other), left_width)
+        self._show(OUTLOOK, Frame("Outlook"), outlook)
+        room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
+        if amount and room < int(amount):
+            kinds_frame = kinds_frame._replace(amount=f"{room} of {amount}")
+        self._show_rows(parts, KINDS, kinds_frame, kinds)
+        self._show_log(parts, data, past, frame.left_width + frame.middle_width - boxed)
+        for name, pane_rows in sides.items():
+            words = (WALL_PANES if data.is_wall else WIDE_PANES)[name].frame(data)
+            self._show_rows(
+                parts, name, words if past is None else words._replace(amount=""), pane_rows
+            )
+        if frame.is_wide:
+            self._show_graphs(parts, width - frame.left_width - boxed)
+        if parts.focus.pane != QUEUES and not parts.can_focus(parts.focus.pane):
+            parts.focus.activate(QUEUES)
+            self.paint(parts, screen)  # titles and values of the place that is under the cursor now
+        elif not (part := self.focusable[parts.focus.pane]).has_focus:
+            part.focus()
+
+    def _divide(self, parts: OverviewParts, frame: OverviewFrame, screen: Screen[None]) -> None:
         """Give each pane its lines, and the columns their widths."""
-        self.frame = frame
+        before, self.frame = self.frame, frame
+        if frame == before:
+            return
+        if (frame.is_wide, frame.is_wall) != (before.is_wide, before.is_wall):
+            parts.reads.request()  # the panes at the right have no data yet
         word, hints = screen.query_one("#word"), screen.query_one("#hints")
         for part, amount in (*self._heights.items(), (word, frame.next), (hints, frame.hints)):
             part.styles.height = amount
@@ -158,13 +211,15 @@ class OverviewPanes:
         self._main.styles.width = columns if frame.is_wide else "1fr"
         frame_panes(screen, frame.border)
 
-    def show(self, name: str, words: Frame, lines: Sequence[Line]) -> None:
+    def _show(self, name: str, words: Frame, lines: Sequence[Line]) -> None:
         """Show lines in a pane without a cursor, as far as it has room."""
         part = self.lines[name]
         part.show(lines[: self.frame.inside(self._heights[part])])
         part.show_frame(words)
 
-    def show_rows(self, name: str, words: Frame, pane_rows: PaneRows, *, focused: bool) -> None:
+    def _show_rows(
+        self, parts: OverviewParts, name: str, words: Frame, pane_rows: PaneRows
+    ) -> None:
         """Show rows in a pane; one without rows loses the cursor."""
         part = self.rows[name]
         if not pane_rows.rows:
@@ -172,82 +227,108 @@ class OverviewPanes:
         part.show_rows(
             [Choice(row.key, row.line) for row in pane_rows.rows], pane_rows.head, pane_rows.foot
         )
-        part.show_frame(words, focused=focused)
-        self.set_targets(name, {row.key: row.target for row in pane_rows.rows})
+        part.show_frame(words, focused=parts.focus.pane == name)
+        parts.focus.set_targets(name, {row.key: row.target for row in pane_rows.rows})
 
-    def set_targets(self, name: str, targets: Mapping[str, Target]) -> None:
-        """Store where the rows of a pane lead; the target of a row that has left is kept."""
-        before = self.targets.get(name, {})
-        part = self.focusable[name]
-        for row in part.rows if isinstance(part, Picker) and part.is_gone else ():
-            if row.key in before and row.key not in targets:
-                self.departed[name] = before[row.key]
-        self.targets[name] = targets
+    def _show_alerts(self, parts: OverviewParts, width: int) -> None:
+        """The alerts; until the operator chooses a pane, they have the cursor if there are any."""
+        focus, frame = parts.focus, self.frame
+        if parts.alerts and frame.alerts and not focus.is_chosen and focus.pane != ALERTS:
+            focus.activate(ALERTS)
+        elif not parts.alerts and focus.pane == ALERTS:
+            focus.activate(QUEUES)
+        startable = {one.place.name for one in parts.sessions if parts.can_start_worker(one)}
+        made_from = parts.alerts, width, startable
+        if self._drawn_alerts[0] != made_from:
+            self._drawn_alerts = made_from, painters.alert_rows(parts, width, startable)
+        _, rows = self._drawn_alerts
+        room, amount = frame.inside(frame.alerts), len(rows)
+        count = f"{room} of {amount}" if room < amount else f"{amount or ''}"
+        head = () if rows else (painters.no_alerts(parts),)
+        self._show_rows(parts, ALERTS, Frame("Alerts", amount=count), PaneRows(rows, head))
+        if rows and (focus.pane != ALERTS or not focus.is_chosen):
+            self.rows[ALERTS].select_key(rows[0].key)  # the most urgent one, as they come in
+        if (frozen := parts.freeze.time) is not None:
+            selected = parts.snapshots[parts.selected.number - 1]
+            notice = snapshot.freeze_notice(frozen.at, parts.clock(), selected, width - 4)
+            self.rows[ALERTS].set_frame(notice)
 
-    def has_left(self, name: str) -> bool:
-        """True if the row under the cursor of a pane has left: there is nothing to act on."""
-        part = self.focusable[name]
-        return isinstance(part, Picker) and part.is_gone
+    def _show_ages(self, parts: OverviewParts, width: int) -> None:
+        """The age table of the place under the cursor, or why there is none."""
+        session, read, freeze = parts.selected, parts.table, parts.freeze
+        frame, ages = Frame(f"Ages: {session.name}"), None
+        if freeze.is_past or (freeze.time is not None and read is None):
+            below = side_panes.unknown_then_line(side_panes.ONLY_COUNTS, freeze.later)
+        elif parts.snapshots[session.number - 1].queue.unavailable:
+            below = (("   cannot be read", "muted"),)
+        elif read is None:
+            below = (("   counting ...", "muted"),)
+        else:
+            age = parts.clock() - read.when
+            is_old = freeze.time is None and read.generation != session.inspector.latest.generation
+            right = ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
+            frame = Frame(age_title(session, read), right=right)
+            ages, below = read.ages, age_sentence(read, width)
+        self.ages.show_frame(frame, focused=parts.focus.pane == AGES)
+        self.ages.show_ages(ages, below)
 
-    def show_sides(
-        self, data: OverviewData, sides: Mapping[str, PaneRows], focused: str, *, counted: bool
+    def _show_log(
+        self, parts: OverviewParts, data: OverviewData, past: PastValues | None, width: int
     ) -> None:
-        """Show the panes at the right; `counted`: with the counts of now in their titles."""
-        panes = WALL_PANES if data.is_wall else WIDE_PANES
-        for name, pane_rows in sides.items():
-            words = panes[name].frame(data)
-            words = words if counted else words._replace(amount="")
-            self.show_rows(name, words, pane_rows, focused=name == focused)
-
-    def show_log(self, log: LogPaneValues, width: int, *, focused: bool) -> None:
         """The latest warnings; on a wall all lines, and a histogram of the last hour.
 
         Without the focus, the newest lines.
         """
-        name, level, axis = "Recent warnings", WARN, ""
+        name, level, axis, focused = "Recent warnings", WARN, "", parts.focus.pane == LOG
         room = self.frame.inside(self.frame.log)
         foot: list[Line] = []
         if self.frame.is_wall:
             name, level = "Log of all places", 0
-            axis = time_axis(log.now, HISTOGRAM_SECONDS, width - 4)
-            foot = histogram_lines(log.last_hour, width - 4, HISTOGRAM_LINES)
-        most = MAX_PANE_ROWS if focused else room - len(foot) - len(log.late or ())
-        pane_rows = log_rows(log.recent, width, most, level)._replace(foot=foot)
-        if log.late is not None:
-            pane_rows = past_values.with_unknown_places(
-                pane_rows, log.late, past_values.NOTHING_LOGGED, width
-            )
-        self.show_rows(LOG, Frame(name, "7", bottom=axis), pane_rows, focused=focused)
+            axis = time_axis(data.now, HISTOGRAM_SECONDS, width - 4)
+            # Events are counted up to now.
+            events = [read.events for _, read in parts.all_reads if past is None]
+            foot = side_panes.histogram_lines(events, width - 4, HISTOGRAM_LINES)
+        late = {} if past is None else past.late_logs
+        most = MAX_PANE_ROWS if focused else room - len(foot) - len(late)
+        names = [session.name for session in data.sessions]
+        logs = list(zip(names, data.live_values.logs, strict=True))
+        pane_rows = side_panes.log_rows(logs, width, most, level)._replace(foot=foot)
+        if past is not None:
+            pane_rows = with_unknown_places(pane_rows, late, NOTHING_LOGGED, width)
+        self._show_rows(parts, LOG, Frame(name, "7", bottom=axis), pane_rows)
         if pane_rows.rows and not focused:
             self.rows[LOG].select_key(pane_rows.rows[-1].key)
 
-    def show_other_ages(self, session: PlaceSession, read: PlaceReads | None, width: int) -> None:
+    def _show_other_ages(self, session: PlaceSession, read: PlaceReads | None, width: int) -> None:
         """The second age table of a wall, without a cursor; empty while nothing is read."""
         if read is None:
-            self.show(OTHER_AGES, Frame(f"Ages: {session.name}"), [])
+            self._show(OTHER_AGES, Frame(f"Ages: {session.name}"), [])
             return
         names = max(0, self.frame.inside(self.frame.other_ages) - 3)
         lines = [*age_view.table_lines(read.ages, None, width, names), age_sentence(read, width)]
-        self.show(OTHER_AGES, Frame(age_title(session, read), right=ages_right(None)), lines)
+        self._show(OTHER_AGES, Frame(age_title(session, read), right=ages_right(None)), lines)
 
-    def show_graphs(
-        self, graph: GraphPane, places: Sequence[PlaceSession], time: GraphTime, width: int
-    ) -> None:
+    def _show_graphs(self, parts: OverviewParts, width: int) -> None:
         """The graph of one place at the right; on a wall, those of all places."""
         frame, right = self.frame, (("z", "key"), (" range", "muted"))
+        graph, frozen, now = parts.graph, parts.freeze.time, parts.freeze.shown_at
+        places = [parts.selected]
         graphs: Sequence[tuple[Lines, int]] = [(self.lines[GRAPH], frame.sides.get(GRAPH, 0))]
         if frame.is_wall:
             width = frame.middle_width - BOX_FRAME_CELLS
             graphs = list(zip(self.graphs, frame.graphs, strict=False))
+            places = painters.graph_places(parts.sessions, parts.selected)
         for (part, lines), session in zip(graphs, places, strict=False):
-            drawn = (session.number, time.now, width, lines)
-            if time.is_frozen and self._drawn.get(part) == drawn:
+            drawn = (session.number, now, width, lines)
+            if frozen is not None and self._drawn.get(part) == drawn:
                 continue  # samples that came after the freeze would change its end
             self._drawn[part] = drawn
-            past = None if time.past is None else time.past[session.number]
-            height, is_live = frame.inside(lines), not time.is_frozen
-            part.show(graph.lines(session, time.now, width, height, past, is_live=is_live))
-            axis = time_axis(time.now, graph.seconds, width - AXIS_CELLS)
+            # The present course, up to the time of the freeze, is also that of a frozen screen.
+            is_past = frozen is not None and parts.freeze.is_past
+            past = frozen.histories[session.number] if frozen is not None and is_past else None
+            height, is_live = frame.inside(lines), frozen is None
+            part.show(graph.lines(session, now, width, height, past, is_live=is_live))
+            axis = time_axis(now, graph.seconds, width - AXIS_CELLS)
             title = f"{session.name}, last {graph.range}"
             part.show_frame(Frame(title, right=right, bottom=axis))
 

@@ -10,7 +10,7 @@ from engine.logs.log_tail import LogLine
 from engine.monitor.latency import NO_RUNS
 from engine.monitor.throughput import HISTORY_SECONDS
 from engine.text.safe import safe_line
-from tui.overview.pausable import FrozenTime
+from tui.overview.freeze import FrozenTime
 from tui.overview.side_panes import (
     LOG_TOO_SHORT,
     LiveValues,

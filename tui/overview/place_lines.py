@@ -24,6 +24,7 @@ from tui.session.place_session import PlaceSession
 from tui.text.figures import fit_count, format_rate
 from tui.text.graphs import braille_line
 from tui.text.lines import (
+    MARGIN_CELLS,
     UNKNOWN_RUN,
     Line,
     Run,
@@ -35,7 +36,7 @@ from tui.text.lines import (
     width_of,
 )
 from tui.text.log_line import log_line, shorten_ids
-from tui.text.table import TABLE_MARGIN_CELLS, short_names
+from tui.text.table import short_names
 from tui.text.task_row import time_fields
 from tui.text.times import format_minutes
 
@@ -358,7 +359,7 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
             less = tuple(c for c in columns if c.title not in droppable[:dropped])
             if spark < SPARKLINE_CELLS:
                 less = tuple(TIGHT_COLUMNS.get(c.title, c) for c in less)
-            room = width - TABLE_MARGIN_CELLS - sum(c.width + 1 for c in less)
+            room = width - MARGIN_CELLS - sum(c.width + 1 for c in less)
             room -= spark + 1 if spark else 0
             if room >= name_cells:
                 return OverviewLayout(max(name_cells, MIN_NAME_CELLS), less, spark)
@@ -369,7 +370,7 @@ def head_line(queues: Sequence[PlaceLine], form: OverviewLayout, width: int) -> 
     """Column titles; a state's title is the stores' own word if all agree and it fits."""
     titles = [fit_text(_title(queues, c), c.width, right=True) for c in form.columns]
     last = [fit_text("LAST 10m", form.spark)] if form.spark else []
-    text = " " * TABLE_MARGIN_CELLS + " ".join([fit_text("QUEUE", form.name), *titles, *last])
+    text = " " * MARGIN_CELLS + " ".join([fit_text("QUEUE", form.name), *titles, *last])
     return ((fit_text(text, width), "muted"),)
 
 

@@ -10,13 +10,14 @@ from textual.app import ComposeResult
 
 from engine.text.safe import safe_line
 from tui.screens.console_context import ConsoleContext
-from tui.screens.page import MESSAGE_SECONDS, Page
+from tui.screens.message import MESSAGE_SECONDS
+from tui.screens.page import Page
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.text.frames import frame_border
 from tui.text.hints import next_line
 from tui.text.lines import Line, cut_line
-from tui.text.styles import bar_line
+from tui.text.styles import confirmation_bar
 from tui.widgets.line_widgets import Frame, Lines, LongText
 
 NO_MESSAGE = ("", "", float("-inf"))
@@ -120,7 +121,7 @@ class PlanPage(Page):
         has_next = frame_border(*self.size)  # the style follows a new size later
         bar = message_line if is_said and not has_next else self._bar
         note = words.note if bar is self._bar else ""
-        self.query_one("#word", Lines).show([bar_line(bar, note, width)])
+        self.query_one("#word", Lines).show([confirmation_bar(bar, note, width)])
         line = message_line if is_said else next_line(words.key, words.does, self._acts_on, width)
         self.query_one("#next", Lines).show([cut_line(line, width)])
 

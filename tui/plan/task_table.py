@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from engine import policy
-from engine.model import State, Task
+from engine.model import State
 from engine.operations.plans import Row
 from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
 from engine.text.figure import UNKNOWN
@@ -16,15 +15,12 @@ from tui.plan.plan_lines import PlanView, expected_outcome
 from tui.text.graphs import bar
 from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, cut_line, fit_text
 from tui.text.styles import STILL_LOOKS
-from tui.text.table import Choice, Column, free_cells, table_line, title_line
-from tui.text.task_list import SHORT_ID_CELLS, short_id
+from tui.text.table import REST, Choice, Column, Table, alarm_sign
+from tui.text.task_list import MAX_NAME_CELLS, short_id
 from tui.text.times import format_minutes
 
 STEP_NAMES = ("canary", "batch", "rest")
 """Names of the steps of a replay, in order."""
-
-
-PlanCell: TypeAlias = Callable[[Row, Task | None], Run]
 
 
 def step_names(pace: ReplayPace | None, amount: int) -> list[tuple[str, int]]:
@@ -48,18 +44,23 @@ def _steps_of(facts: PlanFacts) -> dict[str, str]:
     return steps_by_id
 
 
-def _columns(facts: PlanFacts, view: PlanView, width: int) -> Iterator[tuple[Column, PlanCell]]:
-    """The columns that have data, and fit; the last one has the rest of the width."""
-    tasks, rows = facts.tasks.values(), facts.counts.listed if facts.counts else ()
+def _columns(facts: PlanFacts, view: PlanView) -> Iterator[Column[Row]]:
+    """The columns that have data; the last one has the rest of the width."""
+    tasks, rows = facts.tasks, facts.counts.listed if facts.counts else ()
     marks, steps = {row.id: facts.mark_of(row.id) for row in rows}, _steps_of(facts)
-    idents = [short_id(row.id) for row in rows]
-    cells = max(map(len, idents), default=SHORT_ID_CELLS)
 
-    def is_out(row: Row) -> bool:
-        return bool(facts.plan.exclusion_reason(row) or row.id in facts.drift)
+    def name(row: Row) -> Run:
+        is_out = facts.plan.exclusion_reason(row) or row.id in facts.drift
+        return short_id(row.id), "ghost" if is_out else "accent"
 
-    def age(since: float) -> str:
-        return format_minutes(view.now - since) if since > 0 else UNKNOWN
+    def age(since: float | None) -> Run:
+        return format_minutes(view.now - since) if since and since > 0 else UNKNOWN, ""
+
+    def created(row: Row) -> Run:
+        return age(tasks[row.id].created if row.id in tasks else None)
+
+    def died(row: Row) -> Run:
+        return age(policy.died_at(tasks[row.id]) if row.id in tasks else None)
 
     def still(row: Row) -> Run:
         one = facts.clusters.get(marks[row.id])
@@ -67,60 +68,45 @@ def _columns(facts: PlanFacts, view: PlanView, width: int) -> Iterator[tuple[Col
             return UNKNOWN_RUN if facts.clusters else ("", "")
         return one.now.answer.value, STILL_LOOKS[one.now.answer]
 
-    def died(task: Task) -> str:
-        when = policy.died_at(task)
-        return UNKNOWN if when is None else age(when)
-
-    def name(row: Row, task: Task | None) -> Run:
-        return short_id(row.id), "ghost" if is_out(row) else "accent"
-
-    yield Column("ID", cells), name
-    yield (
-        Column("AGE", 6, right=True),
-        lambda row, task: (age(task.created) if task else UNKNOWN, ""),
+    yield Column("ID", 2, name, most=MAX_NAME_CELLS)
+    yield Column(
+        "AGE",
+        6,
+        created,
+        right=True,
+        rank=1,
     )
-    if any(task.state is State.DEAD for task in tasks):
-        yield Column("DIED", 6, right=True), lambda row, task: (died(task) if task else UNKNOWN, "")
+    if any(task.state is State.DEAD for task in tasks.values()):
+        yield Column("DIED", 6, died, right=True, rank=2)
     if any(marks.values()):
-        yield Column("CLUSTER", 7), lambda row, task: (marks[row.id], "accent")
+        yield Column("CLUSTER", 7, lambda row: (safe_line(marks[row.id]), "accent"), rank=3)
         if facts.clusters:
-            yield Column("STILL?", 6), lambda row, task: still(row)
+            yield Column("STILL?", 6, still, rank=4)
     if steps:
-        yield Column("STEP", 8), lambda row, task: (steps.get(row.id, "-"), "muted")
+        yield Column("STEP", 8, lambda row: (steps.get(row.id, "-"), "muted"), rank=5)
+    yield Column("ERROR", 24, lambda row: _what(facts, view, row), grows=REST)
 
 
-def _what(facts: PlanFacts, view: PlanView, row: Row, task: Task | None) -> Run:
+def _what(facts: PlanFacts, view: PlanView, row: Row) -> Run:
     """Why a row is not acted on, or its error or description."""
     words, style = expected_outcome(facts.plan, row, view)
+    task = facts.tasks.get(row.id)
     is_mixed = facts.counts is not None and len(facts.counts.transitions) > 1
     if style or task is None:
-        return words, style
+        return safe_line(words), style
     text = task.error or task.description
-    return (f"{words}: {text}" if is_mixed else text), "" if task.error else "muted"
+    return safe_line(f"{words}: {text}" if is_mixed else text), "" if task.error else "muted"
 
 
 def task_table(facts: PlanFacts, view: PlanView, width: int) -> tuple[Line, list[Choice]]:
     """The title line, and a row for each listed task."""
-    columns: list[Column] = []
-    cell_makers: list[PlanCell] = []
-    for column, cell in _columns(facts, view, width):
-        if free_cells([*columns, column], width) < MIN_TEXT_CELLS:
-            break
-        columns.append(column)
-        cell_makers.append(cell)
-    columns.append(Column("ERROR", free_cells(columns, width)))
-    cell_makers.append(lambda row, task: _what(facts, view, row, task))
-    choices = []
-    for row in facts.counts.listed if facts.counts is not None else ():
-        cells = [cell(row, facts.tasks.get(row.id)) for cell in cell_makers]
-        texts = [(safe_line(text), style) for text, style in cells]
-        sign = ("!" if row.default_exclusion or row.barred else "", "warn")
-        choices.append(Choice(row.id, table_line(sign, columns, texts, width)))
-    return title_line(columns, width), choices
-
-
-MIN_TEXT_CELLS = 24
-"""Minimum width of the last column."""
+    rows = facts.counts.listed if facts.counts is not None else ()
+    table = Table(
+        [*_columns(facts, view)],
+        margin=lambda row: alarm_sign(bool(row.default_exclusion or row.barred), "warn"),
+    )
+    head, lines = table.lines(rows, width)
+    return head, [Choice(row.id, line) for row, line in zip(rows, lines, strict=True)]
 
 
 # Beside and below the tasks

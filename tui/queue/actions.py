@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from engine.config.saved_filters import SavedFilterError, save_filter
 from engine.text.safe import safe_line
 from tui.plan.refusals import pause_control
-from tui.queue.parts import CURSOR_JUST_MOVED, QueueParts
+from tui.queue.parts import CURSOR_JUST_MOVED, Change, QueueParts
 from tui.queue.tabs import order_choices
-from tui.screens.key_rows import Change
 from tui.screens.target import Target
 from tui.text import keys
 from tui.widgets.list_view import CursorPosition
@@ -53,7 +52,7 @@ def order(parts: QueueParts) -> Change:
 
         def pick(key: str | None) -> None:
             if key:
-                parts.screen.show(sort(parts, choices[key][1]))
+                parts.screen.show_change(sort(parts, choices[key][1]))
 
         screen.app.push_screen(MenuScreen("Order by", options), pick)
 
@@ -225,15 +224,6 @@ def note(parts: QueueParts) -> Change:
     return Change.NOTHING
 
 
-def arm(parts: QueueParts) -> Change:
-    """Arm or disarm."""
-    from tui.screens.base import PASTED
-
-    if parts.screen.hasty:
-        return parts.say(PASTED)
-    return parts.say(parts.context.arming.toggle()) | Change.HEADER
-
-
 def worker(parts: QueueParts) -> Change:
     """Confirm starting a worker, or stopping the one started here."""
     from tui.operations.worker_screen import show_worker_plan
@@ -257,12 +247,6 @@ def pause_queue(parts: QueueParts) -> Change:
 def go(parts: QueueParts, target: Target) -> Change:
     """Open another screen."""
     parts.screen.go(target)
-    return Change.NOTHING
-
-
-def request(parts: QueueParts, what: str) -> Change:
-    """Run a global action of the app."""
-    parts.screen.request(what)
     return Change.NOTHING
 
 
@@ -305,10 +289,4 @@ def reread(parts: QueueParts) -> Change:
         return parts.say("scanned again")
 
     parts.screen.run("reread", scan)
-    return Change.NOTHING
-
-
-def repaint(parts: QueueParts) -> Change:
-    """Repaint the whole screen."""
-    parts.screen.open(lambda screen: screen.action_repaint())
     return Change.NOTHING

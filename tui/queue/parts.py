@@ -5,9 +5,9 @@ What a key acts on is a value made from them when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from enum import Flag, auto
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from engine.index import filter_language
 from engine.index.filter_language import NO_FILTER, Filter
@@ -25,8 +25,8 @@ from tui.queue.next_step import describe_departure, purged_by
 from tui.queue.tabs import Tabs
 from tui.queue.task_lookup import TaskLookup
 from tui.screens.console_context import ConsoleContext
-from tui.screens.key_rows import Change
 from tui.screens.message import Message
+from tui.screens.row_maker import ScreenActions
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text.figures import format_count
@@ -35,9 +35,6 @@ from tui.text.task_list import TrashFacts
 from tui.widgets.list_view import CursorPosition
 from tui.widgets.task_rows import TaskRows
 
-if TYPE_CHECKING:
-    from tui.screens.base import BaseScreen
-
 CURSOR_JUST_MOVED = "the cursor moved to another task: check it, press the key again"
 """Refusal if another task came under the cursor just before the key was pressed."""
 
@@ -45,22 +42,36 @@ THEN_SECONDS = 2.0
 """Seconds within which the rows must be read for an action of the palette to run."""
 
 
-class ScreenActions(Protocol):
+class Change(Flag):
+    """The parts of the screen that an action changed, in the order of painting; no others are
+    painted again."""
+
+    NOTHING = 0
+    FILTER = auto()
+    """The text of the filter line, or whether it is open."""
+    FOCUS = auto()
+    """What takes the keys."""
+    ALL = auto()
+    """Another tab: every pane."""
+    HEADER = auto()
+    ROWS = auto()
+    """The signs at the rows, or the text in their place."""
+    CURSOR = auto()
+    """The task under the cursor."""
+    TITLE = auto()
+    """The title of the rows."""
+    DETAILS = auto()
+    """What was looked up about that task."""
+    GRAPH = auto()
+    """What the graph has read."""
+    SCOPE = auto()
+    """The message, the next step, what a key acts on, and the keys."""
+    HINTS = auto()
+    """The keys alone."""
+
+
+class QueueActions(ScreenActions[Change], Protocol):
     """What only the screen can do for its parts."""
-
-    @property
-    def hasty(self) -> bool:
-        """True if the current key came in a burst too fast for typing."""
-        ...
-
-    def go(self, target: Target) -> None:
-        """Open another screen."""
-
-    def request(self, what: str) -> None:
-        """Run a global action of the app."""
-
-    def show(self, change: Change) -> None:
-        """Paint what an action changed after it had returned."""
 
     def move(self, how: str) -> Change:
         """Move the cursor, or scroll the details if they have the focus."""
@@ -76,14 +87,6 @@ class ScreenActions(Protocol):
 
     def plan(self, asked: VerbRequest, task: Task | None) -> None:
         """Open a plan; `task` is the one that is edited."""
-
-    def open(self, opener: Callable[[BaseScreen], object]) -> None:
-        """Let a dialog open above the screen."""
-
-    def run(self, what: str, ask: Callable[[], Awaitable[Change]]) -> None:
-        """Ask the index in the background and show what that changed; an unfinished question of the
-        same name is cancelled.
-        """
 
 
 class PendingTarget:
@@ -114,7 +117,7 @@ class QueueParts:
     """All that the queue screen shows and its keys act on."""
 
     def __init__(
-        self, session: PlaceSession, context: ConsoleContext, screen: ScreenActions
+        self, session: PlaceSession, context: ConsoleContext, screen: QueueActions
     ) -> None:
         self.session, self.place, self.inspector = session, session.place, session.inspector
         self.context, self.clock, self.screen = context, context.clock, screen
@@ -200,9 +203,9 @@ class QueueParts:
 
     # What changes
 
-    def say(self, text: str) -> Change:
+    def say(self, text: str, style: str = "warn") -> Change:
         """Show a message in place of the next step for some seconds."""
-        self.message.say(text)
+        self.message.say(text, style)
         return Change.SCOPE
 
     def show_query(self, position: CursorPosition | None = None) -> Change:

@@ -7,7 +7,6 @@ from itertools import islice
 
 from engine.model import Problem, State
 from engine.store import StoreError
-from engine.text.figure import UNKNOWN
 from engine.text.render_bytes import hex_dump
 from engine.text.safe import safe_line, state_name
 from tui.screens.base import Copy, key_bindings
@@ -15,8 +14,8 @@ from tui.screens.page import Page
 from tui.task.parts_lines import bytes_per_row
 from tui.text import keys
 from tui.text.figures import format_count
-from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, fit_text, fit_text_end
-from tui.text.table import Choice
+from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, fact_lines
+from tui.text.table import REST, Choice, Column, Table, alarm_sign
 from tui.text.times import format_minutes, format_time_with_age
 from tui.widgets.line_widgets import Frame
 
@@ -28,27 +27,28 @@ DUMP_ROWS = 16
 
 WHERE_PERCENT = 45
 """Share of a row that the path of a problem gets."""
-SINCE_CELLS = 6
 
 
 def problem_rows(problems: Sequence[Problem], now: float, width: int) -> tuple[list[Choice], Line]:
     """One row for each problem: its path, what is wrong, for how long; and the titles above."""
+
+    def since(problem: Problem) -> Run:
+        if problem.since is None or problem.since > now:  # the clock was set back
+            return UNKNOWN_RUN
+        return format_minutes(now - problem.since), ""
+
     where = max(8, (width - 3) * WHERE_PERCENT // 100)
-    what = max(8, width - where - SINCE_CELLS - 8)
-    rows = []
-    for problem in problems:
-        since = UNKNOWN
-        if problem.since is not None and problem.since <= now:  # else the clock was set back
-            since = format_minutes(now - problem.since)
-        line: Line = (
-            (" ! ", "warn"),
-            (fit_text_end(safe_line(problem.where), where), "accent"),
-            (f"  {fit_text(safe_line(problem.what), what)}", ""),
-            (f"{since:>{SINCE_CELLS + 2}} ", "unknown" if since == UNKNOWN else ""),
-        )
-        rows.append(Choice(problem.where, cut_line(line, width)))
-    titles = fit_text("WHERE", where), fit_text("PROBLEM", what)
-    return rows, ((f"   {'  '.join(titles)}  {'SINCE':>{SINCE_CELLS}}", "muted"),)
+    columns: tuple[Column[Problem], ...] = (
+        Column(
+            "WHERE", where, lambda problem: (safe_line(problem.where), "accent"), keeps_end=True
+        ),
+        Column("PROBLEM", 8, lambda problem: (safe_line(problem.what), ""), grows=REST),
+        Column("SINCE", 6, since, right=True),
+    )
+    table = Table(columns, margin=lambda problem: alarm_sign(True, "warn"))
+    head, lines = table.lines(problems, width - 1)
+    rows = zip(problems, lines, strict=True)
+    return [Choice(problem.where, line) for problem, line in rows], head
 
 
 def problem_details(

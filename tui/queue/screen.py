@@ -7,12 +7,11 @@ It shows its parts (`tui.queue.parts`), asks the index for them, and passes keys
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 
 from engine.live.queries import AGE_ROUNDING_SECONDS
 from engine.model import Task, own_word, state_words
@@ -23,13 +22,14 @@ from tui.plan.planning import VerbRequest
 from tui.queue import actions
 from tui.queue.filter_line import FilterLine
 from tui.queue.keys import ROWS
-from tui.queue.parts import QueueParts
+from tui.queue.parts import Change, QueueParts
 from tui.queue.tabs import order_choices
 from tui.queue.widgets import QueueWidgets
-from tui.screens.base import QUIT_AGAIN, BaseScreen, Copy
+from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GRAPH_READ_SECONDS
-from tui.screens.key_rows import Change, absent_actions, press, refusals_of
+from tui.screens.key_rows import refusals_of
+from tui.screens.keyed_screen import KeyedScreen, row_bindings
 from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
@@ -44,15 +44,13 @@ CURSOR_REST_SECONDS = 0.15
 """Seconds that the cursor must rest before its task is looked up."""
 
 
-class QueueScreen(BaseScreen):
+class QueueScreen(KeyedScreen):
     """The task list of one place, with its tabs, facts, filter and panes."""
 
     KIND = keys.LIST
-    BINDINGS = [
-        Binding(pressed, f"key({pressed!r})" if row.key.call else row.key.action, show=False)
-        for row in ROWS
-        for pressed in row.key.keys
-    ]
+    ROWS = ROWS
+    BINDINGS = row_bindings(ROWS)
+    parts: QueueParts
 
     def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
@@ -81,7 +79,7 @@ class QueueScreen(BaseScreen):
     async def _follow(self) -> None:
         inspector, change = self.session.inspector, self.parts.change
         while True:
-            self.show(self.parts.store_changed(change))
+            self.show_change(self.parts.store_changed(change))
             if self.context.repaint_seconds() > 1.0:  # slow terminal: combine changes
                 await asyncio.sleep(self.context.repaint_seconds())
             try:
@@ -102,52 +100,41 @@ class QueueScreen(BaseScreen):
         while True:
             if self.is_current and self.widgets.frame.graph:
                 await self.widgets.graph_pane.read(self.session, self.parts.clock())
-                self.show(Change.GRAPH)
+                self.show_change(Change.GRAPH)
             await asyncio.sleep(GRAPH_READ_SECONDS)
 
     def tick(self) -> None:
         """Once a second: what changes with the time alone."""
         now, parts = self.parts.clock(), self.parts
         if parts.message.ends():
-            self.show(Change.SCOPE)
+            self.show_change(Change.SCOPE)
         parts.recount()
         if self.is_current and not self.context.skips_repaint():
             if parts.filter.filter.is_relative and not int(now) % int(AGE_ROUNDING_SECONDS):
                 parts.rows.store_changed()
             self.widgets.list.tick(now)
-            self.show(Change.HEADER)
+            self.show_change(Change.HEADER)
 
     # Keys
 
-    def action_key(self, pressed: str) -> None:
-        """Do what a key does, or say why it is refused."""
-        self.show(press(ROWS, pressed, self.parts, self.parts.say))
-
     def action_move(self, how: str) -> None:
         """Move as the key of that name does."""
-        self.show(self.move(how))
+        self.show_change(self.move(how))
 
     def action_sort(self, order: str, reverses: bool = True) -> None:
         """Order by a column of the index."""
-        self.show(actions.sort(self.parts, order, reverses=reverses))
+        self.show_change(actions.sort(self.parts, order, reverses=reverses))
 
     def action_save_filter(self, name: str = "") -> None:
         """Save the filter of this list under a name, for `@name`."""
-        self.show(actions.save(self.parts, name))
+        self.show_change(actions.save(self.parts, name))
 
     def cancels(self) -> bool:
         """Close the filter line, or True if the console should quit."""
         if self.widgets.is_typing:
-            self.show(actions.back(self.parts))
+            self.show_change(actions.back(self.parts))
             return False
-        again = self.parts.message.text == QUIT_AGAIN
-        if not again:
-            self.say(QUIT_AGAIN)
-        return again
-
-    def without(self) -> set[str]:
-        """Actions that are not offered now."""
-        return absent_actions(ROWS, self.parts)
+        return self.quits()
 
     def refusals(self) -> Mapping[str, str]:
         """The verbs that the store has for this state, but refuses now."""
@@ -193,14 +180,10 @@ class QueueScreen(BaseScreen):
 
         return ExportTable(f"{states[query.state]}", task_row.ROW_FIELDS, hand)
 
-    # What the parts ask for (`ScreenActions`)
-
-    def request(self, what: str) -> None:
-        """See `ScreenActions`."""
-        self.post_message(self.ActionRequest(self, what))
+    # What the parts ask for (`QueueActions`)
 
     def move(self, how: str) -> Change:
-        """See `ScreenActions`."""
+        """See `QueueActions`."""
         if self.widgets.details.has_focus:
             self.widgets.details.move(how)
         elif self.parts.tabs.on_problems:
@@ -211,7 +194,7 @@ class QueueScreen(BaseScreen):
         return Change.NOTHING
 
     def switch_pane(self) -> Change:
-        """See `ScreenActions`."""
+        """See `QueueActions`."""
         if self.widgets.frame.details and not self.widgets.details.has_focus:
             self.widgets.details.focus()
         else:
@@ -220,33 +203,17 @@ class QueueScreen(BaseScreen):
         return Change.NOTHING
 
     def next_graph_range(self) -> Change:
-        """See `ScreenActions`."""
+        """See `QueueActions`."""
         self.widgets.graph_pane.next_range()
         self.run("graph", self._follow_graph)
         return Change.NOTHING
 
     def plan(self, asked: VerbRequest, task: Task | None) -> None:
-        """See `ScreenActions`."""
+        """See `QueueActions`."""
         open_plan(self, self.session, self.context, asked, task=task, applied=self._plan_applied)
 
     def _plan_applied(self, report: Report) -> None:
-        self.show(self.parts.plan_applied(report))
-
-    def open(self, opener: Callable[[BaseScreen], object]) -> None:
-        """See `ScreenActions`."""
-        opener(self)
-
-    def run(self, what: str, ask: Callable[[], Awaitable[Change]]) -> None:
-        """See `ScreenActions`."""
-
-        async def answer() -> None:
-            try:
-                self.show(await ask())
-            except Unavailable as error:  # for example while the console quits
-                self.show(self.parts.say(str(error)))
-
-        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
-        self.run_worker(answer, name=what, exclusive=True, group=what)  # type: ignore[arg-type]
+        self.show_change(self.parts.plan_applied(report))
 
     # Opened by others
 
@@ -256,7 +223,7 @@ class QueueScreen(BaseScreen):
         """
         self.parts.pending.set(target, self.parts.clock())
         if self.is_paintable:
-            self.show(self.parts.show_target())
+            self.show_change(self.parts.show_target())
 
     def _run_action(self) -> None:
         """Run the action for which the screen was opened, if its rows are read."""
@@ -282,20 +249,20 @@ class QueueScreen(BaseScreen):
 
     def on_descendant_focus(self) -> None:
         """Update the hints: while typing a filter, letters are no keys."""
-        self.show(Change.HINTS)
+        self.show_change(Change.HINTS)
 
     def on_filter_line_changed(self, event: FilterLine.Changed) -> None:
         """Apply the filter while it is typed; one with an error refuses actions."""
         changed = self.parts.filter_changed() if event.is_filter else Change.SCOPE
-        self.show(Change.FILTER | changed)
+        self.show_change(Change.FILTER | changed)
 
     def on_filter_line_kept(self) -> None:
         """Leave the filter line."""
-        self.show(actions.keep_filter(self.parts))
+        self.show_change(actions.keep_filter(self.parts))
 
     def on_task_list_row_changed(self) -> None:
         """The list has fetched rows."""
-        self.show(Change.FILTER | Change.CURSOR | Change.TITLE)
+        self.show_change(Change.FILTER | Change.CURSOR | Change.TITLE)
 
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
         """Report that the chosen task, or the one for which the list was opened, is gone; what was
@@ -306,7 +273,7 @@ class QueueScreen(BaseScreen):
     def on_picker_cursor_moved(self) -> None:
         """Show the problem under the cursor."""
         self.parts.problem_key = self.widgets.problem_list.key
-        self.show(Change.DETAILS | Change.SCOPE)
+        self.show_change(Change.DETAILS | Change.SCOPE)
 
     def on_resize(self) -> None:
         """Choose the layout for this size and repaint."""
@@ -322,11 +289,7 @@ class QueueScreen(BaseScreen):
 
     # Painting
 
-    def say(self, text: str, style: str = "warn") -> None:
-        """Show a message in place of the next step for some seconds."""
-        self.show(self.parts.say(text))
-
-    def show(self, change: Change) -> None:
+    def show_change(self, change: Change) -> None:
         """Paint what has changed."""
         if self.is_paintable:
             self.widgets.show(change)
@@ -349,7 +312,7 @@ class QueueScreen(BaseScreen):
     def _look_up(self) -> None:
         """The cursor rests: paint what is known of its task, then look up the rest."""
         self._cursor_rest_timer = None
-        self.show(Change.TITLE | Change.DETAILS)
+        self.show_change(Change.TITLE | Change.DETAILS)
         if not self.is_paintable:
             return
         if (task := self.parts.rows.view.task_here) is not None and self.widgets.frame.details:

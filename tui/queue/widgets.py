@@ -10,10 +10,9 @@ from tui.queue import metrics_pane, painters
 from tui.queue.filter_line import FilterLine
 from tui.queue.lock_line import LockLine
 from tui.queue.panes import LogPane, QueueFrame, divide_screen
-from tui.queue.parts import QueueParts
+from tui.queue.parts import Change, QueueParts
 from tui.screens.base import BaseScreen
 from tui.screens.graph_pane import GraphPane
-from tui.screens.key_rows import Change
 from tui.screens.top_line import TopLine
 from tui.screens.two_panes import frame_panes
 from tui.terminal.render_cache import Across, Down

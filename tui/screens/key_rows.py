@@ -1,46 +1,19 @@
 """The keys of a screen as rows: what a key is called, what it does, and why it is refused now.
 
-`P` are the parts of one screen, plain objects: a row is pressed, and asked, without any screen.
+`P` are the parts of one screen, plain objects: a row is pressed, and asked, without any screen. `C`
+are the flags of what an action changed there: no more is painted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Flag, auto
 from typing import Generic, TypeVar
 
 from tui.text.keys import Hint, Key
 
 P = TypeVar("P")
-
-
-class Change(Flag):
-    """The parts of the screen that an action changed, in the order of painting; no others are
-    painted again."""
-
-    NOTHING = 0
-    FILTER = auto()
-    """The text of the filter line, or whether it is open."""
-    FOCUS = auto()
-    """What takes the keys."""
-    ALL = auto()
-    """Another tab: every pane."""
-    HEADER = auto()
-    ROWS = auto()
-    """The signs at the rows, or the text in their place."""
-    CURSOR = auto()
-    """The task under the cursor."""
-    TITLE = auto()
-    """The title of the rows."""
-    DETAILS = auto()
-    """What was looked up about that task."""
-    GRAPH = auto()
-    """What the graph has read."""
-    SCOPE = auto()
-    """The message, the next step, what a key acts on, and the keys."""
-    HINTS = auto()
-    """The keys alone."""
+C = TypeVar("C")
 
 
 def no_words(parts: object) -> str:
@@ -58,11 +31,11 @@ def own_label(parts: object) -> None:
 
 
 @dataclass(frozen=True)
-class KeyRow(Generic[P]):
+class KeyRow(Generic[P, C]):
     """A key of one screen."""
 
     key: Key
-    act: Callable[..., Change]
+    act: Callable[..., C]
     """Called with the parts, and with the pressed key if `key.passes_key`."""
     refusal: Callable[[P], str] = no_words
     """Why the key is refused now; "" if it is not. Reads memory only: each cursor move asks."""
@@ -74,9 +47,7 @@ class KeyRow(Generic[P]):
     """The words of its hint now, "" for no hint; None for those of the key."""
 
 
-def press(
-    rows: Iterable[KeyRow[P]], pressed: str, parts: P, say: Callable[[str], Change]
-) -> Change:
+def press(rows: Iterable[KeyRow[P, C]], pressed: str, parts: P, say: Callable[[str], C]) -> C:
     """Do what a key does, or say why it is refused."""
     row = next(row for row in rows if pressed in row.key.keys)
     if why := row.refusal(parts):
@@ -84,12 +55,12 @@ def press(
     return row.act(parts, pressed) if row.key.passes_key else row.act(parts)
 
 
-def absent_actions(rows: Iterable[KeyRow[P]], parts: P) -> set[str]:
+def absent_actions(rows: Iterable[KeyRow[P, C]], parts: P) -> set[str]:
     """The actions that are not offered: help and palette leave them out."""
     return {row.key.action for row in rows if row.is_absent(parts)}
 
 
-def hints_of(rows: Iterable[KeyRow[P]], parts: P, stays: Collection[str] = ()) -> Iterable[Hint]:
+def hints_of(rows: Iterable[KeyRow[P, C]], parts: P, stays: Collection[str] = ()) -> Iterable[Hint]:
     """The hints now: grey where a key is refused. Those are dropped first, but not the actions of
     `stays`.
     """
@@ -102,7 +73,7 @@ def hints_of(rows: Iterable[KeyRow[P]], parts: P, stays: Collection[str] = ()) -
             yield Hint(row.key.shown, text, is_refused, is_minor)
 
 
-def refusals_of(rows: Iterable[KeyRow[P]], parts: P) -> Mapping[str, str]:
+def refusals_of(rows: Iterable[KeyRow[P, C]], parts: P) -> Mapping[str, str]:
     """Why the keys that open plans are refused, by the key; without those that have no hint."""
     offered = (row for row in rows if row.key.verb and row.label(parts) != "")
     whys = {row.key.shown: row.refusal(parts) for row in offered if not row.is_absent(parts)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.text.safe import safe_line
+from tui.text.lines import Line
 
 MESSAGE_SECONDS = 6.0
 """Seconds for which a message stays."""
@@ -16,12 +17,17 @@ class Message:
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` returns epoch seconds; when it is set back, the message ends."""
         self._clock = clock
-        self.text = ""
+        self.text = self._style = ""
         self._said_at = 0.0
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, style: str = "warn") -> None:
         """Show another text, without control characters."""
-        self.text, self._said_at = safe_line(text), self._clock()
+        self.text, self._style, self._said_at = safe_line(text), style, self._clock()
+
+    @property
+    def line(self) -> Line:
+        """The message as a line; () if none."""
+        return ((f" {self.text}", self._style),) if self.text else ()
 
     def clear(self) -> None:
         """Show none: what it covers must be seen."""

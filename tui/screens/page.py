@@ -10,22 +10,20 @@ from textual.app import ComposeResult
 from engine.text.safe import safe_line
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import ConsoleContext
-from tui.screens.top_line import TopLine
+from tui.screens.edge_lines import EdgeLines
+from tui.screens.message import Message
 from tui.screens.two_panes import TwoPanes, frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
 from tui.text import keys
 from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
-from tui.text.hints import hint_lines, with_message
+from tui.text.hints import hint_lines
 from tui.text.lines import Line, cut_line, join_ends
 from tui.widgets.line_widgets import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 ROW_HAS_LEFT = "this row has left: move the cursor first"
 """Message for a key on a row whose task has left the list."""
-
-MESSAGE_SECONDS = 6.0
-"""Seconds for which a message stays on screen."""
 
 
 class Page(BaseScreen):
@@ -112,19 +110,19 @@ class ListPage(TwoPanes):
     def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
         self.session, self.context = session, context
-        self._message: tuple[str, str, float] = ("", "", 0.0)
+        self.edges, self.message = EdgeLines(), Message(context.clock)
         self._composed = False
 
     def compose(self) -> ComposeResult:
         """Title, rows, details, message line, hints."""
-        yield TopLine(id="top-line")
+        yield self.edges.top
         with Box(id="body"):
             yield Picker(id="rows")
             yield LongText(id="text")
             if self.BOARD is not None:
                 yield self.BOARD()
-        yield Lines(id="word")
-        yield Lines(id="hints")
+        yield self.edges.message
+        yield self.edges.hints
 
     def on_mount(self) -> None:
         """Focus the rows; lay everything out again each second."""
@@ -153,10 +151,10 @@ class ListPage(TwoPanes):
         """Show the current data; unchanged lines are not repainted."""
         if not self._composed or not self.is_paintable or not self.size.width:
             return  # resumed before it has parts, or after it was removed
-        self.query_one(TopLine).update_line(self.context, self.trail())
+        self.edges.top.update_line(self.context, self.trail())
         self.lay_out(self.size.width)
         self.show_frames()
-        self._show_message_line()
+        self.edges.show_message(self.message, self.default_message, self.size.width)
         self.show_hints()
 
     def trail(self) -> tuple[str, ...]:
@@ -175,29 +173,13 @@ class ListPage(TwoPanes):
         """Show the hints."""
         words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         hints = keys.hints_of(self.KIND, grey, self.without(), {**words, **self.hint_words})
-        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
+        self.edges.show_hints(hints, self.size.width)
 
     def say(self, text: str, style: str = "warn") -> None:
-        """Show a message to the operator for `MESSAGE_SECONDS`."""
-        self._message = (text, style, self.context.clock())
-        self._show_message_line()
-
-    def _clear_message(self) -> None:
-        """Clear the message."""
-        self._message = ("", "", 0.0)
-
-    def _show_message_line(self) -> None:
-        text, style, when = self._message
-        if text and not 0 <= self.context.clock() - when < MESSAGE_SECONDS:
-            self._message = ("", "", 0.0)
-        if not self._composed:
-            return  # the first paint will show it
-        line, width = self.default_message(), self.size.width
-        if self._message[0]:
-            line = with_message(((f" {safe_line(self._message[0])}", style),), line, width)
-        word = self.query_one_optional("#word", Lines)
-        if word is not None:  # it is missing while the screen is removed
-            word.show([cut_line(line, width)])
+        """Show a message to the operator for some seconds."""
+        self.message.say(text, style)
+        if self._composed:  # else the first paint will show it
+            self.edges.show_message(self.message, self.default_message, self.size.width)
 
 
 class ListScreen(ListPage):

@@ -15,7 +15,8 @@ from tui.plan import planning
 from tui.plan.acting_screen import PlanningScreen
 from tui.screens.base import key_bindings, opened_from
 from tui.screens.console_context import ConsoleContext
-from tui.screens.page import MESSAGE_SECONDS, Page
+from tui.screens.message import Message
+from tui.screens.page import Page
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
@@ -75,7 +76,7 @@ class TaskPage(PlanningScreen, Page):
         self.part = self.shown_part = "summary"
         """The part to show, and the one that is on screen."""
         self._tops: dict[str, int] = {}
-        self._message: tuple[str, str, float] = ("", "", 0.0)
+        self.message = Message(context.clock)
         self._is_painting = self._is_outdated = False
         self.has_relatives = False
         """True while the list of parent and children is shown; j and k move in it."""
@@ -194,9 +195,9 @@ class TaskPage(PlanningScreen, Page):
     def _foot(self, width: int) -> Line:
         """A message, that the task is gone or has changed, or the next step."""
         reader, now = self.reader, self.context.clock()
-        text, style, when = self._message
-        if text and 0 <= now - when < MESSAGE_SECONDS:
-            return ((f" {safe_line(text)}", style),)
+        self.message.ends()
+        if self.message.text:
+            return self.message.line
         if reader.details is None:
             return ()
         if reader.gone:
@@ -232,7 +233,7 @@ class TaskPage(PlanningScreen, Page):
 
     def say(self, text: str, style: str = "warn") -> None:
         """Show a message for some seconds."""
-        self._message = (text, style, self.context.clock())
+        self.message.say(text, style)
         self._paint_frame()
 
     def action_move(self, how: str) -> None:

@@ -63,17 +63,17 @@ EDIT = "edit"
 SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
 GROUPS = "groups"
+SHARED = "shared"
+"""Words of keys that only screens with key rows of their own have."""
 
 _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "DIGITS": tuple("0123456789"),
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = (
-    "task problems clusters groups record failures workers locks transports log operations controls"
-)
+_READ_ONLY = "task problems record failures workers locks transports operations controls"
 _CONFIRM = "plan lock drop worker control suspend trial"
-_BROWSE = f"operation overview {_READ_ONLY}"
+_BROWSE = f"operation {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
     "READ_ONLY": _READ_ONLY,  # on top of another screen; Esc closes them
     "BROWSE": _BROWSE,  # neither a plan nor a form: digits open screens
@@ -81,7 +81,7 @@ _SCREEN_SETS: Mapping[str, str] = {
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
-    "PANES": "clusters groups locks operations transports workers",  # rows, and details of one
+    "PANES": "locks operations transports workers",  # rows, and details of one
 }
 
 _TABLE = """
@@ -93,85 +93,53 @@ move('half_down') | ctrl+d | Ctrl-d | - | Move | CURSOR | half a page down
 move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
 move('first') | g home | g Home | - | Move | CURSOR | first line
 move('last') | G end | G End | - | Move | CURSOR | last line
-open | enter | Enter | open | View | overview | the queue, the cell or the alert
-open | enter | Enter | show these | View | clusters | the queue, filtered by this error
-open | enter | Enter | show these | View | groups | the queue, filtered by this group
 open | enter | Enter | task | View | workers | the task of this worker
 open | enter | Enter | relative | View | task | the parent or the child under the cursor
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
-open | enter | Enter | task | View | log | the task of this log line
 open | enter | Enter | errors | View | transports | latest errors, with the server's reply; the
     tasks of a destination
 open | enter | Enter | task | View | operation | the task of this result
 open | enter | Enter | log | View | failures | the log at the time of this error
 open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
-pane(1) | tab | Tab | pane | View | overview | next pane of the screen
-pane(-1) | shift+tab | S-Tab | - | View | overview | previous pane
 pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
-graph_range | z | z | range | View | overview | graph: the last 10 minutes, hour or day
 graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minutes, hour or day
 graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
-rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
-age_cell(-1) | left h | h | - | View | overview | age table: younger cell
-age_cell(1) | right l | l | - | View | overview | age table: older cell
 part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
     Right
-clusters | c | c | - | View | overview | error clusters of the place under the cursor
-clusters | c | c | - | View | log | error clusters of the DLQ of this place
-grouping | left h right l | h l | group by | View | groups +key | previous, next grouping; also
-    Left, Right
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 log | t | t | log | View | task | log lines of this task
 log | t | t | log | View | failures transports +minor | log lines of this transport
-log | t | t | - | View | log | only the log lines of this line's task
 neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
-follow | f | f | follow | View | log | follow new lines, or stop following
-search | / | / | search | View | log | search for text; n next match, N previous match
-search_again(1) | n | n | - | View | log | next match
-search_again(-1) | N | N | - | View | log | previous match
-only | & | & | filter | View | log | show only matching lines; Esc shows all
-level(1) | + | + | level | View | log | raise the minimum level
-level(-1) | - | - | - | View | log | lower the minimum level
-next_error | e | e | error | View | log | next error
-goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
-wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
-groups | b | b | - | View | overview | groups of tasks of the place under the cursor
-stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
-reread | r | r | re-read | View | controls locks operations overview transports workers +minor |
+reread | r | r | re-read | View | controls locks operations transports workers +minor |
     scan everything again now
-freeze | p | p | freeze | View | overview +minor | freeze the screen to go back in history; again:
-    live
-earlier | comma | , | - | View | overview | frozen: back in history
-later | full_stop | . | - | View | overview | frozen: forward in history
 reread | r | r | re-read | View | task +minor | re-read the task
 screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
     transports log operations controls
 repaint | ctrl+l | Ctrl-l | - | View | BROWSE | repaint the whole screen
 yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a command
-export | e | e | export | Copy | overview plan +minor | export the shown rows to a file (CSV, JSON
+export | e | e | export | Copy | plan +minor | export the shown rows to a file (CSV, JSON
     lines)
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
-plan('retry') | R | R | replay | Act | clusters | plan a replay: a retry of all of it, at a rate
-plan('retry') | R | R | retry | Act | groups task | plan a retry; of done tasks: a rerun; in the
-    trash: a restore
+plan('retry') | R | R | retry | Act | task | plan a retry; of done tasks: a rerun;
+    in the trash: a restore
 plan('retry') | R | R | retry failed | Act | transports | plan to send again what failed for this
     destination
-plan('purge') | X | X | purge | Act | clusters groups task | plan a move to the trash; in the trash:
+plan('purge') | X | X | purge | Act | task | plan a move to the trash; in the trash:
     plan to delete (final)
-plan('hold') | H | H | hold | Act | clusters groups task | plan to hold until released
-plan('release') | L | L | release | Act | groups task +minor | plan to release held tasks, or active
+plan('hold') | H | H | hold | Act | task | plan to hold until released
+plan('release') | L | L | release | Act | task +minor | plan to release held tasks, or active
     tasks without a worker
-plan('promote') | O | O | promote | Act | groups task +minor | plan to run now, without waiting for
+plan('promote') | O | O | promote | Act | task +minor | plan to run now, without waiting for
     the due time
 plan('edit') | E | E | edit | Act | task +minor | plan to change description, due time, recipient,
     priority or data
-plan('kill') | K | K | kill | Act | groups task +minor | plan to mark active tasks without a worker
+plan('kill') | K | K | kill | Act | task +minor | plan to mark active tasks without a worker
     as dead
-plan('reroute') | Q | Q | reroute | Act | groups task +minor | plan to give tasks to the mail router
+plan('reroute') | Q | Q | reroute | Act | task +minor | plan to give tasks to the mail router
     again
-plan('expire') | Z | Z | expire | Act | groups task +minor | plan to give up waiting mail as too old
+plan('expire') | Z | Z | expire | Act | task +minor | plan to give up waiting mail as too old
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
 reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)
@@ -190,17 +158,17 @@ go_on | R | R | resume | Act | operations | plan to resume an interrupted operat
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-operations | u | u | operations | Act | clusters controls groups locks overview plan task workers
+operations | u | u | operations | Act | controls locks plan task workers
     +minor | operations: who did what; undo
-operations | u | u | - | Act | failures log problems transports | operations: who did what; undo
-unlock | U | U | unlock | Act | locks overview workers | lock holder, and a plan to free the lock
+operations | u | u | - | Act | failures problems transports | operations: who did what; undo
+unlock | U | U | unlock | Act | locks workers | lock holder, and a plan to free the lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume a transport, block or
     unblock a destination
 suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
     suspended
 probe | O | O | probe | Act | transports | plan to probe this destination now
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
-controls | C | C | controls | Act | overview +minor | the whole queue: its status and its controls
+controls | C | C | controls | Act | shared +minor | the whole queue: its status and its controls
 pause_queue | P | P | pause | Act | controls +minor | plan to pause or resume the whole queue
 fill | enter | Enter | type it | Act | control | type the target or the new value
 switch | space | Space | other value | Act | control | next value
@@ -210,7 +178,7 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | task +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | overview task clusters groups workers lock transports plan operations
+arm | ! | ! | arm | Act | task workers lock transports plan operations
     operation drop worker suspend trial controls control | arm writes (15 min, extends on use);
     again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
@@ -229,7 +197,6 @@ digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the ho
 digit | DIGITS | 0-9 | type the PID | Act | worker +key | confirm a worker that ends a stuck holder:
     type the PID of the holder
 rub_out | backspace | Bksp | - | Act | control lock plan worker | delete the last digit
-worker | W | W | - | Act | overview | plan to start or stop a worker of the place under the cursor
 worker | W | W | worker | Act | lock locks workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
 palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
@@ -254,9 +221,7 @@ move('page_down') | pagedown | PgDn | - | Move | TYPING | one page down
 move('page_up') | pageup | PgUp | - | Move | TYPING | one page up
 back | escape q | Esc | discard | Quit | drop plan suspend worker | close the plan without applying
     it
-back | escape | Esc | - | Quit | overview | stop the first scan of a queue
-app.quit | q | q | quit | Quit | overview | quit the console
-app.cancel | ctrl+c | Ctrl-c | - | Quit | overview | cancel the input; twice: quit the console
+app.cancel | ctrl+c | Ctrl-c | - | Quit | shared | cancel the input; twice: quit the console
 app.suspend_process | ctrl+z | Ctrl-z | - | Quit | BROWSE | suspend to the shell; fg returns
 stop | s | s | stop | Quit | quit | stop the worker (SIGTERM) and quit
 keep | k | k | keep it | Quit | quit | quit; the worker keeps running

@@ -91,9 +91,6 @@ StyleName: TypeAlias = str
 MARGIN_CELLS = 3
 """Cells before the first column: cursor, mark, note."""
 
-COLUMN_GAP = "  "
-"""Between two columns of a list."""
-
 
 def merge_runs(runs: Iterable[Run]) -> Line:
     """The same line in as few runs as possible: each run costs bytes to the terminal."""

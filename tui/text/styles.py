@@ -93,7 +93,7 @@ def mark_words(line: Line, looks: Mapping[str, object]) -> Line:
     )
 
 
-def bar_line(left: Line, note: str, width: int) -> Line:
+def confirmation_bar(left: Line, note: str, width: int) -> Line:
     """The bar of a confirmation, over the full width, with a note at its right end if it fits."""
     room = width - width_of(left) - cells_of(note) - 3
     line = join_ends(left, ((f"{note} ", ""),), width) if note and room > 0 else left

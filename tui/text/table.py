@@ -1,16 +1,23 @@
-"""Parts of tables: short place names, numbers that fit a column, rows to choose."""
+"""Tables: columns that a width has room for, their titles and rows; short names of places."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from engine.text.safe import safe_line
-from tui.text.lines import Line, Run, cells_of, cut_line, fit_text, fit_text_end, merge_runs
-
-TABLE_MARGIN_CELLS = 3
-"""Cells before the first column: the cursor, the sign of an alert, a space."""
+from tui.text.lines import (
+    MARGIN_CELLS,
+    Line,
+    Run,
+    cells_of,
+    cut_line,
+    fit_text,
+    fit_text_end,
+    merge_runs,
+    width_of,
+)
 
 
 def short_names(queues: Sequence[str]) -> list[str]:
@@ -32,61 +39,132 @@ def _short_name(name: str) -> str:
     return name.rstrip("/").rpartition("/")[2] or name
 
 
-class Column(NamedTuple):
-    """A column of a table."""
+R = TypeVar("R")
+
+COLUMN_GAP_CELLS = 2
+
+REST = 10_000
+"""Growth of a column that gets all cells that the others leave."""
+
+
+class Column(NamedTuple, Generic[R]):
+    """A column of a table whose rows are values of one type."""
 
     title: str
     width: int
+    """In cells; the least where the column grows or is as wide as its longest cell."""
+    cell: Callable[[R], Run | list[Run]]
+    """Text and style of a row; several of them have their own styles."""
     right: bool = False
     """Align the cells to the right."""
+    most: int = 0
+    """As wide as its longest cell, at most this; 0: not by its cells."""
+    shrinks: int = 0
+    """Cells that it gives up where the table lacks them; the one that gives most is first."""
+    grows: int = 0
+    """Cells that it takes at most of what the others leave."""
+    rank: int = 0
+    """A narrow table drops the highest first, before a column shrinks; 0 stays, below 0 is dropped
+    where shrinking is not enough."""
     least: int = 0
     """Minimum width of the table in cells; a narrower one lacks the column."""
     keeps_end: bool = False
     """Cut a long text at its front, not at its end."""
+    order: str = ""
+    """Order of the index (`engine.index`) that sorts by this column."""
+    is_age: bool = False
+    """The column shows an age, so ascending values are descending ages."""
 
+    def measured(self, rows: Iterable[R]) -> Column[R]:
+        """The column as wide as its longest cell, if it is so; it may shrink to its `width`."""
+        if not self.most:
+            return self
+        longest = max((_cells_in(self.cell(row)) for row in rows), default=0)
+        width = max(self.width, min(self.most, longest))
+        return self._replace(width=width, shrinks=width - self.width, most=0)
 
-COLUMN_GAP_CELLS = 2
-
-
-def free_cells(columns: Sequence[Column], width: int, gap: int = COLUMN_GAP_CELLS) -> int:
-    """The cells that a table of that width has for one more column."""
-    return width - TABLE_MARGIN_CELLS - sum(column.width + gap for column in columns)
-
-
-def fitted_cells(
-    columns: Sequence[Column], cells: Sequence[Run], gap: int = COLUMN_GAP_CELLS
-) -> list[Run]:
-    """The cells of a row, each in its column, with gaps between them."""
-    runs: list[Run] = []
-    for column, (text, style) in zip(columns, cells, strict=True):
+    def fit(self, content: Run | list[Run]) -> Line:
+        """What a row has in this column, in exactly its width."""
+        if isinstance(content, list):
+            return cut_line(tuple(content), self.width)
+        text, style = content
         if style.startswith("chip"):  # its ground ends with the word
-            runs += [(text, style), (" " * max(0, column.width - cells_of(text)), "")]
-        elif column.keeps_end:
-            runs.append((fit_text_end(text, column.width), style))
-        else:
-            runs.append((fit_text(text, column.width, column.right), style))
-        runs.append((" " * gap, ""))
-    return runs[:-1]
+            return cut_line((content,), self.width)
+        if self.keeps_end:
+            return ((fit_text_end(text, self.width), style),)
+        return ((fit_text(text, self.width, self.right), style),)
 
 
-def table_line(
-    sign: Run,
-    columns: Sequence[Column],
-    cells: Sequence[Run],
-    width: int,
-    gap: int = COLUMN_GAP_CELLS,
-) -> Line:
-    """A row: the sign of an alert in the margin, then its cells; the first cell is the cursor's."""
-    text, style = sign
-    lead = (f" {text:<{TABLE_MARGIN_CELLS - 1}}", style)
-    return cut_line(merge_runs([lead, *fitted_cells(columns, cells, gap)]), width)
+def _cells_in(content: Run | list[Run]) -> int:
+    return width_of(tuple(content)) if isinstance(content, list) else cells_of(content[0])
 
 
-def title_line(columns: Sequence[Column], width: int, gap: int = COLUMN_GAP_CELLS) -> Line:
-    """The titles of a table, in its full width."""
-    titles = fitted_cells(columns, [(column.title, "") for column in columns], gap)
-    text = " " * TABLE_MARGIN_CELLS + "".join(title for title, _ in titles)
-    return ((fit_text(text, width), "muted"),)
+def _cells_with(columns: Sequence[Column[R]], gap: int) -> int:
+    return MARGIN_CELLS + sum(column.width for column in columns) + gap * (len(columns) - 1)
+
+
+def alarm_sign(is_wrong: bool, style: str = "error") -> Run:
+    """The margin of a row: whether it needs an operator; the first cell is the cursor's."""
+    return (" !" if is_wrong else "", style)
+
+
+class Table(NamedTuple, Generic[R]):
+    """Columns of the rows of a list, for the console and the command line.
+
+    A table is first `fitted` to its rows and a width; then its rows can be drawn one by one.
+    """
+
+    columns: Sequence[Column[R]]
+    gaps: tuple[int, ...] = (COLUMN_GAP_CELLS,)
+    """Cells between two columns: the first number with which all columns have their width."""
+    margin: Callable[[R], Run] = lambda row: ("", "")
+    """The cells before the first column: cursor, signs."""
+
+    @property
+    def cells(self) -> int:
+        """The cells of a line of a fitted table, without blanks at its end."""
+        return _cells_with(self.columns, self.gaps[0])
+
+    def fitted(self, rows: Collection[R], width: int) -> Table[R]:
+        """The table with the columns that a width has room for, each with its width."""
+        columns = [column.measured(rows) for column in self.columns if width >= column.least]
+
+        def lacking(gap: int) -> int:
+            return _cells_with(columns, gap) - width
+
+        while lacking(self.gaps[-1]) > 0 and any(column.rank > 0 for column in columns):
+            columns.remove(max(columns, key=lambda column: column.rank))
+        gap = next((gap for gap in self.gaps if lacking(gap) <= 0), self.gaps[-1])
+        for column in sorted(columns, key=lambda column: -column.shrinks):
+            less = max(0, min(column.shrinks, lacking(gap)))
+            columns[columns.index(column)] = column._replace(width=column.width - less)
+        if lacking(gap) > 0:
+            columns = [column for column in columns if column.rank >= 0]
+        for at, column in enumerate(columns):
+            more = max(0, min(column.grows, -lacking(gap)))
+            columns[at] = column._replace(width=column.width + more, grows=0)
+        return self._replace(columns=columns, gaps=(gap,))
+
+    def titles(self, width: int) -> Line:
+        """The titles of a fitted table, in its full width."""
+        gap = " " * self.gaps[0]
+        named = (fit_text(column.title, column.width, column.right) for column in self.columns)
+        return ((fit_text(" " * MARGIN_CELLS + gap.join(named), width), "muted"),)
+
+    def line(self, row: R, width: int) -> Line:
+        """A row of a fitted table, in its full width."""
+        gap: Run = (" " * self.gaps[0], "")
+        text, style = self.margin(row)
+        runs: list[Run] = [(f"{text:<{MARGIN_CELLS}}", style)]
+        for column in self.columns:
+            runs += column.fit(column.cell(row))
+            runs.append(gap)
+        return cut_line(merge_runs(runs[:-1]), width)
+
+    def lines(self, rows: Collection[R], width: int) -> tuple[Line, list[Line]]:
+        """The titles, and a line for each row."""
+        fitted = self.fitted(rows, width)
+        return fitted.titles(width), [fitted.line(row, width) for row in rows]
 
 
 class Choice(NamedTuple):
@@ -96,3 +174,11 @@ class Choice(NamedTuple):
     """Unique key of the row; the cursor follows it."""
     line: Line
     """The painted row; its first cell is free for the cursor."""
+
+
+class ShownRows(NamedTuple):
+    """The rows of a list, between lines that do not scroll."""
+
+    head: Line
+    rows: Sequence[Choice]
+    foot: Sequence[Line] = ()

@@ -18,18 +18,15 @@ from engine.text.safe import safe_line
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.glyphs import CURSOR, FALLING, GONE, MARK, RISING
 from tui.text.lines import (
-    COLUMN_GAP,
-    MARGIN_CELLS,
     UNKNOWN_RUN,
     Line,
     Run,
     cells_of,
     cut_line,
     fit_text,
-    fit_text_end,
-    merge_runs,
 )
 from tui.text.styles import cursor_line
+from tui.text.table import COLUMN_GAP_CELLS, REST, Column, Table
 from tui.text.task_fields import is_number
 from tui.text.times import format_minutes
 
@@ -41,26 +38,15 @@ MAX_NAME_CELLS = 16
 
 _HEX = frozenset("0123456789abcdef")
 
-Cell: TypeAlias = Callable[[Task, float], Run]
+
+class ListedTask(NamedTuple):
+    """A task at the time for which its row is drawn."""
+
+    task: Task
+    now: float
 
 
-class TaskColumn(NamedTuple):
-    """One column of the task list."""
-
-    title: str
-    width: int
-    cell: Cell
-    is_right_aligned: bool = False
-    keeps_end: bool = False
-    """Cut a long text at its front, not at its end."""
-    order: str = ""
-    """Order of the index (`engine.index`) that sorts by this column."""
-    is_age: bool = False
-    """The column shows an age, so ascending values are descending ages."""
-
-
-def _id(task: Task, now: float) -> Run:
-    return safe_line(task.id), "accent"
+TaskCell: TypeAlias = Callable[[ListedTask], Run]
 
 
 def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
@@ -82,24 +68,24 @@ def id_cells(tasks: Iterable[Task]) -> int:
     return min(MAX_ID_CELLS, max(widths, default=0))
 
 
-def _kind(task: Task, now: float) -> Run:
-    return safe_line(task.kind), "muted"
+def _kind(row: ListedTask) -> Run:
+    return safe_line(row.task.kind), "muted"
 
 
-def _destination(task: Task, now: float) -> Run:
-    return safe_line(task.destination), ""
+def _destination(row: ListedTask) -> Run:
+    return safe_line(row.task.destination), ""
 
 
-def _description(task: Task, now: float) -> Run:
-    return safe_line(task.description), ""
+def _description(row: ListedTask) -> Run:
+    return safe_line(row.task.description), ""
 
 
-def _error(task: Task, now: float) -> Run:
-    return safe_line(task.error), ""
+def _error(row: ListedTask) -> Run:
+    return safe_line(row.task.error), ""
 
 
-def _created(task: Task, now: float) -> Run:
-    return (format_minutes(now - task.created) if task.created > 0 else UNKNOWN, "")
+def _created(row: ListedTask) -> Run:
+    return (format_minutes(row.now - row.task.created) if row.task.created > 0 else UNKNOWN, "")
 
 
 def count_runs(task: Task, limit: int | None) -> int | None:
@@ -116,42 +102,43 @@ def count_runs(task: Task, limit: int | None) -> int | None:
 
 
 @lru_cache(maxsize=16)  # equal columns have the same cell
-def _tries_cell(limit: AttemptLimit) -> Cell:
+def _tries_cell(limit: AttemptLimit) -> TaskCell:
     """The cell of the attempts, with their limit if that is known."""
 
-    def tries(task: Task, now: float) -> Run:
-        most = limit(task)
-        if (runs := count_runs(task, most)) is None:
+    def tries(row: ListedTask) -> Run:
+        most = limit(row.task)
+        if (runs := count_runs(row.task, most)) is None:
             return UNKNOWN_RUN
         return (f"{runs}" if most is None else f"{runs}/{most}"), "muted"
 
     return tries
 
 
-def _word(task: Task, now: float) -> Run:
-    return safe_line(task.word), "warn"
+def _word(row: ListedTask) -> Run:
+    return safe_line(row.task.word), "warn"
 
 
-def _due(task: Task, now: float) -> Run:
-    if task.due is None:
+def _due(row: ListedTask) -> Run:
+    if row.task.due is None:
         return UNKNOWN_RUN
-    return ("ready", "ok") if task.due <= now else (f"in {format_minutes(task.due - now)}", "muted")
+    until = row.task.due - row.now
+    return (f"in {format_minutes(until)}", "muted") if until > 0 else ("ready", "ok")
 
 
-def _active_time(task: Task, now: float) -> Run:
-    return (format_minutes(now - task.lease.since), "") if task.lease else UNKNOWN_RUN
+def _active_time(row: ListedTask) -> Run:
+    return (format_minutes(row.now - row.task.lease.since), "") if row.task.lease else UNKNOWN_RUN
 
 
-def _dead(task: Task, now: float) -> Run:
-    since = policy.died_at(task)
-    return UNKNOWN_RUN if since is None else (format_minutes(now - since), "")
+def _dead(row: ListedTask) -> Run:
+    since = policy.died_at(row.task)
+    return UNKNOWN_RUN if since is None else (format_minutes(row.now - since), "")
 
 
-def _error_or_description(task: Task, now: float) -> Run:
-    return (safe_line(task.error), "") if task.error else (safe_line(task.description), "muted")
+def _error_or_description(row: ListedTask) -> Run:
+    return _error(row) if row.task.error else (safe_line(row.task.description), "muted")
 
 
-TIME_COLUMNS: Mapping[State, tuple[str, Cell, str]] = {
+TIME_COLUMNS: Mapping[State, tuple[str, TaskCell, str]] = {
     State.PENDING: ("DUE", _due, "due"),
     State.ACTIVE: ("RUNNING", _active_time, "since"),
     State.DEAD: ("DIED", _dead, "died"),
@@ -177,7 +164,7 @@ def task_columns(
     limit: AttemptLimit = attempts_allowed,
     kinds: int = MAX_KIND_CELLS,
     trash: TrashFacts | None = None,
-) -> tuple[TaskColumn, ...]:
+) -> tuple[Column[ListedTask], ...]:
     """The columns of the task list that fit; the error gets all the room that is left.
 
     `destined`: tasks have destinations (not in every store). `longest`: cells of the longest id
@@ -189,43 +176,44 @@ def task_columns(
     if state is State.TRASH:
         return trash_columns(width, longest, kinds, trash or NO_TRASH_FACTS)
     kind = max(4, min(kinds, MAX_KIND_CELLS))
-    fixed: tuple[TaskColumn, ...] = (
-        TaskColumn("ID", _id_width(longest), _id, order="id"),
-        TaskColumn("KIND", kind, _kind, order="kind"),
-        TaskColumn("AGE", 6, _created, is_right_aligned=True, order="created", is_age=True),
-        TaskColumn("TRIES", 5, _tries_cell(limit), is_right_aligned=True, order="attempts"),
+    fixed: tuple[Column[ListedTask], ...] = (
+        _id_column(_id_width(longest)),
+        Column("KIND", kind, _kind, order="kind"),
+        Column("AGE", 6, _created, right=True, order="created", is_age=True),
+        Column("TRIES", 5, _tries_cell(limit), right=True, order="attempts"),
     )
     if state in TIME_COLUMNS:
         title, when, order = TIME_COLUMNS[state]
         cells = {State.DEAD: 6, State.ACTIVE: 7}.get(state, 9)
         is_age = order != "due"
-        fixed += (
-            TaskColumn(title, cells, when, is_right_aligned=True, order=order, is_age=is_age),
-        )
+        fixed += (Column(title, cells, when, right=True, order=order, is_age=is_age),)
     if worded:
-        fixed = (*fixed[:2], TaskColumn("STATE", 7, _word), *fixed[2:])
-    gap = len(COLUMN_GAP)
-    room = width - MARGIN_CELLS - sum(column.width + gap for column in fixed)
+        fixed = (*fixed[:2], Column("STATE", 7, _word), *fixed[2:])
+    room = width - Table(fixed).cells - COLUMN_GAP_CELLS
     if destined and room >= 90:
-        fixed = (
-            *fixed,
-            TaskColumn("DESTINATION", 20, _destination, keeps_end=True, order="destination"),
-        )
-        room -= 20 + gap
-    if room >= 110:
-        description_cells = room // 3
-        return (
-            *fixed,
-            TaskColumn("ERROR", room - description_cells, _error, order="error"),
-            TaskColumn("DESCRIPTION", description_cells - gap, _description, order="description"),
-        )
-    what = TaskColumn(_what_title(state), max(0, room), _error_or_description, order="error")
-    return (*fixed, what) if room > 8 else fixed
+        where = Column("DESTINATION", 20, _destination, keeps_end=True, order="destination")
+        fixed = (*fixed, where)
+        room -= 20 + COLUMN_GAP_CELLS
+    if room < 110:
+        return _with_rest(fixed, _what_column(state), width)
+    cells = room // 3 - COLUMN_GAP_CELLS
+    more = Column("DESCRIPTION", cells, _description, order="description")
+    return _with_rest(fixed, Column("ERROR", 9, _error, order="error", grows=REST), width, more)
+
+
+def _with_rest(
+    fixed: Sequence[Column[ListedTask]],
+    what: Column[ListedTask],
+    width: int,
+    *more: Column[ListedTask],
+) -> tuple[Column[ListedTask], ...]:
+    """The columns that fit, one of which gets all the room that is left, or has none."""
+    return tuple(Table((*fixed, what, *more)).fitted((), width).columns)
 
 
 def resize_columns(
-    columns: Sequence[TaskColumn], width: int, id_cells: int, *, is_wide: bool
-) -> tuple[TaskColumn, ...]:
+    columns: Sequence[Column[ListedTask]], width: int, id_cells: int, *, is_wide: bool
+) -> tuple[Column[ListedTask], ...]:
     """Give ids `id_cells`, if they need more; `is_wide`: the error has the room of all columns but
     id and time. The last column gets what is left, at least 8 cells; for that the columns after
     the id make room.
@@ -235,12 +223,11 @@ def resize_columns(
     first, *middle, last = columns
     middle = [column for column in middle if not is_wide or column.is_age or column.order == "due"]
     middle = middle[-1:] if is_wide else middle
-    gap = len(COLUMN_GAP)
-    room = width - MARGIN_CELLS - sum(column.width + gap for column in middle) - gap
+    room = width - Table(middle).cells - 2 * COLUMN_GAP_CELLS
     while middle and room < id_cells + 8:
-        room += middle.pop(0).width + gap
+        room += middle.pop(0).width + COLUMN_GAP_CELLS
     ids = max(SHORT_ID_CELLS, min(max(first.width, id_cells), room - 8))
-    return (first._replace(width=ids), *middle, last._replace(width=max(0, room - ids)))
+    return (_id_column(ids), *middle, last._replace(width=max(0, room - ids)))
 
 
 class TrashFacts(NamedTuple):
@@ -257,36 +244,35 @@ NO_TRASH_FACTS = TrashFacts()
 
 def trash_columns(
     width: int, longest: int, kinds: int, facts: TrashFacts
-) -> tuple[TaskColumn, ...]:
+) -> tuple[Column[ListedTask], ...]:
     """The columns of the trash: when a task was purged, by whom, until when it can be restored."""
 
-    def purged(task: Task, now: float) -> Run:
-        since = task.extra.get("trash_since", "")
-        return (f"{format_minutes(now - float(since))}", "") if is_number(since) else UNKNOWN_RUN
+    def purged(row: ListedTask) -> Run:
+        since = row.task.extra.get("trash_since", "")
+        return (
+            (f"{format_minutes(row.now - float(since))}", "") if is_number(since) else UNKNOWN_RUN
+        )
 
-    def purged_by(task: Task, now: float) -> Run:
-        name = facts.purged_by(task)
+    def purged_by(row: ListedTask) -> Run:
+        name = facts.purged_by(row.task)
         return (name, "") if name != UNKNOWN else UNKNOWN_RUN
 
-    def expires(task: Task, now: float) -> Run:
-        end = facts.expires(task)
-        return (f"in {format_minutes(end - now)}", "") if end is not None else UNKNOWN_RUN
+    def expires(row: ListedTask) -> Run:
+        end = facts.expires(row.task)
+        return (f"in {format_minutes(end - row.now)}", "") if end is not None else UNKNOWN_RUN
 
     fixed = (
-        TaskColumn("ID", _id_width(longest), _id, order="id"),
-        TaskColumn("KIND", max(4, min(kinds, MAX_KIND_CELLS)), _kind, order="kind"),
-        TaskColumn("PURGED", 6, purged, is_right_aligned=True),
-        TaskColumn("BY", 8, purged_by),
-        TaskColumn("EXPIRES", 9, expires, is_right_aligned=True),
+        _id_column(_id_width(longest)),
+        Column("KIND", max(4, min(kinds, MAX_KIND_CELLS)), _kind, order="kind"),
+        Column("PURGED", 6, purged, right=True),
+        Column("BY", 8, purged_by),
+        Column("EXPIRES", 9, expires, right=True),
     )
-    room = width - MARGIN_CELLS - sum(column.width + len(COLUMN_GAP) for column in fixed)
-    what = TaskColumn(_what_title(State.TRASH), max(0, room), _error_or_description, order="error")
-    return (*fixed, what) if room > 8 else fixed
+    return _with_rest(fixed, _what_column(State.TRASH), width)
 
 
-def _what_title(state: State) -> str:
-    """Every task in the DLQ has an error; elsewhere its description is shown in muted."""
-    return "ERROR" if state is State.DEAD else "ERROR OR DESCRIPTION"
+def _id_column(width: int) -> Column[ListedTask]:
+    return Column("ID", width, lambda row: (short_id(row.task.id, width), "accent"), order="id")
 
 
 def _id_width(longest: int) -> int:
@@ -294,38 +280,34 @@ def _id_width(longest: int) -> int:
     return max(SHORT_ID_CELLS, longest)
 
 
-def _narrow(state: State, width: int) -> tuple[TaskColumn, ...]:
+def _narrow(state: State, width: int) -> tuple[Column[ListedTask], ...]:
     title, when, order = TIME_COLUMNS.get(state, ("AGE", _created, "created"))
-    return (
-        TaskColumn("ID", SHORT_ID_CELLS, _id, order="id"),
-        TaskColumn(title, 8, when, is_right_aligned=True, order=order, is_age=order != "due"),
-        TaskColumn(
-            _what_title(state),
-            max(0, width - MARGIN_CELLS - 20),
-            _error_or_description,
-            order="error",
-        ),
-    )
+    due = Column(title, 8, when, right=True, order=order, is_age=order != "due")
+    return _with_rest((_id_column(SHORT_ID_CELLS), due), _what_column(state, 0), width)
+
+
+def _what_column(state: State, least: int = 9) -> Column[ListedTask]:
+    """Every task in the DLQ has an error; elsewhere its description is shown in muted."""
+    title = "ERROR" if state is State.DEAD else "ERROR OR DESCRIPTION"
+    return Column(title, least, _error_or_description, order="error", grows=REST, rank=-1)
 
 
 def title_line(
-    shape: Sequence[TaskColumn], width: int, order: tuple[str, bool] = ("id", False)
+    shape: Sequence[Column[ListedTask]], width: int, order: tuple[str, bool] = ("id", False)
 ) -> Line:
     """The title line of the list.
 
     `order` is the sort key and whether it is descending; the default order gets no sign.
     """
 
-    def title(column: TaskColumn) -> str:
+    def signed(column: Column[ListedTask]) -> Column[ListedTask]:
         if order == ("id", False) or column.order != order[0] or not column.title:
-            return column.title
+            return column
         sign = FALLING if order[1] != column.is_age else RISING
-        return sign + column.title  # in front: the end of a title may be cut
+        # In front: the end of a title may be cut.
+        return column._replace(title=sign + column.title)
 
-    named = COLUMN_GAP.join(
-        fit_text(title(column), column.width, column.is_right_aligned) for column in shape
-    )
-    return ((fit_text(" " * MARGIN_CELLS + named, width), "muted"),)
+    return Table([signed(column) for column in shape]).titles(width)
 
 
 class TaskContext(NamedTuple):
@@ -342,22 +324,19 @@ class TaskContext(NamedTuple):
 
 
 def task_line(
-    task: Task, shape: Sequence[TaskColumn], now: float, place: TaskContext, width: int
+    task: Task, shape: Sequence[Column[ListedTask]], now: float, place: TaskContext, width: int
 ) -> Line:
     """A task as one line of the list."""
     cursor, note = CURSOR if place.has_cursor else " ", NOTE_SIGN if place.has_note else " "
     margin = f"{cursor}{_mark_sign(place)}{note}"
-    cells = [_cell(task, column, now) for column in shape]
     if place.is_gone:
         name = fit_text(short_id(task.id, shape[0].width), shape[0].width)
         why = f"left: {place.left or 'no longer here'} (row kept 10s)"
-        line: Line = ((margin, "muted"), (name, "ghost"), (f"{COLUMN_GAP}{why}", "muted"))
+        line: Line = ((margin, "muted"), (name, "ghost"), (f"  {why}", "muted"))
         line = cut_line(line, width)
-        return cursor_line(line, width) if place.has_cursor else line
-    runs: list[Run] = [(margin, "mark" if place.is_marked else "warn" if place.has_note else "")]
-    for text, style in cells:
-        runs += [(text, style), (COLUMN_GAP, "")]
-    line = cut_line(merge_runs(runs[:-1]), width)
+    else:
+        style = "mark" if place.is_marked else "warn" if place.has_note else ""
+        line = Table(shape, margin=lambda row: (margin, style)).line(ListedTask(task, now), width)
     return cursor_line(line, width) if place.has_cursor else line
 
 
@@ -365,12 +344,3 @@ def _mark_sign(place: TaskContext) -> str:
     if place.is_gone:
         return GONE
     return MARK if place.is_marked else " "
-
-
-def _cell(task: Task, column: TaskColumn, now: float) -> Run:
-    text, style = column.cell(task, now)
-    if column.order == "id":
-        return fit_text(short_id(text, column.width), column.width), style
-    if column.keeps_end:
-        return fit_text_end(text, column.width), style
-    return fit_text(text, column.width, column.is_right_aligned), style

@@ -7,9 +7,6 @@ import time
 from engine.text.decode import YEAR_10000
 from engine.text.figure import UNKNOWN
 
-UNKNOWN_TIME = UNKNOWN
-"""Shown for a number that is no valid time or duration: NaN, infinity, 1e300."""
-
 
 def is_valid_time(*numbers: float) -> bool:
     """True if all numbers can be shown as a time; False for NaN."""
@@ -19,7 +16,7 @@ def is_valid_time(*numbers: float) -> bool:
 def format_minutes(seconds: float) -> str:
     """A duration in at most six cells: `<1m`, `47m`, `2h13m`, `6d02h`, `412d`; else `?`."""
     if not is_valid_time(seconds):
-        return UNKNOWN_TIME
+        return UNKNOWN
     minutes = int(max(0.0, seconds)) // 60
     if minutes < 60:
         return f"{minutes}m" if minutes else "<1m"
@@ -32,14 +29,14 @@ def format_minutes(seconds: float) -> str:
 def format_age(seconds: float) -> str:
     """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`; else `?`."""
     if not is_valid_time(seconds):
-        return UNKNOWN_TIME
+        return UNKNOWN
     return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else f"{format_minutes(seconds)} ago"
 
 
 def format_countdown(seconds: float) -> str:
     """Remaining time in minutes and seconds: `14:32`; `?` if invalid."""
     if not is_valid_time(seconds):
-        return UNKNOWN_TIME
+        return UNKNOWN
     whole_seconds = int(max(0.0, seconds) + 0.999)
     return f"{whole_seconds // 60}:{whole_seconds % 60:02d}"
 
@@ -47,14 +44,14 @@ def format_countdown(seconds: float) -> str:
 def format_clock(moment: float) -> str:
     """A time of day in UTC: `03:12:07Z`; `?` if invalid."""
     if not is_valid_time(moment):
-        return UNKNOWN_TIME
+        return UNKNOWN
     return time.strftime("%H:%M:%SZ", time.gmtime(moment))
 
 
 def format_time_with_age(when: float, now: float) -> str:
     """A time in UTC and its distance from now; with the date unless it is today; `?` if invalid."""
     if not is_valid_time(when, now):
-        return UNKNOWN_TIME
+        return UNKNOWN
     same = time.strftime("%Y%j", time.gmtime(when)) == time.strftime("%Y%j", time.gmtime(now))
     form = "%H:%M:%SZ" if same else "%Y-%m-%d %H:%M:%SZ"
     text = time.strftime(form, time.gmtime(when))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.destinations.watch import DestinationState, SeenDestination
@@ -14,8 +14,8 @@ from engine.monitor.transport_health import (
     TransportUse,
 )
 from engine.text.safe import safe_line
-from tui.text.lines import Line, Run, cells_of
-from tui.text.table import Column, free_cells, table_line, title_line
+from tui.text.lines import Line, Run
+from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.times import format_minutes
 from tui.transports import destination_lines
 from tui.transports import transport_lines as mail
@@ -40,20 +40,6 @@ class SendingRow(NamedTuple):
     cells: Mapping[str, Run]
     """By the title of the column; one that does not apply is missing."""
 
-
-COLUMNS = (
-    Column("STATE", 11),
-    Column("WAIT", 5, True, 50),
-    Column("FAILED", 6, True, 40),
-    Column("OLDEST", 6, True, 66),
-    Column("LAST", 5, True, 58),
-    Column("PROBE", 5, True, 74),
-)
-"""Columns after the name, in order. LAST is the time since the last success."""
-
-MIN_WHY_CELLS, MIN_NAME_CELLS, MAX_NAME_CELLS = 12, 13, 34
-BY_CODE_CELLS, BY_CODE_WIDTH = 24, 110
-"""Width of the column of error codes, and the minimum width of a table that has it."""
 
 _NOT_APPLICABLE: Run = ("-", "muted")
 
@@ -89,7 +75,7 @@ def transport_row(
         why = safe_line(latest.example), ""
     cells = {
         "FAILED": mail.count_run(transport.windows[HOUR_WINDOW], "failed", 6),
-        "LAST": mail.last_sent(transport, limit, now),
+        "LAST": mail.last_sent(transport, now),
         WHY: why,
         BY_CODE: (safe_line(latest.example) if latest is not None else "", ""),
     }
@@ -117,23 +103,30 @@ def sending_rows(
     return sorted(rows, key=lambda row: row.rank)
 
 
+def _cell(title: str) -> Callable[[SendingRow], Run]:
+    return lambda row: row.cells.get(title, _NOT_APPLICABLE)
+
+
+COLUMNS: tuple[Column[SendingRow], ...] = (
+    Column("SENT TO OR BY", 13, lambda row: (row.name, "strong"), most=34),
+    Column("STATE", 11, lambda row: row.state),
+    Column("WAIT", 5, _cell("WAIT"), right=True, least=50),
+    Column("FAILED", 6, _cell("FAILED"), right=True, least=40),
+    Column("OLDEST", 6, _cell("OLDEST"), right=True, least=66),
+    Column("LAST", 5, _cell("LAST"), right=True, least=58),
+    Column("PROBE", 5, _cell("PROBE"), right=True, least=74),
+    Column(WHY, 12, _cell(WHY), grows=REST, rank=-1),
+    Column(BY_CODE, 24, _cell(BY_CODE), least=110),
+)
+"""LAST is the time since the last success."""
+
+
 def table(rows: Sequence[SendingRow], width: int) -> tuple[Line, list[tuple[str, Line]]]:
     """The titles, and key and line of each row."""
-    gap = 2 if width >= mail.USE_MIN_WIDTH else 1
-    columns = [column for column in COLUMNS if width >= column.least]
-    more = [Column(BY_CODE, BY_CODE_CELLS)] if width >= BY_CODE_WIDTH else []
-    free = free_cells([*columns, *more], width, gap)
-    widest = max((cells_of(row.name) for row in rows), default=0)
-    name = max(MIN_NAME_CELLS, min(widest, MAX_NAME_CELLS, free - gap - MIN_WHY_CELLS))
-    why = [Column(WHY, free - name - gap)] if free - name - gap >= MIN_WHY_CELLS else []
-    form = [Column("SENT TO OR BY", name), *columns, *why, *more]
-    return title_line(form, width, gap), [(row.key, _line(row, form, width, gap)) for row in rows]
-
-
-def _line(row: SendingRow, form: Sequence[Column], width: int, gap: int) -> Line:
-    cells = [(row.name, "strong"), row.state]
-    cells += [row.cells.get(column.title, _NOT_APPLICABLE) for column in form[2:]]
-    return table_line(("!" if row.is_wrong else "", "error"), form, cells, width, gap)
+    gaps = (2 if width >= mail.USE_MIN_WIDTH else 1,)
+    sending = Table(COLUMNS, gaps, lambda row: alarm_sign(row.is_wrong))
+    head, lines = sending.lines(rows, width)
+    return head, [(row.key, line) for row, line in zip(rows, lines, strict=True)]
 
 
 def summary_line(rows: Sequence[SendingRow], lead: Line) -> Line:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from engine.config.mail_config import NOWHERE
 from engine.logs.task_events import NO_TRANSPORT
@@ -21,8 +21,8 @@ from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.text.figures import fit_count, format_rate
 from tui.text.graphs import braille_line, resample
-from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fit_text, merge_runs
-from tui.text.table import Column, fitted_cells, free_cells, title_line
+from tui.text.lines import UNKNOWN_RUN, Line, Run
+from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.times import format_minutes, format_time_with_age
 
 LOOKS = {
@@ -46,9 +46,6 @@ STATE_RUNS: dict[Health, Run] = {
 }
 """The states as words; those that need an operator are chips."""
 
-MARGIN = 3
-"""Width of cursor and sign before the first column, in cells."""
-
 USES: dict[TransportUse, Run] = {
     TransportUse.NOW: ("used now", "ok"),
     TransportUse.READY: ("ready", "muted"),
@@ -61,20 +58,44 @@ USES: dict[TransportUse, Run] = {
 }
 """Whether mail uses a transport, as a word."""
 
-Cell: TypeAlias = Callable[[TransportHealth, float, float], Run]
-"""(transport, failure threshold, now) -> text and style"""
+HOUR_WINDOW = TEN_MINUTES + 1
+
+
+class ShownTransport(NamedTuple):
+    """A transport as a row of the table, with what its cells are judged by."""
+
+    health: TransportHealth
+    limit: float
+    """Share of failures from which it fails."""
+    now: float
+    routes: MailRoutes | None
+    is_wide: bool
+    """True if there is a column for its use."""
+
+    @property
+    def recent(self) -> CountWindow:
+        """The last ten minutes."""
+        return self.health.windows[TEN_MINUTES]
+
+    @property
+    def hour(self) -> CountWindow:
+        """The last hour."""
+        return self.health.windows[HOUR_WINDOW]
+
+    @property
+    def is_failing(self) -> bool:
+        """True if it fails now."""
+        return self.health.health(self.limit) is Health.FAILING
+
+    @property
+    def use(self) -> TransportUse:
+        """Whether mail uses it."""
+        return TransportUse.FOREIGN if self.routes is None else self.routes.use(self.health.name)
 
 
 def state_run(transport: TransportHealth, limit: float) -> Run:
     """The state as a word or a chip."""
     return STATE_RUNS[transport.health(limit)]
-
-
-def _count_cell(at: int, of: str, width: int) -> Cell:
-    def cell(transport: TransportHealth, limit: float, now: float) -> Run:
-        return count_run(transport.windows[at], of, width)
-
-    return cell
 
 
 def count_run(window: CountWindow, of: str, width: int) -> Run:
@@ -105,8 +126,8 @@ def send_time(window: CountWindow, at: int) -> Run:
     return ("-", "muted") if times is None else (format_send_time(times[at]), "")
 
 
-def _both_send_times(transport: TransportHealth, limit: float, now: float) -> Run:
-    times = transport.windows[TEN_MINUTES].send_times or transport.windows[HOUR_WINDOW].send_times
+def _both_send_times(row: ShownTransport) -> Run:
+    times = row.recent.send_times or row.hour.send_times
     if times is None:
         return "-", "muted"
     low, high = map(format_send_time, times)
@@ -121,7 +142,7 @@ def attempts_per_minute(window: CountWindow) -> Run:
     return text, "" if window.rate else "muted"
 
 
-def last_sent(transport: TransportHealth, limit: float, now: float) -> Run:
+def last_sent(transport: TransportHealth, now: float) -> Run:
     """Time since the last success; `never` if there was none, `?` if unknown."""
     if transport.last_success is not None:
         return format_minutes(now - transport.last_success), ""
@@ -129,40 +150,24 @@ def last_sent(transport: TransportHealth, limit: float, now: float) -> Run:
     return ("never", "warn") if never else UNKNOWN_RUN
 
 
-def _spark(transport: TransportHealth, limit: float, now: float) -> Run:
-    tried = [None if counts is None else counts.attempts for counts in transport.minutes[-10:]]
+def _spark(row: ShownTransport) -> Run:
+    minutes = row.health.minutes[-10:]
+    tried = [None if counts is None else counts.attempts for counts in minutes]
     known = [value for value in tried if value is not None]
     dots = resample(tried, 20) if known else []
     (line,) = braille_line(dots, min(known, default=0), max(known, default=0), 1)
-    return line, "muted" if transport.suspended else LOOKS[transport.health(limit)]
+    return line, "muted" if row.health.suspended else LOOKS[row.health.health(row.limit)]
 
 
-def _failed_share(at: int) -> Cell:
-    return lambda transport, limit, now: failure_share(transport.windows[at], limit)
+def _last_error(row: ShownTransport) -> Run:
+    latest = max(row.health.faults, key=lambda fault: fault.last, default=None)
+    return "" if latest is None else safe_line(latest.example), ""
 
 
-HOUR_WINDOW = TEN_MINUTES + 1
-STATE = "STATE"
+def _state_cell(row: ShownTransport) -> list[Run]:
+    is_used = row.use is TransportUse.NOW and not row.is_wide
+    return [state_run(row.health, row.limit), (" now" if is_used else "", "ok")]
 
-COLUMNS: Mapping[Column, Cell] = {
-    Column(STATE, 13): lambda transport, limit, now: state_run(transport, limit),
-    Column("TRIED", 5, True, 34): _count_cell(TEN_MINUTES, "attempts", 5),
-    Column("SENT", 5, True, 70): _count_cell(TEN_MINUTES, "success", 5),
-    Column("FAILED", 6, True, 90): _count_cell(TEN_MINUTES, "failed", 6),
-    Column("FAIL%", 5, True, 44): _failed_share(TEN_MINUTES),
-    Column("p50/p95", 8, True, 79): _both_send_times,
-    Column("/min", 5, True, 60): lambda transport, *_: attempts_per_minute(
-        transport.windows[TEN_MINUTES]
-    ),
-    Column("LAST", 5, True, 60): last_sent,
-    Column("LAST 10m", 10, False, 79): _spark,
-    Column("1h TRIED", 8, True, 130): _count_cell(HOUR_WINDOW, "attempts", 8),
-    Column("1h FAIL%", 8, True, 110): _failed_share(HOUR_WINDOW),
-}
-"""Columns after the name, in order; without a span in the title they cover the last ten minutes."""
-
-MIN_ERROR_CELLS = 16
-"""Minimum room in cells for a column with the last error."""
 
 USE_MIN_WIDTH = 100
 """Minimum width of the table for a column that says whether a transport is used; on narrower ones
@@ -170,73 +175,36 @@ the state says it.
 """
 
 
-class TransportLayout(NamedTuple):
-    """Visible columns, and the widths of name, gap and last error."""
-
-    name: int
-    columns: Mapping[Column, Cell]
-    gap: int
-    error: int
-
-
-def table_layout(width: int, routes: MailRoutes | None = None) -> TransportLayout:
-    """The columns that fit the width."""
-    columns = {column: cell for column, cell in COLUMNS.items() if width >= column.least}
-    if routes is not None and width >= USE_MIN_WIDTH:
-        state, *others = columns.items()
-        columns = dict(
-            [state, (Column("USE", 10), lambda transport, *_: USES[routes.use(transport.name)])]
-        )
-        columns |= dict(others)
-    gap = 2 if width >= USE_MIN_WIDTH else 1
-    free = free_cells([*columns], width, gap)
-    name = max(4, min(14, free))
-    error = free - name - gap
-    return TransportLayout(name, columns, gap, error if error >= MIN_ERROR_CELLS else 0)
+TRANSPORT_COLUMNS: tuple[Column[ShownTransport], ...] = (
+    Column("TRANSPORT", 14, lambda row: (safe_line(row.health.name), "strong"), shrinks=10),
+    Column("STATE", 13, _state_cell),
+    Column("USE", 10, lambda row: USES[row.use], least=USE_MIN_WIDTH),
+    Column("TRIED", 5, lambda row: count_run(row.recent, "attempts", 5), right=True, least=34),
+    Column("SENT", 5, lambda row: count_run(row.recent, "success", 5), right=True, least=70),
+    Column("FAILED", 6, lambda row: count_run(row.recent, "failed", 6), right=True, least=90),
+    Column("FAIL%", 5, lambda row: failure_share(row.recent, row.limit), right=True, least=44),
+    Column("p50/p95", 8, _both_send_times, right=True, least=79),
+    Column("/min", 5, lambda row: attempts_per_minute(row.recent), right=True, least=60),
+    Column("LAST", 5, lambda row: last_sent(row.health, row.now), right=True, least=60),
+    Column("LAST 10m", 10, _spark, least=79),
+    Column("1h TRIED", 8, lambda row: count_run(row.hour, "attempts", 8), right=True, least=130),
+    Column("1h FAIL%", 8, lambda row: failure_share(row.hour, row.limit), right=True, least=110),
+    Column("LAST ERROR", 16, _last_error, grows=REST, rank=1),
+)
+"""Without a span in the title they cover the last ten minutes."""
 
 
-def head_line(width: int, routes: MailRoutes | None = None) -> Line:
-    """Column titles."""
-    form = table_layout(width, routes)
-    last = [Column("LAST ERROR", form.error)] if form.error else []
-    return title_line([Column("TRANSPORT", form.name), *form.columns, *last], width, form.gap)
-
-
-def transport_line(
-    transport: TransportHealth,
-    limit: float,
-    now: float,
-    width: int,
-    routes: MailRoutes | None = None,
-) -> Line:
+def _transport_line(row: ShownTransport, table: Table[ShownTransport], width: int) -> Line:
     """The line of a transport; a short line without counts for mail that had no transport."""
-    form = table_layout(width, routes)
-    failing = transport.health(limit) is Health.FAILING
-    lead: Line = (
-        (" ", ""),
-        ("! " if failing else "  ", "error"),
-        (fit_text(safe_line(transport.name), form.name), "strong"),
-    )
-    if transport.name == NO_TRANSPORT:
-        return cut_line(merge_runs([*lead, _no_transport_cell(transport, failing)]), width)
-    runs: list[Run] = []
-    used = routes is not None and routes.use(transport.name) is TransportUse.NOW
-    is_unknown = bool(unknown_reason([transport])) and transport.last_success is None
-    for column, cell in form.columns.items():
-        text, style = cell(transport, limit, now)
-        if is_unknown and column.title not in (STATE, "USE"):
-            text = ""  # the state has the one question mark, the frame the reason
-        runs.append((" " * form.gap, ""))
-        if column.title != STATE:
-            runs += fitted_cells([column], [(text, style)])
-            continue
-        now_used = " now" if used and width < USE_MIN_WIDTH else ""
-        padding = max(0, column.width - cells_of(text + now_used))
-        runs += [(text, style), (now_used, "ok"), (" " * padding, "")]
-    latest = max(transport.faults, key=lambda fault: fault.last, default=None)
-    if form.error and latest is not None:
-        runs += [(" " * form.gap, ""), (safe_line(latest.example), "")]
-    return cut_line(merge_runs([*lead, *runs]), width)
+    health, columns = row.health, table.columns
+    if health.name == NO_TRANSPORT:
+        note = _no_transport_cell(health, row.is_failing)
+        columns = [columns[0], Column("", width, lambda row: note)]
+        table = table._replace(gaps=(1,))
+    elif unknown_reason([health]) and health.last_success is None:
+        # The state has the one question mark, the frame the reason.
+        columns = [column for column in columns if column.title in ("TRANSPORT", "STATE", "USE")]
+    return table._replace(columns=columns).line(row, width)
 
 
 def _no_transport_cell(transport: TransportHealth, failing: bool) -> Run:
@@ -248,17 +216,22 @@ def _no_transport_cell(transport: TransportHealth, failing: bool) -> Run:
         f"{UNKNOWN if tally is None else fit_count(tally.failures, 6).strip()} in {name}"
         for name, tally in tallies
     ]
-    return f" mail without a transport: {', '.join(counted)}", "error" if failing else "muted"
+    return f"mail without a transport: {', '.join(counted)}", "error" if failing else "muted"
 
 
 def transport_rows(
     sending: MailHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
 ) -> tuple[Line, list[tuple[str, Line]]]:
     """The table head, and name and line of each transport."""
-    transports = sort_transports(sending, limit, routes)
-    return head_line(width, routes), [
-        (w.name, transport_line(w, limit, now, width, routes)) for w in transports
-    ]
+    is_wide = width >= USE_MIN_WIDTH
+    columns = [one for one in TRANSPORT_COLUMNS if one.title != "USE" or routes is not None]
+    gaps = (2 if is_wide else 1,)
+    table = Table(columns, gaps, lambda row: alarm_sign(row.is_failing)).fitted((), width)
+    lines = []
+    for health in sort_transports(sending, limit, routes):
+        row = ShownTransport(health, limit, now, routes, is_wide)
+        lines.append((health.name, _transport_line(row, table, width)))
+    return table.titles(width), lines
 
 
 _RANK = {

@@ -18,9 +18,10 @@ from engine.store import StoreError
 from engine.text.figure import Figure
 from engine.text.safe import safe_line
 from tui.text.lines import BLANK_LINE, Line, cut_line
+from tui.text.table import Column
 from tui.text.task_list import (
     NO_TRASH_FACTS,
-    TaskColumn,
+    ListedTask,
     TaskContext,
     TrashFacts,
     id_cells,
@@ -77,7 +78,7 @@ class TaskList(Painted, can_focus=True):
         self._now = clock()
         self._painted: dict[int, Line] = {}
         self._made: dict[int, tuple[tuple[object, ...], Line]] = {}
-        self._columns: tuple[object, tuple[TaskColumn, ...]] = (None, ())
+        self._columns: tuple[object, tuple[Column[ListedTask], ...]] = (None, ())
         self._reported: tuple[object, ...] = ()
 
     @property
@@ -169,7 +170,7 @@ class TaskList(Painted, can_focus=True):
             self._painted[y] = self._line(y, self.size.width)
         return self.strip_of(self._painted[y])
 
-    def _shape(self, width: int) -> tuple[TaskColumn, ...]:
+    def _shape(self, width: int) -> tuple[Column[ListedTask], ...]:
         """The columns for the rows; they stay while single rows are updated in place."""
         query, window = self.rows.view.query, self.rows.view.window
         options = self.signs.shown

@@ -19,7 +19,7 @@ from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import a_task, disk_place, make_spool
 from tests.nftban_queues import Run
 from tui.cli.print.clusters import read_failed
-from tui.groups.clusters_screen import ClustersScreen
+from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
 
 LATER, UNKNOWN = "421 4.7.0 try again later", "550 5.1.1 user unknown"

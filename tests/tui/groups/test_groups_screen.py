@@ -16,8 +16,9 @@ from engine.model import State, Task
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_memory, a_place, a_task, disk_place, make_spool, some_tasks
 from tests.nftban_queues import Run
-from tui.groups.group_lines import GroupColumns, group_values
-from tui.groups.groups_screen import GroupsScreen
+from tui.groups.group_lines import group_table, group_values
+from tui.groups.screen import GroupsScreen
+from tui.groups.task_groups import TaskGroups
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
@@ -100,8 +101,10 @@ async def test_a_grouping_without_values_is_replaced() -> None:
         await operator.sees("DESTINATION ALL")
         screen = operator.console.screen
         assert isinstance(screen, GroupsScreen)
-        screen.by = "group"
-        screen.start_reading()
+        grouping = screen.parts.grouping
+        assert isinstance(grouping, TaskGroups)
+        grouping.by = "group"
+        screen.run("groups", screen.parts.follow)
         await operator.sees("no task here has a group: by queue", "QUEUE ALL")
 
 
@@ -211,8 +214,8 @@ def test_a_group_that_no_time_starts_has_its_reason() -> None:
     )
     words, facts = {State.PENDING: "waiting"}, {"etrn/e": NOT_BY_TIME}
     table = GroupTable(by="queue", groups=(group,))
-    columns = GroupColumns(table, words, State.PENDING, width=100, title="thread", facts=facts)
-    row = "".join(text for text, _ in columns.row(group, NOW))
+    _, (line,) = group_table(table, words, State.PENDING, NOW, 100, title="thread", facts=facts)
+    row = "".join(text for text, _ in line)
     assert row.split()[-6:] == ["1m", "-", "waits:", "QueueOnly:", "only", "ETRN"]
 
     (values,) = group_values("queue", [group], words, facts)

@@ -21,7 +21,7 @@ from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_task, make_spool, some_tasks
 from tests.nftban_queues import Run, clean_environment
 from tests.tables import each
-from tui.log import base, counter, reader
+from tui.log import counter, parts, reader
 from tui.log import log_lines as view
 from tui.log.histogram import LogHistogram
 from tui.log.log_lines import LogStatus, LogStyle, LogTimeFormat
@@ -70,7 +70,7 @@ class LogOperator(ConsoleOperator):
     @property
     def selected_text(self) -> str:
         """The text of the line under the cursor."""
-        selected_entry = self.pane.selected_entry
+        selected_entry = self.pane.page.selected_entry
         return selected_entry.line.text if selected_entry else ""
 
     async def press(self, *pressed: str) -> None:
@@ -82,7 +82,7 @@ class LogOperator(ConsoleOperator):
     async def rest(self) -> None:
         """Wait until the lines are those that were asked for."""
         await self.pilot.pause()
-        await self.until(lambda: self.screen.loaded)
+        await self.until(lambda: self.screen.parts.is_loaded)
         await self.pilot.pause()
 
     async def counted(self) -> None:
@@ -125,8 +125,8 @@ async def a_log(
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the logs as often as can be."""
-    monkeypatch.setattr(base, "IDLE_READ_SECONDS", 0.03)
-    monkeypatch.setattr(base, "BUSY_READ_SECONDS", 0.01)
+    monkeypatch.setattr(parts, "IDLE_READ_SECONDS", 0.03)
+    monkeypatch.setattr(parts, "BUSY_READ_SECONDS", 0.01)
 
 
 # Following
@@ -257,7 +257,7 @@ async def test_the_search_text_is_marked(tmp_path: Path) -> None:
     ) as operator:
         await operator.press("k")
         await operator.ask("/", '"try again"')
-        runs = [run for y in range(operator.pane.size.height) for run in operator.pane._line(y)]
+        runs = [run for y in range(operator.pane.size.height) for run in operator.pane.page.line(y)]
         marked = [text for text, style in runs if style.startswith(view.HIT_STYLE)]
         assert marked == ["Try again", "TRY again"]
 
@@ -346,12 +346,12 @@ async def test_every_line_is_passed_in_both_directions(tmp_path: Path) -> None:
         known: set[tuple[int, int]] = set()
         for key in ("pageup", "pagedown"):
             for _ in range(80):
-                keys = [entry.key for entry in operator.pane.entries]
+                keys = [entry.key for entry in operator.pane.page.entries]
                 assert keys == sorted(set(keys))
                 known |= {key[1:] for key in keys}
-                before = operator.pane.selected_entry
+                before = operator.pane.page.selected_entry
                 await operator.press(key)
-                if operator.pane.selected_entry == before:
+                if operator.pane.page.selected_entry == before:
                     break
 
         assert len(known) == 2200
@@ -386,23 +386,23 @@ async def test_no_line_is_shown_that_the_header_excludes(
     """
     async with a_log(tmp_path, some_lines()) as operator:
         screen, held = operator.screen, threading.Event()
-        counted, searching = screen.counter.counts, screen.reader._thread.run
+        counted, searching = screen.parts.counter.counts, screen.parts.reader._thread.run
 
         async def stopped(make: Callable[[], object]) -> object:
             await searching(held.wait)
             return await searching(make)
 
-        monkeypatch.setattr(screen.reader._thread, "run", stopped)
+        monkeypatch.setattr(screen.parts.reader._thread, "run", stopped)
         for _ in range(3):
-            screen.action_level(1)
+            screen.action_key("+")
         assert "level error+" in operator.line("status")
         assert operator.shown and all(" E " in text for text in operator.shown)
 
         held.set()
         for _ in range(3):
-            screen.action_level(-1)
+            screen.action_key("-")
         await operator.rest()
-        assert screen.counter.counts is counted
+        assert screen.parts.counter.counts is counted
         assert "300 lines" in operator.line("status")
 
 
@@ -516,10 +516,10 @@ async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
     monkeypatch.setattr(reader, "SHOW_PROGRESS_SECONDS", 0.0)
     async with a_log(tmp_path, line(-9999, "needle") + some_lines(20_000, -9998)) as operator:
         screen, held = operator.screen, threading.Event()
-        screen.reader.step_cells = 1
+        screen.parts.reader.step_cells = 1
         steps: list[int] = []
         await operator.ask("/", "nowhere")  # down from the end: nothing to go through
-        searching = screen.reader._thread.run
+        searching = screen.parts.reader._thread.run
 
         async def slow(make: Callable[[], object]) -> object:
             steps.append(1)
@@ -527,7 +527,7 @@ async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
                 await searching(held.wait)
             return await searching(make)
 
-        monkeypatch.setattr(screen.reader._thread, "run", slow)
+        monkeypatch.setattr(screen.parts.reader._thread, "run", slow)
         await operator.pilot.press("N")
         await operator.until(lambda: "KiB" in operator.line("word"))
         assert "[" in operator.line("word")

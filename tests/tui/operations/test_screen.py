@@ -325,7 +325,9 @@ async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> No
         await operator.sees(words, "interrupted, 5 of 8 not moved; u there shows it")
         overview = await operator.opens(OverviewScreen)
         await operator.press("g")
-        while (alert := overview._alert) is not None and alert.kind is not AlertKind.INTERRUPTED:
+        while (
+            alert := overview.parts.alert
+        ) is not None and alert.kind is not AlertKind.INTERRUPTED:
             await operator.press("j")
         await operator.opens(OperationsScreen, "enter")
         await operator.sees("3/8 INTERRUPTED")

@@ -57,7 +57,7 @@ from tests.engine.monitor.test_transport_health import attempt, given_up
 from tests.lock_processes import later
 from tests.open_store import open_store
 from tests.tui.drawn_screens import settled
-from tui.groups.clusters_screen import ClustersScreen
+from tui.groups.screen import ClustersScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
 from tui.operations.worker_screen import WorkerScreen
@@ -68,7 +68,8 @@ from tui.overview import reads as overview_reads
 from tui.overview import side_panes
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
-from tui.overview.panes import AGES, ALERTS, KINDS, LOG, QUEUES
+from tui.overview.focus import AGES, ALERTS, QUEUES
+from tui.overview.panes import KINDS, LOG
 from tui.overview.place_lines import PlaceLine
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
@@ -119,8 +120,8 @@ def table_of(operator: ConsoleOperator) -> AgeTable:
 
 async def focus(operator: ConsoleOperator, pane: str) -> None:
     """Press Tab until that pane has the cursor: panes without rows yet are skipped."""
-    await operator.until(lambda: screen_of(operator)._can_focus(pane))
-    while screen_of(operator)._pane != pane:
+    await operator.until(lambda: screen_of(operator).parts.can_focus(pane))
+    while screen_of(operator).parts.focus.pane != pane:
         await operator.press("tab")
 
 
@@ -205,7 +206,7 @@ async def test_a_screen_that_is_taken_down_paints_nothing(spool: Path) -> None:
         async def paint_on() -> None:
             nonlocal painted
             while screen.children:
-                screen._pane_set.frame = OverviewFrame()  # as if it had to be divided again
+                screen.panes.frame = OverviewFrame()  # as if it had to be divided again
                 screen.paint()
                 painted += 1
                 await asyncio.sleep(0)
@@ -516,7 +517,7 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> No
         await operator.until(lambda: "[WARN]  mail.out  " in operator.text)
         panes = []
         for _ in range(5):
-            panes.append(screen_of(operator)._pane)
+            panes.append(screen_of(operator).parts.focus.pane)
             await operator.press("tab")
         assert panes == [ALERTS, QUEUES, AGES, LOG, ALERTS]
 
@@ -592,7 +593,7 @@ async def test_no_key_acts_on_a_resolved_alert(spool: Path) -> None:
             await operator.press(key)
             assert operator.console.screen is screen
         assert ROW_HAS_LEFT in operator.text
-        assert screen._selected_place.number == 1
+        assert screen.parts.selected.number == 1
         await operator.press("g", "G")
         await operator.opens(ClustersScreen, "c")
 
@@ -607,10 +608,12 @@ async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(empty: Path
         screen = screen_of(operator)
         await operator.until(lambda: "12 dead" in operator.text and "11 dead" in operator.text)
         clock_of(operator).now += 2
-        await operator.until(lambda: screen._pane == ALERTS and screen._selected_place.number == 1)
+        await operator.until(
+            lambda: screen.parts.focus.pane == ALERTS and screen.parts.selected.number == 1
+        )
         for path in (empty / "queue" / "dlq").iterdir():
             path.unlink()
-        await operator.until(lambda: screen._selected_place.number == 2)
+        await operator.until(lambda: screen.parts.selected.number == 2)
         await operator.press("c")
         assert operator.console.screen is screen
         assert "came under the cursor: press again" in operator.text
@@ -624,14 +627,14 @@ async def test_no_key_acts_on_a_row_that_has_left() -> None:
     places = [a_place(a_memory(some_tasks()), name=f"/srv/{name}") for name in ("one", "two")]
     async with overview(*places, size=(200, 60)) as operator:
         screen = screen_of(operator)
-        reads, pane = screen._reads._place_reads, screen._pane_set.rows["clusters"]
+        reads, pane = screen.parts.reads._place_reads, screen.panes.rows["clusters"]
         await operator.until(lambda: len(pane.rows) == 6)
         await focus(operator, "clusters")
-        while screen._selected_place.number != 2:
+        while screen.parts.selected.number != 2:
             await operator.press("j")
         reads[2] = reads[2]._replace(clusters=())
         await operator.until(lambda: pane.is_gone)
-        assert screen._selected_place.number == 2
+        assert screen.parts.selected.number == 2
         for key in ("c", "C", "U", "W", "enter"):
             await operator.press(key)
             assert operator.console.screen is screen
@@ -643,11 +646,12 @@ async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> No
     async with overview(disk_place(spool), size=(120, 40)) as operator:
         screen = screen_of(operator)
         await focus(operator, "clusters")
-        screen._reads._place_reads[1] = screen._reads._place_reads[1]._replace(clusters=())
+        reads = screen.parts.reads._place_reads
+        reads[1] = reads[1]._replace(clusters=())
         screen.paint()
-        assert screen._pane == QUEUES
-        assert screen._pane_set.queues.has_class("-focused")
-        assert not screen._pane_set.rows["clusters"].has_class("-focused")
+        assert screen.parts.focus.pane == QUEUES
+        assert screen.panes.rows[QUEUES].has_class("-focused")
+        assert not screen.panes.rows["clusters"].has_class("-focused")
 
 
 async def test_each_alert_of_dead_tasks_names_its_clusters(spool: Path) -> None:
@@ -656,7 +660,7 @@ async def test_each_alert_of_dead_tasks_names_its_clusters(spool: Path) -> None:
     async with overview(other, disk_place(spool)) as operator:
         await operator.until(lambda: operator.text.count("12 dead in 3 clusters") == 2)
         await operator.press("tab")
-        assert screen_of(operator)._selected_place.number == 1
+        assert screen_of(operator).parts.selected.number == 1
         put_file(spool, a_task(1400, State.DEAD)._replace(error="552 mailbox full"))
         await operator.until(lambda: "13 dead in 4 clusters" in operator.text)
 
@@ -707,11 +711,11 @@ async def test_enter_opens_the_row_of_a_pane(
     async with overview(disk_place(spool), size=(120, 40)) as operator:
         screen = screen_of(operator)
         await operator.until(
-            lambda: screen._can_focus("clusters") and screen._can_focus("transports")
+            lambda: screen.parts.can_focus("clusters") and screen.parts.can_focus("transports")
         )
         await focus(operator, pane)
         await operator.press("G")
-        key = screen._pane_set.rows[pane].key
+        key = screen.panes.rows[pane].key
         await operator.opens(kind, "enter")
         await operator.sees(*(text.format(key=key) for text in texts))
 
@@ -1037,16 +1041,16 @@ async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
     async with overview(disk_place(spool), leases, size=(200, 60)) as operator:
         screen = screen_of(operator)
         titles = ("clusters", "locks", "workers", "places")
-        await operator.until(lambda: all(map(screen._can_focus, titles)))
+        await operator.until(lambda: all(map(screen.parts.can_focus, titles)))
         panes = set()
-        while screen._pane not in panes:
-            panes.add(screen._pane)
+        while screen.parts.focus.pane not in panes:
+            panes.add(screen.parts.focus.pane)
             await operator.press("tab", "G")
         assert panes >= {ALERTS, QUEUES, AGES, KINDS, LOG, *titles}
         targets = [
             target
-            for name in screen._pane_set.rows
-            for target in screen._pane_set.targets[name].values()
+            for name in screen.panes.rows
+            for target in screen.parts.focus.targets[name].values()
         ]
         assert {keys.LOCK, keys.LOCKS} <= {target.pane for target in targets}
         assert {target.pane for target in targets} <= set(side_panes.TARGET_STEPS)

@@ -29,7 +29,7 @@ from tests.console_places import (
     task_list,
 )
 from tests.nftban_queues import Run
-from tui.groups.clusters_screen import ClustersScreen
+from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.filter_text import FilterText
 from tui.screens.target import Target

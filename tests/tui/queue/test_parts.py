@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,16 +10,16 @@ import pytest
 from engine.index.filter_language import parse_filter
 from engine.model import State, Task
 from tests.console_places import NOW, Clock, a_memory, a_place, some_tasks
+from tests.tui.asked_screen import AskedScreen
 from tui.plan.planning import VerbRequest
 from tui.queue import painters
 from tui.queue.filter_text import FilterText
 from tui.queue.keys import ROWS
 from tui.queue.marks import Marks
-from tui.queue.parts import QueueParts
+from tui.queue.parts import Change, QueueParts
 from tui.queue.tabs import Tabs
-from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
-from tui.screens.key_rows import Change, absent_actions, hints_of, press, refusals_of
+from tui.screens.key_rows import absent_actions, hints_of, press, refusals_of
 from tui.screens.message import MESSAGE_SECONDS, Message
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
@@ -29,35 +29,16 @@ from tui.widgets.list_view import CursorPosition
 STATES = {State.PENDING: "pending", State.DEAD: "dead"}
 
 
-class Asked:
-    """A screen that records what the parts ask of their screen."""
-
-    hasty = False
+class Asked(AskedScreen[Change]):
+    """What only the queue screen can do."""
 
     def __init__(self) -> None:
-        self.targets: list[Target] = []
-        self.requests: list[str] = []
+        super().__init__()
         self.plans: list[tuple[VerbRequest, Task | None]] = []
-        self.questions: dict[str, Callable[[], Awaitable[Change]]] = {}
-
-    def go(self, target: Target) -> None:
-        """Note it."""
-        self.targets.append(target)
-
-    def request(self, what: str) -> None:
-        """Note it."""
-        self.requests.append(what)
 
     def plan(self, asked: VerbRequest, task: Task | None) -> None:
         """Note it."""
         self.plans.append((asked, task))
-
-    def run(self, what: str, ask: Callable[[], Awaitable[Change]]) -> None:
-        """Note it; `answer` asks it."""
-        self.questions[what] = ask
-
-    def show(self, change: Change) -> None:
-        """Nothing is painted."""
 
     def move(self, how: str) -> Change:
         """Nothing is scrolled."""
@@ -70,9 +51,6 @@ class Asked:
     def next_graph_range(self) -> Change:
         """There is none."""
         return Change.NOTHING
-
-    def open(self, opener: Callable[[BaseScreen], object]) -> None:
-        """There is no screen to open it."""
 
 
 class Queue:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tui.screens.key_rows import Change, KeyRow, absent_actions, hints_of, press, refusals_of
+from tui.screens.key_rows import KeyRow, absent_actions, hints_of, press, refusals_of
 from tui.text.keys import Hint, key_of_row
 
 Lamp = dict[str, bool]
 """The parts of a screen with one lamp."""
 
 
-def switch(lamp: Lamp, pressed: str) -> Change:
+def switch(lamp: Lamp, pressed: str) -> str:
     """Switch it on with 1."""
     lamp["on"] = pressed == "1"
-    return Change.ROWS
+    return "rows"
 
 
 def why_dark(lamp: Lamp) -> str:
@@ -23,10 +23,10 @@ def why_dark(lamp: Lamp) -> str:
 SWITCH = key_of_row("switch | 0 1 | 0 1 | on or off | View | lamp +key | switch the lamp")
 MEND = key_of_row("plan('mend') | M | M | mend | Act | lamp | mend the lamp")
 SELL = key_of_row("sell | S | S | sell | Act | lamp +minor | sell the lamp")
-ROWS: tuple[KeyRow[Lamp], ...] = (
+ROWS: tuple[KeyRow[Lamp, str], ...] = (
     KeyRow(SWITCH, switch, why_dark, lambda lamp: "; next: M mend"),
-    KeyRow(MEND, lambda lamp: Change.NOTHING, label=lambda lamp: "" if lamp["whole"] else None),
-    KeyRow(SELL, lambda lamp: Change.NOTHING, is_absent=lambda lamp: lamp["on"]),
+    KeyRow(MEND, lambda lamp: "", label=lambda lamp: "" if lamp["whole"] else None),
+    KeyRow(SELL, lambda lamp: "", is_absent=lambda lamp: lamp["on"]),
 )
 
 
@@ -36,15 +36,15 @@ def test_a_refused_key_says_why_and_what_else() -> None:
     """
     lines: list[str] = []
 
-    def say(text: str) -> Change:
+    def say(text: str) -> str:
         lines.append(text)
-        return Change.SCOPE
+        return "message"
 
     lamp = {"on": False, "whole": False}
-    assert press(ROWS, "1", lamp, say) is Change.SCOPE
+    assert press(ROWS, "1", lamp, say) == "message"
     assert (lines, lamp["on"]) == (["broken; next: M mend"], False)
     lamp["whole"] = True
-    assert press(ROWS, "1", lamp, say) is Change.ROWS
+    assert press(ROWS, "1", lamp, say) == "rows"
     assert (len(lines), lamp["on"]) == (1, True)
 
 
@@ -67,5 +67,5 @@ def test_a_hint_is_grey_where_its_key_is_refused() -> None:
 
 def test_the_help_lists_refusals_of_plans() -> None:
     """Only keys that open a plan, have a hint and are refused are listed with the reason."""
-    refused = KeyRow[Lamp](MEND, lambda lamp: Change.NOTHING, lambda lamp: "no spare part")
+    refused = KeyRow[Lamp, str](MEND, lambda lamp: "", lambda lamp: "no spare part")
     assert refusals_of((*ROWS, refused), {"on": False, "whole": False}) == {"M": "no spare part"}

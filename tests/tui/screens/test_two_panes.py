@@ -23,7 +23,7 @@ from tests.console_places import (
     some_tasks,
     until,
 )
-from tui.groups.clusters_screen import ClustersScreen
+from tui.groups.screen import ClustersScreen
 from tui.locks.list_screen import LocksScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen

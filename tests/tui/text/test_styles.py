@@ -62,7 +62,7 @@ def meanings() -> Iterator[tuple[str, list[Line]]]:
     judged = [
         CheckedCluster(cluster, Recurrence(answer, said[answer], ())) for answer in StillHappens
     ]
-    yield "answers", [cluster_view.cluster_line(each, NOW, WIDTH) for each in judged]
+    yield "answers", [row.line for row in cluster_view.cluster_table(judged, NOW, WIDTH)[1]]
 
     goal = Goal("place", Where.QUEUE)
     alerts = [Alert(level, AlertKind.DEAD, "the same words", NOW, goal) for level in Level]

@@ -10,7 +10,15 @@ from engine.model import Lease, State, Task
 from tui.text.lines import Line, width_of
 from tui.text.log_line import shorten_ids
 from tui.text.task_fields import task_fields
-from tui.text.task_list import TaskContext, count_runs, id_cells, short_id, task_columns, task_line
+from tui.text.task_list import (
+    ListedTask,
+    TaskContext,
+    count_runs,
+    id_cells,
+    short_id,
+    task_columns,
+    task_line,
+)
 
 NOW = 1_795_167_728.0
 """2026-11-20 09:42:08Z."""
@@ -83,14 +91,14 @@ def test_each_state_has_its_own_time(task: Task, words: str) -> None:
     """A waiting task says when it is due, a working one for how long, a dead one since when."""
     shape = task_columns(task.state, 80)
     row = task_line(task, shape, NOW, TaskContext(), 80)
-    assert shape[4].cell(task, NOW)[0] == words and f" {words}  " in text_of(row)
+    assert shape[4].cell(ListedTask(task, NOW))[0] == words and f" {words}  " in text_of(row)
 
 
 @pytest.mark.parametrize(("limit", "words"), [(None, "2"), (3, "2/3")])
 def test_attempts_have_their_limit(limit: int | None, words: str) -> None:
     """The attempts of a task are shown with their maximum, if that is known."""
     shape = task_columns(State.DEAD, 80, limit=lambda task: limit)
-    assert shape[3].cell(a_task(attempts=2), NOW)[0] == words
+    assert shape[3].cell(ListedTask(a_task(attempts=2), NOW))[0] == words
 
 
 @pytest.mark.parametrize(
@@ -167,5 +175,5 @@ def test_what_has_no_age_is_unknown() -> None:
     """The age of a task of unknown creation is `?` wherever it is shown."""
     task, shape = a_task(created=0.0), task_columns(State.PENDING, 80)
     row = text_of(task_line(task, shape, NOW, TaskContext(), 80)).split()
-    assert row[2] == task_columns(State.TRASH, 40)[1].cell(task, NOW)[0] == "?"
+    assert row[2] == task_columns(State.TRASH, 40)[1].cell(ListedTask(task, NOW))[0] == "?"
     assert dict(task_fields(task, {}, NOW))["created"] == "?"

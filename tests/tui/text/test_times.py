@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.text.figure import UNKNOWN
 from tui.text.log_line import log_line
 from tui.text.times import (
-    UNKNOWN_TIME,
     format_age,
     format_clock,
     format_countdown,
@@ -61,4 +61,4 @@ def test_any_number_can_be_shown_as_a_time(number: float) -> None:
     log_line(number, "INFO", "text", 40)
     assert all(shown_as)
     if not abs(number) < 1e12:
-        assert shown_as == [UNKNOWN_TIME] * 6
+        assert shown_as == [UNKNOWN] * 6

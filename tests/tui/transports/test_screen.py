@@ -332,7 +332,7 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
     mail.record(9000, "curl", "421 4.7.0 try later")
 
     def line_under_cursor(log: LogScreen) -> str:
-        selected_entry = log.query_one(LogLines).selected_entry
+        selected_entry = log.query_one(LogLines).page.selected_entry
         return "" if selected_entry is None else selected_entry.line.text
 
     async with mail.screen(size=(100, 50)) as operator:
@@ -439,8 +439,14 @@ def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
     ]
     wide = a_way(*[DeliveryCounts(31_753, 31_753, 31_753)] * 3)
     for width in range(20, 161, 7):
-        row = words([view.transport_line(wide, 0.5, NOW, width)])
+        row = row_of(wide, width)
         assert row.count("31,753") == row.count("31,")
+
+
+def row_of(transport: TransportHealth, width: int, routes: MailRoutes | None = None) -> str:
+    """The row of a transport in the table."""
+    _, ((_, line),) = view.transport_rows(MailHealth((transport,)), 0.5, NOW, width, routes)
+    return words([line])
 
 
 def test_mail_that_found_no_transport_is_no_transport() -> None:
@@ -448,7 +454,7 @@ def test_mail_that_found_no_transport_is_no_transport() -> None:
     without_transport = a_way(None, DeliveryCounts(0, 0, 1), DeliveryCounts(0, 0, 3))._replace(
         name=NO_TRANSPORT, settled=True
     )
-    row = words([view.transport_line(without_transport, 0.5, NOW, 120)])
+    row = row_of(without_transport, 120)
     assert row.strip() == "none           mail without a transport: 1 in 10m, 3 in 1h"
     curl = a_way(*[DeliveryCounts(2, 2, 0)] * 3)
     summary = words([view.summary_line(MailHealth(transports=(curl, without_transport)), 0.5)])
@@ -463,7 +469,7 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
         MailHealth((a_way(*[DeliveryCounts(20, 1, 19)] * 3),)), routes
     ).transports
 
-    table = words([view.transport_line(curl, 0.5, NOW, 80, routes)]).split()
+    table = row_of(curl, 80, routes).split()
     assert table[:6] == ["curl", "SUSPENDED", "20", "1", "95%", "-"]
     panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, NOW, 60, 4, has_mail=True)
     assert "curl  SUSPENDED  19/20 failed" in words(panel)

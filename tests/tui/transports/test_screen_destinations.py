@@ -210,7 +210,7 @@ async def test_the_overview_lists_destinations(deliveries: Deliveries) -> None:
         await operator.press("p")
         screen = operator.console.screen
         assert isinstance(screen, OverviewScreen)
-        while screen._pane != "transports":
+        while screen.parts.focus.pane != "transports":
             await operator.press("tab")
         await operator.opens(TransportsScreen, "enter")
         await operator.sees("acts on down.example")

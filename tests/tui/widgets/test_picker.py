@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from engine.model import State
 from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_places import a_console, a_memory, a_place, a_task, loaded, until
-from tui.groups.clusters_screen import ClustersScreen
+from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
 from tui.screens.page import ROW_HAS_LEFT
 from tui.terminal.plain_text import screen_text

@@ -38,8 +38,8 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
             print(task_row.json_line(values), end="")
         return 0
     width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
-    rows = [row.line for row in view.cluster_rows(checked_clusters, now, width)]
-    print_lines([view.head_line(width), *rows])
+    head, rows = view.cluster_table(checked_clusters, now, width)
+    print_lines([head, *(row.line for row in rows)])
     for judged in checked_clusters:
         title = f" {judged.cluster.mark}  still happening? {judged.now.text}"
         print_lines([(), ((title, "title"),), *view.evidence_lines(judged, (), now, width)])

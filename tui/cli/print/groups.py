@@ -50,11 +50,10 @@ def groups(setup: Setup, arguments: Namespace) -> int:
         print(f"{view.no_values(titles.get(table.by, table.by))}; expected --by {others}")
         return 0
     width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
-    columns = view.GroupColumns(
-        table, states, None, width=width, title=titles.get(table.by, ""), facts=facts
+    head, rows = view.group_table(
+        table, states, None, now, width, title=titles.get(table.by, ""), facts=facts
     )
-    rows = [columns.row(group, now) for group in table.groups]
-    print_lines([columns.head(), *rows, *view.others_line(table, width)])
+    print_lines([head, *rows, *view.others_line(table, width)])
     print(view.summary(table, titles))
     return 0
 

@@ -21,13 +21,14 @@ from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import (
     OWNER_FILE,
     SAMPLE_INTERVAL_SECONDS,
+    EncodedSample,
     Recorder,
     RecorderLocation,
     Role,
     UnreadableRecording,
     read_samples,
 )
-from engine.monitor.sample_codec import RecordedSample, decode_sample
+from engine.monitor.sample_codec import RecordedSample, decode_sample, encode_sample
 from engine.monitor.transport_health import (
     WINDOWS,
     CountWindow,
@@ -46,7 +47,7 @@ from tests.recorder_samples import a_sample
 from tests.tui.cli.print.test_overview import row_of
 from tests.tui.drawn_screens import settled
 from tests.tui.overview.test_screen import overview, screen_of
-from tui.overview.pausable import FrozenTime
+from tui.overview.freeze import Freeze, FrozenTime
 from tui.overview.screen import OverviewScreen
 from tui.overview.snapshot import recorded_snapshot
 from tui.session.place import Place
@@ -102,7 +103,7 @@ async def freeze(operator: ConsoleOperator) -> None:
 
 def frozen_of(operator: ConsoleOperator) -> FrozenTime:
     """What the screen holds."""
-    held = screen_of(operator)._frozen
+    held = screen_of(operator).parts.freeze.time
     assert held is not None
     return held
 
@@ -144,7 +145,7 @@ async def test_p_freezes_and_p_goes_on(root: Path) -> None:
 
         for key, words in (
             ("U", "frozen at 09:42:08Z: p goes live, then U"),
-            ("r", "frozen: p goes live, then r"),
+            ("r", "frozen at 09:42:08Z: p goes live, then r"),
             ("full_stop", "end of the recording: p goes live"),
         ):
             await operator.press(key)
@@ -360,10 +361,38 @@ async def test_a_key_that_is_held_is_answered_without_the_disk(root: Path) -> No
     async with frozen(root) as operator:
         await asyncio.to_thread((root / "queue").rename, root / "away")
         for _ in range(25):
-            screen_of(operator).action_earlier()
+            screen_of(operator).action_key("comma")
 
-        assert frozen_of(operator).at < NOW - 450  # the first steps are fine, then it is minutes
+        assert frozen_of(operator).at <= NOW - 250
         assert waiting(operator).startswith("2,")
+
+
+def test_a_key_that_is_held_makes_longer_steps() -> None:
+    """The first steps are fine, then it is minutes; a pause, or the other direction, makes them
+    fine again. The last step on ends at the freeze.
+    """
+    samples = [
+        EncodedSample(NOW - 10 * n, encode_sample(a_sample(NOW - 10 * n))) for n in range(1, 200)
+    ]
+    history = RecordedHistory(samples, "mail.out", a_sample(NOW))
+    freeze = Freeze([], Clock(NOW))
+    assert freeze.step(-1, 0.0) == "not frozen: p freezes, then , and . step"
+    freeze.time = FrozenTime(NOW, NOW, {1: history})
+    assert freeze.step(-1, 0.0) == "still reading the recording"
+    freeze.time = freeze.time._replace(is_loaded=True)
+
+    for press in range(25):
+        assert freeze.step(-1, 0.1 * press) == ""
+    assert (freeze.is_past, freeze.later) == (True, NOW - freeze.shown_at)
+    assert freeze.later > 450
+    held = freeze.later
+    freeze.step(-1, 9.0)
+    assert freeze.later == held + 10
+    freeze.step(1, 9.1)
+    assert freeze.later == held
+    while not (refusal := freeze.step(1, 9.1)):
+        pass
+    assert (refusal, freeze.later) == ("end of the recording: p goes live", 0.0)
 
 
 async def test_a_place_that_is_not_recorded_freezes_too(root: Path) -> None:
@@ -431,9 +460,9 @@ async def test_a_broken_recording_is_renewed_and_reported_once(root: Path) -> No
     (folder / "ring.db").write_bytes(b"garbage" * 5000)
     async with overview(recorded_place(root)) as operator:
         await operator.until(
-            lambda: "file is not a database" in operator.text or screen_of(operator)._reported
+            lambda: "file is not a database" in operator.text or screen_of(operator).parts.reported
         )
-        (words,) = screen_of(operator)._reported
+        (words,) = screen_of(operator).parts.reported
         assert words.endswith("quarantined as ring.aside, new recording started")
 
 

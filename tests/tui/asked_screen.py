@@ -1,0 +1,48 @@
+"""A screen that notes what its parts ask of it, for tests of parts and keys without an app."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from tui.screens.base import BaseScreen
+from tui.screens.target import Target
+
+C = TypeVar("C")
+
+
+class AskedScreen(Generic[C]):
+    """Opens nothing and paints nothing."""
+
+    hasty = False
+
+    def __init__(self) -> None:
+        self.targets: list[Target] = []
+        self.requests: list[str] = []
+        self.questions: dict[str, Callable[[], Awaitable[C]]] = {}
+        self.changes: list[C] = []
+
+    def go(self, target: Target) -> None:
+        """Note it."""
+        self.targets.append(target)
+
+    def request(self, what: str) -> None:
+        """Note it."""
+        self.requests.append(what)
+
+    def show_change(self, change: C) -> None:
+        """Note it."""
+        self.changes.append(change)
+
+    def open(self, opener: Callable[[BaseScreen], object]) -> None:
+        """There is no screen to open it."""
+
+    def run(self, what: str, ask: Callable[[], Awaitable[C]]) -> None:
+        """Note it; `answer` asks it."""
+        self.questions[what] = ask
+
+    async def answer(self) -> None:
+        """Answer all questions, also those that come up meanwhile."""
+        while self.questions:
+            _, ask = self.questions.popitem()
+            self.show_change(await ask())

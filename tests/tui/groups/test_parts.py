@@ -1,0 +1,165 @@
+"""The parts of the screens of groups and their keys, without an app: scope, refusals, Enter."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from engine.index.schema import Query
+from engine.model import State, Task
+from tests.console_places import Clock, a_memory, a_place, a_task, some_tasks
+from tui.groups.keys import GROUP_ROWS
+from tui.groups.parts import Change, GroupParts, RowCursor
+from tui.groups.task_groups import TaskGroups
+from tui.plan.planning import VerbRequest
+from tui.screens.base import BaseScreen
+from tui.screens.console_context import Arming, ConsoleContext
+from tui.screens.key_rows import absent_actions, hints_of, press
+from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.target import Target
+from tui.session.place_session import PlaceSession
+from tui.text import keys
+
+
+class RecordingScreen:
+    """A screen that records what the parts ask of their screen."""
+
+    hasty = False
+
+    def __init__(self) -> None:
+        self.cursor = RowCursor()
+        self.targets: list[Target] = []
+        self.plans: list[VerbRequest] = []
+        self.questions: list[str] = []
+
+    def go(self, target: Target) -> None:
+        """Record it."""
+        self.targets.append(target)
+
+    def request(self, what: str) -> None:
+        """Nothing is run."""
+
+    def plan(self, asked: VerbRequest) -> None:
+        """Record it."""
+        self.plans.append(asked)
+
+    def run(self, what: str, ask: Callable[[], Awaitable[Change]]) -> None:
+        """Record it."""
+        self.questions.append(what)
+
+    def show_change(self, change: Change) -> None:
+        """Nothing is painted."""
+
+    def move(self, how: str) -> Change:
+        """Nothing is scrolled."""
+        return Change.NOTHING
+
+    def switch_pane(self) -> Change:
+        """There is none."""
+        return Change.NOTHING
+
+    def open(self, opener: Callable[[BaseScreen], object]) -> None:
+        """There is no screen to open it."""
+
+
+class Operator:
+    """Presses the keys of the groups of a place."""
+
+    def __init__(self, parts: GroupParts[Any], screen: RecordingScreen) -> None:
+        self.parts, self.screen = parts, screen
+
+    def press(self, *pressed: str) -> str:
+        """Press keys; the message after the last one."""
+        for key in pressed:
+            self.parts.message.clear()
+            press(GROUP_ROWS, key, self.parts, self.parts.say)
+        return self.parts.message.text
+
+    def select(self, name: str) -> None:
+        """Put the cursor on a group."""
+        group = next(each for each in self.parts.groups if each.name == name)
+        self.screen.cursor = RowCursor(self.parts.grouping.key_of(group))
+
+
+@asynccontextmanager
+async def groups(
+    tasks: list[Task], state: State, *, read_only: bool = False
+) -> AsyncIterator[Operator]:
+    """The groups of a place in memory, from the tab of a state."""
+    clock, screen = Clock(), RecordingScreen()
+    session = PlaceSession(a_place(a_memory(tasks)), clock)
+    context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=1)
+    await session.inspector.start()
+    try:
+        await session.inspector.scan_now()
+        query = Query(state)
+        grouping = TaskGroups(session, clock, query)
+        parts = GroupParts(session, context, screen, query, grouping)
+        parts.groups = await grouping.read()
+        yield Operator(parts, screen)
+    finally:
+        await session.inspector.close()
+
+
+async def test_a_verb_acts_on_the_group_under_the_cursor() -> None:
+    """A plan has all its tasks in the state of the list; without a row, or without such tasks, the
+    message says so, and no plan opens.
+    """
+    tasks = [a_task(number, State.DEAD, kind="mail") for number in range(3)]
+    async with groups([*tasks, a_task(9, kind="report")], State.DEAD) as operator:
+        assert operator.press("R") == "no group selected"
+        operator.screen.cursor = RowCursor(has_left=True)
+        assert operator.press("R") == operator.press("enter") == ROW_HAS_LEFT
+        operator.select("report")
+        assert operator.press("R") == "no task of this group in dead"
+        assert operator.screen.plans == []
+
+        operator.select("mail")
+        assert operator.press("R") == ""
+        (asked,) = operator.screen.plans
+        assert (asked.verb, asked.ids, asked.query.state) == ("retry", None, State.DEAD)
+        assert asked.query.filter.text == "kind=mail"
+        assert asked.describe_scope(3) == "all in this group: kind mail"
+
+
+async def test_enter_lists_the_tasks_of_a_group() -> None:
+    """In the state of the list, or in the one that most of its tasks have; a name that no filter
+    can have opens none.
+    """
+    odd = a_task(5, State.DEAD, kind="a\x1b")
+    async with groups([a_task(1, kind="mail"), odd], State.DEAD) as operator:
+        operator.select("mail")
+        operator.press("enter")
+        (target,) = operator.screen.targets
+        assert target == Target(keys.LIST, state=State.PENDING, filter="kind=mail")
+        operator.select(odd.kind)
+        assert "control characters" in operator.press("enter")
+        assert len(operator.screen.targets) == 1
+
+
+async def test_the_grouping_is_read_again_when_it_turns() -> None:
+    """Left and Right choose the previous and next grouping, in a circle."""
+    tasks = [a_task(1, queue="fast"), a_task(2, queue="slow", kind="mail")]
+    async with groups(tasks, State.PENDING) as operator:
+        grouping = operator.parts.grouping
+        assert isinstance(grouping, TaskGroups)
+        before = grouping.by
+        operator.press("l")
+        assert grouping.by != before and operator.screen.questions == ["groups"]
+        operator.parts.groups = await grouping.read()
+        operator.press("h")
+        assert grouping.by == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_the_keys_are_those_of_the_state(read_only: bool) -> None:
+    """Verbs of other states have no hint; a console that changes nothing has no verbs at all."""
+    async with groups(some_tasks(), State.DEAD, read_only=read_only) as operator:
+        hints = {hint.shown for hint in hints_of(GROUP_ROWS, operator.parts)}
+        absent = absent_actions(GROUP_ROWS, operator.parts)
+        assert ("R" in hints) == (not read_only)
+        assert "plan('release')" in absent and "L" not in hints
+        assert ("arm" in absent) == read_only

@@ -1,0 +1,245 @@
+"""The parts of the overview and its keys, without an app: focus, places, refusals, freezing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from engine.model import State
+from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
+from tests.console_places import Clock, a_memory, a_place, some_tasks
+from tests.tui.asked_screen import AskedScreen
+from tui.overview import painters
+from tui.overview.alert_lines import alert_key
+from tui.overview.focus import AGES, ALERTS, QUEUES
+from tui.overview.keys import ROWS
+from tui.overview.parts import SEEN_SECONDS, Change, OverviewParts
+from tui.overview.reads import PlaceReads
+from tui.screens.console_context import Arming, ConsoleContext
+from tui.screens.key_rows import absent_actions, press
+from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.target import Target
+from tui.session import index_queries
+from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.table import Choice
+
+
+@dataclass
+class Rows:
+    """A pane that is not on any screen."""
+
+    rows: Sequence[Choice] = ()
+    key: str = ""
+    is_gone: bool = False
+    display: bool = True
+    is_active: bool = True
+
+    def activate(self, active: bool) -> None:
+        """Note it."""
+        self.is_active = active
+
+    def move(self, how: str) -> None:
+        """Go to the last row."""
+        self.key = self.rows[-1].key
+
+
+@dataclass
+class Cells(Rows):
+    """An age table with one cell."""
+
+    count: int | None = 3
+    filter: str = "kind=mail_send"
+    cell_text: str = "mail_send, all ages"
+    shifts: list[int] = field(default_factory=list)
+
+    def shift(self, by: int) -> None:
+        """Note it."""
+        self.shifts.append(by)
+
+
+class Overview:
+    """The parts of an overview of two places, and who presses its keys."""
+
+    def __init__(self, sessions: Sequence[PlaceSession], clock: Clock, *, read_only: bool) -> None:
+        self.clock, self.screen = clock, AskedScreen[Change]()
+        queues = Rows([Choice("1", ()), Choice("2", ())], "1")
+        self.ages, self.others = Cells(), Rows()
+        self.panes = {ALERTS: Rows(), QUEUES: queues, AGES: self.ages, "clusters": self.others}
+        context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=2)
+        self.parts = OverviewParts(sessions, context, self.screen, self.panes, self.ages)
+        self.parts.focus.activate(QUEUES)
+        self.parts.focus.set_targets(QUEUES, {n: Target(keys.LIST, int(n)) for n in "12"})
+        self.parts.look()
+
+    def press(self, *pressed: str) -> Change:
+        """Press keys; what the last one changed."""
+        change = Change.NOTHING
+        for key in pressed:
+            change = press(ROWS, key, self.parts, self.parts.say)
+        return change
+
+    async def counts_ages(self) -> None:
+        """Read the age table of the first place."""
+        (one, _) = self.parts.sessions
+        ages = await index_queries.query_ages(one, State.PENDING, "kind")
+        self.parts.reads._place_reads[1] = PlaceReads(State.PENDING, ages, 1, when=self.clock())
+
+    @property
+    def message(self) -> str:
+        """What was said last."""
+        return self.parts.message.text
+
+
+@asynccontextmanager
+async def an_overview(*, read_only: bool = False) -> AsyncIterator[Overview]:
+    """Two places in memory, the second without tasks."""
+    clock = Clock()
+    places = (a_place(a_memory(some_tasks()), name="one"), a_place(a_memory([]), name="two"))
+    sessions = [PlaceSession(place, clock, number=n) for n, place in enumerate(places, 1)]
+    for session in sessions:
+        await session.inspector.start()
+        await session.inspector.scan_now()
+    try:
+        yield Overview(sessions, clock, read_only=read_only)
+    finally:
+        for session in sessions:
+            await session.inspector.close()
+
+
+async def test_tab_goes_to_panes_with_rows() -> None:
+    """Panes without rows, or not on screen, are left out; the age table has cells once it was read,
+    and none while the screen is frozen.
+    """
+    async with an_overview() as overview:
+        focus, others = overview.parts.focus, overview.others
+        assert overview.press("tab") is Change.PANES
+        assert (focus.pane, focus.is_chosen) == (QUEUES, True)
+        others.rows, others.display = [Choice("a", ())], False
+        overview.press("tab")
+        assert focus.pane == QUEUES
+        others.display = True
+        overview.press("shift+tab")
+        assert focus.pane == "clusters"
+        assert [name for name, pane in overview.panes.items() if pane.is_active] == ["clusters"]
+
+        await overview.counts_ages()
+        focus.activate(QUEUES)
+        overview.press("tab")
+        assert focus.pane == AGES
+        assert overview.press("l", "h") is Change.NOTHING
+        assert overview.ages.shifts == [1, -1]
+        overview.press("p")
+        assert not overview.parts.can_focus(AGES)
+
+
+async def test_keys_act_on_the_place_under_the_cursor() -> None:
+    """Enter, digits, clusters and groups lead to the place of the row, groups to the state that has
+    tasks to act on.
+    """
+    async with an_overview() as overview:
+        overview.press("enter", "c", "b", "4")
+        assert overview.press("j") is Change.NOTHING
+        overview.press("b", "7", "u")
+        dead, log = Target(keys.LIST, state=State.DEAD), Target(keys.LOG, 2)
+        assert overview.screen.targets == [
+            Target(keys.LIST, 1),
+            Target(keys.CLUSTERS, 1, State.DEAD),
+            Target(keys.GROUPS, 1, State.DEAD),
+            dead._replace(place=1),
+            Target(keys.GROUPS, 2, State.PENDING),
+            log,
+            Target(keys.OPERATIONS),
+        ]
+
+
+async def test_enter_on_a_cell_lists_its_tasks() -> None:
+    """The tasks that the cell counts; without a cell it says so."""
+    async with an_overview() as overview:
+        overview.parts.focus.activate(AGES)
+        overview.press("enter")
+        assert overview.message == "no cell to open"
+        await overview.counts_ages()
+        overview.press("enter")
+        assert overview.screen.targets == [
+            Target(keys.LIST, 1, State.PENDING, overview.ages.filter)
+        ]
+
+
+async def test_a_row_that_has_left_keeps_its_place() -> None:
+    """No key acts on it, and the place under the cursor is still its place."""
+    async with an_overview() as overview:
+        focus, others = overview.parts.focus, overview.others
+        others.rows, others.key = [Choice("2 F-1", ())], "2 F-1"
+        focus.set_targets("clusters", {"2 F-1": Target(keys.LIST, 2)})
+        focus.activate("clusters")
+        others.key, others.is_gone = "", True
+        focus.set_targets("clusters", {})
+        assert overview.parts.selected.number == 2
+        for key in ("enter", "c", "b", "C"):
+            overview.parts.message.clear()
+            overview.press(key)
+            assert overview.message == ROW_HAS_LEFT
+        assert overview.screen.targets == []
+
+
+async def test_a_place_that_came_by_itself_must_be_seen() -> None:
+    """The first key within a second is refused, the second one acts; later, or once the operator
+    has moved, the first one does.
+    """
+    async with an_overview() as overview:
+        overview.parts.place_changed()
+        overview.press("c")
+        assert overview.message == "one came under the cursor: press again"
+        overview.press("c")
+        assert len(overview.screen.targets) == 1
+        overview.parts.place_changed()
+        overview.clock.now += SEEN_SECONDS
+        overview.press("c")
+        overview.parts.place_changed()
+        overview.press("j", "c")
+        assert len(overview.screen.targets) == 3
+
+
+async def test_u_leads_to_the_alert_that_shows_it() -> None:
+    """The lock of the place under the cursor if it has an alert, else the most urgent one."""
+    async with an_overview() as overview:
+        parts = overview.parts
+        goals = [Goal(one.place.name, Where.LOCK) for one in parts.sessions]
+        one, two = (Alert(Level.CRIT, AlertKind.STUCK, "stuck", None, goal) for goal in goals)
+        parts.alerts = (two,)
+        assert parts.place_to_unlock.number == 2
+        parts.alerts = (two, one)
+        assert parts.place_to_unlock.number == 1
+        overview.panes[ALERTS].key = alert_key(two)
+        assert parts.alert is two
+
+
+async def test_while_frozen_keys_that_need_live_data_are_grey() -> None:
+    """They say at which time the screen is frozen; p is then the key for live, and Esc too."""
+    async with an_overview() as overview:
+        assert overview.press("p") is Change.PANES
+        grey = {hint.shown for hint in painters.hints(overview.parts) if hint.is_refused}
+        assert grey == {"x", "r"} | ({"U"} if "unlock" not in absent(overview) else set())
+        overview.press("W")
+        assert overview.message == "frozen at 09:42:08Z: p goes live, then W"
+        assert "live" in {hint.text for hint in painters.hints(overview.parts)}
+        overview.press("comma")
+        assert overview.message == "still reading the recording"
+        await overview.screen.answer()
+        assert overview.press("escape") is Change.PANES
+        assert (overview.parts.freeze.time, overview.message) == (None, "live")
+
+
+async def test_a_console_that_only_reads_offers_no_writing_key() -> None:
+    """Arming, the worker and the lock are left out."""
+    async with an_overview(read_only=True) as overview:
+        assert absent(overview) >= {"arm", "unlock", "worker", "controls"}
+    async with an_overview() as overview:
+        assert "arm" not in absent(overview)
+
+
+def absent(overview: Overview) -> set[str]:
+    """The actions that are not offered."""
+    return absent_actions(ROWS, overview.parts)

@@ -1,0 +1,89 @@
+"""The keys of the screens of groups and of clusters in the order of their hints."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, TypeAlias
+
+from tui.groups import actions
+from tui.groups.parts import Change, GroupParts
+from tui.plan import planning, refusals
+from tui.screens.key_rows import KeyRow
+from tui.screens.row_maker import RowMaker, is_read_only
+from tui.screens.target import Target
+from tui.text import keys
+
+Parts: TypeAlias = GroupParts[Any]
+Row: TypeAlias = KeyRow[Parts, Change]
+
+
+def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
+    make = RowMaker[Parts, Change](screen, Change.NOTHING)
+    key = make.key
+    own_keys = {}
+    if screen == keys.CLUSTERS:
+        replay = "replay | Act | plan a replay: a retry of all of it, at a rate"
+        own_keys["retry"] = make.own_key(f"plan('retry') | R | R | {replay}")
+
+    def verb_row(verb: str) -> Row:
+        """A key that plans a verb, or what it means in the state of these tasks."""
+        verb_key = own_keys.get(verb) or key(f"plan('{verb}')")
+
+        def is_absent(parts: Parts) -> bool:
+            edges, state = parts.session.inspector.edges, parts.query.state
+            absent = planning.absent_verbs(edges)
+            elsewhere = set() if state is None else planning.verbs_elsewhere(edges, state)
+            return is_read_only(parts) or verb_key.action in absent | elsewhere
+
+        def label(parts: Parts) -> str | None:
+            meant = planning.verb_in_state(verb, parts.query.state, parts.session.inspector.edges)
+            return None if meant == verb else meant
+
+        def other_verbs(parts: Parts) -> str:
+            offered = (row.key for row in rows if row.key.verb)
+            return refusals.other_verbs(parts.session, parts.context, offered, parts.query.state)
+
+        return KeyRow(
+            verb_key,
+            partial(actions.plan, verb=verb),
+            refusal=lambda parts: parts.verb_refusal(verb),
+            advice=other_verbs,
+            is_absent=is_absent,
+            label=label,
+        )
+
+    turn = make.own(
+        "grouping | left h right l | h l | group by | View +key | previous, next grouping; also "
+        "Left, Right",
+        actions.group_by,
+    )
+    rows: tuple[Row, ...] = (
+        *make.moves(lambda parts, how: parts.screen.move(how)),
+        make.own(
+            f"open | enter | Enter | show these | View | the queue, filtered by this {noun}",
+            actions.open_list,
+        ),
+        KeyRow(key("pane(1)", keys.LOCKS), lambda parts: parts.screen.switch_pane()),
+        *[turn] * (screen == keys.GROUPS),
+        make.digits(),
+        make.repaint(),
+        make.asks(key("yank")),
+        make.asks(key("plain")),
+        *map(verb_row, verbs),
+        make.goes(key("operations"), Target(keys.OPERATIONS)),
+        make.arm(Change.EDGES),
+        make.asks(key("palette")),
+        make.asks(key("help")),
+        KeyRow(key("back"), actions.back),
+        make.app(key("app.suspend_process")),
+    )
+    return rows
+
+
+CLUSTER_ROWS = _rows(keys.CLUSTERS, "error", "retry", "purge", "hold")
+GROUP_ROWS = _rows(
+    keys.GROUPS,
+    "group",
+    *("retry", "purge", "hold", "release", "promote", "kill", "reroute", "expire"),
+)
+"""All keys; pressing one is the Textual action `key` of the screen."""

@@ -1,0 +1,258 @@
+"""The parts of the screens of groups and of error clusters, without Textual: what is read, which
+row has the cursor, and what a verb would act on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import Flag, auto
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+from engine.index.filter_language import Filter
+from engine.index.schema import Query
+from engine.model import State, Task
+from engine.operations.execute import Report
+from engine.store import Unavailable
+from engine.text.safe import safe_line, state_name
+from tui.plan import refusals
+from tui.plan.planning import VerbRequest
+from tui.screens.console_context import ConsoleContext
+from tui.screens.message import Message
+from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.row_maker import ScreenActions
+from tui.session.place_session import PlaceSession
+from tui.text.lines import Line
+from tui.text.table import ShownRows
+
+if TYPE_CHECKING:
+    from tui.widgets.line_widgets import Frame
+
+G = TypeVar("G")
+
+MAX_TASKS = 50
+"""Tasks of the group under the cursor that are listed."""
+
+CURSOR_REST_SECONDS = 0.15
+"""Seconds that the cursor must rest before the tasks of its group are read."""
+
+READ_COST_FACTOR = 5
+"""Minimum pause between reads, as a multiple of their duration."""
+
+
+class Change(Flag):
+    """What an action changed; no more is painted again."""
+
+    NOTHING = 0
+    EDGES = auto()
+    """The message and the keys."""
+    ROWS = auto()
+    """The groups, or the one under the cursor."""
+
+
+class RowCursor(NamedTuple):
+    """Where the cursor is."""
+
+    key: str = ""
+    """Key of the row; "" if there is none, or if it has left."""
+    has_left: bool = False
+
+
+class GroupScreenActions(ScreenActions[Change], Protocol):
+    """What only the screen can do."""
+
+    @property
+    def cursor(self) -> RowCursor:
+        """The row under the cursor."""
+        ...
+
+    def move(self, how: str) -> Change:
+        """Move the cursor, or scroll the details."""
+
+    def switch_pane(self) -> Change:
+        """Move the focus to the details, or back."""
+
+    def plan(self, asked: VerbRequest) -> None:
+        """Open the plan for a verb."""
+
+
+class Grouping(Protocol[G]):
+    """What the rows are: tasks with a common value, or failed tasks with the same error."""
+
+    noun: str
+    none: str
+    """Said where there are no rows."""
+
+    def version(self) -> tuple[object, ...]:
+        """What the groups depend on; they are read again when it changes."""
+        ...
+
+    async def read(self) -> Sequence[G]:
+        """Read the groups, in the order of their rows.
+
+        Raises:
+            Unavailable: the place was closed.
+        """
+        ...
+
+    async def read_more(self, group: G, query: Query) -> None:
+        """Read what else the details of a group show; raises as `read`."""
+
+    @property
+    def notice(self) -> str:
+        """What the last reading could not do as asked; "" if nothing."""
+        ...
+
+    def key_of(self, group: G) -> str:
+        """Key of a group's row."""
+        ...
+
+    def term_of(self, group: G) -> Filter:
+        """The filter that a group's tasks match, without that of the task list."""
+        ...
+
+    def target_state(self, group: G) -> State | None:
+        """The state of the listed tasks of a group, and the tab that Enter opens."""
+        ...
+
+    def count_of(self, group: G) -> int:
+        """Number of tasks of a group that a verb acts on."""
+        ...
+
+    def scope_words(self, group: G) -> str:
+        """The scope of a plan for a group."""
+        ...
+
+    def rows_frame(self, groups: Sequence[G], *, is_known: bool) -> Frame:
+        """The frame of the rows: how many there are, and of how many tasks."""
+        ...
+
+    def details_frame(self, group: G | None) -> Frame:
+        """The frame of the details."""
+        ...
+
+    def rows(self, groups: Sequence[G], width: int) -> ShownRows:
+        """The rows for a width."""
+        ...
+
+    def details(self, group: G, tasks: Sequence[Task] | None, width: int) -> list[Line]:
+        """The details of a group, with some of its tasks; None: not read yet."""
+        ...
+
+    def next_step(self, group: G, state_word: str, width: int) -> Line:
+        """The next step for a group, and what a key acts on."""
+        ...
+
+    def values_of(self, groups: Sequence[G]) -> list[Mapping[str, object]]:
+        """Groups for JSON and export; times in epoch seconds UTC."""
+        ...
+
+
+class GroupParts(Generic[G]):
+    """The groups, and some tasks of the one under the cursor, updated while visible."""
+
+    def __init__(
+        self,
+        session: PlaceSession,
+        context: ConsoleContext,
+        screen: GroupScreenActions,
+        query: Query,
+        grouping: Grouping[G],
+    ) -> None:
+        """`query` is the state and filter of the task list."""
+        self.session, self.context, self.screen = session, context, screen
+        self.query, self.grouping, self.message = query, grouping, Message(context.clock)
+        self.groups: Sequence[G] = ()
+        self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
+        """The key of a group, and some of its tasks."""
+        self.is_known = False
+        """True if the groups are those of the place: they were read, and it can be reached."""
+
+    # What is read
+
+    async def follow(self) -> Change:
+        """Read the groups now, and again when what they depend on changes.
+
+        Raises:
+            Unavailable: the place was closed.
+        """
+        grounds: tuple[object, ...] = ()
+        while True:
+            before, grounds = grounds, self.grouping.version()
+            if grounds != before:
+                began = asyncio.get_running_loop().time()
+                self.groups = await self.grouping.read()
+                if self.grouping.notice:
+                    self.say(self.grouping.notice)
+                self.is_known = not self.session.inspector.latest.unavailable
+                self.screen.show_change(Change.ROWS)
+                self.screen.run("tasks", self.read_tasks)
+                await asyncio.sleep(READ_COST_FACTOR * (asyncio.get_running_loop().time() - began))
+            await self.session.wait_for_readings()
+
+    async def read_tasks(self) -> Change:
+        """Read the latest tasks of the group under the cursor, once that rests."""
+        await asyncio.sleep(CURSOR_REST_SECONDS)
+        if (selected := self.selected) is None:
+            return Change.NOTHING
+        state = self.grouping.target_state(selected)
+        order = "died" if state is State.DEAD else "created"
+        query = self.query_of(selected)
+        listed = query._replace(state=state, order=order, descending=True)
+        try:
+            window = await self.session.inspector.queries.window(listed, 0, MAX_TASKS)
+            await self.grouping.read_more(selected, query)
+        except Unavailable:
+            return Change.NOTHING  # its line says why
+        self._tasks = self.grouping.key_of(selected), window.tasks
+        return Change.ROWS
+
+    # What is under the cursor
+
+    @property
+    def selected(self) -> G | None:
+        """The group under the cursor."""
+        key = self.screen.cursor.key
+        return next((group for group in self.groups if self.grouping.key_of(group) == key), None)
+
+    def no_row_reason(self, otherwise: str) -> str:
+        """Why there is no row to act on: the row has left, else `otherwise`."""
+        return ROW_HAS_LEFT if self.screen.cursor.has_left else otherwise
+
+    def query_of(self, group: G) -> Query:
+        """The tasks of a group that a verb acts on: those of the task list."""
+        filter, term = self.query.filter, self.grouping.term_of(group)
+        if term.text in (clause.text for clause in filter.clauses):
+            return self.query
+        return self.query._replace(filter=filter.narrow(term))
+
+    def verb_refusal(self, verb: str) -> str:
+        """Why a verb is not available for the tasks in this state; "" if it is."""
+        return refusals.verb_refusal(self.session, self.context, verb, self.query.state)
+
+    # What is shown
+
+    @property
+    def state_word(self) -> str:
+        """Word for the state that verbs act on."""
+        state = self.query.state
+        return state_name(self.session.inspector.states.get(state, "") if state else "all")
+
+    def details(self, width: int) -> list[Line]:
+        """The details of the group under the cursor, or why there is none."""
+        if (selected := self.selected) is not None:
+            key, tasks = self._tasks
+            is_read = key == self.grouping.key_of(selected)
+            return self.grouping.details(selected, tasks if is_read else None, width)
+        if why := self.session.inspector.latest.unavailable:
+            return [(("   ? ", "unknown"), (f"unavailable: {safe_line(why)}", "error"))]
+        words = self.no_row_reason(self.grouping.none) if self.is_known else "loading ..."
+        return [((f"   {words}", "muted"),)]
+
+    def say(self, text: str, style: str = "warn") -> Change:
+        """Show a message for some seconds."""
+        self.message.say(text, style)
+        return Change.EDGES
+
+    def plan_applied(self, report: Report) -> Change:
+        """Report the result of an applied plan."""
+        return self.say(refusals.describe_report(report))

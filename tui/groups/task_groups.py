@@ -1,0 +1,133 @@
+"""A place's tasks by queue, kind, group or destination, and by rings of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from engine.index.filter_language import Filter, equality_filter
+from engine.index.group_counts import FILTER_FIELDS, TaskGroup
+from engine.index.schema import Query
+from engine.model import State, Task
+from engine.text.figure import UNKNOWN
+from engine.text.safe import safe_line, state_name
+from tui.groups import group_lines as view
+from tui.groups.grouping_reads import GroupsRead, read_groups
+from tui.session.place_session import PlaceSession
+from tui.text.figures import format_count
+from tui.text.hints import next_line
+from tui.text.lines import Line, fit_text
+from tui.text.table import Choice, ShownRows
+from tui.widgets.line_widgets import Frame
+
+
+class TaskGroups:
+    """One row for each group, with its tasks in all states; verbs act on those in one state."""
+
+    noun, none = "group", "no tasks match"
+
+    def __init__(self, session: PlaceSession, clock: Callable[[], float], query: Query) -> None:
+        """`query` is the state and filter of the task list."""
+        self._session, self._clock, self._query = session, clock, query
+        self.by = self.notice = ""
+        """The grouping that was chosen, "" for the default one; why it is another one."""
+        self._latest = GroupsRead()
+
+    @property
+    def _title(self) -> str:
+        by = self._latest.table.by
+        return self._session.place.group_titles.get(by, by)
+
+    def turn(self, step: int) -> None:
+        """Choose the previous or next grouping."""
+        offered = self._latest.table.groupings
+        self.by = offered[(offered.index(self._latest.table.by) + step) % len(offered)]
+
+    async def read(self) -> Sequence[TaskGroup]:
+        """The groups of all tasks that match the filter, in any state."""
+        query, state = self._query._replace(state=None, order="id"), self._query.state
+        query, self.notice = query._replace(descending=False), ""
+        latest = await read_groups(self._session, query, self.by, state)
+        if latest.table.by not in latest.table.groupings:
+            latest = await read_groups(self._session, query, "", state)
+            self.notice = f"{view.no_values(self.by)}: by {latest.table.by}"
+        self._latest, self.by = latest, latest.table.by
+        return latest.table.groups
+
+    async def read_more(self, group: TaskGroup, query: Query) -> None:
+        """Nothing: the rows have all of it."""
+
+    def version(self) -> tuple[object, ...]:
+        """Index generation, time and grouping; the logs do not matter."""
+        seconds = 60 if self._session.place.groups is None else 10
+        turn = int(self._session.clock() // seconds)
+        return self._session.inspector.latest.generation, turn, self.by
+
+    def key_of(self, group: TaskGroup) -> str:
+        """Grouping and name: a group of another grouping may have the same name."""
+        return f"{self._latest.table.by}={group.name}"
+
+    def term_of(self, group: TaskGroup) -> Filter:
+        """The filter of a group."""
+        if queues := self._latest.ring_queues:
+            return equality_filter("queue", *queues.get(group.name, [group.name]))
+        return equality_filter(FILTER_FIELDS[self._latest.table.by], group.name)
+
+    def target_state(self, group: TaskGroup) -> State | None:
+        """The state that verbs act on, or the largest one if the group has no task in that."""
+        state = self._query.state
+        if state is not None and group.count(state):
+            return state
+        return max(self._session.inspector.states, key=group.count, default=None)
+
+    def count_of(self, group: TaskGroup) -> int:
+        """Its tasks in the state that verbs act on."""
+        return group.count(self._query.state)
+
+    def scope_words(self, group: TaskGroup) -> str:
+        """The scope of a plan for a group."""
+        return f"all in this group: {self._title} {view.name_of(group.name)}"
+
+    def rows_frame(self, groups: Sequence[TaskGroup], *, is_known: bool) -> Frame:
+        """How many groups there are, of how many tasks, and the groupings."""
+        table, text = self._latest.table, self._query.filter.text
+        amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
+        right: Line = ((f"filter {fit_text(safe_line(text), 20).strip()}  ", "key"),)
+        tabs = view.tabs_line(table, self._session.place.group_titles)
+        right = (*(right if text else ()), *tabs)
+        return Frame("Groups", "", amount if is_known else UNKNOWN, right)
+
+    def details_frame(self, group: TaskGroup | None) -> Frame:
+        """The name of the group."""
+        return Frame("Group" if group is None else view.name_of(group.name))
+
+    def rows(self, groups: Sequence[TaskGroup], width: int) -> ShownRows:
+        """One row per group."""
+        (table, facts, _), states = self._latest, self._session.inspector.states
+        state, now = self._query.state, self._clock()
+        head, lines = view.group_table(table, states, state, now, width, self._title, facts)
+        rows = [Choice(*row) for row in zip(map(self.key_of, table.groups), lines, strict=True)]
+        return ShownRows(head, rows, view.others_line(table, width))
+
+    def details(self, group: TaskGroup, tasks: Sequence[Task] | None, width: int) -> list[Line]:
+        """Its counts, times and last error, and some of its tasks."""
+        now, states = self._clock(), self._session.inspector.states
+        lines = view.detail_lines(group, states, now, width, self._latest.facts.get(group.name))
+        if not tasks:
+            return lines
+        state = tasks[0].state
+        title = f"{state_name(states[state])} {group.count(state):,}"
+        limit = self._session.place.max_attempts
+        return lines + view.task_lines(title, tasks, state, now=now, width=width, limit=limit)
+
+    def next_step(self, group: TaskGroup, state_word: str, width: int) -> Line:
+        """The tab that Enter opens, and what a key acts on."""
+        state = self.target_state(group)
+        word = state_name(self._session.inspector.states.get(state, "")) if state else ""
+        amount = format_count(group.count(state), "task")
+        scope = f"{self.count_of(group):,} {state_word} in {view.name_of(group.name)}"
+        return next_line("Enter", f"shows {amount} in {word}", scope, width)
+
+    def values_of(self, groups: Sequence[TaskGroup]) -> list[Mapping[str, object]]:
+        """Groups for JSON and export."""
+        latest, states = self._latest, self._session.inspector.states
+        return view.group_values(latest.table.by, groups, states, latest.facts)

@@ -1,0 +1,241 @@
+"""The parts of the log screen, without Textual: what is read, what is shown of it, and how."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import Flag, auto
+
+from engine.logs.log_filter import DEBUG, LineFilter, lines_naming_task
+from engine.logs.merged_log import STEP_CELLS, LogPosition
+from engine.store import Unavailable
+from engine.text.error_text import error_text
+from tui.log import log_lines as view
+from tui.log.counter import LogCounter
+from tui.log.line_task import LineTask
+from tui.log.page import LogPage
+from tui.log.reader import LogReader, index_of
+from tui.screens.console_context import ConsoleContext
+from tui.screens.message import Message
+from tui.screens.row_maker import ScreenActions
+from tui.session.place_session import PlaceSession
+
+IDLE_READ_SECONDS, BUSY_READ_SECONDS = 1.0, 0.25
+"""Seconds between two reads of the logs: without and with new lines."""
+
+
+class Change(Flag):
+    """What an action of the log screen changed; no more is painted again."""
+
+    NOTHING = 0
+    EDGES = auto()
+    """The message and the keys."""
+    STATUS = auto()
+    """The line under the cursor, the counts, and what follows from them."""
+    LINES = auto()
+    """All of it."""
+
+
+class LogParts:
+    """Shows the window of a reader, and keeps it up to date."""
+
+    def __init__(
+        self,
+        session: PlaceSession,
+        context: ConsoleContext,
+        screen: ScreenActions[Change],
+        find: str,
+        *,
+        is_following: bool,
+    ) -> None:
+        """`find` shows only lines that mention a task."""
+        self.session, self.context, self.screen = session, context, screen
+        self.logs = session.place.logs
+        self.page, self.message = LogPage(), Message(context.clock)
+        self.level = DEBUG
+        self.words = self.named = f'"{find}"' if find else ""
+        self.filter = self.naming = lines_naming_task(find)
+        self.searched: tuple[str, LineFilter] = ("", LineFilter())
+        self.reader = LogReader(
+            self.logs,
+            self.filter,
+            self.show_lines,
+            lambda: screen.show_change(Change.EDGES),
+            STEP_CELLS,
+        )
+        self.counter = LogCounter(self.reader.book, self.filter)
+        self.line_task = LineTask(session)
+        self.style = view.LogStyle(sources=view.source_cells(self.logs))
+        self.is_following = is_following
+        self.is_busy = self.was_read = False
+        """True while a job runs; once the logs were read."""
+        self._is_late = False
+        """New lines came during a job."""
+        self._turn = 0
+
+    @property
+    def is_loaded(self) -> bool:
+        """True if the lines on screen are those last requested."""
+        return self.was_read and not self.is_busy
+
+    @property
+    def status(self) -> view.LogStatus:
+        """What the status line shows."""
+        counter, size = self.counter, self.reader.book.size
+        return view.LogStatus(
+            self.is_following,
+            self.new_lines,
+            self.level,
+            words=self.words,
+            matching=counter.counts.matching,
+            lines=counter.counts.lines,
+            counted=self.was_read and counter.is_complete,
+            wrap=self.style.wrap,
+            search_text=self.searched[0],
+            uncounted_bytes=0 if counter.is_countable else size,
+        )
+
+    @property
+    def new_lines(self) -> int:
+        """How many matching lines came since the log is not followed."""
+        return self.counter.news.matching if self.counter.news else 0
+
+    # Reading
+
+    async def follow(self, first: Callable[[], Awaitable[object]]) -> Change:
+        """Run a job, then read new lines in a loop; repaint at most as often.
+
+        Raises:
+            Unavailable: the screen is closing.
+        """
+        reader = self.reader
+        await reader.call(reader.book.refresh)
+        self.was_read, reader.page = True, self.page.height
+        self.counter.uncounted.set()
+        self.start_job(first)
+        while True:
+            await asyncio.sleep(IDLE_READ_SECONDS)
+            while await reader.call(reader.book.refresh) or self._is_late:
+                await self._take_new_lines()
+                await asyncio.sleep(BUSY_READ_SECONDS)
+
+    async def _take_new_lines(self) -> None:
+        """New lines exist: show or count them."""
+        self._is_late = self.is_busy
+        self.counter.uncounted.set()
+        turn = self._turn
+        try:
+            if self.counter.news is not None:
+                await self.reader.run(self.counter.news)
+            elif self.is_following and not self.is_busy:
+                is_complete = await self.reader.append_new(lambda: turn == self._turn)
+                if turn != self._turn:
+                    self._is_late = True  # a newer request of the operator has priority
+                elif not is_complete:
+                    self.start_job(self.reader.read_tail)
+        except OSError as error:
+            self.say(f"log not readable: {error_text(error)}")
+        self.screen.show_change(Change.STATUS)
+
+    def start_job(self, work: Callable[[], Awaitable[object]]) -> Change:
+        """Run this and cancel what is running."""
+        self._turn += 1
+        self.is_busy, turn = True, self._turn
+        self.message.clear()
+
+        async def alone() -> Change:
+            try:
+                await work()
+            except OSError as error:
+                self.say(f"log not readable: {error_text(error)}")
+            except Unavailable:
+                return Change.NOTHING  # the screen is closing
+            finally:
+                if turn == self._turn:
+                    self.is_busy, self.reader.job = False, None
+                    if self.reader.is_stopping:
+                        self.say("stopped: showing the results so far")
+                    self.reader.is_stopping = False
+            self.counter.uncounted.set()  # the histogram ends at a line that was read now
+            return Change.STATUS
+
+        self.screen.run("log", alone)
+        return Change.NOTHING
+
+    def read_more(self, *, forward: bool) -> Change:
+        """Read the lines before or behind those that are loaded."""
+        return self.start_job(
+            lambda: self.reader.read_more(forward, lambda: self.page.selected_entry)
+        )
+
+    def fill_page(self) -> None:
+        """Read more lines if the page got higher than those that are loaded."""
+        reader = self.reader
+        reader.page = self.page.height
+        if self.is_loaded and len(self.page.entries) < reader.page and not reader.window.at_start:
+            if self.is_following:
+                self.start_job(reader.read_tail)
+            else:
+                self.read_more(forward=False)
+
+    async def look_up_task(self) -> Change:
+        """Look up the task of the line under the cursor."""
+        await self.line_task.look_up()
+        return Change.EDGES
+
+    # What changes
+
+    def say(self, text: str, style: str = "warn") -> Change:
+        """Show a message for some seconds."""
+        self.message.say(text, style)
+        return Change.EDGES
+
+    def show_lines(self, cursor: int, line: int | None = None, is_searching: bool = False) -> None:
+        """Show the window with the cursor on an entry, on a screen line; None: the same lines."""
+        entries, reader = self.reader.window.entries, self.reader
+        if line is not None and len(entries) < reader.page:
+            line = min(line, cursor)
+        is_searching = is_searching or reader.job is not None
+        troubles, width = reader.book.troubles, self.page.width
+        notice = view.empty_lines(self.logs, self.status, is_searching, width, troubles)
+        self.style = self.style.with_columns_for(entries)
+        self.page.show(entries, cursor, self.style, line, notice)
+        self.screen.show_change(Change.LINES)
+
+    def restyle(self, style: view.LogStyle) -> Change:
+        """Show the same lines with another layout."""
+        self.style = style
+        self.show_lines(self.page.cursor)
+        return Change.EDGES
+
+    def pause(self) -> None:
+        """Stop following; new lines are counted."""
+        if self.is_following:
+            self.is_following = False
+            self.counter.pause(self.reader.window.end)
+
+    def follow_end(self) -> Change:
+        """Follow the end of the log."""
+        self.is_following, self.counter.news = True, None
+        return self.start_job(self.reader.read_tail)
+
+    def set_filter(self, words: str, what: LineFilter) -> Change:
+        """Show only lines that match; the words are those of the operator."""
+        self.words, self.filter = words, what
+        return self.apply_filter()
+
+    def apply_filter(self) -> Change:
+        """Apply the filter and the level; the cursor stays on its line if that still matches."""
+        reader, sieve = self.reader, self.filter._replace(level=self.level)
+        before, reader.filter = reader.window, sieve
+        self.counter.set_filter(sieve)
+        selected, line = self.page.selected_entry, max(0, self.page.line_of_cursor)
+        if self.is_following or selected is None:
+            self.start_job(reader.read_tail)
+        else:
+            self.start_job(lambda: reader.read_around(LogPosition(selected.key), line))
+        # Show the matching lines of the window until more are found.
+        reader.window = before.with_filter(sieve)
+        entries = reader.window.entries
+        self.show_lines(index_of(selected, entries, len(entries) - 1), is_searching=True)
+        return Change.EDGES

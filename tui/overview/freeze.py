@@ -1,0 +1,154 @@
+"""The time that the overview shows: live, or frozen and moved through recorded history."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from engine.monitor.recorded_history import RecordedHistory, step_seconds, step_time
+from engine.monitor.recorder import DAY_SECONDS, Role, UnreadableRecording
+from engine.monitor.sample_codec import RecordedSample
+from tui.overview import snapshot
+from tui.overview.snapshot import PlaceSnapshot
+from tui.session.place_session import PlaceSession
+from tui.session.recent_events import NO_EVENTS, EventMemory
+
+KEY_REPEAT_SECONDS = 0.4
+"""Seconds between two key presses from which on the key does not count as held."""
+
+
+class FrozenTime(NamedTuple):
+    """The time shown while frozen."""
+
+    since: float
+    """Time of the freeze in epoch seconds UTC; nothing later is shown."""
+    at: float
+    """The time shown, in epoch seconds UTC."""
+    histories: Mapping[int, RecordedHistory]
+    """Recorded history by number of the place."""
+    is_loaded: bool = False
+    """True if all recordings are loaded."""
+    memories: Mapping[int, EventMemory] = {}
+    """Log events in memory at the freeze by number of the place."""
+    run: int = 0
+    """Consecutive steps in one direction with the key held; negative: back."""
+    pressed: float = float("-inf")
+    """Monotonic time of the last step."""
+
+    def stepped(self, direction: int, pressed: float) -> FrozenTime | None:
+        """One step back (-1) or forward (1); None at the end. A held key makes longer steps."""
+        is_repeat = pressed - self.pressed < KEY_REPEAT_SECONDS and self.run * direction > 0
+        run = self.run + direction if is_repeat else direction
+        after = self._replace(run=run, pressed=pressed)
+        histories = list(self.histories.values())
+        at = step_time(histories, self.at, direction * step_seconds(abs(run)))
+        if at is None and abs(run) > 1:
+            at = step_time(
+                histories, self.at, direction * step_seconds(1)
+            )  # a shorter step reaches the very end
+        if at is None or at > self.since:
+            return None if self.at == self.since or direction < 0 else after._replace(at=self.since)
+        return after._replace(at=at)
+
+
+class Freeze:
+    """While frozen, all values on screen are those of one point in time."""
+
+    def __init__(self, sessions: Sequence[PlaceSession], clock: Callable[[], float]) -> None:
+        """`clock` returns epoch seconds."""
+        self._sessions, self._clock = sessions, clock
+        self.time: FrozenTime | None = None
+        """None if live."""
+        self._live_snapshots = snapshot.LiveSnapshots()
+        self._held: Mapping[int, PlaceSnapshot] = {}
+        """The last live snapshot before the freeze, by number of the place."""
+
+    @property
+    def is_past(self) -> bool:
+        """True if a time before the freeze is shown, for which only recorded data exists."""
+        return self.later > 0
+
+    @property
+    def later(self) -> float:
+        """Seconds from the time shown until the freeze; 0.0 if live or at the freeze."""
+        return 0.0 if self.time is None else self.time.since - self.time.at
+
+    @property
+    def shown_at(self) -> float:
+        """The time shown, in epoch seconds UTC."""
+        return self._clock() if self.time is None else self.time.at
+
+    @property
+    def at_words(self) -> tuple[str, ...]:
+        """Command-line option for the time shown."""
+        if self.time is None:
+            return ()
+        return ("--at", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.time.at)))
+
+    def snapshot_of(self, session: PlaceSession, cells: int) -> PlaceSnapshot:
+        """A place now, as held since the freeze, or as recorded."""
+        frozen = self.time
+        if frozen is None:
+            return self._live_snapshots.of(session, self._clock(), cells)
+        history = frozen.histories[session.number]
+        held = self._held.get(session.number)
+        if held is not None and not self.is_past:
+            return held._replace(recorded=history.at(frozen.at))
+        memory = frozen.memories.get(session.number, NO_EVENTS)
+        return snapshot.recorded_snapshot(
+            session.place, session.number, history, at=frozen.at, cells=cells, memory=memory
+        )
+
+    def begin(self, snapshots: Iterable[PlaceSnapshot]) -> None:
+        """Freeze at these snapshots, the last live ones."""
+        self._held = {moment.queue.number: moment for moment in snapshots}
+        histories = {
+            n.number: RecordedHistory((), n.place.name, n.sample()._replace(by=""))
+            for n in self._sessions
+        }
+        now = self._clock()
+        self.time = FrozenTime(now, now, histories)
+
+    async def load(self) -> Sequence[str]:
+        """Load the recorded day into memory, so that stepping needs no disk access; returns what is
+        missing, and why.
+
+        Raises:
+            Unavailable: a place was closed.
+        """
+        if (frozen := self.time) is None:
+            return ()
+        since, histories, messages = frozen.since, dict(frozen.histories), []
+        memories: dict[int, EventMemory] = {}
+        for session in self._sessions:
+            if session.recording.role is Role.IDLE and session.recording.message:
+                messages.append(session.recording.message)
+            last = histories[session.number].at(since)
+            try:
+                memories[session.number] = await asyncio.to_thread(session.recent_events.copy)
+                known = last if isinstance(last, RecordedSample) else None
+                histories[session.number] = await session.recorded_history(
+                    since - DAY_SECONDS, since, known
+                )
+            except UnreadableRecording as error:
+                messages.append(str(error))
+        if self.time is None or self.time.since != since:
+            return ()  # live again
+        self.time = self.time._replace(histories=histories, is_loaded=True, memories=memories)
+        return messages
+
+    def step(self, direction: int, pressed: float) -> str:
+        """Step back (-1) or forward (1) in recorded time by a key that was pressed at this
+        monotonic time; returns why not, or "".
+        """
+        if self.time is None:
+            return "not frozen: p freezes, then , and . step"
+        if not self.time.is_loaded:
+            return "still reading the recording"
+        if (moved := self.time.stepped(direction, pressed)) is None:
+            back = "start of the recording"
+            return "end of the recording: p goes live" if direction > 0 else back
+        self.time = moved
+        return ""

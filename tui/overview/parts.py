@@ -1,0 +1,189 @@
+"""The parts of the overview, without Textual, and what its keys act on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Flag, auto
+from typing import Protocol
+
+from engine.model import State
+from engine.monitor.alerts import Alert, Where
+from engine.monitor.recorder import Role
+from tui.overview import alert_lines, side_panes
+from tui.overview.focus import AGES, ALERTS, Pane, PaneFocus
+from tui.overview.freeze import Freeze
+from tui.overview.place_lines import SPARKLINE_CELLS
+from tui.overview.reads import OverviewReads, PlaceReads
+from tui.overview.side_panes import LiveValues
+from tui.overview.snapshot import PlaceSnapshot
+from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import GraphPane
+from tui.screens.message import Message
+from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.row_maker import ScreenActions
+from tui.screens.target import Target
+from tui.session.place_session import PlaceSession
+from tui.text import keys
+
+SEEN_SECONDS = 1.0
+"""Seconds after which the operator has seen that another place came under the cursor by itself."""
+
+
+class Change(Flag):
+    """What an action of the overview changed; no more is painted again."""
+
+    NOTHING = 0
+    EDGES = auto()
+    """The lines above and below the panes."""
+    PANES = auto()
+    """All of it."""
+
+
+class AgePane(Protocol):
+    """The age table: its cells have the cursor."""
+
+    @property
+    def count(self) -> int | None:
+        """The number under the cursor; None if there is none."""
+        ...
+
+    @property
+    def filter(self) -> str:
+        """The filter that selects the tasks of the cell."""
+        ...
+
+    @property
+    def cell_text(self) -> str:
+        """What the cell counts."""
+        ...
+
+    def shift(self, by: int) -> None:
+        """Move to a younger or older age class."""
+
+
+class OverviewParts:
+    """All that the overview shows and its keys act on."""
+
+    def __init__(
+        self,
+        sessions: Sequence[PlaceSession],
+        context: ConsoleContext,
+        screen: ScreenActions[Change],
+        panes: Mapping[str, Pane],
+        ages: AgePane,
+    ) -> None:
+        self.sessions, self.context, self.screen, self.ages = sessions, context, screen, ages
+        self.clock = context.clock
+        self.freeze = Freeze(sessions, self.clock)
+        self.reads = OverviewReads(self.clock)
+        self.focus = PaneFocus(panes)
+        self.graph = GraphPane()
+        self.message = Message(self.clock)
+        self.snapshots: tuple[PlaceSnapshot, ...] = ()
+        self.live_values = LiveValues()
+        """While frozen, those of the freeze."""
+        self.alerts: tuple[Alert, ...] = ()
+        """The most urgent first."""
+        self._place_changed_at = float("-inf")
+        """When another place came under the cursor by itself, in epoch seconds UTC."""
+        self.reported: set[str] = set()
+        """Results of recordings that were said."""
+
+    # What is shown
+
+    def look(self) -> None:
+        """Take what is known of all places, at the time shown."""
+        cells, now = 2 * SPARKLINE_CELLS, self.freeze.shown_at
+        self.snapshots = tuple(self.freeze.snapshot_of(session, cells) for session in self.sessions)
+        if self.freeze.time is None:
+            self.live_values = side_panes.live_values(self.sessions, self.snapshots, now)
+        alerts = [alert for moment in self.snapshots for alert in moment.alerts]
+        self.alerts = alert_lines.sort_alerts(alerts)
+
+    @property
+    def selected(self) -> PlaceSession:
+        """The place under the cursor."""
+        return self.sessions[max(0, self.focus.place - 1)]
+
+    @property
+    def table(self) -> PlaceReads | None:
+        """What was read of the place under the cursor."""
+        return self.reads.of(self.selected)
+
+    @property
+    def all_reads(self) -> Sequence[tuple[PlaceSession, PlaceReads]]:
+        """The places that were read, and what was read."""
+        reads = ((session, self.reads.of(session)) for session in self.sessions)
+        return [(session, read) for session, read in reads if read is not None]
+
+    @property
+    def alert(self) -> Alert | None:
+        """The alert under the cursor of the alerts."""
+        key = self.focus.panes[ALERTS].key
+        return next((alert for alert in self.alerts if alert_lines.alert_key(alert) == key), None)
+
+    def can_focus(self, pane: str) -> bool:
+        """True if a pane is on screen and has rows."""
+        part = self.focus.panes[pane]
+        has_cells = pane == AGES and self.table is not None and self.freeze.time is None
+        return part.display and bool(has_cells or part.rows)
+
+    def can_start_worker(self, session: PlaceSession) -> bool:
+        """True if a worker of a place can be started from here."""
+        return bool(session.place.worker_command) and not self.context.arming.read_only
+
+    @property
+    def place_to_unlock(self) -> PlaceSession:
+        """The place under the cursor if its lock has an alert, else that of the most urgent alert
+        about a lock: the line of the alert shows the key."""
+        names = [alert.target.place for alert in self.alerts if alert.target.where is Where.LOCK]
+        selected = self.selected
+        if not names or selected.place.name in names:
+            return selected
+        return next((one for one in self.sessions if one.place.name == names[0]), selected)
+
+    @property
+    def cell_target(self) -> Target | None:
+        """The tasks of the cell under the cursor of the age table; None without a cell."""
+        if (table := self.table) is None or self.ages.count is None:
+            return None
+        return Target(keys.LIST, self.selected.number, table.state, self.ages.filter)
+
+    @property
+    def groups_target(self) -> Target:
+        """The groups of tasks of the place, for verbs on dead ones if there are any."""
+        dead = self.selected.inspector.latest.counts.get(State.DEAD)
+        return Target(keys.GROUPS, state=State.DEAD if dead else State.PENDING)
+
+    # What changes
+
+    def say(self, text: str, style: str = "warn") -> Change:
+        """Show a message in place of the next step for some seconds."""
+        self.message.say(text, style)
+        return Change.EDGES
+
+    def report_recording(self) -> None:
+        """Say once the result of a recording by another process."""
+        for recording in (session.recording for session in self.sessions):
+            words = recording.message if recording.role is Role.RECORDS else ""
+            if words and words not in self.reported:
+                self.reported.add(words)
+                self.say(words)
+
+    def place_changed(self) -> None:
+        """Another place came under the cursor by itself."""
+        self._place_changed_at = self.clock()
+
+    def choose(self) -> None:
+        """The operator moves the cursor: what comes under it is seen."""
+        self.focus.is_chosen, self._place_changed_at = True, float("-inf")
+
+    def why_unseen(self, *, needs_row: bool = True) -> str:
+        """Why a key is not for the place under the cursor: the operator cannot have seen it there
+        yet, or, if the key `needs_row`, the row has left; "" else, and the next time.
+        """
+        why = ROW_HAS_LEFT if needs_row and self.focus.has_left else ""
+        if 0 <= self.clock() - self._place_changed_at < SEEN_SECONDS:
+            why = why or f"{self.selected.name} came under the cursor: press again"
+        self._place_changed_at = float("-inf")
+        return why

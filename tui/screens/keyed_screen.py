@@ -1,0 +1,81 @@
+"""The base class of screens whose keys are rows (`tui.screens.key_rows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from textual.binding import Binding, BindingType
+
+from engine.store import Unavailable
+from tui.screens.base import QUIT_AGAIN, BaseScreen
+from tui.screens.key_rows import KeyRow, absent_actions, press
+
+
+def row_bindings(rows: Sequence[KeyRow[Any, Any]]) -> list[BindingType]:
+    """The Textual bindings of a screen with key rows."""
+    return [
+        Binding(pressed, f"key({pressed!r})" if row.key.call else row.key.action, show=False)
+        for row in rows
+        for pressed in row.key.keys
+    ]
+
+
+class KeyedScreen(BaseScreen):
+    """Passes keys to their rows, and paints what the action of a row has changed.
+
+    What it can do for its parts is in `ScreenActions`.
+    """
+
+    ROWS: Sequence[KeyRow[Any, Any]]
+    parts: Any
+    """What the screen shows and its keys act on; without Textual."""
+
+    def show_change(self, change: Any) -> None:
+        """Paint what has changed."""
+        raise NotImplementedError
+
+    def say(self, text: str, style: str = "warn") -> None:
+        """Show a message for some seconds."""
+        self.show_change(self.parts.say(text, style))
+
+    def without(self) -> set[str]:
+        """Actions that are not offered now."""
+        return absent_actions(self.ROWS, self.parts)
+
+    def action_key(self, pressed: str) -> None:
+        """Do what a key does, or say why it is refused."""
+        self.show_change(press(self.ROWS, pressed, self.parts, self.parts.say))
+
+    def action_back(self) -> None:
+        """Do what Esc does."""
+        self.action_key("escape")
+
+    def quits(self) -> bool:
+        """Ctrl-c had nothing to cancel: True the second time, while the message of the first one
+        is visible.
+        """
+        again = self.parts.message.text == QUIT_AGAIN
+        if not again:
+            self.say(QUIT_AGAIN)
+        return bool(again)
+
+    def request(self, what: str) -> None:
+        """See `ScreenActions`."""
+        self.post_message(self.ActionRequest(self, what))
+
+    def open(self, opener: Callable[[BaseScreen], object]) -> None:
+        """See `ScreenActions`."""
+        opener(self)
+
+    def run(self, what: str, ask: Callable[[], Awaitable[object]]) -> None:
+        """See `ScreenActions`."""
+
+        async def answer() -> None:
+            try:
+                self.show_change(await ask())
+            except Unavailable as error:  # for example while the console quits
+                self.say(str(error))
+
+        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
+        self.run_worker(answer, name=what, exclusive=True, group=what)  # type: ignore[arg-type]

@@ -1,0 +1,166 @@
+"""Makes the key rows of a screen: its own keys, and those that it shares with others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from tui.screens.console_context import ConsoleContext
+from tui.screens.key_rows import KeyRow, never, no_words, own_label
+from tui.screens.target import SCREEN_TARGETS, Target
+from tui.text import keys
+from tui.text.keys import Key
+
+if TYPE_CHECKING:
+    from tui.screens.base import BaseScreen
+
+C = TypeVar("C")
+C_contra = TypeVar("C_contra", contravariant=True)
+
+
+class ScreenActions(Protocol[C_contra]):
+    """What only a screen can do for its parts."""
+
+    @property
+    def hasty(self) -> bool:
+        """True if the current key came in a burst too fast for typing."""
+        ...
+
+    def go(self, target: Target) -> None:
+        """Open another screen."""
+
+    def request(self, what: str) -> None:
+        """Run a global action of the app."""
+
+    def show_change(self, change: C_contra) -> None:
+        """Paint what an action changed after it had returned."""
+
+    def open(self, opener: Callable[[BaseScreen], object]) -> None:
+        """Let a dialog open above the screen."""
+
+    def run(self, what: str, ask: Callable[[], Awaitable[C_contra]]) -> None:
+        """Ask something in the background and show what that changed; an unfinished question of the
+        same name is cancelled.
+        """
+
+
+class KeyParts(Protocol[C]):
+    """What the parts of every screen with key rows have."""
+
+    context: ConsoleContext
+
+    @property
+    def screen(self) -> ScreenActions[C]:
+        """The screen."""
+        ...
+
+    def say(self, text: str) -> C:
+        """Show a message for some seconds."""
+        ...
+
+
+P = TypeVar("P", bound=KeyParts[Any])
+
+
+class RowMaker(Generic[P, C]):
+    """Makes the rows of one screen; `nothing` is the change of keys that leave it as it is."""
+
+    def __init__(self, screen: str, nothing: C) -> None:
+        self._screen, self._nothing = screen, nothing
+
+    def own(
+        self,
+        words: str,
+        act: Callable[..., C],
+        *,
+        refusal: Callable[[P], str] = no_words,
+        is_absent: Callable[[P], bool] = never,
+        label: Callable[[P], str | None] = own_label,
+    ) -> KeyRow[P, C]:
+        """The row of a key that only this screen has."""
+        return KeyRow(self.own_key(words), act, refusal, is_absent=is_absent, label=label)
+
+    def own_key(self, words: str) -> Key:
+        """A key that only this screen has. `words`: action, keys, keys as shown, hint, heading of
+        the help with flags, and description, as in the text table of `tui.text.keys`.
+        """
+        *named, heading, description = words.split(" | ")
+        group, *flags = heading.split()
+        row = " | ".join((*named, group, " ".join(flags), description))
+        return self._called(keys.key_of_row(row))
+
+    def key(self, action: str, of: str = keys.TASK, *, is_minor: bool | None = None) -> Key:
+        """The key of an action that another screen has, too, with its words."""
+        key = self._called(keys.key_on(of, action))
+        return key if is_minor is None else key._replace(is_minor=is_minor)
+
+    def _called(self, key: Key) -> Key:
+        return key._replace(call=f"key({key.keys[0]!r})", screens=frozenset({self._screen}))
+
+    # What these keys do is the same everywhere
+
+    def moves(self, move: Callable[[P, str], C]) -> Iterator[KeyRow[P, C]]:
+        """The keys that move; `move` gets the name of a motion."""
+        for how in ("down", "up", "page_down", "page_up", "half_down", "half_up", "first", "last"):
+            yield KeyRow(self.key(f"move('{how}')"), lambda parts, how=how: move(parts, how))
+
+    def goes(self, key: Key, target: Target, label: str | None = None) -> KeyRow[P, C]:
+        """A key that opens another screen."""
+
+        def act(parts: P) -> C:
+            parts.screen.go(target)
+            return self._nothing
+
+        return KeyRow(key, act, label=lambda parts: label)
+
+    def asks(self, key: Key) -> KeyRow[P, C]:
+        """A key for a global action of the app, which has its name."""
+
+        def act(parts: P) -> C:
+            parts.screen.request(key.action)
+            return self._nothing
+
+        return KeyRow(key, act)
+
+    def app(self, key: Key) -> KeyRow[P, C]:
+        """A key whose action is the app's."""
+        return KeyRow(key._replace(call=""), lambda parts: self._nothing)
+
+    def digits(self, label: str | None = None) -> KeyRow[P, C]:
+        """The digits, which open the same screens everywhere."""
+
+        def act(parts: P, digit: str) -> C:
+            parts.screen.go(SCREEN_TARGETS[digit])
+            return self._nothing
+
+        return KeyRow(self.key("screen"), act, label=lambda parts: label)
+
+    def repaint(self) -> KeyRow[P, C]:
+        """Paint the whole screen again."""
+
+        def act(parts: P) -> C:
+            parts.screen.open(lambda screen: screen.action_repaint())
+            return self._nothing
+
+        return KeyRow(self.key("repaint"), act)
+
+    def arm(self, changes: C) -> KeyRow[P, C]:
+        """Arm or disarm, which changes this; not by pasted input."""
+
+        def act(parts: P) -> C:
+            from tui.screens.base import PASTED
+
+            parts.say(PASTED if parts.screen.hasty else parts.context.arming.toggle())
+            return changes
+
+        return KeyRow(
+            self.key("arm"),
+            act,
+            is_absent=is_read_only,
+            label=lambda parts: keys.arm_hint(parts.context.arming.is_armed),
+        )
+
+
+def is_read_only(parts: KeyParts[Any]) -> bool:
+    """True if the console changes nothing."""
+    return parts.context.arming.read_only
