@@ -83,19 +83,21 @@ def _lowest() -> list[str]:
 MANY_METHODS = {
     "ControlScreen": 68,
     "LockScreen": 78,
-    "LocksScreen": 64,
-    "OperationsScreen": 66,
+    "LocksScreen": 62,
+    "OperationsScreen": 64,
     "PlanScreen": 64,
-    "ReplayScreen": 69,
-    "TransportsScreen": 76,
+    "ReplayScreen": 67,
+    "TransportsScreen": 74,
 }
 """Classes with more than 60 methods with those of their bases; a number may only get smaller."""
 
 MANY_BASES = {
     "AbandonScreen": 7,
+    "ClustersScreen": 5,
     "ControlScreen": 7,
     "ControlsScreen": 6,
     "FailuresScreen": 6,
+    "GroupsScreen": 5,
     "LockScreen": 11,
     "LocksScreen": 8,
     "OperationsScreen": 6,
