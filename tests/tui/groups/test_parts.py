@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,11 +11,11 @@ import pytest
 from engine.index.schema import Query
 from engine.model import State, Task
 from tests.console_places import Clock, a_memory, a_place, a_task, some_tasks
+from tests.tui.asked_screen import AskedScreen
 from tui.groups.keys import GROUP_ROWS
 from tui.groups.parts import Change, GroupParts, RowCursor
 from tui.groups.task_groups import TaskGroups
 from tui.plan.planning import VerbRequest
-from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press
 from tui.screens.page import ROW_HAS_LEFT
@@ -24,34 +24,17 @@ from tui.session.place_session import PlaceSession
 from tui.text import keys
 
 
-class RecordingScreen:
-    """A screen that records what the parts ask of their screen."""
-
-    hasty = False
+class GroupScreen(AskedScreen[Change]):
+    """Its cursor is where the test puts it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.cursor = RowCursor()
-        self.targets: list[Target] = []
         self.plans: list[VerbRequest] = []
-        self.questions: list[str] = []
-
-    def go(self, target: Target) -> None:
-        """Record it."""
-        self.targets.append(target)
-
-    def request(self, what: str) -> None:
-        """Nothing is run."""
 
     def plan(self, asked: VerbRequest) -> None:
-        """Record it."""
+        """Note it."""
         self.plans.append(asked)
-
-    def run(self, what: str, ask: Callable[[], Awaitable[Change]]) -> None:
-        """Record it."""
-        self.questions.append(what)
-
-    def show_change(self, change: Change) -> None:
-        """Nothing is painted."""
 
     def move(self, how: str) -> Change:
         """Nothing is scrolled."""
@@ -61,14 +44,11 @@ class RecordingScreen:
         """There is none."""
         return Change.NOTHING
 
-    def open(self, opener: Callable[[BaseScreen], object]) -> None:
-        """There is no screen to open it."""
-
 
 class Operator:
     """Presses the keys of the groups of a place."""
 
-    def __init__(self, parts: GroupParts[Any], screen: RecordingScreen) -> None:
+    def __init__(self, parts: GroupParts[Any], screen: GroupScreen) -> None:
         self.parts, self.screen = parts, screen
 
     def press(self, *pressed: str) -> str:
@@ -89,7 +69,7 @@ async def groups(
     tasks: list[Task], state: State, *, read_only: bool = False
 ) -> AsyncIterator[Operator]:
     """The groups of a place in memory, from the tab of a state."""
-    clock, screen = Clock(), RecordingScreen()
+    clock, screen = Clock(), GroupScreen()
     session = PlaceSession(a_place(a_memory(tasks)), clock)
     context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=1)
     await session.inspector.start()
@@ -148,7 +128,7 @@ async def test_the_grouping_is_read_again_when_it_turns() -> None:
         assert isinstance(grouping, TaskGroups)
         before = grouping.by
         operator.press("l")
-        assert grouping.by != before and operator.screen.questions == ["groups"]
+        assert grouping.by != before and [*operator.screen.questions] == ["groups"]
         operator.parts.groups = await grouping.read()
         operator.press("h")
         assert grouping.by == before
