@@ -216,7 +216,7 @@ class _Connection(SMTP):
             self._of.stalled.set()
         elif self.transport is not None:
             cast(asyncio.WriteTransport, self.transport).abort()
-        # Until the connection is lost: that cancels whoever waits here.
+        # Until the connection is lost: that cancels any wait here.
         await asyncio.get_running_loop().create_future()
         return True
 
@@ -328,7 +328,7 @@ def swallowing() -> Iterator[int]:
         listening = stack.enter_context(socket.socket())
         listening.bind((HOST, 0))
         listening.listen(0)
-        # Once its queue is full, Linux drops what comes; nobody ever takes one out of it.
+        # Once its queue is full, Linux drops what comes; no process ever takes one out of it.
         for _ in range(4):
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)

@@ -1017,7 +1017,7 @@ def test_a_clock_set_back_keeps_no_worker_waiting(queue: WorkQueue) -> None:
 
 
 def test_a_claim_refused_once_ends_no_run_that_others_go_on_with(queue: WorkQueue) -> None:
-    """Until nothing is due: when no task runs any more it scans again, whatever was refused."""
+    """Until nothing is due: when no task runs any more it scans again, after any refusal."""
     store, refused = Refusing(queue.memory), threading.Event()
     for number in (1, 2, 3):
         queue.add(number=number)

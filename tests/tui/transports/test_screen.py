@@ -424,7 +424,7 @@ def a_way(*tallies: DeliveryCounts | None, name: str = "curl") -> TransportHealt
 
 def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
     """Where no source tells, there is a question mark and why, not a zero; at no width does a part
-    of a number stand for the number.
+    of a number mean the number.
     """
     lines = detail_lines.window_lines(a_way(None, None, DeliveryCounts(1204, 1200, 4)), 80)
     assert words(lines).splitlines()[1:] == [
