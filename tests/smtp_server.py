@@ -266,9 +266,14 @@ class _Keeper:
     async def handle_DATA(self, server: _Connection, session: Session, envelope: Envelope) -> str:
         assert isinstance(envelope.original_content, bytes)
         login = session.auth_data.login.decode() if session.auth_data else ""
-        people = session.host_name or "", envelope.mail_from or "", tuple(envelope.rcpt_tos)
-        tls = session.ssl is not None or self._of._smtps
-        mail = Received(*people, envelope.original_content, tls, login)
+        mail = Received(
+            session.host_name or "",
+            envelope.mail_from or "",
+            tuple(envelope.rcpt_tos),
+            envelope.original_content,
+            tls=session.ssl is not None or self._of._smtps,
+            login=login,
+        )
         answer = self._of.next("body") or "250 2.0.0 accepted"
         self._of.came(mail, accepted=answer.startswith("2"))
         await server.odd(answer)

@@ -390,7 +390,7 @@ def test_threads_lose_nothing(world: World, open_some: Callable[[], Store], roun
     stores = [open_some() for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         done = [
-            threads.submit(busy, world, store, 4 * round_ + n, start, added, left)
+            threads.submit(busy, world, store, 4 * round_ + n, start=start, added=added, left=left)
             for n, store in enumerate(stores)
         ]
     assert [one.exception() for one in done] == [None] * 4

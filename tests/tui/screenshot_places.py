@@ -144,8 +144,8 @@ def make_day(root: Path, day: str = "bad") -> list[Task]:
         _dated(broken, NOW - 29520)
     make_past(root)
     ZgbConsolePlace(root).in_earnest()
-    halted = ("msmtp", NOW - 7080, "ben", "its relay is moved to mx9")
-    PlaceTransports(root, lambda: NOW).suspensions.suspend(*halted)
+    suspensions = PlaceTransports(root, lambda: NOW).suspensions
+    suspensions.suspend("msmtp", NOW - 7080, "ben", "its relay is moved to mx9")
     _write_metrics(root, [task for task in tasks if task.created <= NOW - SILENT[day]], day)
     _write_logs(root, tasks, day)
     return tasks

@@ -68,9 +68,16 @@ class WorkQueue:
         """A worker on these tasks, or on those of another store."""
         services |= {"log": lambda *line: self.log.append(line)}
         services |= {"add_count": lambda name: self.tallies.update([name])}
-        given = store or MemoryStore(self.memory), handled, retry or contract_retries()
-        fields = {"owner": "the worker", "lock": lock, "concurrency": concurrency}
-        return Worker(*given, **fields, services=WorkerServices(**services), clock=self.clock)  # type: ignore[arg-type]
+        return Worker(
+            store or MemoryStore(self.memory),
+            handled,
+            retry or contract_retries(),
+            owner="the worker",
+            lock=lock,
+            concurrency=concurrency,
+            services=WorkerServices(**services),
+            clock=self.clock,
+        )
 
     def add(self, kind: str = "job", number: int = 1, **changes: object) -> Task:
         """A pending task, as it is seen."""

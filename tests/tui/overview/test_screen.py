@@ -792,13 +792,13 @@ NUMBERS = st.integers(0, 40)
 
 NEEDS = st.builds(
     PaneNeeds,
-    NUMBERS,
-    NUMBERS,
-    NUMBERS,
-    st.integers(0, 4),
-    NUMBERS,
-    NUMBERS,
-    st.dictionaries(st.sampled_from("abcdefg"), NUMBERS, min_size=1),
+    queues=NUMBERS,
+    alerts=NUMBERS,
+    ages=NUMBERS,
+    outlook=st.integers(0, 4),
+    kinds=NUMBERS,
+    other_ages=NUMBERS,
+    sides=st.dictionaries(st.sampled_from("abcdefg"), NUMBERS, min_size=1),
 )
 
 
