@@ -180,7 +180,7 @@ class TaskList(Painted, can_focus=True):
             longest = id_cells(tasks)
             kinds = max((cell_len(safe_line(kind)) for kind in {t.kind for t in tasks}), default=0)
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
-            columns: tuple[TaskColumn, ...] = ()
+            columns: tuple[Column[ListedTask], ...] = ()
             if query.state:
                 columns = task_columns(
                     query.state,
