@@ -71,7 +71,7 @@ def later(seconds: float) -> Clocks:
 
 
 AN_HOUR_ON = later(3600)
-"""When who has given no sign of life since now counts as stuck."""
+"""When a holder without a heartbeat since now counts as stuck."""
 
 
 CLI_LATER = """

@@ -100,9 +100,18 @@ class SenderParts:
     def post(self, limits: AttemptTokens | None = None) -> Sender:
         """A new sender."""
         registry = TransportRegistry(self.settings, self._transports)
-        parts = (self.settings, HOST, self.spool, self.ledger, registry, self.suspensions.read)
-        complain = self.complaints.append
-        return Sender(*parts, limits, self.clock, self.pause, complain=complain)
+        return Sender(
+            self.settings,
+            HOST,
+            self.spool,
+            self.ledger,
+            registry,
+            suspensions=self.suspensions.read,
+            limits=limits,
+            clock=self.clock,
+            pause=self.pause,
+            complain=self.complaints.append,
+        )
 
     def limited_post(self) -> Sender:
         """A new sender with the token buckets that the settings ask for."""

@@ -16,7 +16,7 @@ HERE = ("postfix", "curl")
 """Those that are installed; the others are not."""
 
 SAYS = "import sys; print('asking', *sys.argv[1:], flush=True)"
-"""A command that says what it was told; it stands for the one that sends a test mail."""
+"""A command that prints its arguments, in place of the one that sends a test mail."""
 
 
 class PlaceTransports:
@@ -71,7 +71,7 @@ class PlaceTransports:
         return ""
 
     def place_mail(self, message: str = SAYS) -> PlaceMail:
-        """What a place is handed; `message` is the program that stands for a test mail."""
+        """What a place is handed; `message` is the program in place of a test mail."""
         return PlaceMail(
             self.stopped,
             self.routes,

@@ -39,7 +39,7 @@ def a_task(number: int = 1, **changes: object) -> Task:
 
 
 def text_of(task: Task, dead_since: int | None = None) -> bytes:
-    """A task's file as it stands in pending/ or, with a time of death, in dlq/."""
+    """A task's file as it is in pending/ or, with a time of death, in dlq/."""
     reason = "" if dead_since is None else task_format.DEAD_REASON
     record = task_format.new_record(task)._replace(dead_since=dead_since, dead_reason=reason)
     return task_format.render_task(record)

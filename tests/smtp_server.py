@@ -216,7 +216,7 @@ class _Connection(SMTP):
             self._of.stalled.set()
         elif self.transport is not None:
             cast(asyncio.WriteTransport, self.transport).abort()
-        # Until the connection is lost: that cancels whoever waits here.
+        # Until the connection is lost: that cancels any wait here.
         await asyncio.get_running_loop().create_future()
         return True
 
@@ -266,9 +266,14 @@ class _Keeper:
     async def handle_DATA(self, server: _Connection, session: Session, envelope: Envelope) -> str:
         assert isinstance(envelope.original_content, bytes)
         login = session.auth_data.login.decode() if session.auth_data else ""
-        people = session.host_name or "", envelope.mail_from or "", tuple(envelope.rcpt_tos)
-        tls = session.ssl is not None or self._of._smtps
-        mail = Received(*people, envelope.original_content, tls, login)
+        mail = Received(
+            session.host_name or "",
+            envelope.mail_from or "",
+            tuple(envelope.rcpt_tos),
+            envelope.original_content,
+            tls=session.ssl is not None or self._of._smtps,
+            login=login,
+        )
         answer = self._of.next("body") or "250 2.0.0 accepted"
         self._of.came(mail, accepted=answer.startswith("2"))
         await server.odd(answer)
@@ -328,7 +333,7 @@ def swallowing() -> Iterator[int]:
         listening = stack.enter_context(socket.socket())
         listening.bind((HOST, 0))
         listening.listen(0)
-        # Once its queue is full, Linux drops what comes; nobody ever takes one out of it.
+        # Once its queue is full, Linux drops what comes; no process ever takes one out of it.
         for _ in range(4):
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)

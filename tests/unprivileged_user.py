@@ -14,7 +14,7 @@ from pathlib import Path
 OTHER_UID = 65534
 """A user, and a group, that own nothing."""
 
-codecs.lookup("ascii")  # loads it: nobody may be unable to read the library of Python
+codecs.lookup("ascii")  # loads it: that user may be unable to read the library of Python
 
 
 def as_other_user(act: Callable[[], object]) -> None:

@@ -64,7 +64,7 @@ class ZgbConsolePlace(Database):
         return Journal(f"{state_folder}/journal", str(Path(self.path).parent), self.clock)
 
     def place(self, **fields: object) -> Place:
-        """All that a console is told of it."""
+        """All that a console gets of it."""
         place = Place(
             self.path,
             self.open,

@@ -593,8 +593,8 @@ def _read_config_file(path: str, named: bool) -> bytes:
         try:
             fd = os.open(os.path.basename(path) or ".", flags, dir_fd=folder)
             try:
-                stats = os.fstat(fd), os.fstat(folder)
-                if why := _refusal(*stats, os.geteuid(), named, in_cwd):
+                in_folder = os.fstat(folder)
+                if why := _refusal(os.fstat(fd), in_folder, os.geteuid(), named, in_cwd):
                     raise ConfigError(f"{safe_line(path)}: {why}")
                 with open(fd, "rb", closefd=False) as file:
                     return file.read((1 << 20) + 1)  # one byte more than `yaml_file` accepts

@@ -148,7 +148,7 @@ class _Stream(httpcore.NetworkStream):
 
         Raises:
             DeliveryError: the limit is exceeded.
-            WriteError: the peer has closed the connection.
+            httpcore.WriteError: the peer has closed the connection.
         """
         run, unsent = self._running.request, memoryview(buffer)
         while unsent:

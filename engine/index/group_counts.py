@@ -118,7 +118,9 @@ def query_groups(
     last = reader.fetch(_ERRORS.format(column=column, met=met), (*values, names))
     errors = {name: (error, at) for name, error, at in last}
     groups = tuple(
-        TaskGroup(name, tuple(counts), oldest, due, *errors.get(name, ("", None)), payloads)
+        TaskGroup(
+            name, tuple(counts), oldest, due, *errors.get(name, ("", None)), payloads=payloads
+        )
         for name, *counts, oldest, due, payloads, _, _ in rows
     )
     *_, amount, total = rows[0]

@@ -290,8 +290,9 @@ def task_of(row: tuple[Any, ...]) -> Task:
     owner, since, until, token, rev, extra = row[14:]
     lease = None if owner is None else Lease(owner, since, until, token)
     extras = json.loads(extra) if extra else EMPTY
-    fields = [row[0], row[1], STATES[row[2]], row[3] or 0.0, *row[4:14], lease, rev, extras]
-    return Task(*fields)
+    state, created = STATES[row[2]], row[3] or 0.0
+    data = None  # a store reads the bytes of a task, not the index
+    return Task._make((row[0], row[1], state, created, *row[4:14], lease, rev, extras, data))
 
 
 def clean_row(row: Values) -> Values:

@@ -62,7 +62,14 @@ class FolderEventSource:
         self.folders = frozenset(path for path in folders if is_utf8(path) and os.path.isdir(path))
         _require_thread()
         try:
-            self._notify = RustNotify([*self.folders], False, False, 0, False, True)
+            self._notify = RustNotify(
+                [*self.folders],
+                debug=False,
+                force_polling=False,
+                poll_delay_ms=0,
+                recursive=False,
+                ignore_permission_denied=True,
+            )
         except self._error as error:
             raise OSError(str(error)) from None
         self._many_changes = _max_queued_events() // EVENTS_PER_CHANGE

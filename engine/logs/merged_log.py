@@ -212,10 +212,10 @@ class _RotatedLog:
         grew = file.check_growth()
         if grew is not None:
             return grew
-        anew = self._take(self.path, file.duplicate_fd())
-        self.files[self.files.index(file)] = anew
+        reopened = self._take(self.path, file.duplicate_fd())
+        self.files[self.files.index(file)] = reopened
         file.close()
-        anew.check_growth()
+        reopened.check_growth()
         return True
 
     def _open(self) -> LogFile:

@@ -150,7 +150,7 @@ def freeze_plan(
     one of the store's `edges` bars are excluded.
 
     Raises:
-        Unavailable: there are many, and the disk is too full for a temporary table.
+        engine.store.Unavailable: there are many, and the disk is too full for a temporary table.
     """
     facts = ((t.id, t.state, t.rev, t.created, bar_reason(edges, verb, t, now=now)) for t in tasks)
     return freeze_rows(verb, facts, now, filter=filter, noted=noted)
@@ -228,7 +228,7 @@ def freeze_shared_plan(
     (`noted`), that is so for all with the same value.
 
     Raises:
-        Unavailable: there are many, and the disk is too full for a temporary table.
+        engine.store.Unavailable: there are many, and the disk is too full for a temporary table.
     """
     field = shared_field(edges, verb)
     transitions = [

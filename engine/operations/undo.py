@@ -472,7 +472,7 @@ def plan_rest(store: ChangeableStore, journal: Journal, operation: Operation, no
     """
     verb, values = _verb(operation), _whole_values(operation.intent.values)
     settled = settle_operation(store, journal, operation)
-    _require_nobody(operation, settled)
+    _require_no_holder(operation, settled)
     intent = operation.intent
     rows = settled.unmoved
     return Plan(verb, rows, now, filter=intent.filter, values=values, undoes=intent.undoes)
@@ -510,13 +510,13 @@ def abandon_operation(
         for _ in store.verify((row.id, row.state, row.rev) for row in settled.moving):
             continue  # reading completes or rolls back the move; settling finds the result
         settled = _settle(store, journal, operation, why)
-    _require_nobody(operation, settled)
+    _require_no_holder(operation, settled)
     if settled.moving:
         tasks = "1 task is" if len(settled.moving) == 1 else f"{len(settled.moving):,} tasks are"
         raise Unavailable(f"{tasks} still being moved: wait, or run `spooldeck queue recover`")
     return len(settled.unmoved)
 
 
-def _require_nobody(operation: Operation, settled: Settled) -> None:
+def _require_no_holder(operation: Operation, settled: Settled) -> None:
     if settled.operation is None:
         raise Unavailable(f"{operation.op}: another process is running it")

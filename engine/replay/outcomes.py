@@ -335,8 +335,8 @@ class OutcomeTracker:
         for item in open_:
             long_gone = item.nowhere is not None and now - item.nowhere >= COUNTER_DELAY_SECONDS
             self._set_silent(item, long_gone and self._judged(item, now, dead).outcome in _SILENT)
-        anew = {item.sent: item for item in (*open_, *self._assign_counter())}
-        for item in (anew[sent] for sent in sorted(anew)):
+        by_sent = {item.sent: item for item in (*open_, *self._assign_counter())}
+        for item in (by_sent[sent] for sent in sorted(by_sent)):
             known = self._judged(item, now, dead, counted=self._is_counted(item))
             before, item.known = item.known, known
             if known.is_final:

@@ -458,7 +458,7 @@ class _Supervisor:
         """Run the program to its end; True if it has left no process behind.
 
         Raises:
-            OSError, SubprocessError, ValueError: the program cannot be started or watched.
+            OSError, subprocess.SubprocessError, ValueError: it cannot be started or watched.
         """
         self._start(fds)
         self.reap_adopted()
@@ -651,7 +651,7 @@ def spawn(
     without other threads may pass it.
 
     Raises:
-        OSError, SubprocessError, ValueError: it cannot be started.
+        OSError, subprocess.SubprocessError, ValueError: it cannot be started.
     """
     process = subprocess.Popen(
         program.argv,

@@ -82,7 +82,7 @@ GENTLY = 0.01
 
 @contextmanager
 def beside(act: Callable[[], None]) -> Iterator[None]:
-    """Do something again and again on another thread; whatever it met is raised at the end."""
+    """Do something again and again on another thread; its first error is raised at the end."""
     over, met = threading.Event(), list[BaseException]()
 
     def run() -> None:

@@ -82,7 +82,7 @@ SHAPES: Mapping[str, Shape] = {
     "nftban-durable": _tasks_of_our_own,
     "kannader": _tasks_of_our_own._replace(
         has_payload=False,
-        destination="somebody@example.org",
+        destination="ops@example.org",
         own=frozenset({"group", "payload", "extra"}),
     ),
     # The kind is the queue, the group the job's name; queues are claimed from one after the other.
@@ -315,7 +315,7 @@ def test_the_edges_of_a_store_are_sound(open_store: Opener) -> None:
 def test_what_is_added_can_be_seen(
     open_store: Opener, spool: SpoolFolders, a_task: Factory, shape: Shape
 ) -> None:
-    """A task that was added stands there with every field as given, in the revision answered,
+    """An added task has every field as given, in the revision answered,
     but for what its store says of it by itself."""
     store = open_store()
     payload = f"{spool.mail_spool}/one" if shape.has_payload else ""
@@ -492,7 +492,7 @@ def test_only_pending_tasks_are_taken(open_store: Opener, a_task: Factory) -> No
 def test_wants_is_asked_before_each_claim(
     open_store: Opener, a_task: Factory, shape: Shape
 ) -> None:
-    """Whoever takes may change their mind between two tasks, and what they refuse stays."""
+    """A claim may stop between two tasks, and the tasks it refuses stay."""
     store = open_store()
     for number in (1, 2, 3):
         store.swap(None, a_task(number))
@@ -691,7 +691,7 @@ def test_a_scan_for_names_shows_only_those(open_store: Opener, a_task: Factory) 
 
 
 def test_a_scan_of_a_states_word_shows_that_state(open_store: Opener, a_task: Factory) -> None:
-    """Asked for a state by the store's own word, a look shows all that stand there."""
+    """Asked for a state by the store's own word, a scan shows all tasks in it."""
     store = open_store()
     for number, state in enumerate(store.states):
         if state is State.ACTIVE:
@@ -734,7 +734,7 @@ def test_looking_and_reading_write_nothing(
     store = open_store()
 
     tasks = list(store.scan())
-    tasks += store.scan({*store.states.values(), a_task(1).id, "nobody"})
+    tasks += store.scan({*store.states.values(), a_task(1).id, "no-task"})
     for item in tasks:
         if isinstance(item, Task):
             store.size(item)
@@ -811,7 +811,7 @@ def test_a_task_that_has_moved_cannot_be_read(open_store: Opener, a_task: Factor
 
 
 def test_the_change_source_names_what_to_scan(open_store: Opener, a_task: Factory) -> None:
-    """It tells folders to be watched, or waits, and names a task that somebody else has moved."""
+    """It tells folders to be watched, or waits, and names a task that another process moved."""
     store, other = open_store(), open_store()
     wait = store.changes.wait
     if wait is None:

@@ -259,7 +259,7 @@ def test_a_url_that_cannot_be_used_is_one_line(
 def test_a_folder_of_the_same_name_is_no_match(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A URL is never a path, whatever lies in the working directory."""
+    """A URL is never a path, even with such a file in the working directory."""
     monkeypatch.chdir(tmp_path)
     for name in ("data", "queue", "inflight", "cleanup"):
         (tmp_path / URL / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Laws of every store: nothing is lost, nothing is there twice, whatever happens in any order."""
+"""Laws of every store: nothing is lost, nothing is there twice, in any order of events."""
 
 import itertools
 import random
@@ -46,7 +46,7 @@ ACTS: Mapping[str, Act] = {
     "delay": lambda task, now: task._replace(due=now + 30),
     "restore": lambda task, now: task._replace(state=State.PENDING),
 } | {name: verb.function for name, verb in verbs.VERBS.items()}
-"""Whatever can be tried on a task, in whatever state it is: where no edge leads, it is refused."""
+"""Any change of a task in any state: where no edge leads, it is refused."""
 
 
 def _queues(folder: str) -> Opener:
@@ -284,7 +284,7 @@ class Rivals(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_and_nothing_is_there_twice(self) -> None:
-        """What was added and did not leave stands in exactly one place, and nothing else does."""
+        """What was added and did not leave is in exactly one place, and nothing else is."""
         tasks = everything(self.hands[0].tested)
         assert all(isinstance(item, Task) for item in tasks)
         assert sorted(item.id for item in tasks if isinstance(item, Task)) == sorted(self.present)
@@ -384,13 +384,13 @@ def busy(
     "round_", (0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2, 3)))
 )
 def test_threads_lose_nothing(world: World, open_some: Callable[[], Store], round_: int) -> None:
-    """Whatever threads do to the same tasks at the same time, each added one has left or is there
+    """Threads change the same tasks at the same time: each added one has left or is there
     once, and none has left twice."""
     added, left, start = Counter[str](), Counter[str](), threading.Barrier(4)
     stores = [open_some() for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         done = [
-            threads.submit(busy, world, store, 4 * round_ + n, start, added, left)
+            threads.submit(busy, world, store, 4 * round_ + n, start=start, added=added, left=left)
             for n, store in enumerate(stores)
         ]
     assert [one.exception() for one in done] == [None] * 4

@@ -72,7 +72,7 @@ CHANGE_NOTHING = {"flock", "fsync", "fdatasync", "sync"}
 
 KILLS = ("before", "torn")
 ERRORS = ("EIO", "EACCES", "EINTR", "EMFILE", "EIO+", "ENOSPC+")
-"""With `+`: from that point on, as a broken or a full disk does. EIO once stands for ENOSPC once:
+"""With `+`: from that point on, as a broken or a full disk does. EIO once means ENOSPC once:
 to Python both are a plain OSError."""
 
 _pwrite, _write, _connect = os.pwrite, os.write, sqlite3.connect

@@ -167,7 +167,7 @@ class _Make(Case):
         return lambda: make_spool(str(root))
 
     def recover(self, root: Path, now: float) -> None:
-        """Make it again: it works, whoever died over it before."""
+        """Make it again: it works, after the death of any process."""
         make_spool(str(root))
 
     def left(self, root: Path, ended: Ended) -> Iterator[str]:
@@ -471,7 +471,7 @@ CASES: Mapping[str, Case] = {
     "discard": _Verb(P, _discard, None, first=_orphan, settled=True),
     "discard the last": _Verb(P, _discard, P, first=orphan_another, settled=True),
     "discard a mail": _Verb(P, _discard, P, first=orphan_a_mail, settled=True),
-    "let stand": _Verb(P, abandon, P, first=quarantine),
+    "abandon": _Verb(P, abandon, P, first=quarantine),
     "dismiss": _Verb(P, dismiss, None, first=quarantine),
     "make": _Make(),
 }

@@ -27,7 +27,7 @@ from tests.crash.harness import Case, Ended, Result
 NOW = time.time()
 """Files have real times, so the fixed clock of the stores agrees with them."""
 LATER = NOW + 6 * 3600
-"""By then whatever waits to be cleaned up or tried again has waited long enough."""
+"""By then all that waits to be cleaned up or tried again has waited long enough."""
 P, A, H, D, T = State.PENDING, State.ACTIVE, State.HELD, State.DEAD, State.TRASH
 FOLDERS = {P: "pending", A: "work", D: "dlq", H: ".spooldeck/held", T: ".spooldeck/trash"}
 CORRUPT = ".spooldeck/corrupt"
@@ -389,7 +389,7 @@ VERBS: Mapping[str, Verb] = {
     "expunge": Verb(D, _each(lambda task: None)),
     "recover, forward": Verb(P, _RECOVER, prepare=_interrupt(H, fits=True)),
     "recover, back": Verb(P, _RECOVER, prepare=_interrupt(H, fits=False)),
-    "set aside": Verb(None, _LOOK, _QUARANTINE, prepare=_break, now=LATER),
+    "quarantine": Verb(None, _LOOK, _QUARANTINE, prepare=_break, now=LATER),
     "put back": Verb(None, _PUT_BACK, prepare=_mend),
 }
 
@@ -414,8 +414,8 @@ LIES: Mapping[str, tuple[str, Lies]] = {
     "of the folder it leaves": ("take, nack", _in("work")),
     "of the folder that holds a new one": ("hold, no staging yet", _in("recorded")),
     "of the staging folder": ("expunge", _in(".spooldeck")),
-    "of the reason": ("set aside", lambda path: path.endswith(".why")),
-    "of the folder of reasons": ("set aside", _in("corrupt")),
+    "of the reason": ("quarantine", lambda path: path.endswith(".why")),
+    "of the folder of reasons": ("quarantine", _in("corrupt")),
     "of both folders, put back": ("put back", lambda p: p.endswith(("/pending", "/corrupt"))),
 }
 """A verb, and of which paths an fsync is skipped though it reports success: each does harm."""

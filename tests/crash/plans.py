@@ -27,7 +27,7 @@ from tests.crash.harness import ERRORS, Case, Ended
 NOW = float(int(time.time()))
 """The time of the stores; files have times of their own, which agree with it."""
 LATER = NOW + 6 * 3600
-"""By then whatever waits to be cleaned up has waited long enough."""
+"""By then all that waits to be cleaned up has waited long enough."""
 
 FOLDERS = {
     **{State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"},

@@ -167,8 +167,10 @@ def test_the_real_commands_faults_are_found(tmp_path: Path) -> None:
     """Under strace, too, a changed line is found: exit 1, and a table that counts the failures."""
     if shutil.which("strace") is None and "CI" not in os.environ:
         pytest.skip("strace is not installed")
-    broken = ("engine/verbs.py", 'due=0.0, attempts=0, error="")', 'due=0.0, error="")')
-    run = crash(copied(tmp_path, *broken), "--verb", "dlq-retry", "--slice", "19")
+    right, wrong = 'due=0.0, attempts=0, error="")', 'due=0.0, error="")'
+    run = crash(
+        copied(tmp_path, "engine/verbs.py", right, wrong), "--verb", "dlq-retry", "--slice", "19"
+    )
     assert run.returncode == 1, run.stderr
     assert "not pending/0" in run.stdout
     _, points, runs, failures = run.stdout.splitlines()[-1].split()

@@ -85,7 +85,7 @@ def _journal_of(contents: Mapping[str, object]) -> tuple[set[str], set[str], byt
 
 
 def test_a_lock_that_a_power_cut_left_can_be_taken(tmp_path: Path) -> None:
-    """Whatever is left of a lock that was taken, renewed or released when the power went, the next
+    """After a power cut while a lock was taken, renewed or released, the next
     process gets it.
     """
     now = time.time()

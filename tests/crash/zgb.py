@@ -163,7 +163,7 @@ class _Make(Case):
         return partial(create, str(root / FILE))
 
     def recover(self, root: Path, now: float) -> None:
-        """Make it where it is not: it works, at whatever statement a process died before."""
+        """Make it where it is not: it works, at any statement where a process died before."""
         with suppress(FileExistsError):
             create(str(root / FILE))
 

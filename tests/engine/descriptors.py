@@ -2,7 +2,7 @@
 
 import os
 import resource
-import tracemalloc  # noqa: F401 -- pytest needs it to tell of a resource that was left open
+import tracemalloc  # noqa: F401 -- pytest needs it to report a resource that was left open
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -73,7 +73,7 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
      "the queue is paused: mailQueueEnabled is 0 | no token until 08:00:01Z (in 1s)"
      " | 1 other task first"),
     (0, Circumstances(HELD, tasks_ahead=1200), f"1,200 older tasks first | {IS_HELD}"),
-    # nobody is there
+    # no worker is there
     (0, Circumstances(), f"due, {UNSEEN}"),
     (-2820, Circumstances(), f"due for 47m, {UNSEEN}"),
     (-7980, Circumstances(FREE_LOCK, str.islower, NOW, last_run=NOW - 200),

@@ -105,7 +105,7 @@ class Yard:
             command.chmod(0o755)
 
     def clear(self) -> None:
-        """Remove whatever a shell has made."""
+        """Remove all that a shell has made."""
         for path in (self._canary, *self._empty.iterdir()):
             path.unlink(missing_ok=True)
 
@@ -194,7 +194,7 @@ VERBS: tuple[Callable[[Task], Task], ...] = (
 
 
 def rewritten(text: bytes) -> Iterator[bytes]:
-    """A task file that somebody else wrote, as we write it after each verb; none if refused."""
+    """A task file that another program wrote, as we write it after each verb; none if refused."""
     stat = Path("/").stat()
     try:
         record = task_format.parse_task(text, IDENT)
@@ -219,13 +219,13 @@ TOKENS: tuple[bytes, ...] = (
 
 
 def foreign(rng: random.Random) -> bytes:
-    """A text that is nearly a file of assignments, as somebody else may have left it."""
+    """A text that is nearly a file of assignments, as another program may have left it."""
     text = b"".join(rng.choice(TOKENS) for _ in range(rng.randrange(1, 9)))
     return text if rng.random() < 0.3 else b'K0="' + text + b'"\n'
 
 
 def foreign_task(rng: random.Random) -> bytes:
-    """A task file in which somebody else has been at work."""
+    """A task file that another program has changed."""
     text = task_format.render_task(task_format.new_record(a_task(rng)))
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(text))

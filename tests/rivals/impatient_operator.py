@@ -1,7 +1,7 @@
 """An impatient operator: `impatient_operator.py CONFIG ROOT SECONDS`.
 
-`queue recover --yes` on a queue whose worker counts as stuck after fewer seconds without a sign of
-life than any configuration may say, so that workers at work are broken, too.
+`queue recover --yes` on a queue whose worker counts as stuck after fewer seconds without a
+heartbeat than any configuration may say, so that workers at work are broken, too.
 """
 
 import sys

@@ -176,7 +176,7 @@ class Counts(NamedTuple):
         names = ("lost", "unexpected", "torn", "odd", *alone)
         wrong = [f"{name}: {value}" for name in names for value in getattr(self, name)]
         # A file that the other program is rewriting looks broken for a moment.
-        return wrong + [f"set aside: {where}" for where in self.left if "/corrupt/" in where]
+        return wrong + [f"quarantined: {where}" for where in self.left if "/corrupt/" in where]
 
 
 class Field:
@@ -210,7 +210,7 @@ class Field:
         self.config.write_text(CONFIG)
         os.mkfifo(self.ledger)
         os.mkfifo(self._gate)
-        # For both: so that nobody waits for the other end to be opened, or sees an end of file.
+        # For both: so that no process waits for the other end to be opened, or sees an end of file.
         self._fd = os.open(self.ledger, os.O_RDWR | os.O_NONBLOCK)
         self._gate_fd = os.open(self._gate, os.O_RDWR | os.O_NONBLOCK)
         self._stderr = (self.root / "stderr").open("wb")

@@ -1,7 +1,7 @@
 """`make soak`: rivals on one spool for some minutes; exits 1 if they broke a promise.
 
 One game after another, each with a spool and a schedule of its own: among ourselves, beside a
-program whose lock excludes nobody, and with operators who break the lock of whoever is running;
+program whose lock excludes no process, and with operators who break the lock of a running one;
 then senders and workers of mail in each format, and a server that counts what arrives; and workers
 of ours beside those of BullMQ on Node, with pauses by both.
 """

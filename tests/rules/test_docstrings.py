@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 
-from tests.rules.test_layers import FUNCTIONS, MODULES, tree
+from tests.rules.test_layers import FUNCTIONS, MODULES, imported, tree
 
 
 def names_of(node: ast.AST) -> Iterator[str]:
@@ -25,28 +27,77 @@ def names_of(node: ast.AST) -> Iterator[str]:
 
 
 def named_in(text: str) -> Iterator[str]:
-    """The identifiers in backticks that can be nothing else, and the errors below `Raises:`."""
+    """The identifiers in backticks that can be nothing else."""
     for name in re.findall(r"`([a-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?`", text):
         last = name.rpartition(".")[2]
         if "_" in last:
             yield last
-    for names in re.findall(r"^\s+([A-Z]\w+(?:, [A-Z]\w+)*): ", text.partition("Raises:")[2], re.M):
+
+
+def errors_in(text: str) -> Iterator[str]:
+    """The errors below `Raises:`."""
+    _, _, lines = text.partition("Raises:")
+    for names in re.findall(r"^\s+((?:\w+\.)*[A-Z]\w+(?:, (?:\w+\.)*[A-Z]\w+)*): ", lines, re.M):
         yield from names.split(", ")
 
 
+def docstrings() -> Iterator[tuple[str, int, str]]:
+    """The module, line and text of each docstring."""
+    for module in MODULES:
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                yield module, node.lineno, str(node.value.value)
+
+
+@cache
+def own_names(module: str) -> frozenset[str]:
+    """The names that a module defines or imports."""
+    names = set[str]()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.update((node.asname or node.name).split("."))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return frozenset(names)
+
+
+def is_in_scope(module: str, error: str) -> bool:
+    """True if a reader of the module finds the error: in it, or in a module that it imports, where
+    a called function raises it. Any other error is named with its module.
+    """
+    where, _, name = error.rpartition(".")
+    if where in MODULES:
+        return name in own_names(where)
+    if where:
+        return where in own_names(module) or importlib.util.find_spec(where) is not None
+    modules = {module, *(each for each in imported(module) if each in MODULES)}
+    return hasattr(builtins, name) or any(name in own_names(each) for each in modules)
+
+
 def test_what_a_docstring_names_exists() -> None:
-    """A renamed function, parameter or error is renamed in the docstrings too."""
-    known = {
-        *dir(builtins),
-        *(part for name in MODULES for part in name.split(".")),
-    }
-    texts = list[tuple[str, str]]()
+    """A renamed function or parameter is renamed in the docstrings too."""
+    known = {*dir(builtins), *(part for name in MODULES for part in name.split("."))}
     for module in MODULES:
         for node in ast.walk(tree(module)):
             known.update(names_of(node))
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                texts.append((f"{module}:{node.lineno}", str(node.value.value)))
 
-    wrong = [(where, name) for where, text in texts for name in named_in(text) if name not in known]
+    named = [(m, n, name) for m, n, text in docstrings() for name in named_in(text)]
 
-    assert not wrong
+    assert not [each for each in named if each[2] not in known]
+
+
+def test_the_errors_of_a_docstring_are_in_scope() -> None:
+    """Each error below `Raises:` is in the module or its imports, or has the name of its module."""
+    named = [(m, n, name) for m, n, text in docstrings() for name in errors_in(text)]
+
+    assert not [each for each in named if not is_in_scope(each[0], each[2])]
+
+
+def test_an_error_out_of_scope_is_found() -> None:
+    """An error of a module that is not imported is found, and one that its module does not have."""
+    assert is_in_scope("engine.verbs", "ValueError")
+    assert is_in_scope("engine.verbs", "engine.store.Unavailable")
+    assert not is_in_scope("engine.verbs", "Unavailable")
+    assert not is_in_scope("engine.verbs", "engine.store.NoSuchError")

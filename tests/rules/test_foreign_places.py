@@ -158,7 +158,7 @@ class Outside:
         (folder / "zgb.db").chmod(0o600)
 
     def put(self, name: str) -> None:
-        """A file that nobody else may read."""
+        """A file that no other user may read."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{SECRET}\n")
@@ -179,7 +179,7 @@ class Outside:
         return by_name
 
     def set_access_back(self) -> None:
-        """To the year 2000, so that each read is seen, whatever the file system puts off."""
+        """To the year 2000, so that each read is seen, with any delay of the file system."""
         self._paths = [self.folder, *self.folder.rglob("*")]
         for path in self._paths:
             os.utime(path, (946_684_800, 978_307_200))
@@ -602,7 +602,7 @@ NAMED = {
     "files.symlink",
     "files.utime",
 }
-"""Calls that reach a file by a name; below an open folder, with `dir_fd`, nobody redirects them."""
+"""Calls that reach a file by a name; with `dir_fd`, below an open folder, none redirects them."""
 
 FOLDERS = ("dir_fd", "src_dir_fd")
 

@@ -22,12 +22,14 @@ READING = 3600.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What is known only beside the screens' tests."""
-    parser.addoption("--draw", action="store_true", help="draw the screens anew (tests/tui/golden)")
+    parser.addoption(
+        "--draw", action="store_true", help="draw the screens again (tests/tui/golden)"
+    )
 
 
 @pytest.fixture(autouse=True)
 def nothing_blocks() -> Iterator[None]:
-    """Whoever of us waits for a disk, a socket or a lock on the event loop fails the test."""
+    """Code of ours that waits for a disk, a socket or a lock on the event loop fails the test."""
     with blockbuster_ctx(scanned_modules=["tui", "engine"]) as calls:
         for call in calls.functions.values():
             # Outside of tests a console is made before there is a loop.

@@ -64,7 +64,7 @@ def _style(segment: Segment) -> str:
 def compare(name: str, text: str, *, redraws: bool) -> str:
     """How a drawing differs from the one that was agreed on; "" when it does not.
 
-    With `anew` it is what is agreed on from now on.
+    With `redraws` it is what is agreed on from now on.
     """
     path = GOLDEN / f"{name}.txt"
     if redraws:

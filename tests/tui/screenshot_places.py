@@ -144,8 +144,8 @@ def make_day(root: Path, day: str = "bad") -> list[Task]:
         _dated(broken, NOW - 29520)
     make_past(root)
     ZgbConsolePlace(root).in_earnest()
-    halted = ("msmtp", NOW - 7080, "ben", "its relay is moved to mx9")
-    PlaceTransports(root, lambda: NOW).suspensions.suspend(*halted)
+    suspensions = PlaceTransports(root, lambda: NOW).suspensions
+    suspensions.suspend("msmtp", NOW - 7080, "ben", "its relay is moved to mx9")
     _write_metrics(root, [task for task in tasks if task.created <= NOW - SILENT[day]], day)
     _write_logs(root, tasks, day)
     return tasks
@@ -299,7 +299,7 @@ def a_screenshot_place(root: Path, **fields: object) -> Place:
 
 def _opened(root: Path) -> Store:
     """The store of the place: a task in work was claimed when its file says so. (By itself it takes
-    the file's st_ctime, which nobody can set.)
+    the file's st_ctime, which no program can set.)
     """
     store = open_store(str(root), lambda: NOW)
     scan = store.scan

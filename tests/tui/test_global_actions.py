@@ -617,7 +617,7 @@ class Backwards(MemoryStore):
 async def test_a_list_is_opened_at_its_top(
     key: str, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is found first, the cursor is at the top in the end, unless a key meant its task."""
+    """With any first task, the cursor is at the top in the end, unless a key meant its task."""
     # A batch that is shown early, on a slow machine, would leave a part of the hundred for later.
     monkeypatch.setattr(index_sync, "MAX_BATCH_SECONDS", PATIENCE)
     Backwards.gate = threading.Semaphore(0)

@@ -84,6 +84,13 @@ CLUSTER_ROWS = _rows(keys.CLUSTERS, "error", "retry", "purge", "hold")
 GROUP_ROWS = _rows(
     keys.GROUPS,
     "group",
-    *("retry", "purge", "hold", "release", "promote", "kill", "reroute", "expire"),
+    "retry",
+    "purge",
+    "hold",
+    "release",
+    "promote",
+    "kill",
+    "reroute",
+    "expire",
 )
 """All keys; pressing one is the Textual action `key` of the screen."""

@@ -104,7 +104,9 @@ class TaskGroups:
         """One row per group."""
         (table, facts, _), states = self._latest, self._session.inspector.states
         state, now = self._query.state, self._clock()
-        head, lines = view.group_table(table, states, state, now, width, self._title, facts)
+        head, lines = view.group_table(
+            table, states, state, now, width, title=self._title, facts=facts
+        )
         rows = [Choice(*row) for row in zip(map(self.key_of, table.groups), lines, strict=True)]
         return ShownRows(head, rows, view.others_line(table, width))
 

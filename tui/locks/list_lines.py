@@ -57,8 +57,15 @@ def place_lock(session: PlaceSession) -> PlaceLock:
     none = session.place.no_lock if session.place.has_leases else ""
     worker = session.worker.pid if none else None
     due = session.backlog is not None and bool(session.backlog.due)
-    facts = (session.readings.lock, session.backlog, none, worker, due and session.lacks_worker)
-    return PlaceLock(session.number, session.place.name, *facts)
+    return PlaceLock(
+        session.number,
+        session.place.name,
+        session.readings.lock,
+        session.backlog,
+        why_no_lock=none,
+        worker=worker,
+        lacks_worker=due and session.lacks_worker,
+    )
 
 
 def worst_first(locks: Sequence[PlaceLock]) -> list[PlaceLock]:

@@ -65,7 +65,7 @@ class LogCounter:
 
         Raises:
             OSError: a log cannot be read.
-            Unavailable: the reader is closed.
+            engine.store.Unavailable: the reader is closed.
         """
         await self.uncounted.wait()
         self.uncounted.clear()

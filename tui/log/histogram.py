@@ -61,7 +61,7 @@ class LogHistogram(Lines):
 
         Raises:
             OSError: a log cannot be read.
-            Unavailable: the reader is closed.
+            engine.store.Unavailable: the reader is closed.
         """
         rates = self._rates
         while rates is not None and not rates.done and rates.read < MAX_PERIOD_BYTES:

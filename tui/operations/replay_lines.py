@@ -368,8 +368,17 @@ def _steps(now: ReplayProgress) -> list[_Step]:
         if size > 0:
             name = "batch" if steps else "canary"
             ended = canary.ended if canary.delivered else None
-            counts = (its.sent, size, its.delivered, its.failed)
-            steps.append(_Step(name, *counts, canary.began, ended))
+            steps.append(
+                _Step(
+                    name,
+                    its.sent,
+                    size,
+                    done=its.delivered,
+                    failed=its.failed,
+                    began=canary.began,
+                    ended=ended,
+                )
+            )
     size = included - sum(step.size for step in steps) - now.skipped - now.refused
     sent = tally.sent - sum(step.sent for step in steps)
     if size > 0 or not steps:

@@ -93,8 +93,10 @@ class WorkersScreen(ListScreen):
             picker.select_key(self._first_of(before[0].number))  # its first worker has come
         selected = self._selected
         text = self.query_one(LongText)
-        room = self.text_width, text.size.height
-        text.show([] if selected is None else view.detail_lines(*selected, now, *room))
+        lines = list[Line]()
+        if selected is not None:
+            lines = view.detail_lines(*selected, now, self.text_width, text.size.height)
+        text.show(lines)
         if not self._kinds.is_attached:
             self.query_one("#body", Box).mount(self._kinds)
         self._kinds.show_kinds(self._sessions, now, self.text_width, self.size.height // 3)

@@ -126,8 +126,13 @@ class PlanOptions(ConfirmScreen):
 
     def view(self) -> PlanView:
         """Everything that the text of the plan needs."""
-        inputs = (self._scope, self._reason, self._clock(), self._follows, self.reason_text)
-        return self.facts.view(*inputs)
+        return self.facts.view(
+            self._scope,
+            self._reason,
+            self._clock(),
+            follows=self._follows,
+            shown_reason=self.reason_text,
+        )
 
     def copies(self) -> tuple[Copy, ...]:
         """The command of the plan, which the screen cuts to one line."""

@@ -212,8 +212,8 @@ class TaskPage(PlanningScreen, Page):
             and self.session.lacks_worker
             and self.session.place.worker_command
         ):
-            step = "3", "opens the workers: W there starts one"
-            return next_line(*step, short_id(task.id), width)
+            ident = short_id(task.id)
+            return next_line("3", "opens the workers: W there starts one", ident, width)
         key, does = NEXT_STEPS.get(task.state, ("", ""))
         if task.state is State.PENDING and (task.due or 0.0) <= now:
             key = ""  # it is due already

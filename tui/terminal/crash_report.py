@@ -146,8 +146,8 @@ def _frames(error: BaseException) -> list[str]:
     summary = traceback.extract_tb(error.__traceback__)
     frames = [f"{_short(f.filename)}:{f.lineno} in {f.name}" for f in summary]
     if len(frames) > MAX_FRAMES:
-        left_out = f"... {len(frames) - MAX_FRAMES:,} more ..."
-        frames = [*frames[: MAX_FRAMES // 2], left_out, *frames[-MAX_FRAMES // 2 :]]
+        omitted = f"... {len(frames) - MAX_FRAMES:,} more ..."
+        frames = [*frames[: MAX_FRAMES // 2], omitted, *frames[-MAX_FRAMES // 2 :]]
     return frames
 
 

@@ -88,14 +88,14 @@ def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
     total = sum(fault.times for fault in transport.faults)
     span = "1h" if inputs.minutes == HOUR_MINUTES else f"{inputs.minutes}m"
     axis = time_axis(now, 60.0 * inputs.minutes, half - AXIS_CELLS)
-    times = f"{len(transport.failures):,}", (("TASK", "muted"),)
+    failures = f"{len(transport.failures):,}"
     return {
         "about": Panel(Frame(name, right=(table.state_run(transport, inputs.limit),)), state_lines),
         "windows": Panel(Frame(f"{name} over time"), windows),
         "faults": Panel(
             Frame("Errors, last hour, grouped", "", f"{total:,}", (("LAST", "muted"),)), faults
         ),
-        "latest": Panel(Frame("Latest errors", "", *times), latest),
+        "latest": Panel(Frame("Latest errors", "", failures, (("TASK", "muted"),)), latest),
         "course": Panel(
             Frame(f"{name}, last {span}", right=RANGE_KEY, bottom=axis),
             graph_lines(inputs, half, middle - BOX),

@@ -80,8 +80,15 @@ class RoutePlan:
 
     def effect_lines(self, now: float, width: int) -> list[Line]:
         """What it changes for mail."""
-        effect = (self.before, self.after, self._mail.uses_transports, self.waiting)
-        return view.plan_lines(self.name, *effect, now, width)
+        return view.plan_lines(
+            self.name,
+            self.before,
+            self.after,
+            delivers=self._mail.uses_transports,
+            waiting=self.waiting,
+            now=now,
+            width=width,
+        )
 
     def fact_lines(self, width: int) -> list[Line]:
         """The other transports."""

@@ -180,8 +180,18 @@ class TaskList(Painted, can_focus=True):
             longest = id_cells(tasks)
             kinds = max((cell_len(safe_line(kind)) for kind in {t.kind for t in tasks}), default=0)
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
-            layout = (destined, longest, worded, self._max_attempts, kinds, self._trash)
-            columns = task_columns(query.state, width, *layout) if query.state else ()
+            columns: tuple[Column[ListedTask], ...] = ()
+            if query.state:
+                columns = task_columns(
+                    query.state,
+                    width,
+                    destined,
+                    longest,
+                    worded,
+                    limit=self._max_attempts,
+                    kinds=kinds,
+                    trash=self._trash,
+                )
             listed = tasks if "ids" in options else ()
             ids = max((cell_len(safe_line(task.id)) for task in listed), default=0)
             columns = resize_columns(columns, width, ids, is_wide="wide" in options)

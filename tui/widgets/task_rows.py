@@ -141,7 +141,7 @@ class TaskRows:
         left: then the cursor is on a neighbour.
 
         Raises:
-            StoreError: the rows cannot be read.
+            engine.store.StoreError: the rows cannot be read.
         """
         await self._read_wanted.wait()
         self._read_wanted.clear()

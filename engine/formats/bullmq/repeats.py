@@ -40,7 +40,7 @@ def local_zone() -> tzinfo:
     file.
 
     Raises:
-        ValueError, ZoneInfoNotFoundError: TZ is not known.
+        ValueError, zoneinfo.ZoneInfoNotFoundError: TZ is not known.
     """
     name = os.environ.get("TZ", "").lstrip(":")
     if name and not name.startswith("/"):

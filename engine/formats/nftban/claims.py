@@ -199,9 +199,9 @@ class TaskClaims:
         self._listed = len(listed)
         known, waiting = self._waiting, {}
         # Skip an id that is also in work/: moving it would overwrite the other file.
-        in_hand = set(os.listdir(self._folders[State.ACTIVE].fd))
-        self._claimed &= in_hand
-        for name in in_hand - self._claimed:
+        active_names = set(os.listdir(self._folders[State.ACTIVE].fd))
+        self._claimed &= active_names
+        for name in active_names - self._claimed:
             if name.endswith(task_format.SUFFIX):
                 self.broken_files[State.ACTIVE, name] = (
                     None  # not our claim, and perhaps not a task file
@@ -212,7 +212,7 @@ class TaskClaims:
             before = known.get(name)
             if before is not None and before.state[0] == inode and before.due > now:
                 waiting[name] = before
-            elif name not in in_hand and not self._is_known_broken(name, pending.fd):
+            elif name not in active_names and not self._is_known_broken(name, pending.fd):
                 candidates.append(candidate)
         if self._due_in_mtime:
             candidates = _drop_waiting(candidates, waiting, pending.fd, now)

@@ -577,9 +577,9 @@ class NftbanStore:
             Unsupported: that part must not be read; with the reason.
             Unavailable: it cannot be read now.
         """
-        in_hand = None if part else self._staging.opened_bytes(task.id, task.state, task.rev)
-        if in_hand is not None:
-            return in_hand
+        opened = None if part else self._staging.opened_bytes(task.id, task.state, task.rev)
+        if opened is not None:
+            return opened
         data, _ = self._read_seen(task)
         from engine.formats.nftban import parts
 

@@ -264,9 +264,17 @@ def _read_shape(db: OwnerConnection, place: ZgbDatabase) -> TableShape:
     }
     key = _find_key(db, types)
     names = tuple(name for name in types if name != key and name in OWN_COLUMNS)
-    registration_conditions = _registrations(db, place.registrations, forms)
+    orphans, reused, identity = _registrations(db, place.registrations, forms)
     return TableShape(
-        names, key, forms, zone, period_zone, *registration_conditions, _is_numbered(db)
+        names,
+        key,
+        forms,
+        zone,
+        period_zone,
+        orphans=orphans,
+        reused=reused,
+        identity=identity,
+        never_reuses_keys=_is_numbered(db),
     )
 
 

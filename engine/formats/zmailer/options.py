@@ -95,8 +95,7 @@ def _scan_limits(text: str) -> dict[str, int]:
     count, comma, seconds = text.partition(",")
     limits = {"scan_files": _number("-E", count, MIN_SCAN_FILES, 10**7)}
     if comma:
-        bounds = SCAN_SECONDS[0], SCAN_SECONDS[-1]
-        limits["scan_seconds"] = _number("-E", seconds, *bounds)
+        limits["scan_seconds"] = _number("-E", seconds, SCAN_SECONDS[0], SCAN_SECONDS[-1])
     return limits
 
 

@@ -169,7 +169,7 @@ def test_an_invalid_variable_is_named() -> None:
 
 
 def kept(**environ: str) -> MailSettings:
-    """What is known of how mail is sent, whatever cannot be meant."""
+    """The known mail settings, despite those that are invalid."""
     environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
     return mail_config.lenient_mail_settings({"company": "ACME"}, ROOT, f"{ROOT}/log", environ)
 
@@ -184,7 +184,7 @@ def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
     assert got == kept(**known)
     assert kept(NFTBAN_MAIL_ALLOWED_PATHS="reports").allowed_paths == (ROOT,)
     assert kept().allowed_paths == (ROOT, f"{ROOT}/log")
-    (tmp_path / "conf.d" / "mail.conf").mkdir(parents=True)  # a folder, which nobody reads
+    (tmp_path / "conf.d" / "mail.conf").mkdir(parents=True)  # a folder, which is not read
     got = kept(NFTBAN_CONFIG_DIR=str(tmp_path), NFTBAN_MAIL_RECIPIENT="ops@example.com")
     assert (got.recipient, got.allowed_paths) == ("ops@example.com", (ROOT,))
 

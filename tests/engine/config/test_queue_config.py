@@ -259,7 +259,7 @@ NO_YAML = ("queue: {", "a: b: c", "\tx", "- 1\nb", "x: \x00", "&a [*a]", "[" * 5
 
 def test_an_impossible_setting_is_refused(written: Callable[[str], Config], tmp_path: Path) -> None:
     """An error is one line with the file, the dotted key and what was expected there; so is one
-    about broken YAML, whatever the message of its parser."""
+    about broken YAML, with any message of its parser."""
     for text, key, expected in (*REFUSED, *((text, "", "") for text in NO_YAML)):
         with pytest.raises(ConfigError) as refused:
             written(text)
@@ -407,7 +407,7 @@ SHIPPED = """
 _LOADED=1
 : "${NFTBAN_DATA_DIR:=@ROOT@}"
 : "${NFTBAN_RUN_DIR:=/run/elsewhere}"
-NFTBAN_STUFF="$(whatever)"
+NFTBAN_STUFF="$(hostname)"
 LIST=(a b)
 NFTBAN_QUEUE_MAX_RETRIES="4"   # and a comment
 NFTBAN_QUEUE_BACKOFF_BASE_SECONDS='20'

@@ -52,7 +52,7 @@ def test_a_setting_with_two_readings_is_refused(text: str, why: str) -> None:
 
 
 def test_yaml_within_the_limits_is_read(read: Reader) -> None:
-    """Anchors, merge keys, depth and length up to the limits make the values they stand for."""
+    """Anchors, merge keys, depth and length up to the limits make the values they name."""
     merged = b"base: &b {x: 1}\nmine: {<<: *b, y: 2}\n"
     assert read(b"") is None
     assert read(b"a: 1\n") == {"a": 1}

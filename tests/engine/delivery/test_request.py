@@ -102,7 +102,7 @@ def test_data_that_is_no_request_is_refused(name: str) -> None:
     ids=str,
 )
 def test_a_field_with_a_fault_is_named(change: dict[str, Any], message: str) -> None:
-    """Nothing of a request is guessed or left out."""
+    """Nothing of a request is guessed or omitted."""
     with pytest.raises(DeliveryError, match=r"^\[BAD_DATA\] ") as refused:
         parse_request(json.dumps(GOOD | change).encode())
     assert message in str(refused.value)

@@ -52,7 +52,7 @@ SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
 @examples(60)
 def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -> None:
     """Each task is counted in its group and state; the oldest, and the next due of those that wait,
-    are those of the group. The filter of a group finds exactly its tasks, whatever its name is."""
+    are those of the group. The filter of a group finds exactly its tasks, with any name."""
     tasks = [a_row(number, **fields) for number, fields in enumerate(some)]
     expected: dict[str, list[Task]] = {}
     for task in tasks:

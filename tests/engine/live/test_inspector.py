@@ -1,4 +1,4 @@
-"""The inspector: follows a store, whatever happens to it, and never blocks the event loop."""
+"""The inspector: follows a store through any change, and never blocks the event loop."""
 
 import asyncio
 import itertools

@@ -210,7 +210,7 @@ def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
 def test_places_share_one_thread_that_ends_with_the_last(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each place is told of its own changes, also while others come and go."""
+    """Each place gets its own changes, also while others come and go."""
     monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
     shared, other = SharedFolderWatch(), folder / "other"
     other.mkdir()

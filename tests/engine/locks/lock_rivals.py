@@ -108,10 +108,10 @@ def _say(line: TextIO, *words: str) -> None:
 
 
 def _play(peer: socket.socket) -> None:
-    """Be an actor, as long as there is somebody to listen."""
+    """Be an actor, as long as a process listens."""
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-    # Nobody else's line, or its other end would not be missed; and nothing that our parent left
-    # unused may close a number later that is another file's by then.
+    # No other process has the line, or its other end would not be missed; and nothing that our
+    # parent left unused may close a number later that is another file's by then.
     gc.freeze()
     os.closerange(3, peer.fileno())
     os.closerange(peer.fileno() + 1, 256)
@@ -349,7 +349,7 @@ def _winners(actors: list[Actor], path: str, where: str = "") -> list[Actor]:
 
 
 def _only(pid: int, *actors: Actor) -> None:
-    """Nobody says to have signalled any other process than this one."""
+    """No actor reports a signal to another process than this one."""
     for actor in actors:
         for step in actor.last[2:]:
             assert step.endswith(f"PID {pid}") or step == f"PID {pid} has ended", actor.last

@@ -1,4 +1,4 @@
-"""Breaking a stuck lock: its holder ends, and nobody else ever gets a signal."""
+"""Breaking a stuck lock: its holder ends, and no other process ever gets a signal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Start: TypeAlias = Callable[..., subprocess.Popen[str]]
 
 BECOME_OTHER_USER = "os.setgroups([]); os.setgid(65534); os.setuid(65534)"
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_holder_that_ends_as_we_are_about_to_signal_it(path: Path, start: Star
 def test_what_changes_after_sigterm_stays_sigkill(
     path: Path, start: Start, innocent: subprocess.Popen[str], news: str
 ) -> None:
-    """Before the second signal all is proven again: a sign of life, another lock, a lock that is
+    """Before the second signal all is proven again: a heartbeat, another lock, a lock that is
     gone or names another process, and the holder is not killed."""
     worker = holding(start, path, DEAF)
     claim = lock_file.parse_claim(path.read_bytes())
@@ -493,7 +493,7 @@ def test_a_lock_without_flock_that_names_pid_1(path: Path) -> None:
 
 @needs_namespace
 def test_pid_1_itself_saw_no_signal(path: Path) -> None:
-    """In a container, where PID 1 can report it: whatever form of lock names it, its flock held or
+    """In a container, where PID 1 can report it: any form of lock names it, its flock held or
     free, or left there by the PID 1 of an earlier run, it is never signalled."""
     assert duel(True, "numbered one", str(path)) == "5 rounds"
 

@@ -34,7 +34,7 @@ def give_away(step):
         assert said(given[0]) == "ready"
 
 free_lock(sys.argv[1], 1200.0, say=give_away, **AN_HOUR_ON).release()
-assert given, "nobody was about to be signalled"
+assert given, "no process was about to be signalled"
 assert is_unharmed(given[0]), "an innocent process got the signal"
 given[0].communicate()
 print("done")

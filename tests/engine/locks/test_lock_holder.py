@@ -1,4 +1,4 @@
-"""What a lock file says, what /proc says of a process, and when nobody may be signalled."""
+"""What a lock file says, what /proc says of a process, and when no process may be signalled."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_is_written_is_read() -> None:
 
 @given(st.integers(0, 9_999_999_999), st.integers(-999_999_999, 9_999_999_999))
 def test_no_heartbeat_changes_the_length(written: int, alive_at: int) -> None:
-    """Whatever the clocks say, a file written over the one before leaves nothing of it."""
+    """With any clocks, a file written over the one before leaves nothing of it."""
     assert OURS.mark is not None
     claim = LockClaim(4242, written, OURS.mark._replace(alive_at=alive_at))
     assert len(format_claim(claim)) == len(format_claim(OURS))
@@ -100,7 +100,7 @@ def test_no_heartbeat_changes_the_length(written: int, alive_at: int) -> None:
     ],
 )
 def test_a_machine_asleep_is_no_silent_holder(up: float, slept: float, silent: float) -> None:
-    """Silent is who gives no sign of life while the machine is awake."""
+    """A holder without a heartbeat while the machine is awake is silent."""
     assert lock_holder.heartbeat_age(reading(), TAKEN + 9999.0, up, slept) == silent
 
 
@@ -303,7 +303,7 @@ def test_a_thread_is_no_process_and_a_local_folder_is_not_remote(
 
 
 def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path) -> None:
-    """Who has a lock file open that is at its path no more works on; nobody else does."""
+    """Who has a lock file open that is at its path no more works on; no other does."""
     path = tmp_path / "queue.lock"
     path.touch()
     code = f"import sys; f = open({str(path)!r}); print(flush=True); sys.stdin.read()"

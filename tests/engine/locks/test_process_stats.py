@@ -167,8 +167,8 @@ def refusing(*endings: str) -> ProcReader:
         return guard
 
     real = process_stats.REAL_PROC
-    parts = (guarded(real.read), guarded(real.names), guarded(real.link))
-    return ProcReader(*parts, each().clock)  # type: ignore[arg-type]
+    read, names, link = guarded(real.read), guarded(real.names), guarded(real.link)
+    return ProcReader(read, names, link, each().clock)  # type: ignore[arg-type]
 
 
 def test_a_hidden_value_is_unknown_with_its_reason() -> None:

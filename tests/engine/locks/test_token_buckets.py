@@ -53,7 +53,7 @@ def spent(buckets: TokenBuckets, kind: str, most: int = 100) -> int:
 
 
 def test_the_tasks_ahead_spend_their_tokens_first() -> None:
-    """160 tasks of a kind with 720 tokens an hour need 13 minutes, whatever other kinds wait, and
+    """160 tasks of a kind with 720 tokens an hour need 13 minutes with any other kinds waiting, and
     each of them that leaves brings it 5 s nearer; a limit for all kinds counts all."""
     mail = BucketState("mail", 0, 5, NOW + 5, 720)
     ahead = {"mail": 160, "report": 900}
@@ -157,7 +157,7 @@ def test_buckets_of_others_are_kept(path: str, clock: Clock) -> None:
 
 
 def test_a_link_is_not_followed(path: str, clock: Clock, tmp_path: Path) -> None:
-    """Nobody can make us write elsewhere; what cannot be written down may not be done."""
+    """No other user can make us write elsewhere; what cannot be written down may not be done."""
     (tmp_path / "victim").write_text("precious")
     Path(path).symlink_to("victim")
     buckets = TokenBuckets(path, {"mail": Rate(40, 5)}, clock)

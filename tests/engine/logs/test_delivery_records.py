@@ -49,7 +49,7 @@ MOMENTS = st.floats(0, 4e9)
     st.builds(Delivery, MOMENTS, ANY, ANY, st.sampled_from([SUCCESS, FAILED, SPOOLED]) | ANY, ANY)
 )
 def test_what_is_written_is_what_is_read(told: Delivery) -> None:
-    """Whatever becomes of a mail, its line is one, safe to show, and says the same when read."""
+    """With any outcome of a mail, its line is one, safe to show, and says the same when read."""
     line = delivery_records.format_record(told)
     assert delivery_records.parse_record(line) == delivery_records.normalize_delivery(told)
     assert delivery_records.format_record(delivery_records.normalize_delivery(told)) == line
@@ -100,7 +100,7 @@ def test_only_failures_are_listed_the_latest_first() -> None:
 
 
 def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
-    """It is put in place anew when it is cut; nothing is told twice, and nothing stale stays; of a
+    """It is put in place again when it is cut; nothing is told twice, and nothing stale stays; of a
     long file only the end is read. A FIFO or a folder in its place is an error, not an empty file.
     """
     path = tmp_path / "delivery.jsonl"

@@ -267,7 +267,7 @@ ACTIONS = st.lists(
 def test_no_line_is_lost_and_none_comes_twice(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, bytes]]
 ) -> None:
-    """Whatever is added and rotated between polls, the lines come in order, each once."""
+    """With any lines and rotations between polls, the lines come in order, each once."""
     log = tmp_path_factory.mktemp("law") / "log"
     log.touch()
     tail = Tail(str(log))

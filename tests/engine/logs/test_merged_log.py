@@ -146,7 +146,7 @@ def test_one_order_from_everywhere(
     all_of: list[list[Said]], page: int, second: int, torn: bool, cell: int | None
 ) -> None:
     """Paging down from the beginning, up from the end, and both ways from a time give the same
-    sequence as a plain merge of all lines, whatever their times; where the times of each log are in
+    sequence as a plain merge of all lines, with any times; where the times of each log are in
     order, it does not depend on the size of the cells that are read."""
     if cell is not None:
         all_of = [put_in_order(log) for log in all_of]
@@ -450,7 +450,7 @@ def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
         assert describe_troubles(troubles) == words
 
 
-# Whatever stands in it
+# Any content
 
 
 def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
@@ -503,7 +503,7 @@ def test_the_hole_of_a_truncated_log_is_not_read(
 @given(st.lists(st.binary(max_size=300), max_size=4), st.integers(64, 120))
 @examples(60)
 def test_binary_data_is_lines_like_any_other(logs: list[bytes], cell: int) -> None:
-    """Whatever bytes there are, all of them belong to one line each, in both directions."""
+    """With any bytes, all of them belong to one line each, in both directions."""
     with a_book(*logs, cell=cell) as (book, _):
         down, up = paged(book, BEGIN, True), paged(book, END, False)
         files = [file.number for file in book.files]
@@ -571,7 +571,7 @@ def test_a_tally_goes_on_where_logs_grow() -> None:
         assert later.lines == 4
 
 
-# What speaks of a task
+# Lines that mention a task
 
 
 def test_the_lines_that_mention_a_task() -> None:

@@ -106,7 +106,7 @@ LINES: dict[str, tuple[Any, ...]] = {
 
 def test_a_line_that_names_a_task_is_an_event() -> None:
     """A line of the contract's program, or of ours, is an event of a task; a line of no task is no
-    event, whatever is quoted in it."""
+    event, with any quoted text."""
     for text, event in LINES.items():
         rest: tuple[Any, ...] = ("", "", "", "", None)
         what, id, kind, error, transport, attempt = event + rest[len(event) - 1 :]
@@ -297,6 +297,6 @@ def test_an_id_names_its_kind() -> None:
 
 @given(st.text(), st.floats() | st.none())
 def test_no_line_is_too_odd(text: str, when: float | None) -> None:
-    """Whatever stands in a log, reading it fails on none."""
+    """Reading a log fails on no content."""
     for head in ("", "Task ", "MAIL_SEND_RESULT ", "Processing task: "):
         list(task_events.read_events([LogLine(when, "", head + text, "x")]))

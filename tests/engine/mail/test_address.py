@@ -91,8 +91,8 @@ def test_a_text_that_is_no_address_is_refused(why: str, address: str, strict: bo
 def test_the_domain_is_kept_out_of_a_refusal_and_compared_in_lower_case() -> None:
     """Logs have addresses without their domain; rates are by the domain in lower case."""
     with pytest.raises(BadMail) as refused:
-        require_address("someone@secret.example oops")
-    assert "someone@..." in str(refused.value)
+        require_address("ops@secret.example oops")
+    assert "ops@..." in str(refused.value)
     assert "secret" not in str(refused.value)
     assert domain_of("Admin@Mail.EXAMPLE.org") == "mail.example.org"
     assert domain_of("root") == ""

@@ -347,7 +347,7 @@ def test_every_sort_of_alert_is_in_the_table() -> None:
 
 
 def test_the_most_urgent_comes_first() -> None:
-    """A fault that stops everything is above one that may wait, whatever the order of the rules."""
+    """A fault that stops everything is above one that may wait, in any order of the rules."""
     growing = {
         "counts": tasks(dead=99, active=1),
         "dead_growth": Growth(50, 600),
@@ -541,7 +541,7 @@ class Follower:
 
 
 async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
-    """Ten tasks that die while somebody looks are a growing dead-letter queue, not yet a full one.
+    """Ten tasks that die while the console runs are a growing dead-letter queue, not a full one.
 
     Those that had died before are not counted in.
     """
@@ -559,8 +559,8 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
 
 
 async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
-    """Two mails lie in the spool for longer than whoever spooled them takes to queue a task, until
-    there are tasks, of whatever state."""
+    """Two mails lie in the spool for longer than a sender takes to queue a task, until
+    there are tasks, in any state."""
     async with Follower(tmp_path) as place:
         place.room.heap = MailBacklog(2, 3600)
         while place.live.readings.sending.backlog != place.room.heap:

@@ -100,7 +100,7 @@ def test_a_line_says_that_a_mail_was_accepted() -> None:
 
 
 def test_once_accepted_a_repeat_is_a_duplicate() -> None:
-    """Whatever a log says later, a task that was accepted once is to be held, and the line is
+    """With any later line of a log, a task that was accepted once is to be held, and the line is
     quoted. Where no log says that it was done, it is given back; where none can be read, it is not
     known."""
     lines = [

@@ -64,7 +64,7 @@ def test_a_moment_comes_back_as_it_was() -> None:
 def test_a_moment_is_never_larger_than_its_bound(
     ways: list[str], alerts: list[str], words: str, number: int
 ) -> None:
-    """Whatever names and words there are, it fits, its counts stay, and it can be read again."""
+    """With any names and words, it fits, its counts stay, and it can be read again."""
     sample = a_sample(
         pending=number,
         transports=tuple(a_way(name) for name in ways),
@@ -81,7 +81,7 @@ def test_a_moment_is_never_larger_than_its_bound(
 
 @given(st.binary(max_size=MAX_SAMPLE_BYTES))
 def test_other_bytes_are_no_moment(data: bytes) -> None:
-    """Bytes by chance are refused, whatever they are."""
+    """Random bytes are refused."""
     with pytest.raises(BadSample):
         decode_sample(data, "x")
 

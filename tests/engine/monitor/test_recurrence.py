@@ -244,7 +244,7 @@ def test_destinations_that_became_healthy_end_their_error(
 
 
 def test_metrics_count_where_no_log_does() -> None:
-    """What was counted of the same kind since the error was seen stands in for a log."""
+    """What was counted of the same kind since the error was seen replaces a log."""
     past = Errors(last=NOW - 900)
     for errors, counted, words in (
         (past, CountedOutcomes("mail_send", NOW - 800, 10, 0), "no (15m)"),

@@ -43,7 +43,7 @@ def test_rates_are_those_of_the_last_minute() -> None:
 @pytest.mark.parametrize("is_recorded_first", [True, False])
 def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first: bool) -> None:
     """Growth, rates and backlog of ten minutes are those of the recording right after the start, in
-    whatever order the two are known; after a longer gap only what was seen since counts."""
+    any order in which the two are known; after a longer gap only what was seen since counts."""
     recorded = [
         Sample(
             NOW + second,

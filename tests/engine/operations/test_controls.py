@@ -1,4 +1,4 @@
-"""What concerns a queue as a whole: judged, written down, done, and known anew after that."""
+"""What concerns a queue as a whole: judged, written down, done, and read again after that."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_a_control_is_done_recorded_and_seen(whole: ZgbConsolePlace) -> No
 
 
 async def test_what_is_refused_changes_and_writes_nothing(whole: ZgbConsolePlace) -> None:
-    """A wrong word is said before anything is touched, and stands in no journal."""
+    """A wrong word is said before anything is touched, and is in no journal."""
     whole.in_earnest()
     before = await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key")
     async with inspecting(whole.open, whole.journal) as inspector:
@@ -171,7 +171,7 @@ class Dying(MemoryStore):
 
 
 def test_one_that_was_cut_off_is_settled_as_unknown(tmp_path: Path) -> None:
-    """A crash leaves the intent; it is let be over, nobody says what it did, nothing is undone."""
+    """A crash leaves the intent; it is abandoned, its effect is unknown, nothing is undone."""
     journal = Journal(str(tmp_path / "journal"), clock=clock)
     store = Dying(MemoryTasks())
     with pytest.raises(KeyboardInterrupt):

@@ -134,7 +134,7 @@ def test_cut_off_anywhere_it_says_no_more_than_was_durable(journal: Journal) -> 
     kind=st.sampled_from(["insert", "overwrite", "line", "all", "before"]),
 )
 def test_noise_is_not_believed(noise: bytes, at: float, kind: str, journal: Journal) -> None:
-    """Whatever bytes come into its files, reading them ends, and what is read fits together."""
+    """With any bytes in its files, reading them ends, and what is read fits together."""
     path, before = written(journal, a_plan(), end=False)
     target = before if kind == "before" else path
     data = target.read_bytes()
@@ -165,7 +165,7 @@ NONSENSE = [
     "{}",
     '{"line": "ends", "done": []}',
     '{"line": "ends", "done": {"x": {}}, "gone": 7}',
-    '{"line": "ends", "done": {"nobody": "rev"}}',
+    '{"line": "ends", "done": {"no-task": "rev"}}',
     '{"line": "rows", "rows": 7}',
     '{"line": "rows", "rows": [["a", "nowhere", "b"]]}',
     '{"line": "rows", "rows": [["a", "dead", 7]]}',
@@ -444,7 +444,7 @@ MASKED = {
     "<kim+tag@[192.0.2.1]>": "<...@[192.0.2.1]>",
     "kim@example.net@example.org": "...@...@example.org",
     "k\u00efm@example.net": "...@example.net",
-    "nobody @ home": "nobody @ home",
+    "ops @ home": "ops @ home",
 }
 
 

@@ -214,8 +214,8 @@ def test_rivals_change_no_sum(
     excluded_numbers: set[int],
     cut: list[int],
 ) -> None:
-    """In whatever order rivals come between, each row ends once, no task is touched by two, what
-    was left out stays, and the journal says the same."""
+    """In any order of rivals, each row ends once, no task is touched by two, what
+    was excluded stays, and the journal says the same."""
     with a_place(kind) as (open_store, journal):
         first, theirs = open_store(), open_store()
         tasks = dead_tasks(first, 8)
@@ -254,7 +254,7 @@ def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journa
     operation = journal.operation(first.op)
     assert operation is not None
     edited, parked, ran, *_ = tasks_in(store)
-    store.swap(edited, edited._replace(description="by somebody else"))
+    store.swap(edited, edited._replace(description="by another operator"))
     back = undo.plan_undo(store, journal, operation, NOW, 7.0).plan
     store.swap(parked, verbs.hold(parked, NOW))
     (taken,) = (t for t in store.take(NOW, "a worker", 2) if t.id == ran.id)
@@ -266,7 +266,7 @@ def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journa
     assert excluded_numbers == (edited.id, "changed since: it was attempted, or edited")
     assert len(report.done) == 1 or set(report.gone) >= {parked.id, ran.id}
     by_id = {task.id: task for task in tasks_in(store)}
-    assert by_id[edited.id].description == "by somebody else"
+    assert by_id[edited.id].description == "by another operator"
     assert by_id[parked.id].state is State.HELD
     assert by_id[ran.id].error == "once more"
     assert report.accounted == 5
@@ -403,8 +403,8 @@ def test_a_folder_lost_in_the_middle(
 
 
 def test_without_its_image_nothing_is_undone(store: NftbanStore, journal: Journal) -> None:
-    """What was swept between the dry run and the undo is not made up: the row fails; a plan to take
-    back what the journal does not know is not carried out."""
+    """What was swept between the dry run and the undo is not made up: the row fails; a plan to undo
+    what the journal does not know is not carried out."""
     first = carried_out(store, journal, plans.freeze_plan("retry", dead_tasks(store, 2), NOW))
     operation = journal.operation(first.op)
     assert operation is not None

@@ -65,7 +65,7 @@ def filled(store: Store, payload: str = "") -> None:
 def purged(
     store: Store, journal: Journal | None, *states: State, quota: int | None = None
 ) -> Report:
-    """What stands in these states put into the trash."""
+    """The tasks of these states put into the trash."""
     plan = plans.freeze_plan("purge", tasks_in(store, *states), NOW)
     intent = US._replace(verb="purge")
     return run_plan.run_journaled_plan(store, journal, plan, intent, clock, quota=quota)

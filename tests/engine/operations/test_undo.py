@@ -210,7 +210,7 @@ def test_an_operation_with_a_moving_task_is_not_dropped(
     leave_in_staging(spool, moving.id)
     (lies,) = Path(spool.staging_dir).glob("D.*")
     with lies.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # as whoever moves it has it
+        fcntl.flock(file, fcntl.LOCK_EX)  # as a process that moves it has it
         with pytest.raises(Unavailable, match=r"^1 task is still being moved: wait, or run `spool"):
             undo.abandon_operation(on_disk, journal, operation, "left as it is")
         (refused,) = journal.operations()
@@ -394,8 +394,8 @@ def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
 def test_the_trash_rewrites_nothing(
     word: str, on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
-    """Purged and taken back a file is byte for byte itself, whether or not it says when its task
-    died, and whatever that means where it stands."""
+    """Purged and restored, a file is byte for byte itself, whether or not it says when its task
+    died, in every state."""
     dead = b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="by hand"\n'
     paths = sorted(Path(spool.pending).parent.joinpath(word).iterdir())
     for path in paths:
@@ -415,7 +415,7 @@ def test_the_trash_rewrites_nothing(
 def test_nothing_is_undone_beside_another_of_its_id(
     on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
-    """A task whose id stands somewhere else by now is left out, and the dry run says why."""
+    """A task whose id is somewhere else by now is excluded, and the dry run says why."""
     report = done(
         on_disk, journal, plans.freeze_plan("purge", tasks_in(on_disk, State.DEAD)[:2], NOW)
     )

@@ -334,7 +334,7 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
     )
 )
 def test_a_settled_task_is_never_reported_again(happened: list[tuple[int, str, float]]) -> None:
-    """Whatever is seen, heard and counted: what was final stays, and each has one first outcome."""
+    """With any events and counts, what was final stays, and each has one first outcome."""
     fates, now, finished = followed(*(a_sent(n) for n in range(5))), NOW, 10
     final: set[int] = set()
     firsts: list[int] = []

@@ -331,7 +331,7 @@ def test_a_counter_speaks_where_no_log_does(place: Place, tmp_path: Path) -> Non
 
 
 def test_an_interrupted_replay_is_gone_on_with(place: Place) -> None:
-    """Let go of half-way, the rest is in the dead-letter queue, and the journal goes on with it:
+    """Released half-way, the rest is in the dead-letter queue, and the journal goes on with it:
     each task is sent once, by the one or the other."""
     place.works = 3
     tasks = place.dead(*["ok"] * 12)

@@ -339,7 +339,7 @@ def test_no_more_is_sent_than_allowed(
     strict: bool,
     happened: list[tuple[str, int, float]],
 ) -> None:
-    """Whatever happens in whatever order: never more than the canaries and the rate allow, never a
+    """In any order of events: never more than the canaries and the rate allow, never a
     row twice, nothing after a stop or in a pause, and every row is in one count."""
     stops = StopRules() if strict else NEVER
     world = World(ReplayPace(rate, canary, 60, stops), planned)
@@ -409,7 +409,7 @@ WORKED: tuple[tuple[ReplayPace, WorkerPresence, tuple[str, ...], float | None], 
     (ReplayPace(None, ()), WorkerPresence(False, None),
      ("no worker running: sent tasks wait for the next worker", "all 100 immediately"),
      None),
-    # no log tells of a worker, and there is no lock
+    # no log mentions a worker, and there is no lock
     (ReplayPace(None, ()), WorkerPresence(None, None),
      ("unknown whether a worker is running: sent tasks may wait for one",
      "all 100 immediately"), None),

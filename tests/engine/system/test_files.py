@@ -285,7 +285,7 @@ def test_a_file_has_its_mode_under_any_umask(tmp_path: Path) -> None:
 
 
 def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing is made with the contract's mode, whatever the umask; once is enough."""
+    """What is missing is made with the contract's mode, under any umask; once is enough."""
     umask = os.umask(0o077)
     monkeypatch.chdir(tmp_path)
     for path in (f"{tmp_path}/a/b/c", f"{tmp_path}/a/b/c/", "r/s", "r/s"):

@@ -51,7 +51,7 @@ def test_a_document_beyond_a_limit_is_malformed() -> None:
 @examples(60)
 @given(JSON | st.just(True) | st.just(float("nan")) | st.just(10**400) | st.just(1e300))
 def test_a_field_is_of_its_type_and_range_or_malformed(value: object) -> None:
-    """Whatever a field holds, a check returns a value of its kind and range or raises Malformed."""
+    """For any field, a check returns a value of its kind and range or raises Malformed."""
     for check, right in (
         (decode.check_epoch, lambda found: 0 <= found < decode.YEAR_10000),
         (decode.check_count, lambda found: 0 <= found <= decode.MAX_COUNT),

@@ -19,7 +19,7 @@ VALUES = st.recursive(
 @given(VALUES, st.booleans())
 @examples(100)
 def test_what_is_laid_out_has_the_same_values(value: object, is_ascii: bool) -> None:
-    """All lines are printable, and the values are those of the text, whatever it contains."""
+    """All lines are printable, and the values are those of the text, with any content."""
     try:
         text = json.dumps(value, ensure_ascii=is_ascii, allow_nan=False)
     except ValueError:

@@ -113,7 +113,7 @@ def test_a_harmful_character_is_replaced() -> None:
 
 @given(ANY | st.binary(), st.integers(0, 99))
 def test_every_line_shown_is_safe(data: str | bytes, limit: int) -> None:
-    """Whatever the data and the limit, no line can act on a terminal."""
+    """With any data and any limit, no line can act on a terminal."""
     lines = safe.safe_lines(data, limit)
     assert all(line.replace("\u200c", "").isprintable() for line in lines)
 

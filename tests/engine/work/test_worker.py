@@ -68,9 +68,16 @@ class WorkQueue:
         """A worker on these tasks, or on those of another store."""
         services |= {"log": lambda *line: self.log.append(line)}
         services |= {"add_count": lambda name: self.tallies.update([name])}
-        given = store or MemoryStore(self.memory), handled, retry or contract_retries()
-        fields = {"owner": "the worker", "lock": lock, "concurrency": concurrency}
-        return Worker(*given, **fields, services=WorkerServices(**services), clock=self.clock)  # type: ignore[arg-type]
+        return Worker(
+            store or MemoryStore(self.memory),
+            handled,
+            retry or contract_retries(),
+            owner="the worker",
+            lock=lock,
+            concurrency=concurrency,
+            services=WorkerServices(**services),
+            clock=self.clock,
+        )
 
     def add(self, kind: str = "job", number: int = 1, **changes: object) -> Task:
         """A pending task, as it is seen."""
@@ -1017,7 +1024,7 @@ def test_a_clock_set_back_keeps_no_worker_waiting(queue: WorkQueue) -> None:
 
 
 def test_a_claim_refused_once_ends_no_run_that_others_go_on_with(queue: WorkQueue) -> None:
-    """Until nothing is due: when no task runs any more it scans again, whatever was refused."""
+    """Until nothing is due: when no task runs any more it scans again, after any refusal."""
     store, refused = Refusing(queue.memory), threading.Event()
     for number in (1, 2, 3):
         queue.add(number=number)

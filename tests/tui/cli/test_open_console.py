@@ -270,7 +270,7 @@ def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
     [("locks", "escape"), ("transports", "q"), ("log", "escape"), ("controls", "q")],
 )
 async def test_the_first_screen_is_closed_to_the_overview(spool: str, board: str, key: str) -> None:
-    """Whatever screen it opens on, the key that closes it leads to the overview, and q leaves."""
+    """On any first screen, the key that closes it leads to the overview, and q leaves."""
     console = a_console(disk_place(Path(spool)), first=board)
     async with console.run_test() as pilot:
         await until(pilot, lambda: f"> {board}" in screen_text(console.screen))

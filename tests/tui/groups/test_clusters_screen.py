@@ -50,7 +50,7 @@ class Spool:
         ended = f"failed: {id} (mail_send): {error}" if error else f"completed: {id} (mail_send)"
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - ago))
         with self.log.open("a") as log:
-            for line in (f"Processing task: {id} (mail_send: to somebody)", f"Task {ended}"):
+            for line in (f"Processing task: {id} (mail_send: to ops)", f"Task {ended}"):
                 log.write(f"[{stamp}] [INFO] {line}\n")
 
     def fails(self) -> None:

@@ -1,4 +1,4 @@
-"""The log on screen and printed: all files by time, whatever happens to them meanwhile."""
+"""The log on screen and printed: all files by time, after any change of them."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
 
 
 async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
-    """Asked too late, the plan to take back accounts for each row as not done, and moves none."""
+    """Asked too late, the plan to undo accounts for each row as not done, and moves none."""
     async with replaying(place, AT_ONCE, armed=False, sent=12) as (operator, work):
         await operator.press("s")
         await operator.sees("w do not wait")

@@ -265,8 +265,19 @@ def test_a_narrow_table_of_workers_keeps_the_time_limit_longest(width: int, titl
     """A pane of the wall (57 cells) has the time limit of each task; the wall has the heartbeat in
     its pane of locks.
     """
-    task = "a" * 8, "geoban_apply", 1.1, 30.0, True, "mx1", 2.0
-    row = WorkerRow("/x", 1, "kannader", 21187, *task)
+    row = WorkerRow(
+        "/x",
+        1,
+        "kannader",
+        21187,
+        task="a" * 8,
+        kind="geoban_apply",
+        running_seconds=1.1,
+        limit_seconds=30.0,
+        has_limits=True,
+        destination="mx1",
+        heartbeat_seconds=2.0,
+    )
     head, (line,) = view.worker_table([row], width)
 
     assert words([head]).split() == titles.split()

@@ -197,7 +197,7 @@ async def test_nothing_of_now_is_among_the_past(root: Path) -> None:
 
 
 async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
-    """Each line below the title of the alerts stays, whatever happens then; only a step back in
+    """Each line below the title of the alerts stays, after any later event; only a step back in
     time shows what was recorded alone.
     """
 
@@ -454,7 +454,7 @@ async def test_why_nothing_is_recorded_is_shown_while_frozen(root: Path) -> None
 
 
 async def test_a_broken_recording_is_renewed_and_reported_once(root: Path) -> None:
-    """A recording that is no database is set aside, and the line that speaks says so."""
+    """A recording that is no database is moved away, and a line says so."""
     folder = root / "queue" / ".spooldeck" / "recorder"
     folder.mkdir(parents=True)
     (folder / "ring.db").write_bytes(b"garbage" * 5000)

@@ -399,7 +399,7 @@ def kinds() -> MemoryTasks:
 
 
 async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None:
-    """Whatever cell is opened, the queue shows as many rows as the cell said, odd names or not."""
+    """For any opened cell, the queue shows as many rows as the cell said, odd names or not."""
     async with overview(a_place(kinds, name="many")) as operator:
         inspector = operator.console.sessions[0].inspector
         wrong = []
@@ -764,7 +764,7 @@ async def test_hostile_names_are_inert(tmp_path: Path) -> None:
 
 
 async def test_every_size(spool: Path, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the size, the queues are there if there is room for them, and nothing overflows; a
+    """At any size, the queues are there if there is room for them, and nothing overflows; a
     terminal that became wide enough shows at the side what was not counted before.
     """
     monkeypatch.setattr(overview_reads, "UNCHANGED_READ_SECONDS", math.inf)
@@ -792,13 +792,13 @@ NUMBERS = st.integers(0, 40)
 
 NEEDS = st.builds(
     PaneNeeds,
-    NUMBERS,
-    NUMBERS,
-    NUMBERS,
-    st.integers(0, 4),
-    NUMBERS,
-    NUMBERS,
-    st.dictionaries(st.sampled_from("abcdefg"), NUMBERS, min_size=1),
+    queues=NUMBERS,
+    alerts=NUMBERS,
+    ages=NUMBERS,
+    outlook=st.integers(0, 4),
+    kinds=NUMBERS,
+    other_ages=NUMBERS,
+    sides=st.dictionaries(st.sampled_from("abcdefg"), NUMBERS, min_size=1),
 )
 
 
@@ -967,7 +967,7 @@ def test_a_line_of_a_place_is_made_again_only_if_its_text_changes() -> None:
 
 
 def test_the_most_urgent_alert_is_first() -> None:
-    """What stops everything is first, of whatever place; each line has the key that leads on."""
+    """What stops everything is first, of any place; each line has the key of the next step."""
     dead = Alert(
         Level.WARN, AlertKind.DEAD, "11 tasks", None, Goal("/srv/a", Where.STATE, State.DEAD)
     )

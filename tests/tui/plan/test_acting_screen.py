@@ -34,7 +34,7 @@ from tui.terminal.safe_app import SafeApp
 from tui.text.task_list import short_id
 
 SIZE = (100, 60)
-"""Every row is on screen, and nothing stands beside the list."""
+"""Every row is on screen, and nothing is beside the list."""
 
 ROW = re.compile(r"^\|?([> ])([*x ])[# ]([0-9a-f]{8}) ")
 """A row: cursor, mark, and the last characters of the id, which no other task here has."""
@@ -189,7 +189,7 @@ class Night:
 
     async def _apply(self, screen: PlanScreen) -> None:
         """Type what it asks for, as often as what it asks for changes; not where that is a replay,
-        which nobody here would run, nor where there is nothing left of it."""
+        which no worker here would run, nor where there is nothing left of it."""
         deadline = time.monotonic() + PATIENCE
         facts = screen.facts
         while screen.report is None and facts.amount and facts.pace is None:
@@ -214,7 +214,7 @@ class Night:
 
 @pytest.mark.parametrize("seed", few_of({"0", "1"}, map(str, range(8))))
 async def test_a_plan_is_for_what_was_painted(seed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever comes, goes and moves between keys, a plan is for what the screen showed before."""
+    """After any change between keys, a plan is for what the screen showed before."""
     act = SafeApp._act
 
     async def note_and_act(app: SafeApp, event: Event) -> None:

@@ -681,11 +681,11 @@ async def test_the_lock_is_watched() -> None:
     """A stuck lock is said with its age and the reason, and that it is free when it is. At 40x10 a
     free one has no line and a stuck one has; the place, the mode and three columns are there, too.
     """
-    stuck = LockEvidence(Verdict.STUCK, 42, NOW - 2820, 2820, "no sign of life")
+    stuck = LockEvidence(Verdict.STUCK, 42, NOW - 2820, 2820, "no heartbeat")
     evidence = [stuck]
     async with a_list(lock=lambda: evidence[-1]) as operator:
         lock = operator.queue.query_one("#lock")
-        for words in ("STUCK 47m", "PID 42", "no sign of life"):
+        for words in ("STUCK 47m", "PID 42", "no heartbeat"):
             assert words in operator.line("lock")
         evidence.append(LockEvidence(Verdict.FREE))
         await operator.until(lambda: "free" in operator.line("lock"))
@@ -749,7 +749,7 @@ async def test_any_size() -> None:
 
 @pytest.mark.deep
 async def test_every_key_is_pressed_here() -> None:
-    """Whatever is on screen, no key brings the console down, and in OBSERVE none writes."""
+    """On any screen, no key brings the console down, and in OBSERVE none writes."""
     leaves = ("leave", "app.suspend_process")
     pressed = [name for key in keys_on(keys.LIST) for name in key.keys if key.action not in leaves]
     for tab in few_of({DEAD}, ("2", DEAD, "h")):
@@ -840,7 +840,7 @@ async def test_a_size_whose_timer_never_fires_reaches_the_screen() -> None:
 
 
 async def test_a_former_size_of_the_terminal_changes_nothing() -> None:
-    """A screen and a question above it that are told of a size late keep the terminal's own: else
+    """A screen and a question above it that get a size late keep the terminal's own: else
     two sizes at once are laid out in turn without end.
     """
     async with a_list() as operator:

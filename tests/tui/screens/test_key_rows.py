@@ -1,4 +1,4 @@
-"""The rows of a screen's keys: pressed, refused, hinted and left out, without a screen."""
+"""The rows of a screen's keys: pressed, refused, hinted and omitted, without a screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that the console starts: its end is told once, whoever asks."""
+"""A worker that the console starts: its end is reported once, to any caller."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ async def test_a_spooled_mail_is_read_as_one_does(tmp_path: Path) -> None:
 
 
 async def test_attempts_come_from_the_log(tmp_path: Path) -> None:
-    """When each began, how it ended, and that the logs do not tell of all. From 120x30 on attempts
+    """When each began, how it ended, and that the logs do not have all. From 120x30 on attempts
     and log are to the right of the summary.
     """
     task = a_dead_task()
@@ -557,7 +557,7 @@ PAYLOADS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("kind", PAYLOADS)
 async def test_a_payload_is_inert(tmp_path: Path, kind: str) -> None:
-    """Whatever a payload is or holds, each part of the task is shown, and nothing acts."""
+    """For any payload, each part of the task is shown, and nothing acts."""
     make, text = PAYLOADS[kind]
     folder = tmp_path / "mailspool" / "mail-1"
     folder.mkdir(parents=True)
@@ -585,7 +585,7 @@ async def test_a_payload_outside_is_not_shown(tmp_path: Path) -> None:
 
 
 async def test_every_part_fits_every_width(tmp_path: Path) -> None:
-    """Each line is as wide as its pane, whatever the names."""
+    """Each line is as wide as its pane, with any names."""
     task = a_dead_task(payload=a_mail(tmp_path), description="\u6f22" * 90, error="e" * 200)
 
     def fits(width: int) -> bool:

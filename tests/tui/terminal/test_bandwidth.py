@@ -1,4 +1,4 @@
-"""The wire: what is counted, what is told of it, and when the console paints less often."""
+"""The wire: what is counted, what is shown, and when the console paints less often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames as changes: whatever came before, the terminal shows the frame, in few bytes."""
+"""Frames as changes: after any frame, the terminal shows the frame, in few bytes."""
 
 from __future__ import annotations
 

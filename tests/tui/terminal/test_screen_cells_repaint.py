@@ -1,4 +1,4 @@
-"""Whatever states follow each other at whatever sizes, the terminal shows the last one."""
+"""With any sequence of states and sizes, the terminal shows the last one."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def others(output: bytes | bytearray) -> list[str]:
 
 @pytest.mark.parametrize("term", deep_but(["xterm", "vt100"], TERMS))
 def test_every_terminal(spool: str, term: str) -> None:
-    """Whatever its name, its locale and NO_COLOR: it starts, moves, ends, and asks nothing."""
+    """With any name, locale and NO_COLOR it starts, moves, ends, and asks nothing."""
     number = TERMS.index(term)
     lang, no_color = (ASCII, UTF8)[number % 2], number // 2 % 2 == 1
     environ = {**lang, "NO_COLOR": "1"} if no_color else lang
@@ -201,7 +201,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @LOCALES
 def test_wide_and_foreign_text_keeps_its_columns(foreign: str, lang: dict[str, str]) -> None:
-    """Every row ends where it would with plain text, in cells, and a cut stands at its end."""
+    """Every row ends where it would with plain text, in cells, and a cut is at its end."""
     with console("--open", "queue", "--theme", "mono", foreign, **lang) as terminal:
         terminal.opens(5)
 
@@ -236,7 +236,7 @@ HOSTILE = (
     "[bold]HOSTILE[/nope][@click=app.quit]x[/]",
     "日本HOSTILE\u0301",
 )
-"""What somebody may write into a subject, an address or a log to have a terminal act on it."""
+"""What an attacker may write into a subject, an address or a log to have a terminal act on it."""
 
 
 @pytest.fixture(scope="session")
@@ -349,7 +349,7 @@ def right(terminal: Terminal, columns: int, rows: int) -> bool:
 
 @pytest.mark.parametrize("size", [(1, 1), pytest.param((20, 5), marks=pytest.mark.deep)])
 def test_every_size(spool: str, size: tuple[int, int]) -> None:
-    """It opens on any size, whatever COLUMNS and LINES are; after a hundred sizes in a row the
+    """It opens on any size, with any COLUMNS and LINES; after a hundred sizes in a row the
     screen is that of the last one.
     """
     sizes = itertools.islice(itertools.cycle([(20, 5), (1, 1), (200, 60), (60, 15), (80, 24)]), 100)

@@ -55,7 +55,7 @@ def test_tabs_show_counts(tabs: Any, labels: list[str]) -> None:
 
 @pytest.mark.parametrize("current", range(5))
 def test_tabs_are_never_cut(current: int) -> None:
-    """Where tabs do not fit, whole ones are left out, and never the one that is shown."""
+    """Where tabs do not fit, whole ones are omitted, and never the one that is shown."""
     names = ["pending", "work", "held", "dlq", "problems"]
     line = text_of(bracket_chips(tab_line(names, [12345] * 5, current, True, 40)))
     assert f"[{state_name(names[current])} 12,345]" in line

@@ -162,7 +162,7 @@ async def test_the_help_leaves_out_what_is_not_offered() -> None:
 
 
 def test_flow_control_is_left_to_the_terminal() -> None:
-    """Ctrl-q and Ctrl-s do nothing here, whatever the terminal library would do with them."""
+    """Ctrl-q and Ctrl-s do nothing here, despite the bindings of the terminal library."""
     console = a_console(a_place(a_memory([])))
     bound = {*console._bindings.key_to_bindings, *(name for k in KEYS for name in k.keys)}
     assert not bound & {"ctrl+q", "ctrl+s"}

@@ -13,7 +13,7 @@ from tui.text.lines import cells_of, fit_text, fit_text_end, fold_text
 
 @given(st.text())
 def test_a_text_takes_the_cells_that_the_terminal_library_counts(text: str) -> None:
-    """Whatever it holds, what is told without the library is what the library tells."""
+    """For any text, the answer without the library is that of the library."""
     assert cells_of(text) == cell_len(text)
 
 
@@ -30,7 +30,7 @@ FOREIGN = st.text(
 
 @given(text=FOREIGN, width=st.integers(0, 60))
 def test_a_text_is_fitted_to_the_cell(text: str, width: int) -> None:
-    """Whatever a text holds, it is made exactly as wide as its column, from either end."""
+    """Any text is made exactly as wide as its column, from either end."""
     safe = safe_line(text)
     assert cell_len(fit_text(safe, width)) == width
     assert cell_len(fit_text_end(safe, width)) == width

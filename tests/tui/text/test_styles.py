@@ -71,7 +71,7 @@ def meanings() -> Iterator[tuple[str, list[Line]]]:
 
 @pytest.mark.parametrize(("view", "lines"), meanings())
 def test_no_two_are_equal_without_colour(view: str, lines: Sequence[Line]) -> None:
-    """Whatever differs in its meaning differs in its characters, in plain ASCII."""
+    """What differs in meaning differs in its characters, in plain ASCII."""
     said = [bare(line) for line in lines]
     assert len(set(said)) == len(said) > 1, (view, said)
     assert all(text.isascii() and text.strip() for text in said)

@@ -52,7 +52,7 @@ FOREIGN = st.text(
 def test_a_row_never_breaks_the_screen(
     error: str, id: str, state: State, width: int, cursor: bool, marked: bool, gone: bool
 ) -> None:
-    """Whatever a task holds, its row is printable and no wider than the screen."""
+    """For any task, its row is printable and no wider than the screen."""
     task = a_task(id=id, error=error, description=error, kind=id, state=state)
     shape = task_columns(state, width)
     row = task_line(task, shape, NOW, TaskContext(cursor, marked, gone), width)

@@ -199,8 +199,8 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
     """Transports never used have a row, too; a suspended one keeps its figures, and its detail says
     by whom, and why. The spool has so many mails, or why that is not known.
     """
-    halted = ("postfix", NOW - 7200, "ben", f"relay {RED} moves")
-    await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
+    suspend, why = mail.room.suspensions.suspend, f"relay {RED} moves"
+    await asyncio.to_thread(suspend, "postfix", NOW - 7200, "ben", why)
     async with mail.screen(size=(80, 40)) as operator:
         await operator.until(lambda: "SUSPENDED" in operator.rows)
         listed = {row.split()[0]: row for row in operator.rows.replace("!", " ").splitlines()}
@@ -228,8 +228,8 @@ async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None
     suspended, and its log lines are below.
     """
     mail.say(attempt(60, "curl"), given_up(59, "421 later", "curl").replace("inline", "x-7687a66e"))
-    halted = ("curl", NOW - 1200, "ben", "relay moves")
-    await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
+    suspend = mail.room.suspensions.suspend
+    await asyncio.to_thread(suspend, "curl", NOW - 1200, "ben", "relay moves")
     async with mail.screen(size=(120, 40), on="curl") as operator:
         await operator.sees("suspended 09:20:00Z │")
         assert operator.line("about").startswith("   since       09:20:00Z (20m ago) by ben")
@@ -424,7 +424,7 @@ def a_way(*tallies: DeliveryCounts | None, name: str = "curl") -> TransportHealt
 
 def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
     """Where no source tells, there is a question mark and why, not a zero; at no width does a part
-    of a number stand for the number.
+    of a number mean the number.
     """
     lines = detail_lines.window_lines(a_way(None, None, DeliveryCounts(1204, 1200, 4)), 80)
     assert words(lines).splitlines()[1:] == [

@@ -140,7 +140,7 @@ class Held:
         return self.list.rows.view.cursor.at - self.list.rows.view.cursor.top
 
     def row(self, y: int) -> str:
-        """What stands on a row of the screen."""
+        """The text of a row of the screen."""
         return self.list.render_line(y + 1).text
 
 
@@ -265,7 +265,7 @@ async def test_the_cursor_stays_on_its_task_after_any_change_between_two_queries
 
 
 async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud() -> None:
-    """Where the result changes too fast to find the task in it, nobody's key is for another one."""
+    """Where the result changes too fast to find the task in it, no key is for another one."""
     held = Held(100)
     async with held.app.run_test(size=(80, HEIGHT + 1)) as pilot:
         await held.ready(pilot)
@@ -298,10 +298,10 @@ async def test_an_unmoved_cursor_stays_at_the_top() -> None:
 
 
 async def test_during_the_scan_the_cursor_is_the_first_row() -> None:
-    """What is found first is at the top by chance: a cursor that nobody moved is no such task.
+    """What is found first is at the top by chance: an unmoved cursor is no such task.
 
-    Whoever presses a key at the moment when another row comes under it meant the one before. Once
-    everything is known the cursor is its task, whatever comes above it.
+    A key pressed at the moment when another row comes under it means the one before. Once
+    everything is known the cursor is its task, with any rows above it.
     """
     held = Held(0)
     async with held.app.run_test() as pilot:

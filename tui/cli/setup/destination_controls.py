@@ -56,7 +56,7 @@ def run_action(
     """Change a destination, with a record in the journal of the place and in its log.
 
     Raises:
-        CommandError: permission denied.
+        tui.cli.setup.errors.CommandError: permission denied.
         Gone, Unsupported, Unavailable: as `change_destination`; or the journal cannot be written.
     """
     setup.require_writable()

@@ -57,8 +57,15 @@ class _MailControls:
         selected = "" if chosen is None else chosen.name
         # Only a mail spool has mail tasks that a handler could send.
         by_handler = not self._setup.mail.is_ours and "mail spool" in self._setup.format.mail_parts
-        route_fields = order, selected, why_not, stopped, settings.method, settings.recipient
-        return MailRoutes(*route_fields, by_handler=by_handler)
+        return MailRoutes(
+            order,
+            selected,
+            why_not,
+            stopped,
+            settings.method,
+            recipient=settings.recipient,
+            by_handler=by_handler,
+        )
 
     def records(self) -> tuple[str, int]:
         with _errors_as_unavailable():

@@ -335,8 +335,14 @@ def parse_control_file(data: bytes) -> ControlFile:
         for one in recipients
         if one.offset in layout.diagnostics
     }
-    facts, more = layout[:3], (layout.obsoletes, tuple(damage), layout.verbose_log)
-    return ControlFile(*facts, tuple(recipients), diagnostics, *more)
+    return ControlFile(
+        *layout[:3],
+        tuple(recipients),
+        diagnostics,
+        obsoletes=layout.obsoletes,
+        damage=tuple(damage),
+        verbose_log=layout.verbose_log,
+    )
 
 
 def line_in(data: bytes, offset: int) -> bytes:

@@ -122,7 +122,9 @@ class EntryReader:
             if not files.is_same_file(now, read[0]):
                 raise Changing(name)
             message, message_path = self._folders.find_message(name, is_kept, opened, path)
-            return SpoolEntry(name, where, is_kept, *read, message, message_path)
+            return SpoolEntry(
+                name, where, is_kept, *read, message=message, message_path=message_path
+            )
         raise FileNotFoundError(name)
 
     def _places(self, name: str, likely: str) -> Iterator[tuple[int, str, bool]]:

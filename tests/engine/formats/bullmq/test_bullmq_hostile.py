@@ -252,7 +252,7 @@ def test_keys_of_another_type_are_problems(client: redis.Redis, open_bullmq: Ope
 
 
 def test_a_problem_can_be_previewed(client: redis.Redis, open_bullmq: Opener) -> None:
-    """The start of its key is shown, whatever type it has."""
+    """The start of its key is shown, for any type."""
     write_hash(client, "bull:mails:2", data="y" * 10_000)
     client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
     client.set("bull:mails:wait", "x" * 10_000)

@@ -155,7 +155,7 @@ def test_delays_between_attempts_need_no_marker(
 def test_an_unrecoverable_error_ends_a_job(
     start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
 ) -> None:
-    """`Fatal` fails a job after one attempt, whatever its options allow."""
+    """`Fatal` fails a job after one attempt, with any options."""
     ended = threading.Event()
 
     def handler(task: Task, context: Context) -> None:

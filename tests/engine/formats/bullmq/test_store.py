@@ -150,7 +150,7 @@ def test_failed_jobs_of_a_long_queue_are_found_by_the_server(
 @pytest.mark.parametrize("queue", ["mails", "a/b", "50%", "%2F"])
 @pytest.mark.parametrize("job", ["1", "repeat:x:5", "a/b"])
 def test_an_id_names_one_queue_and_job(queue: str, job: str) -> None:
-    """Whatever signs they have; another spelling of an id is none."""
+    """Ids have any characters; another spelling of an id is none."""
     assert split_id(task_id(queue, job)) == (queue, job)
     assert split_id("%41/1") is None
 

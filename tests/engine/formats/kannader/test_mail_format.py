@@ -52,7 +52,7 @@ def test_files_of_kannader_are_written_as_they_were() -> None:
     )
 )
 def test_a_time_comes_back_to_the_nanosecond(instant: int) -> None:
-    """Whatever time is written, the same is read."""
+    """Any time that is written is read as the same."""
     assert mail_format.parse_time(mail_format.format_time(instant)) == instant
 
 

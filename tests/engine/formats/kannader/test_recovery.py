@@ -25,7 +25,7 @@ Opener = Callable[..., KannaderStore]
 
 
 def later() -> float:
-    """A time at which whatever is there has been there for longer than anybody waits."""
+    """A time when all that is there has been there for longer than any wait."""
     return time.time() + 7200
 
 
@@ -83,7 +83,7 @@ OTHERWISE = {
     "bad7-metadata-corrupt": {"QERR Q L1"},
 }
 """What we list otherwise than the real program: it would erase a mail by a link that leads to none,
-follow a folder that is nobody's, and try for ever to send what has no envelope."""
+follow a folder without an owner, and try for ever to send what has no envelope."""
 
 
 def listed(item: object) -> str:
@@ -114,7 +114,7 @@ def test_our_listing_is_the_real_programs(
     sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
     """What the real program lists we list, and what it cannot read is a problem; where we know
-    better, a table says so. Whatever else we name is none of its business."""
+    better, a table says so. Other names of ours do not concern it."""
     for case in CASES:
         with naming(case):
             root = sample(case)
@@ -199,7 +199,7 @@ def test_recovery_mends_every_sample(sample: Callable[..., Path], open_kannader:
 def test_what_may_still_be_coming_in_is_left(
     sample: Callable[..., Path], open_kannader: Opener
 ) -> None:
-    """Within the hour in which somebody may be receiving a mail, nothing of it is deleted."""
+    """Within the hour in which a process may be receiving a mail, nothing of it is deleted."""
     for case in [case for case in CASES if case.startswith("enq")]:
         with naming(case):
             root = sample(case)

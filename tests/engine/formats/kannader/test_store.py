@@ -1079,7 +1079,7 @@ def test_the_contents_are_sent_in_wire_form(open_kannader: Opener) -> None:
 
 
 def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: Path) -> None:
-    """After the peek the mails of a folder come in the order of their ids, whatever their names;
+    """After the peek the mails of a folder come in the order of their ids, with any names;
     a name that is no text is a problem."""
     store, queue = open_kannader(), kannader / "queue"
     target = (queue / send(store).id).readlink()

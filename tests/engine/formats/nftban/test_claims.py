@@ -203,7 +203,7 @@ def test_a_task_rewritten_with_its_old_time_is_found(
 def test_the_age_of_the_queue_is_that_of_its_oldest_task(
     spool: SpoolFolders, store: NftbanStore
 ) -> None:
-    """The oldest task gives the age, whatever its id: an id with local time or of a wrong clock,
+    """The oldest task gives the age, with any id: an id with local time or of a wrong clock,
     a task that failed once, or one that waits and is known by the hint."""
     for created, token, due in ((100, "1", 0.0), (5000, "2", 0.0), (200, "3", NOW + 60)):
         task = verbs.enqueue("report", NOW, token * 8)
@@ -238,7 +238,7 @@ def test_the_age_of_the_queue_is_that_of_its_oldest_task(
 def test_a_wrong_hint_never_hides_a_due_task(
     spool: SpoolFolders, waiting: Path, hint: bytes | None
 ) -> None:
-    """Whatever the hint file contains, also a hint of the folder as it was before the last task
+    """With any content of the hint file, also a hint of the folder as it was before the last task
     came, a fresh process takes the task that is due."""
     file = Path(spool.staging_dir, "next-due")
     stale = file.read_bytes()
@@ -354,7 +354,7 @@ kinds = st.sampled_from(["alpha", "beta", "mail_send"])
 
 @given(st.lists(st.tuples(kinds, st.integers(0, 99))), st.sets(kinds))
 def test_the_line_is_in_the_order_of_names(rows: list[tuple[str, int]], wanted: set[str]) -> None:
-    """Whatever kinds are wanted, theirs come in order, and the others stay."""
+    """For any wanted kinds, theirs come in order, and the others stay."""
     line = sorted((f"20261121T0533{n:02}Z-{kind}-0a0a0a0a.task", n) for kind, n in set(rows))
     waiting = PendingLine(line)
     arrived = []

@@ -33,7 +33,7 @@ def mail(spool: SpoolFolders) -> Path:
 
 
 def a_task(spool: SpoolFolders, payload: object) -> Path:
-    """A task file as the other program writes it, whatever payload it names."""
+    """A task file as the other program writes it, with any payload."""
     record = task_format.new_record(Task(IDENT, "mail_send", State.PENDING, 1_795_167_675.0))
     path = Path(spool.pending, f"{IDENT}.task")
     path.write_bytes(task_format.render_task(record._replace(payload=str(payload))))

@@ -114,7 +114,7 @@ def test_what_is_no_plain_file_stays(
 
 
 def test_of_another_payload_the_file_alone_goes(tmp_path: Path) -> None:
-    """Only meta.sh in a folder of the mail spool itself stands for a whole mail."""
+    """Only meta.sh in a folder of the mail spool itself means a whole mail."""
     for number, (payload, goes) in enumerate(
         (
             ("{spool}/mail-1/body.txt", "mail-1/body.txt"),
@@ -249,7 +249,7 @@ def test_what_is_done_is_removed_without_reading_others(
     spool: SpoolFolders, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outcome costs the same in a full queue: after a success, and for what is marked as sent,
-    nobody else's task file is read."""
+    no task file of another user is read."""
     store = open_spool()
     dead = put(spool, store, mail / "meta.sh", State.DEAD)
     folder = mail.with_name("mail-20261120T094604Z-00000000")
@@ -353,7 +353,7 @@ def test_a_task_without_a_mail_pays_for_no_fsync(tmp_path: Path) -> None:
 def test_a_link_above_the_mail_spool_leads_nowhere(
     spool: SpoolFolders, open_spool: Opener, tmp_path: Path
 ) -> None:
-    """Whoever owns the data folder leads nobody astray who may delete more than they may."""
+    """The owner of the data folder misleads no process that may delete more than they may."""
     root, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     precious = elsewhere / "spool" / "mail-1"
     precious.mkdir(parents=True)

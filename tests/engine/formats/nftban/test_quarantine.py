@@ -1,4 +1,4 @@
-"""Whatever somebody puts into the queue: refused for its reason, set aside, and nobody waits."""
+"""Any file put into the queue: refused for its reason, quarantined, and no claim waits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.store_contents import naming, problems_in
 Opener = Callable[..., NftbanStore]
 
 GOOD = Task("20261120T094115Z-job-00000009", "job", State.PENDING, 1_795_170_000.0, description="x")
-"""Stands behind whatever is bad, and has to be taken all the same."""
+"""Follows the broken files, and has to be taken all the same."""
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make that")
@@ -237,7 +237,7 @@ def test_what_is_no_task_file_is_never_moved(tmp_path: Path) -> None:
 
 def test_what_may_still_be_written_is_left(spool: SpoolFolders, open_spool: Opener) -> None:
     """The real program writes in place: what changed within the last minute is not quarantined,
-    whatever its modification time, and what it has finished since is claimed."""
+    with any modification time, and what it has finished since is claimed."""
     path = Path(spool.pending, NAME)
     for age, moved in ((59.0, False), (61.0, True)):
         path.write_bytes(b"")
@@ -256,7 +256,7 @@ def test_what_may_still_be_written_is_left(spool: SpoolFolders, open_spool: Open
 def test_a_file_written_during_its_quarantine_goes_back(
     spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What somebody writes between our judging and our moving is put back as it is now."""
+    """What another process writes between our check and our move is put back as it is now."""
     path = Path(spool.pending, NAME)
     path.write_bytes(b"")
     store = open_spool(later)
@@ -395,7 +395,7 @@ ACCEPTED: tuple[tuple[bytes, dict[str, object]], ...] = (
 
 
 def test_what_every_shell_reads_alike_is_taken(tmp_path: Path) -> None:
-    """Whatever the contract's form allows is a task, and says what a shell would read; to which
+    """All that the contract's form allows is a task, and says what a shell would read; to which
     files it may lead is asked where it is run."""
     for number, (data, message) in enumerate(ACCEPTED):
         spool = new_spool(tmp_path / str(number))

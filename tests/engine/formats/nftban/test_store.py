@@ -104,7 +104,7 @@ def test_a_lot_fills_the_queue_exactly(open_spool: Opener) -> None:
 
 
 def test_another_process_fills_the_queue_too(open_spool: Opener) -> None:
-    """Room that another instance used up is gone, whatever was counted before."""
+    """Room that another instance used up is gone, after any earlier count."""
     first, theirs = open_spool(max_pending=8), open_spool(max_pending=8)
     first.swap(None, a_task(0))
     for number in range(1, 8):

@@ -70,7 +70,7 @@ def stopped_with(path: Path) -> Iterator[None]:
 
 
 def test_a_stopped_process_blocks_no_other(spool: SpoolFolders) -> None:
-    """Whoever waits for the staging lock waits for so long as it was told, then says so; nothing
+    """A wait for the staging lock lasts as long as it was told, then says so; nothing
     has moved, or recovery knows where it goes."""
     with closing(NftbanStore(spool, lambda: NOW, patience=0.05)) as store:
         task = put(store, State.ACTIVE)
@@ -93,7 +93,7 @@ def test_a_stopped_process_blocks_no_other(spool: SpoolFolders) -> None:
 
 
 def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
-    """A lock that is let go of in time is had, and no clock is read for it."""
+    """A lock that is released in time is taken, and no clock is read for it."""
     with (tmp_path / "x").open("w") as theirs, (tmp_path / "x").open("w") as ours:
         fcntl.flock(theirs, fcntl.LOCK_EX)
         pauses: list[float] = []
@@ -116,7 +116,7 @@ def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
 
 
 def test_looking_takes_no_lock(spool: SpoolFolders, open_spool: Opener) -> None:
-    """A lock taken to see whether somebody works on a file would make a recovery pass it by."""
+    """A lock taken to see whether a process works on a file would make a recovery pass it by."""
     Path(spool.staging_dir).mkdir()
     for number, word in enumerate(("held", "trash")):
         moving = f"D.{a_task(number).id}.pending.{word}.{zlib.crc32(FILE):08x}.1-0-1"

@@ -218,7 +218,7 @@ def edited(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 def test_the_quick_parser_agrees_with_the_strict_one(
     record: Record, edits: list[tuple[int, int, bytes]]
 ) -> None:
-    """Whatever the quick parser accepts, the strict one accepts, and says the same."""
+    """All that the quick parser accepts, the strict one accepts and reads the same."""
     data = edited(render_task(record), edits)
     quick = parse_canonical(data)
     if quick is not None:
@@ -307,7 +307,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
-    """Whatever text comes in, both shells source from our file what our parser reads from it."""
+    """With any text, both shells source from our file what our parser reads from it."""
     written = []
     for number, text in enumerate(HOSTILE):
         task = Task(
@@ -384,7 +384,7 @@ def test_from_the_trash_comes_the_same_file(tmp_path: Path) -> None:
 
 def test_a_file_that_was_dead_before_dies_again(tmp_path: Path) -> None:
     """A file moved out of dlq/ by hand dies now and for the contract's reason when it dies again,
-    whatever reason it has of its first death."""
+    with any reason of its first death."""
     for number, reason in enumerate(("\\$(touch ran)", '\\"; touch ran; \\"', "Störung", "max")):
         spool = new_spool(tmp_path / str(number))
         died = f'TASK_DLQ_EPOCH="7"\nTASK_DLQ_REASON="{reason}"\n'
@@ -423,7 +423,7 @@ CUT = "a write was interrupted"
 FORM, TAIL = 'line 3: expected KEY="value"', f"line 3: unexpected characters after {KEY}"
 CONTROL = f"line 3: {KEY} has a control character"
 NO_NUMBER = "TASK_RETRIES is {!r}, expected a whole number without leading zeros"
-# What stands in the place of the description's line, and what is said of it.
+# Texts in place of the description's line, each with its error.
 ROWS = {
     **{f'{KEY}="{text}"': "unescaped $" for text in ("$(id)", "$HOME", "${HOME}", "$((1))")},
     f'{KEY}="`id`"': "unescaped `",

@@ -39,12 +39,12 @@ def listening(store: ZgbStore) -> Callable[[], Collection[str] | None]:
 
 @pytest.fixture(autouse=True)
 def as_often_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody spares the machine here: each question is answered at once."""
+    """Nothing is spared here: each query is answered immediately."""
     monkeypatch.setattr(change_detector, "COMPARE_PAUSE_FACTOR", 0)
 
 
 def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
-    """Each job that somebody enqueues, moves or takes away is named once, and no other."""
+    """Each job that another process enqueues, moves or removes is named once, and no other."""
     store, other = open_queue(), open_queue()
     jobs = listening(store)
 
@@ -68,7 +68,7 @@ def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
 def test_a_change_in_any_column_names_the_job(
     both_jobs: ZgbStore, open_queue: Opener, sql: Sql
 ) -> None:
-    """A row is named whatever column of the job changed, none of another program's, and a row given
+    """A row is named when any column of the job changed, none of another program's, and a row given
     to another number by both jobs; one that stopped being a job is a problem and missing; where a
     row cannot be named, all may have changed."""
     sql("ALTER TABLE mail_queue ADD COLUMN note TEXT DEFAULT ''")

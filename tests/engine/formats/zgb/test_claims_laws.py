@@ -1,4 +1,4 @@
-"""Laws of the mail queue's pace, whatever its clock, its rate and its backlog do."""
+"""Laws of the mail queue's pace, for any clock, rate and backlog."""
 
 from __future__ import annotations
 

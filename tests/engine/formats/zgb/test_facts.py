@@ -1,4 +1,4 @@
-"""What is told of the queue as a whole, and when it should worry somebody."""
+"""The facts of the queue as a whole, and when an operator should act."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_queue_is_scanned_with_its_log(open_queue: Opener, sql: Sql, tmp_path:
 
 
 def test_who_sets_the_rate_is_no_run(open_queue: Opener, tmp_path: Path) -> None:
-    """The bucket is settled at that second, but nobody has started a run: that is still said."""
+    """The bucket is settled at that second, but no run was started: that is still said."""
     path = str(tmp_path / "q.log")
     plain = open_queue()
     log = Log(path, "r", plain.place.path, lambda: NOW + 0.3, print)

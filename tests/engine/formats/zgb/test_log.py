@@ -1,4 +1,4 @@
-"""The mail queue's log: where it is written, what stands in it, and what is read from it again."""
+"""The mail queue's log: where it is written, its lines, and what is read from it again."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_a_job_that_was_sent_is_known(tmp_path: Path) -> None:
 
 
 def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) -> None:
-    """A claim counts from its first moment, until it is said that nobody was asked."""
+    """A claim counts from its first moment, until it is said that no server was asked."""
     path = tmp_path / LOG_NAME
 
     def tell(event: str, at: float, reg: int, run: str = "r1") -> None:

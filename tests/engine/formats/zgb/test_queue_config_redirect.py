@@ -1,4 +1,4 @@
-"""The test mode: whose mails go elsewhere, and when nobody may decide that."""
+"""The test mode: whose mails go elsewhere, and when no operator may decide that."""
 
 from datetime import UTC, datetime
 

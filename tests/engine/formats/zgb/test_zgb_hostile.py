@@ -1,4 +1,4 @@
-"""Whatever stands in a mail queue's database, or in its place, or fills its disk is survived."""
+"""Any content of a mail queue's database, or in its place, and a full disk are survived."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def all_that_can_be_done(store: ZgbStore) -> None:
 def test_no_value_ends_it(
     stored: list[tuple[str, str, dict[str, Cell]]], config: dict[str, Cell], auto: bool
 ) -> None:
-    """Whatever any program put into any column or setting, the queue can be looked at and worked
+    """With any value in any column or setting, the queue can be scanned and worked
     on: a row is a job or a problem, and no more than refused."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/odd.db"
@@ -446,7 +446,7 @@ sys.stdin.readline()
 def test_the_log_of_a_killed_writer_where_we_may_not_write(
     place: ZgbDatabase, shared: bool
 ) -> None:
-    """What a killed process had committed to its log is read where nobody lets us write, as long as
+    """What a killed process had committed to its log is read where we may not write, as long as
     the log can be read without; if not, that is said."""
     with running(KILLED, place.path) as writer:
         writer.kill()

@@ -198,7 +198,7 @@ for path in sys.argv[3:]:
     except BadMail as refused:
         print(refused)
 """
-"""Asks as somebody else; all is imported before, from where they may not be able to read."""
+"""Asks as another user; all is imported before, from where they may not be able to read."""
 
 
 def test_an_unreadable_file_is_refused() -> None:

@@ -50,8 +50,8 @@ def test_values_are_escaped_in_html_and_not_in_the_subject() -> None:
 def test_a_letter_without_a_value_is_refused() -> None:
     """A placeholder of letter or subject without a value is an error; only names are ones."""
     for text, subject, words in (
-        ("{nobody} {also}", "x", "template /t.txt: no value for {also}, {nobody}"),
-        ("x", "{nobody}", "the subject: no value for {nobody}"),
+        ("{nosuch} {also}", "x", "template /t.txt: no value for {also}, {nosuch}"),
+        ("x", "{nosuch}", "the subject: no value for {nosuch}"),
     ):
         with pytest.raises(BadMail, match=words):
             merge_values(Content(text, html=False, path="/t.txt"), subject, VALUES)

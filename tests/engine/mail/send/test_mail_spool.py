@@ -88,8 +88,16 @@ def test_a_kept_mail_is_read_back(spool: MailSpool) -> None:
     """Recipient, subject, body, kind and time are the given ones; a longer body is refused."""
     mail = kept(spool, html=True)
     folder = f"{spool.folder}/{ID}"
-    paths = (folder, f"{folder}/meta.sh", "admin@example.com", SUBJECT, f"{folder}/body.html")
-    assert mail == Spooled(ID, *paths, html=True, created=NOW)
+    assert mail == Spooled(
+        ID,
+        folder,
+        f"{folder}/meta.sh",
+        "admin@example.com",
+        SUBJECT,
+        body=f"{folder}/body.html",
+        html=True,
+        created=NOW,
+    )
     assert spool.body(mail, 10) == b"text body\n"
     with pytest.raises(BadMail, match="10 bytes, expected at most 9"):
         spool.body(mail, 9)

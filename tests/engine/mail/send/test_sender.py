@@ -801,7 +801,7 @@ def test_send_once_uses_the_callers_id_and_headers(tmp_path: Path) -> None:
 
 
 def test_send_once_adds_a_text_part_to_markup(tmp_path: Path) -> None:
-    """A page has a text part whatever the settings are, and its braces stay as they are."""
+    """A page has a text part with any settings, and its braces stay as they are."""
     page = Content("<html><body><p>Hallo {HOSTNAME}</p></body></html>", html=True)
     once(SenderParts(tmp_path, transport := Recorder(), html=False).post(), content=page)
     kinds = [part.get_content_type() for part in parsed(transport.accepted[0]).walk()]
@@ -845,7 +845,7 @@ def test_send_once_asks_no_transport_if_it_must_not(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         once(sender_parts.post(), ready=ready)
     with pytest.raises(BadMail):
-        once(sender_parts.post(), to="nobody")
+        once(sender_parts.post(), to="postmaster")
     sender_parts.suspend("sendmail")
     for post in (SenderParts(tmp_path / "none").post(), sender_parts.post()):
         with pytest.raises(Waits) as waits:

@@ -266,7 +266,7 @@ def test_each_answer_of_a_server_has_its_word(script: dict[str, Any], word: str)
 
 @each("end", [DROP, STALL, "500 what"])
 def test_a_mail_is_sent_once_its_server_accepted_it(end: str) -> None:
-    """A 250 after the data is the success, whatever the server does at QUIT."""
+    """A 250 after the data is the success, with any answer to QUIT."""
     with Server(quit=end) as server:
         a_curl(server.port, max_time=2).send(a_mail(), never)
         assert len(server.mails) == 1

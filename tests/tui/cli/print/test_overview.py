@@ -133,7 +133,7 @@ def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
 
 
 def test_the_locks(root: Path, spooldeck: Run) -> None:
-    """Who has it, the evidence, what waits behind it; 1 where it needs somebody."""
+    """Who has it, the evidence, what waits behind it; 1 where it needs an operator."""
     free = spooldeck("locks", str(root))
     ago = later(-2850)  # half a minute past 47m: times in files are rounded
     lock = queue_lock.acquire_lock(

@@ -67,7 +67,7 @@ def test_a_text_that_the_encoding_lacks_is_printed(tmp_path: Path, name: str) ->
 def test_each_kind_of_error_is_one_safe_line(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The text of an error, whoever made it, is printed as one line without control characters."""
+    """The text of an error, from any source, is printed as one line without control characters."""
 
     def fail(_: list[str]) -> int:
         raise error

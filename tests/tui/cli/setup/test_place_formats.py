@@ -294,7 +294,7 @@ def test_every_verb_is_shown_or_refused_in_a_line(
     everything = ("queue", "list", "--root", places[at], "--json")
     before = spooldeck(*everything)
     for verb in sorted({*VERBS, "replay"} - {"retry", "edit", "undo"}):
-        for some in ([], ["--id", str(before[0]["id"])], ["--id", "nobody"]):
+        for some in ([], ["--id", str(before[0]["id"])], ["--id", "no-task"]):
             code = main([verb, places[at], *some, "--dry-run"])
             captured = capsys.readouterr()
             assert code in (0, 64), (verb, captured)

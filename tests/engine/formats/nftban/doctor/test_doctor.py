@@ -306,7 +306,7 @@ def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
     ],
 )
 def test_modes(root: Path, folder: str, mode: int, grade: Grade, message: str) -> None:
-    """Queue folders are 750 or less; nobody else may write anywhere, above the queue neither."""
+    """Queue folders are 750 or less; no other user may write anywhere, nor above the queue."""
     (root / folder).chmod(mode)
     finding = the_one(root, "modes")
     assert finding.grade is grade
@@ -573,7 +573,7 @@ def test_a_handler_is_judged_as_the_user_that_runs_it(root: Path) -> None:
 
 
 def test_kinds_without_a_handler(root: Path) -> None:
-    """Tasks that nobody handles are counted by kind, and what will become of them."""
+    """Tasks without a handler are counted by kind, and what will become of them."""
     for kind in ("feeds_sync", "feeds_sync", "report", "fine"):
         add(root, kind)
     alone, failing = findings(root, "kinds", handlers={"fine": InstalledProgram(["true"], None)})
@@ -649,7 +649,7 @@ HALTED = TransportSuspension("curl", 1_795_167_600.0, "ana", "the relay moves")
 def test_what_keeps_mail_from_being_sent(
     root: Path, mail: place_facts.MailFacts, waiting: int, expected: str
 ) -> None:
-    """It is said in any case; somebody has to act where mail is wanted or waits, and not where only
+    """It is said in any case; an operator has to act where mail is wanted or waits, not where only
     its turn has not come. What is suspended is resumed."""
     for _ in range(waiting):
         add(root, "mail_send")

@@ -356,8 +356,8 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
 
 
 def test_a_file_name_means_its_tasks(spool: Spool, open_store: Opener) -> None:
-    """As events name files: all tasks of a file, the expunged ones missing; one that is gone stands
-    for all its tasks. A hash folder stands for the files in it."""
+    """As events name files: all tasks of a file, the expunged ones missing; one that is gone means
+    all its tasks. A hash folder means for the files in it."""
     path = spool.put(1001, recipient(), recipient())
     spool.put(1013, recipient(), folder="Z/")
     store = open_store()
@@ -442,7 +442,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_lookups_of_a_large_file_show_what_changed(
     spool: Spool, open_store: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever agents, the scheduler and others do to it, the tasks of the last full scan with
+    """With any change by agents, the scheduler and others, the tasks of the last full scan with
     those of each lookup are the tasks of a new one; few are shown again."""
     for module, name, value in SMALL:
         monkeypatch.setattr(f"engine.formats.zmailer.spool.{module}.{name}", value)

@@ -513,7 +513,7 @@ def test_keys_are_made_once_and_only_public_halves_are_printed(site: Site, peer:
 
 
 def test_no_command_shows_a_secret(site: Site, peer: Peer) -> None:
-    """Neither output nor log nor Redis has a private key, whatever fails."""
+    """Neither output nor log nor Redis has a private key, after any failure."""
     secrets = [text for name, text in site.sender.home.keys.texts().items() if "PRIVATE" in name]
     site.add(peer.url)
     peer.script.append(federation_peers.ack_for_other_key)

@@ -31,7 +31,7 @@ YES = "handlers: {report: {command: ['true']}}\n"
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A queue of nobody's, with one task, in a folder that everybody can reach."""
+    """A queue of another user, with one task, in a folder that all users can reach."""
     with place_for_all() as place:
         assert main(["--root", str(place), "queue", "add", "report"]) == 0
         (place.parent / "some.yaml").write_text(YES)

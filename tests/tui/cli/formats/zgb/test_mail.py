@@ -102,7 +102,7 @@ def test_an_attempt_without_a_known_end_is_logged(queue: Queue, word: str, doubt
         ("  ", "", "registration 7 has no address"),
         ("hans", "", "has no domain"),
         ("hans@example.org\nbcc: x@y.org", "", "a space"),
-        ("hans@example.org", "Hallo {nobody}\n", "no value for _nobody_"),
+        ("hans@example.org", "Hallo {nosuch}\n", "no value for _nosuch_"),
     ],
 )
 def test_a_mail_that_cannot_be_made_is_parked(
@@ -275,7 +275,7 @@ def test_a_job_without_an_identity_is_sent_again(queue: Queue, more: str) -> Non
         ({"template": "/nowhere/x.txt"}, "template /nowhere/x.txt: No such file"),
         ({"subject": "{price}"}, "no value for {price}: the columns are number, email"),
         ({"to_column": "mail"}, "no column mail in the table registrations, for the recipient"),
-        ({"to": "nobody"}, "has no domain"),
+        ({"to": "postmaster"}, "has no domain"),
         ({"to_column": ""}, ""),
     ],
 )

@@ -825,7 +825,7 @@ def test_mail_status(mail_place: MailPlace) -> None:
 def test_mail_status_names_a_wrong_address(
     mail_place: MailPlace, settings: dict[str, str], line: str
 ) -> None:
-    """With a wrong address it is exit 2, whatever transport is installed."""
+    """With a wrong address it is exit 2, with any transport installed."""
     with Server() as server:
         mail_place.goes_by("curl", server.port)
         run = mail_place.mail("status", **settings)

@@ -278,13 +278,13 @@ def test_a_mail_to_a_wrong_recipient_is_sent_to_another(mail_place: MailPlace, r
         mail_place.goes_by("curl", server.port)
         if ran:
             mail_place.run("queue", "process-next")
-        wrong = mail_place.mail("spool", "retry", ident, "--to", "nobody")
+        wrong = mail_place.mail("spool", "retry", ident, "--to", "postmaster")
         everything = mail_place.mail("spool", "retry", "--all", "--to", TO)
         run = mail_place.mail("spool", "retry", ident, "--to", TO)
         mail_place.run("queue", "process-next")
 
     assert (wrong.returncode, everything.returncode, run.returncode) == (1, 64, 0)
-    assert "'nobody' has no domain" in wrong.stderr
+    assert "'postmaster' has no domain" in wrong.stderr
     assert [mail.recipients for mail in server.mails] == [(TO,)]
     assert "spooldeck: --to needs the id of one mail, not --all" in everything.stderr
     change = f"{ident}: recipient changed from root@localhost to {TO}\n"
