@@ -21,7 +21,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.text.figures import fit_count, format_rate
 from tui.text.graphs import braille_line, resample
-from tui.text.lines import UNKNOWN_RUN, Line, Run
+from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of
 from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.times import format_minutes, format_time_with_age
 
@@ -199,7 +199,7 @@ def _transport_line(row: ShownTransport, table: Table[ShownTransport], width: in
     health, columns = row.health, table.columns
     if health.name == NO_TRANSPORT:
         note = _no_transport_cell(health, row.is_failing)
-        columns = [columns[0], Column("", width, lambda row: note)]
+        columns = [columns[0], Column("", cells_of(note[0]), lambda row: note)]
         table = table._replace(gaps=(1,))
     elif unknown_reason([health]) and health.last_success is None:
         # The state has the one question mark, the frame the reason.

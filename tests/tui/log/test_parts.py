@@ -103,7 +103,7 @@ async def test_e_goes_from_error_to_error(tmp_path: Path) -> None:
         assert await log.press("n") == "no search yet: / searches"
 
 
-async def test_without_a_line_its_keys_are_left_out(tmp_path: Path) -> None:
+async def test_without_a_line_its_keys_are_not_offered(tmp_path: Path) -> None:
     """Filter and level stay where they are why there is none; pressed, a key says why not."""
     async with a_log(tmp_path, "INFO") as log:
         assert absent_actions(ROWS, log.parts) == {"search_again(1)", "search_again(-1)"}

@@ -109,8 +109,8 @@ async def an_overview(*, read_only: bool = False) -> AsyncIterator[Overview]:
 
 
 async def test_tab_goes_to_panes_with_rows() -> None:
-    """Panes without rows, or not on screen, are left out; the age table has cells once it was read,
-    and none while the screen is frozen.
+    """Panes without rows, or not on screen, are passed over; the age table has cells once it was
+    read, and none while the screen is frozen.
     """
     async with an_overview() as overview:
         focus, others = overview.parts.focus, overview.others
@@ -233,7 +233,7 @@ async def test_while_frozen_keys_that_need_live_data_are_grey() -> None:
 
 
 async def test_a_console_that_only_reads_offers_no_writing_key() -> None:
-    """Arming, the worker and the lock are left out."""
+    """Arming, the worker and the lock are not offered."""
     async with an_overview(read_only=True) as overview:
         assert absent(overview) >= {"arm", "unlock", "worker", "controls"}
     async with an_overview() as overview:
