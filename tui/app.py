@@ -29,7 +29,7 @@ from tui.session.place import Place
 from tui.session.place_session import PlaceSession, count_totals, follow_places
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
 from tui.terminal.driver import SIGNAL_EXIT_CODES
-from tui.terminal.paste_detector import Confirming
+from tui.terminal.paste_detector import guard_of
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.sized_screen import pass_on_size
 from tui.terminal.stylesheet_cache import CachedStylesheet
@@ -262,7 +262,7 @@ def show_result(console: Console) -> None:
     """
     if not console.screen_stack:
         return
-    if console.bandwidth.is_answering or isinstance(console.screen, Confirming):
+    if console.bandwidth.is_answering or guard_of(console.screen) is not None:
         return
     for session in console.sessions:
         if (

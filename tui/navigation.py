@@ -13,10 +13,10 @@ from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import CURRENT_PLACE, Target
 from tui.session.place_session import PlaceSession
-from tui.terminal.paste_detector import Confirming
 from tui.text import keys
 
 if TYPE_CHECKING:
+    from tui.confirm.action import Action
     from tui.queue.screen import QueueScreen
 
 S = TypeVar("S", bound=Screen[Any])
@@ -76,7 +76,7 @@ class Navigator:
         """Close the screens above an overview, a queue, a task or a plan; Esc then leads there."""
         while (
             isinstance(screen := self.app.screen, BaseScreen)
-            and not isinstance(screen, Confirming)
+            and screen.guard is None  # not a plan
             and screen.KIND not in KEPT_KINDS
         ):
             self.app.pop_screen()
@@ -155,37 +155,29 @@ def _open_failures(to: Navigator, target: Target) -> None:
 
 
 def _open_test_mail(to: Navigator, target: Target) -> None:
-    from tui.transports.send_test_mail_screen import SendTestMailScreen
+    from tui.transports.mail_test_action import MailTestAction
 
-    to.push(SendTestMailScreen(target.id, to.session, to.context))
+    _show_action(to, MailTestAction(target.id, to.session))
 
 
 def _open_suspend(to: Navigator, target: Target) -> None:
-    """Open the plan to suspend or resume a transport, or to block, unblock or probe a destination;
-    its result is shown below it."""
-    from tui.screens.page import ListScreen
-    from tui.transports.destination_plan import DestinationPlan
-    from tui.transports.route_plan import RoutePlan
-    from tui.transports.suspend_screen import SuspendScreen, SwitchPlan
+    """Open the plan to suspend or resume a transport, or to block, unblock or probe a
+    destination."""
+    from tui.transports.destination_action import DestinationAction
+    from tui.transports.suspend_action import SuspendAction
 
-    below, session = to.app.screen, to.session
-    if not isinstance(below, ListScreen):
-        return
-    plan: SwitchPlan
-    if session.place.destinations is not None and "://" in target.id:
-        plan = DestinationPlan(target.id, target.action, session, session.place.destinations)
-    elif session.place.mail is not None and session.readings.routes is not None:
-        plan = RoutePlan(target.id, session, session.place.mail)
-    else:
-        return
-    screen = SuspendScreen(plan, session, to.context)
+    session, place = to.session, to.session.place
+    if place.destinations is not None and "://" in target.id:
+        _show_action(to, DestinationAction(target.id, target.action, session, place.destinations))
+    elif place.mail is not None and session.readings.routes is not None:
+        _show_action(to, SuspendAction(target.id, session, place.mail))
 
-    def back(_: None) -> None:
-        below.paint()
-        if screen.outcome:
-            below.say(screen.outcome, "ok")
 
-    to.app.push_screen(screen, back)
+def _show_action(to: Navigator, action: Action) -> None:
+    from tui.confirm.action_screen import show_action
+
+    if isinstance(below := to.app.screen, BaseScreen):
+        show_action(below, action, to.session, to.context)
 
 
 def _open_clusters(to: Navigator, target: Target) -> None:

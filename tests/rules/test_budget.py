@@ -81,52 +81,34 @@ def _lowest() -> list[str]:
 
 
 MANY_METHODS = {
-    "ControlScreen": 68,
-    "LockScreen": 78,
-    "LocksScreen": 62,
     "OperationsScreen": 64,
-    "PlanScreen": 64,
     "ReplayScreen": 67,
     "TransportsScreen": 74,
 }
 """Classes with more than 60 methods with those of their bases; a number may only get smaller."""
 
 MANY_BASES = {
-    "AbandonScreen": 7,
     "ClustersScreen": 5,
-    "ControlScreen": 7,
     "ControlsScreen": 6,
     "FailuresScreen": 6,
     "GroupsScreen": 5,
-    "LockScreen": 11,
-    "LocksScreen": 8,
+    "LocksScreen": 7,
     "OperationsScreen": 6,
-    "PlanScreen": 8,
     "ReplayScreen": 7,
-    "SendTestMailScreen": 7,
-    "SuspendScreen": 7,
     "TaskScreen": 6,
     "TransportsScreen": 8,
-    "WorkerScreen": 7,
     "WorkersScreen": 6,
 }
 """Classes with more than 4 bases in the project; a number may only get smaller."""
 
 SHARED = {
-    "AbandonScreen": 3,
-    "ControlScreen": 4,
     "DirectRun": 1,
     "Ledger": 1,
-    "LockScreen": 10,
     "LocksScreen": 3,
     "LongText": 1,
-    "PlanScreen": 8,
     "PullBackRun": 1,
     "RowTable": 1,
-    "SendTestMailScreen": 3,
-    "SuspendScreen": 4,
     "TransportsScreen": 1,
-    "WorkerScreen": 2,
     "_JobNames": 2,
 }
 """By class: how many private attributes one class of its chain sets and another uses; a number may
@@ -176,20 +158,21 @@ LINES = {
     "tui.cli.print": 1450,
     "tui.cli.queue": 1300,
     "tui.cli.setup": 2500,
+    "tui.confirm": 800,
     "tui.groups": 1400,
     "tui.locks": 1900,
     "tui.log": 1900,
-    "tui.operations": 3450,
+    "tui.operations": 3400,
     "tui.overview": 3950,
     "tui.packaging": 600,
-    "tui.plan": 2900,
+    "tui.plan": 2600,
     "tui.queue": 2800,
     "tui.screens": 2200,
     "tui.session": 3200,
     "tui.task": 1700,
     "tui.terminal": 1800,
     "tui.text": 2350,
-    "tui.transports": 2500,
+    "tui.transports": 2300,
     "tui.widgets": 1700,
 }
 """Lines of each package, rounded up to a whole `STEP`: a number may only get smaller. A new feature

@@ -18,7 +18,7 @@ from tests.tui.drawn_screens import DEAD, DRAWN_SCREENS, FIRST, QUEUE, DrawnScre
 from tests.tui.screenshot_places import NAME, made_days, tasks_of
 from tests.tui.terminal.test_screen_cells_repaint import Shown, whole
 from tui.app import Console
-from tui.plan.confirm_screen import ConfirmScreen
+from tui.confirm.confirm_screen import ConfirmScreen
 from tui.text.lines import Line, width_of
 from tui.widgets import theme as themes
 from tui.widgets.line_widgets import Lines

@@ -9,7 +9,7 @@ from engine.index.age_table import Ages
 from engine.store import Unavailable
 from tui.locks.examination import LockExaminer
 from tui.screens.console_context import ConsoleContext
-from tui.screens.graph_pane import GraphPane, GraphScreen
+from tui.screens.graph_pane import GraphPane
 from tui.screens.page import ListScreen
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
@@ -23,7 +23,7 @@ COUNT_COST_FACTOR = 10
 """Minimum pause between counts, as a multiple of their duration."""
 
 
-class LocksFollower(GraphScreen, ListScreen):
+class LocksFollower(ListScreen):
     """Examines the lock under the cursor and counts the tasks behind it."""
 
     def __init__(
@@ -89,9 +89,11 @@ class LocksFollower(GraphScreen, ListScreen):
                     continue
             return
 
-    def graph_place(self) -> PlaceSession | None:
-        """The place under the cursor."""
-        return self._selected_session
+    def action_graph_range(self) -> None:
+        """Show the next range of the graph of the place under the cursor."""
+        self.graph_pane.next_range()
+        reading = self.graph_pane.follow(lambda: self._selected_session, self.paint)
+        self.run_worker(reading, name="graph", group="graph", exclusive=True)
 
     @property
     def _selected_session(self) -> PlaceSession | None:

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 
 from tui.locks import list_lines as view
 from tui.locks.list_follower import LocksFollower
-from tui.operations.worker_screen import show_worker_plan
+from tui.operations.worker_action import show_worker_plan
 from tui.screens.base import Copy, key_bindings
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession

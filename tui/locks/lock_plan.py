@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.store import Unavailable
+from engine.text.safe import safe_line
+from tui.confirm.confirmation import Confirmation
 from tui.locks import lock_lines as view
 from tui.locks import recovery_steps
 from tui.locks.examination import LockReport
 from tui.locks.recovery_steps import OutputLine, RecoveryStep
 from tui.session.place_session import PlaceSession
+from tui.text.frames import NARROW_COLUMNS
 from tui.text.lines import BLANK_LINE, Line, folded_lines
 from tui.text.lock import ALARMING_VERDICTS
+from tui.text.task_list import short_id
 
 
 class LockPlan:
@@ -53,6 +57,11 @@ class LockPlan:
             return f"plan withdrawn: {self.withdrawn}; Esc, then U again"
         return view.why_no_plan(self.planned)
 
+    @property
+    def is_open(self) -> bool:
+        """True if it can be applied."""
+        return not self.why_not_applicable()
+
     def begin(self, report: LockReport) -> list[str]:
         """Note the tasks in work as they are now; return the ids of those to hold."""
         self._were = tuple(work.task for work in report.active_tasks)
@@ -75,6 +84,47 @@ class LockPlan:
                 return  # keep the last result
 
     # Text
+
+    def next_step(self, is_armed: bool) -> tuple[str, str]:
+        """The key of the next step, and what it does."""
+        if self._recovery.running:
+            return "Esc", "leaves; the recovery continues"
+        if self.is_begun:
+            lacks_worker = self._session.lacks_worker
+            start = ("W", "starts a worker: no worker running")
+            return start if lacks_worker else ("Esc", "closes the result")
+        if self.withdrawn:
+            return "Esc", "closes; then U makes a new plan"
+        if not self.is_open:
+            return "Esc", "goes back"
+        if not is_armed:
+            return "!", "arms writes; the plan stays open"
+        return "", "then W starts a worker"
+
+    def acts_on(self, report: LockReport, row: str) -> str:
+        """What a key acts on; `row` is the task under the cursor, "" if none can be changed."""
+        if not self.is_open:
+            return f"task {row}" if row else "nothing"
+        pids = ", ".join(map(str, report.evidence.holders))
+        who = f"PID {pids}" if self.expected_digits else "the lock"
+        word = self._session.inspector.states.get(State.ACTIVE, State.ACTIVE)
+        tasks = f"{report.active_count:,} in {safe_line(word)}"
+        return f"{who}; {tasks}" + (f"   H L K: {short_id(row)}" if row else "")
+
+    def bar_line(self, report: LockReport, confirmation: Confirmation, columns: int) -> Line:
+        """The question, the result, or why no question is asked."""
+        if self._recovery.running:
+            return ((" freeing the lock ...", "strong"),)
+        if self.is_begun:
+            words, style = self._recovery.outcome
+            return ((f" {safe_line(words)}", style),)
+        if why := self.why_not_applicable():
+            alarms = report.evidence.verdict in ALARMING_VERDICTS
+            return ((f" {safe_line(why)}", "warn" if alarms or self.withdrawn else "muted"),)
+        has_room = columns >= NARROW_COLUMNS
+        digits = f"type the PID {self.expected_digits} to free the lock"
+        yes = "free the lock (no process to signal)"
+        return confirmation.prompt(digits if has_room else "type the PID", yes, columns)
 
     def step_lines(self, report: LockReport, width: int, with_notes: bool) -> list[Line]:
         """The steps; with progress and times once the recovery was started; or why there are

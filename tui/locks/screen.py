@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from textual.app import ComposeResult
+
 from engine.index.schema import Query
 from engine.model import State
 from engine.monitor import lock_diagnosis
 from engine.operations.execute import Report
 from engine.operations.plans import verb_refusal
+from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.locks.examination import READING_LOGS
+from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
+from tui.locks.examination import READING_LOGS, LockExaminer
+from tui.locks.lock_plan import LockPlan
 from tui.locks.panes import LockPanes
-from tui.operations.worker_screen import show_worker_plan
+from tui.operations.worker_action import show_worker_plan
 from tui.plan import planning
-from tui.screens.base import PASTED, key_bindings
+from tui.screens.base import PASTED, key_bindings, opened_from
 from tui.screens.console_context import ConsoleContext
-from tui.screens.target import SCREEN_TARGETS
+from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import why_not_abandoned
 from tui.text import keys
-from tui.widgets.line_widgets import LongText
-from tui.widgets.picker import Picker
 
 EXAMINE_SECONDS = 1.0
 """Seconds between two examinations."""
@@ -37,8 +40,14 @@ LOG_READ_TIMEOUT_SECONDS = 5.0
 """Seconds to wait for the logs before the lock may be freed without them."""
 
 
-class LockFollower(LockPanes):
-    """Examines the lock again and again, and follows the recovery."""
+class LockScreen(ConfirmScreen):
+    """Live evidence, a plan for the lock as first seen, and plans for the tasks that its worker
+    left.
+    """
+
+    KIND = keys.LOCK
+    BINDINGS = key_bindings(keys.LOCK)
+    digits_name = "PID"
 
     def __init__(
         self,
@@ -51,7 +60,13 @@ class LockFollower(LockPanes):
         """
         super().__init__(session, context)
         self._free = free
-        self._opened = float("-inf")
+        self._exam, self._plan = LockExaminer(session), LockPlan(session)
+        self._panes = LockPanes(self, session, self._plan)
+        self._opened = self._slipped = float("-inf")
+
+    def compose(self) -> ComposeResult:
+        """The panes."""
+        yield from self._panes.compose()
 
     def on_mount(self) -> None:
         """Start examining the lock and following the recovery."""
@@ -75,12 +90,12 @@ class LockFollower(LockPanes):
         if is_first:
             self.plan_changed()
         if withdrawn:
-            self._typed = ""
-            self.clear_message()
-        self.lay_out(self.size.width)
+            self.confirmation.typed = ""
+            self.message.clear()
+        self.lay_out()
 
     async def _follow(self) -> None:
-        recovery, painted = self._session.recovery, None
+        recovery, painted = self.session.recovery, None
         while True:
             progress = (recovery.running, recovery.lines)
             if self._plan.is_begun and progress != painted:
@@ -115,47 +130,75 @@ class LockFollower(LockPanes):
         assert report is not None
         assert planned is not None
         hold = self._plan.begin(report)
-        self.query_one(LongText).move("first")
+        self._panes.text.move("first")
         self._free(planned.identity, hold)
 
+    # Painting
 
-class LockScreen(LockFollower):
-    """Live evidence, a plan for the lock as first seen, and plans for the
-    tasks that its worker left.
-    """
+    def describe(self) -> PlanWords:
+        """The words around the plan, with the next step."""
+        key, does = self._plan.next_step(self.context.arming.is_armed)
+        return super().describe()._replace(key=key, does=does)
 
-    KIND = keys.LOCK
-    BINDINGS = key_bindings(keys.LOCK)
-    DIGITS_NAME = "PID"
+    def lay_out(self) -> None:
+        """Paint verdict, evidence, tasks in work, and plan or result for this size."""
+        if not self.is_paintable or not self.size.width:
+            return  # closed during the examination
+        report, refused = self._exam.report, self.verbs_refusal()
+        self._panes.show(report, self.context.clock(), refused, self._note_slip)
+        if report is None:
+            return
+        self.bar = self._plan.bar_line(report, self.confirmation, self.size.width)
+        row = "" if refused else safe_line(self._panes.works.key)
+        self.acts_on = self._plan.acts_on(report, row)
+        self.show_path()
+        self.show_foot()
+        self.show_hints()
+        self.call_after_refresh(self._show_text_frame)  # the lines below are known then
 
-    _slipped = float("-inf")
+    def show_path(self) -> None:
+        """Show the path with the verdict, and the position in the list below."""
+        report, below = self._exam.report, opened_from(self)
+        step = "lock" if report is None else f"lock {report.evidence.verdict.upper()}"
+        target = Target(keys.LOCK, place=self.session.number)
+        if below is not None and (words := below.row_words(target)):
+            step = f"{step}  {words}"
+        self.step = step
+        super().show_path()
+
+    def _show_text_frame(self) -> None:
+        if self.is_paintable:
+            self._panes.show_text_frame(self._exam.report)
+
+    def _note_slip(self) -> None:
+        """The task under the cursor has left: verbs are refused for a moment."""
+        self._slipped = asyncio.get_running_loop().time()
+
+    # Keys
 
     def action_digit(self, digit: str) -> None:
         """Type the PID; once the recovery has ended, open the screen of that digit."""
-        is_ended = self._plan.is_begun and not self._session.recovery.running
+        is_ended = self._plan.is_begun and not self.session.recovery.running
         if is_ended and digit in SCREEN_TARGETS:
             self.go(SCREEN_TARGETS[digit])
         else:
             super().action_digit(digit)
 
-    def cursor_slipped(self) -> None:
-        """The task under the cursor has left: verbs are refused for a moment."""
-        self._slipped = asyncio.get_running_loop().time()
-
     def action_move(self, how: str) -> None:
         """Move the cursor if several tasks are active; otherwise scroll."""
-        self.clear_message()
-        picker = self.query_one("#works", Picker)
+        self.message.clear()
+        picker = self._panes.works
         if how in ("down", "up") and len(picker.rows) > 1:
             picker.move(how)
         else:
-            super().action_move(how)
-        self.show_title((), self._acts_on)
+            self._panes.text.move(how)
+            self._show_text_frame()  # it counts the lines below
+        self.show_foot()
 
     def without(self) -> set[str]:
         """Keys without a function; arming is available if there are tasks to act on."""
-        without = super().without() | (set() if self._session.lacks_worker else {"worker"})
-        without |= set() if self.is_wide else {"graph_range"}
+        without = super().without() | (set() if self.session.lacks_worker else {"worker"})
+        without |= set() if self._panes.is_wide else {"graph_range"}
         verbs = {key.action for key in keys.keys_on(keys.LOCK) if key.verb}
         if self.verbs_refusal():
             return without | verbs
@@ -164,23 +207,33 @@ class LockScreen(LockFollower):
     def verbs_refusal(self) -> str:
         """Why active tasks cannot be changed, for any verb; "" if they can."""
         report = self._exam.report
-        if self._arming.read_only:
+        if self.context.arming.read_only:
             return "read only: started with --read-only"
         if report is None or not report.is_examined:
             return "lock not examined yet"
-        if self._session.recovery.running:
+        if self.session.recovery.running:
             return "freeing the lock: wait for the result"
         return why_not_abandoned(report.evidence) or (
             "" if report.active_tasks else "no active task"
         )
 
+    def action_graph_range(self) -> None:
+        """Show the next range of the graph."""
+        graph, session = self._panes.graph_pane, self.session
+        graph.next_range()
+        reading = graph.follow(lambda: session, self.lay_out)
+        self.run_worker(reading, name="graph", group="graph", exclusive=True)
+
     def action_worker(self) -> None:
         """Plan to start a worker, once the lock is free."""
-        show_worker_plan(self, self._session, self._console_context)
+        show_worker_plan(self, self.session, self.context)
 
     def action_plan(self, verb: str) -> None:
         """Open a plan for the active task under the cursor."""
-        edges, word = self._inspector.edges, self._inspector.states.get(State.ACTIVE, "")
+        edges, word = (
+            self.session.inspector.edges,
+            self.session.inspector.states.get(State.ACTIVE, ""),
+        )
         reason = self.verbs_refusal() or verb_refusal(edges, verb, State.ACTIVE, word)
         if self.hasty:
             self.say(PASTED)
@@ -189,7 +242,7 @@ class LockScreen(LockFollower):
         elif asyncio.get_running_loop().time() - self._slipped < CURSOR_CHANGE_SECONDS:
             self.say(f"{verb}: the task under the cursor just left: press again")
         else:
-            plan = self._show_plan(verb, self.query_one("#works", Picker).key)
+            plan = self._show_plan(verb, self._panes.works.key)
             self.run_worker(plan, name="plan", exclusive=True, group="plan")
 
     async def _show_plan(self, verb: str, id: str) -> None:
@@ -207,7 +260,7 @@ class LockScreen(LockFollower):
         )
         scope = f"row {id}, in work, no worker. Recommended: {advice}"
         asked = planning.VerbRequest(verb, {id}, Query(State.ACTIVE), lambda _: scope)
-        await show_plan(self, self._session, self._console_context, asked, self._applied)
+        await show_plan(self, self.session, self.context, asked, self._applied)
 
     def _applied(self, report: Report) -> None:
         past = VERBS[report.plan.verb].past

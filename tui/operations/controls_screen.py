@@ -9,7 +9,7 @@ from engine.locks.token_buckets import BucketState
 from engine.operations.controls import ControlRow, control_rows
 from engine.text.safe import safe_line
 from tui.operations import control_lines as view
-from tui.operations.control_screen import CONTROL_KEYS, show_control_plan
+from tui.operations.control_action import CONTROL_KEYS, show_control_plan
 from tui.plan.refusals import control_refusal, pause_control
 from tui.screens.base import Copy, key_bindings
 from tui.screens.page import ROW_HAS_LEFT, ListScreen

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 from textual import work
 
 from engine.operations.journal import Operation
-from engine.store import StoreError, Unavailable
+from engine.store import Unavailable
 from engine.text.safe import safe_line
+from tui.confirm.action_screen import show_action
 from tui.operations import operation_lines as view
 from tui.operations import undo_plans
+from tui.operations.abandon_action import AbandonAction
 from tui.operations.operation_lines import ListedOperation
-from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.planning import preparing
 from tui.screens.base import PASTED, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
@@ -24,7 +25,7 @@ from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.figures import format_count
 from tui.text.hints import hint_lines, next_line
-from tui.text.lines import BLANK_LINE, Line, folded_lines
+from tui.text.lines import Line
 from tui.text.table import Choice
 from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
@@ -244,8 +245,8 @@ class OperationsScreen(ListScreen):
         else:
             await show(self, self.session, self.context, operation)
 
-    def plan_closed(self, _: None) -> None:
-        """Read the journal again after a plan was closed."""
+    def plan_closed(self) -> None:
+        """Read the journal again after a plan was applied."""
         self._read_again("")
 
     def action_reread(self) -> None:
@@ -294,66 +295,5 @@ async def _show_abandon(
 ) -> None:
     if screen.app.screen is screen:
         one = ListedOperation(operation, half_moved=session.history.half_moved.get(operation.op, 0))
-        screen.app.push_screen(AbandonScreen(one, session, context), screen.plan_closed)
-
-
-class AbandonScreen(ConfirmScreen):
-    """Plan to abandon an interrupted operation; it changes no task, except half-moved ones."""
-
-    KIND = keys.ABANDON
-    BINDINGS = key_bindings(keys.ABANDON)
-    DIGITS_NAME = "count"
-
-    def __init__(
-        self, one: ListedOperation, session: PlaceSession, context: ConsoleContext
-    ) -> None:
-        super().__init__(session, context)
-        self._one, self._operation = one, one.operation
-        self._doing = False
-
-    @property
-    def expected_digits(self) -> str:
-        """Nothing is lost, so `y` is enough."""
-        return ""
-
-    def why_not_applicable(self) -> str:
-        """Refuse a second start."""
-        return "already running" if self._doing else ""
-
-    def lay_out(self, width: int) -> None:
-        """What would happen to the operation and its rows."""
-        one = self._one
-        rows = format_count(self._operation.open_rows - one.half_moved, "task")
-        words = (
-            f"{rows} not moved: unchanged. The journal closes the operation, "
-            "and no console asks again to resume it."
-        )
-        if one.half_moved:
-            half = format_count(one.half_moved, "task")
-            words = f"{half} half moved: completed or rolled back first. {words}"
-        width = self.text_width
-        text = folded_lines(words, width)
-        text += [BLANK_LINE, *view.detail_lines(one, self._clock(), width)]
-        self.show((), text, self.confirm_prompt("", "abandon it"))
-        scope = undo_plans.operation_scope(self._operation)
-        self.show_title((("abandon", "title"), (f" {scope}", "strong")), scope)
-        words_ = {"arm": keys.arm_hint(self._arming.is_armed)}
-        self.show_hints(self.disabled_actions(), self.without(), words_)
-
-    def apply_plan(self) -> None:
-        """Mark it as abandoned in the journal."""
-        self._doing = True
-        self._drop()
-
-    @work(group="drop")
-    async def _drop(self) -> None:
-        who = self._session.place.who.name
-        try:
-            await self._session.inspector.history.abandon_operation(
-                self._operation, f"abandoned by {who}"
-            )
-        except StoreError as error:
-            self._doing = False
-            self.say(f"not done: {error}")
-            return
-        self.dismiss()
+        action = AbandonAction(one, session)
+        show_action(screen, action, session, context, screen.plan_closed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tui.operations import worker_lines as view
-from tui.operations.worker_screen import show_worker_plan
+from tui.operations.worker_action import show_worker_plan
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen

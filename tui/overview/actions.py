@@ -156,7 +156,7 @@ def unlock(parts: OverviewParts) -> Change:
 
 def worker(parts: OverviewParts) -> Change:
     """Open the plan to start a worker of the place, or to stop the one started here."""
-    from tui.operations.worker_screen import show_worker_plan
+    from tui.operations.worker_action import show_worker_plan
 
     if refusal := parts.why_unseen(needs_row=False):
         return parts.say(refusal)

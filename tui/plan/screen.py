@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from textual.app import ComposeResult
 
@@ -12,13 +13,19 @@ from engine.operations.execute import Report
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.replay.progress import Phase
-from engine.replay.settings import ReplayPace
+from engine.replay.settings import ReplayPace, rest_problem
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
+from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
 from tui.plan.plan_facts import PlanFacts, last_failure
-from tui.plan.plan_lines import plan_lines, result_lines
-from tui.plan.plan_options import PlanOptions
-from tui.plan.plan_page import PlanWords
+from tui.plan.plan_lines import (
+    PLAN_ROW_FIELDS,
+    UNDO_TEXTS,
+    PlanView,
+    plan_lines,
+    plan_row_values,
+    result_lines,
+)
 from tui.plan.planning import (
     VerbRequest,
     can_be_paced,
@@ -27,20 +34,21 @@ from tui.plan.planning import (
     lock_guard,
     plan_warnings,
     prepare,
+    why_not_now,
 )
 from tui.plan.task_table import side_lines, still_pane_lines, task_table
-from tui.screens.base import BaseScreen
+from tui.screens.base import BaseScreen, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result, phase_of
 from tui.text import keys
+from tui.text.export import ExportTable, RowSink
 from tui.text.figures import format_count
 from tui.text.frames import frame_border
-from tui.text.hints import hint_lines
 from tui.text.lines import Line, join_columns
-from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.line_widgets import Frame, LongText
 from tui.widgets.picker import Picker
 
 SHOWN_TASKS = 8
@@ -58,9 +66,16 @@ PROGRESS_SECONDS = 0.1
 SIDE_COLUMNS, SIDE_CELLS = 110, 42
 """From so many columns on the steps of a replay are beside the facts, in so many cells."""
 
+EXPORT_CHUNK_ROWS = 500
+"""Rows exported between two checks for cancellation."""
 
-class PlanScreen(PlanOptions):
-    """One plan, from preview to result."""
+
+class PlanScreen(ConfirmScreen):
+    """One plan for tasks, from preview to result."""
+
+    KIND = keys.PLAN
+    BINDINGS = key_bindings(keys.PLAN)
+    focused_part = "#rows"
 
     def __init__(
         self,
@@ -79,7 +94,11 @@ class PlanScreen(PlanOptions):
         `pace` None means all now. `errors` selects the tasks that are checked for a recurring
         error; None: no check.
         """
-        super().__init__(PlanFacts(plan, session, pace, warnings), scope, follows, session, context)
+        super().__init__(session, context)
+        self.facts = PlanFacts(plan, session, pace, warnings)
+        self._scope, self._follows = scope, follows
+        self._run: RunningOperation | None = None
+        """The applied plan."""
         self._when_done, self._errors = done, errors
         self._text: list[Line] = []
         self._listed: object = None
@@ -93,9 +112,8 @@ class PlanScreen(PlanOptions):
                 yield LongText(id="still")
             yield part
 
-    def begin(self) -> None:
-        """Focus the task list; start counting, measuring and checking."""
-        self.query_one(Picker).focus()
+    def on_mount(self) -> None:
+        """Start counting, measuring and checking."""
         if self.facts.recount():
             self.plan_changed()
         for job in self.facts.jobs(self._errors, self._facts_changed, self.plan_changed):
@@ -107,22 +125,55 @@ class PlanScreen(PlanOptions):
             if trouble := self.facts.trouble:
                 self.facts.trouble = ""
                 self.say(trouble)
-            self.lay_out(self.size.width)
+            self.lay_out()
+
+    @property
+    def is_open(self) -> bool:
+        """True until the plan is applied."""
+        return self._run is None
 
     @property
     def report(self) -> Report | None:
         """The result; None until the plan was applied."""
         return None if self._run is None else self._run.report
 
+    # What is confirmed (`Subject`)
+
+    @property
+    def expected_digits(self) -> str:
+        """The count, for a plan with several tasks or one that cannot be undone."""
+        amount = self.facts.amount
+        safe = amount <= 1 and VERBS[self.facts.plan.verb].is_undoable
+        return "" if safe else str(amount)
+
+    def why_not_applicable(self) -> str:
+        """Why the plan cannot be applied: applied already, running, or empty."""
+        if self._run is not None:
+            return "already applying" if self._run.ended is None else "already applied: Esc closes"
+        if self.facts.counts is None:
+            return "still counting"
+        if not self.facts.amount:
+            return "nothing to apply"
+        return why_not_now(self.session, self.facts.counts.states)
+
+    @property
+    def takes_reason(self) -> bool:
+        """Until the journal has it."""
+        return self.is_open
+
     # Painting
 
     def describe(self) -> PlanWords:
         """How far it is, and the next step."""
-        words, facts = super().describe(), self.facts
+        facts, verb = self.facts, self.facts.plan.verb
+        is_undoable = (
+            VERBS[verb].is_undoable and verb not in UNDO_TEXTS
+        )  # what ran cannot be undone
+        words = super().describe()._replace(stage=PlanWords().stage, is_undoable=is_undoable)
         if self._run is not None:
             done, planned = sum(self._run.counts.values()), len(facts.plan.rows)
             stage = "result" if self.report else f"{done:,} of {planned:,} done"
-            hint = self._session.worker_hint(facts.plan.verb) if self.report else ""
+            hint = self.session.worker_hint(facts.plan.verb) if self.report else ""
             if hint or not self.report or not self.report.op:
                 return words._replace(stage=stage, key="", does=hint)
             undo = "; u again undoes it" if self.report.is_undoable else ""
@@ -136,30 +187,28 @@ class PlanScreen(PlanOptions):
             return words._replace(key="Esc", does=f"and fix the cause first: {which} {error}")
         stopped = last_failure(facts)
         if stopped is not None and words.does == "applies it":
-            ago = format_rough_duration(max(0.0, self._clock() - stopped))
+            ago = format_rough_duration(max(0.0, self.context.clock() - stopped))
             errors = "error" if len(facts.clusters) == 1 else "errors"
             return words._replace(does=f"replays them: {errors} stopped {ago} ago")
         return words
 
-    def lay_out(self, width: int) -> None:
-        """Paint the plan or its result for this width."""
-        if not self.is_paintable or not width or not self.query("#hints"):
+    def lay_out(self) -> None:
+        """Paint the plan or its result for this size."""
+        if not self.is_paintable or not self.size.width or not self.query("#hints"):
             return
         self._fill(self.text_width)
         plan, amount = self.facts.plan, format_count(self.facts.amount, "task")
         name = plan.verb
         if can_be_paced(plan) and self.facts.amount > 1:
             name = VERBS[plan.verb].paced_name
-        self.show((), self._text, self._prompt(name))
         title = ((name, "title"), (f" {amount.upper()}", "title"))
-        self.show_title(title, amount if self.is_open else "")
+        self.show_text(title, self._text, self._prompt(name), amount if self.is_open else "")
         self._share_height()
-        words = {"arm": keys.arm_hint(self._arming.is_armed)}
-        if not self.is_open:
-            words["back"] = "close"
-        hints = keys.hints_of(self.KIND, self.disabled_actions(), self.without(), words)
-        hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # what acts comes first
-        self.query_one("#hints", Lines).show(hint_lines(hints, width))
+        self.show_hints(**({} if self.is_open else {"back": "close"}))
+
+    def hints(self, words: Mapping[str, str]) -> Sequence[keys.Hint]:
+        """What acts comes first."""
+        return sorted(super().hints(words), key=lambda hint: hint.is_minor)
 
     def _fill(self, width: int) -> None:
         """The text of the plan or of the result, and the table of tasks."""
@@ -217,9 +266,59 @@ class PlanScreen(PlanOptions):
         if not amount:
             why = "all tasks are excluded or changed" if self.facts.plan.rows else "no task matches"
             return ((f" nothing to do: {why}", "warn"),)
-        return self.confirm_prompt(f"type {amount} to {name} {amount:,}", f"{name} this task")
+        return self.confirmation.prompt(
+            f"type {amount} to {name} {amount:,}", f"{name} this task", self.size.width
+        )
 
     # Keys
+
+    def without(self) -> set[str]:
+        """Keys that have no function now."""
+        over = set() if self.is_open else {"in_or_out", "reason", "pace", "export"}
+        paced = set() if can_be_paced(self.facts.plan) else {"pace"}
+        undo = {"operations"} if self._run is None or self._run.ended is None else set()
+        return super().without() | over | paced | undo
+
+    def action_in_or_out(self) -> None:
+        """Exclude or include the task under the cursor."""
+        picker, facts = self.query_one(Picker), self.facts
+        ident = picker.key
+        if not self.is_open or not ident or facts.counts is None:
+            return
+        row = next(row for row in facts.counts.listed if row.id == ident)
+        if row.barred:
+            self.say(f"cannot be included: {row.barred}")
+            return
+        facts.plan = _toggled(facts.plan, ident, is_default_out=bool(row.default_exclusion))
+        facts.recount()
+        self.plan_changed()
+        self.lay_out()
+        picker.move("down")
+
+    def action_reason(self) -> None:
+        """Prompt for the reason that the journal records."""
+        if self.is_open:
+            super().action_reason()
+        else:
+            self.say("too late: the journal already has this operation")
+
+    def action_pace(self) -> None:
+        """Edit rate, canary and stop rules."""
+        from tui.plan.pace_form import PaceScreen
+
+        facts = self.facts
+        if not can_be_paced(facts.plan) or not self.is_open:
+            return
+
+        def take(pace: ReplayPace | None) -> None:
+            if wrong := rest_problem(pace, facts.plan.states, self.session.inspector.edges):
+                self.say(f"settings not changed: {wrong}")
+            elif pace is not None:
+                facts.pace = pace
+            self.lay_out()
+
+        form = PaceScreen(facts.pace or ReplayPace(), facts.amount, self.session)
+        self.app.push_screen(form, take)
 
     def action_move(self, how: str) -> None:
         """Move through the tasks, or scroll the result."""
@@ -243,20 +342,55 @@ class PlanScreen(PlanOptions):
         """Close; an unapplied plan is discarded, a running one continues in the background."""
         if self._run is not None and self._run.ended is not None:
             sentence = describe_result(self._run)
-            if sentence in self._session.messages:
-                self._session.messages.remove(sentence)  # shown on this screen
+            if sentence in self.session.messages:
+                self.session.messages.remove(sentence)  # shown on this screen
         self.dismiss()
+
+    def view(self) -> PlanView:
+        """Everything that the text of the plan needs."""
+        return self.facts.view(
+            self._scope,
+            self.confirmation.reason,
+            self.context.clock(),
+            follows=self._follows,
+            shown_reason=self.reason_text,
+        )
+
+    def copies(self) -> tuple[Copy, ...]:
+        """The command of the plan, which the screen cuts to one line."""
+        command = self.view().command if self.is_open else ""
+        return (Copy("c", "whole command", command),) if command else ()
+
+    def export_table(self) -> ExportTable | None:
+        """Export: each task with its expected outcome."""
+        if self.facts.counts is None:
+            return None
+        plan, view = self.facts.plan, self.view()
+
+        def write(take: RowSink) -> int:
+            rows, done = iter(plan.rows), 0
+            while some := list(islice(rows, EXPORT_CHUNK_ROWS)):
+                done += len(some)
+                values = [plan_row_values(plan, row, view) for row in some]
+                if not take(values, done, len(plan.rows)):
+                    break
+            return done
+
+        async def hand(take: RowSink) -> int:
+            return await asyncio.to_thread(write, take)
+
+        return ExportTable(f"plan-{plan.verb}", PLAN_ROW_FIELDS, hand)
 
     def apply_plan(self) -> None:
         """Apply the plan and follow it until the report."""
-        facts, session = self.facts, self._session
+        facts, session = self.facts, self.session
         facts.is_closed = True
         # Changed tasks stay in the plan: apply re-checks them and reports them as skipped.
         plan = facts.plan
         intent = Intent(
             plan.verb,
             session.place.who,
-            self._reason,
+            self.confirmation.reason,
             filter=plan.filter,
             scope=self._scope,
             undoes=plan.undoes,
@@ -274,15 +408,23 @@ class PlanScreen(PlanOptions):
         while run.ended is None:
             is_asking = phase_of(run) is Phase.ASKING
             if is_asking and not is_announced and getattr(self.app.screen, "work", None) is not run:
-                self._session.messages.append(f"{run.name} asks whether to continue: u, Enter")
+                self.session.messages.append(f"{run.name} asks whether to continue: u, Enter")
                 is_announced = True
             is_announced = is_announced and is_asking
-            self.lay_out(self.size.width)
+            self.lay_out()
             await asyncio.sleep(PROGRESS_SECONDS)
         assert run.report is not None
-        self._arming.extend()
+        self.context.arming.extend()
         self._when_done(run.report)
-        self.lay_out(self.size.width)
+        self.lay_out()
+
+
+def _toggled(plan: Plan, ident: str, *, is_default_out: bool) -> Plan:
+    """The plan with a task excluded if it was included, and the other way round."""
+    together = plan.companions.get(ident, frozenset({ident}))
+    if is_default_out:
+        return plan._replace(included_ids=plan.included_ids ^ together)
+    return plan._replace(excluded_ids=plan.excluded_ids ^ together)
 
 
 async def _freeze(session: PlaceSession, asked: VerbRequest) -> Plan:

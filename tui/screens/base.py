@@ -17,6 +17,7 @@ from tui.text.lines import Line
 
 if TYPE_CHECKING:
     from tui.screens.palette_commands import PaletteCommand
+    from tui.terminal.paste_detector import ConfirmGuard
     from tui.text.export import ExportTable
 
 QUIT_AGAIN = "Ctrl-c again: quit"
@@ -61,6 +62,9 @@ class BaseScreen(CachedRender, SizedScreen[None]):
 
     KIND = ""
     """Name of the screen in the key table."""
+
+    guard: ConfirmGuard | None = None
+    """Of a screen on which keys confirm something: since when it shows what they confirm."""
 
     class ActionRequest(Message):
         """Request for a global action: help, palette, plain text, copy, export."""

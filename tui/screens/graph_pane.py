@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from engine.model import State
@@ -10,7 +11,6 @@ from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import UnreadableRecording
 from engine.monitor.throughput import HISTORY_SECONDS, FlowSeries
 from engine.store import Unavailable
-from tui.screens.base import BaseScreen
 from tui.session.place_session import PlaceSession
 from tui.text.flow_graph import (
     AXIS_CELLS,
@@ -81,6 +81,23 @@ class GraphPane:
             course = await asyncio.to_thread(history.series, now, RANGES[name], steps)
             self._courses[session.number, name] = course
 
+    async def follow(
+        self, place: Callable[[], PlaceSession | None], paint: Callable[[], None]
+    ) -> None:
+        """Paint the range; read the recorded course while it is longer than what is in memory.
+        `place` returns the place on screen, None if there is none.
+        """
+        while (session := place()) is not None:
+            paint()
+            if self.seconds <= HISTORY_SECONDS:
+                return  # as in memory: the screen paints it later
+            try:
+                await self.read(session, session.clock())
+            except Unavailable:
+                return  # closed: the console is being left
+            paint()
+            await asyncio.sleep(GRAPH_READ_SECONDS)
+
     def lines(
         self,
         session: PlaceSession,
@@ -106,36 +123,3 @@ class GraphPane:
             course = FlowSeries(blank, blank, blank, blank)
         latest = latest_flow(session, now) if is_live else LAST_OF_LINES
         return flow_graph(course, width, height, latest)
-
-
-class GraphScreen(BaseScreen):
-    """A screen with the graph of one place, whose range `z` changes."""
-
-    graph_pane: GraphPane
-
-    def graph_place(self) -> PlaceSession | None:
-        """The place whose graph is on screen; None if missing."""
-        raise NotImplementedError
-
-    def lay_out(self, width: int) -> None:
-        """Paint the screen for a width in cells."""
-        raise NotImplementedError
-
-    def action_graph_range(self) -> None:
-        """Show the next range of the graph."""
-        self.graph_pane.next_range()
-        self.run_worker(self._read_graph(), name="graph", group="graph", exclusive=True)
-
-    async def _read_graph(self) -> None:
-        """Read the recorded course while the graph shows more than is in memory."""
-        while self.is_paintable and (session := self.graph_place()) is not None:
-            self.lay_out(self.size.width)
-            if self.graph_pane.seconds <= HISTORY_SECONDS:
-                return  # as in memory: the screen paints it later
-            try:
-                await self.graph_pane.read(session, session.clock())
-            except Unavailable:
-                return  # closed: the console is being left
-            if self.is_paintable:
-                self.lay_out(self.size.width)
-            await asyncio.sleep(GRAPH_READ_SECONDS)

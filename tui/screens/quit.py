@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
@@ -11,7 +12,7 @@ from engine.model import State
 from engine.text.safe import safe_line
 from tui.screens.base import TOO_EARLY, key_bindings
 from tui.session.runners import RunningOperation
-from tui.terminal.paste_detector import Confirming
+from tui.terminal.paste_detector import ConfirmGuard
 from tui.terminal.sized_screen import SizedModalScreen
 from tui.text import keys
 from tui.text.figures import format_count
@@ -36,7 +37,7 @@ def describe_ending(work: RunningOperation, states: Mapping[State, str]) -> str:
     return f"{far}: stops. {tasks} stay in {safe_line(words)}; the next start offers to resume."
 
 
-class QuitScreen(SizedModalScreen[str], Confirming[str]):
+class QuitScreen(SizedModalScreen[str]):
     """Returns "stop", "keep", or "" to stay."""
 
     BINDINGS = key_bindings(keys.QUIT)
@@ -50,6 +51,7 @@ class QuitScreen(SizedModalScreen[str], Confirming[str]):
         words of its store.
         """
         super().__init__()
+        self.guard = ConfirmGuard()
         self._pids, self._works = pids, tuple(works)
 
     def compose(self) -> ComposeResult:
@@ -77,9 +79,14 @@ class QuitScreen(SizedModalScreen[str], Confirming[str]):
         self._rows = [cut_line(row, BOX_CELLS) for row in rows]
         self.query_one(Lines).show(self._rows)
 
+    def on_screen_resume(self) -> None:
+        """On screen again: a key counts only after the next paint."""
+        self.guard.plan_hidden()
+
     def _answer(self, answer: str) -> None:
         """Close with that answer, unless the key was typed before the question was on screen."""
-        if self.refuses_key():
+        is_early = self.guard.is_early(getattr(self.app, "arrived", -math.inf))
+        if is_early or getattr(self.app, "hasty", False):
             self.query_one(Lines).show([*self._rows, (), ((TOO_EARLY, "warn"),)])
         else:
             self.dismiss(answer)

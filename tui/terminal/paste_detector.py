@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 from weakref import WeakSet
 
 from textual.events import Key
-from textual.screen import Screen, ScreenResultType
+from textual.screen import Screen
 
 BURST_KEYS = 5
 """This many keys within `BURST_SECONDS` seconds are a burst."""
@@ -77,20 +78,7 @@ class ConfirmGuard:
         return arrived - self._since < CONFIRM_SECONDS
 
 
-class Confirming(Screen[ScreenResultType]):
-    """A screen on which keys confirm something; the app reports paints and key times."""
-
-    def __init__(self, **names: str | None) -> None:
-        """`names` are Textual's own: name, id, classes."""
-        super().__init__(**names)
-        self.guard = ConfirmGuard()
-
-    def on_screen_resume(self) -> None:
-        """On screen again: wait for the next paint."""
-        self.guard.plan_hidden()
-
-    def refuses_key(self) -> bool:
-        """True if the current key was pasted or typed too early."""
-        app = self.app
-        early = self.guard.is_early(getattr(app, "arrived", -math.inf))
-        return early or bool(getattr(app, "hasty", False))
+def guard_of(screen: Screen[Any]) -> ConfirmGuard | None:
+    """The guard of a screen on which keys confirm something; None for other screens."""
+    guard: ConfirmGuard | None = getattr(screen, "guard", None)
+    return guard

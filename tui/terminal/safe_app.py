@@ -23,7 +23,7 @@ from engine.text.safe import safe_line
 from tui.terminal.crash_report import EX_SOFTWARE, report_crash
 from tui.terminal.driver import Output, Terminal, has_job_control_shell
 from tui.terminal.key_queue import KeyQueue
-from tui.terminal.paste_detector import Confirming, is_burst
+from tui.terminal.paste_detector import guard_of, is_burst
 from tui.terminal.render_cache import CachedRender
 from tui.terminal.screen_cells import CellUpdate, ScreenCells
 
@@ -86,8 +86,8 @@ class SafeApp(App[None], inherit_bindings=False):
             self._terminal_size = event.size
             self.cells.forget()  # the terminal may have moved or cut its lines
             for screen in self.screen_stack:
-                if isinstance(screen, Confirming):
-                    screen.guard.plan_hidden()  # a part that was cut off was not read
+                if (guard := guard_of(screen)) is not None:
+                    guard.plan_hidden()  # a part that was cut off was not read
             if event.size == self.size:  # it had another size in between: no new layout follows
                 self.refresh(layout=True)
         if isinstance(event, Key | Paste) and not event.is_forwarded:
@@ -115,8 +115,9 @@ class SafeApp(App[None], inherit_bindings=False):
         if isinstance(renderable, ChopsUpdate | LayoutUpdate):
             renderable = CellUpdate(renderable, self.cells)
         super()._display(screen, renderable)
-        if isinstance(screen, Confirming) and renderable is not None and screen.is_active:
-            screen.guard.plan_painted(time.monotonic())
+        guard = guard_of(screen)
+        if guard is not None and renderable is not None and screen.is_active:
+            guard.plan_painted(time.monotonic())
 
     @property
     def _background_screens(self) -> list[Screen[Any]]:

@@ -36,6 +36,7 @@ from tests.console_places import (
 from tests.lock_processes import INNOCENT, is_unharmed, true_claim
 from tests.tui.screenshot_places import hanging
 from tests.tui.workers_with_lock import HOLDER, Starter, children, open_lock, tasks_in, wired
+from tui.confirm.action_screen import ActionScreen
 from tui.locks import recovery_steps
 from tui.locks.lock_lines import why_outdated
 from tui.locks.recovery_steps import (
@@ -49,7 +50,6 @@ from tui.locks.recovery_steps import (
     task_steps,
 )
 from tui.locks.screen import LockScreen
-from tui.operations.worker_screen import WorkerScreen
 from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
@@ -178,7 +178,7 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         assert matches == ["done", "skipped", "skipped", "done", "done", "done"]
         await operator.until(lambda: "FREE" in operator.line("title"))
         await operator.sees("W starts a worker: no worker running")
-        await operator.opens(WorkerScreen, "W")
+        await operator.opens(ActionScreen, "W")
         await operator.opens(LockScreen, "escape")
         await operator.opens(OverviewScreen, "escape")
     assert not (reports / "run" / "queue.lock").exists()

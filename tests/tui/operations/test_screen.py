@@ -24,15 +24,15 @@ from tests.console_places import NOW, Clock, make_spool, some_tasks
 from tests.journaled_places import ANA, BEN, a_journaled_place, carried_out, interrupt, kept, seen
 from tests.mail_transports import PlaceTransports
 from tui.app import show_result
+from tui.confirm.action_screen import ActionScreen
 from tui.operations import operation_lines as view
 from tui.operations.record_screen import RecordScreen
-from tui.operations.screen import AbandonScreen, OperationsScreen
+from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.text import keys
-from tui.transports.suspend_screen import SuspendScreen
 
 off = asyncio.to_thread
 
@@ -302,7 +302,7 @@ async def test_an_unknown_verb_is_only_shown(
         await operator.sees("no plan:" if most else "nothing to resume")
         await operator.press("D")
         if most:
-            await operator.opens(AbandonScreen)
+            await operator.opens(ActionScreen)
             assert "\x1b" not in operator.text
             await operator.opens(OperationsScreen, "escape")
         await operator.opens(RecordScreen, "enter")
@@ -425,7 +425,7 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
             "09:34:08 ana resume curl - DONE u undo",
             "09:33:08 ana suspend curl - DONE no: use control",
         )
-        await operator.opens(SuspendScreen, "S")
+        await operator.opens(ActionScreen, "S")
         await operator.sees("resume postfix")
         await operator.press("escape", "j", "S")
         await operator.sees("nothing to resume: it suspends no transport now")

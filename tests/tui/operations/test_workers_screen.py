@@ -11,9 +11,9 @@ from engine.monitor.forecast import ExpectedStart
 from tests.console_operator import an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
 from tests.tui.drawn_screens import AT_WORK
+from tui.confirm.action_screen import ActionScreen
 from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
-from tui.operations.worker_screen import WorkerScreen
 from tui.operations.workers_screen import WorkersScreen
 from tui.session.place import WholeQueueFigures
 from tui.session.worker_process import WorkerProcess
@@ -60,7 +60,7 @@ async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
         await operator.press("enter")
         await operator.until(lambda: "no task here: W starts a worker" in operator.line("word"))
         await operator.press("W")
-        await operator.opens(WorkerScreen)
+        await operator.opens(ActionScreen)
         await operator.press("escape")
         await operator.opens(WorkersScreen)
         assert operator.console.sessions[0].worker.pid is None
@@ -98,11 +98,11 @@ async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:
     async with an_operator(place, first=keys.WORKERS) as operator:
         (live,) = operator.console.sessions
         await operator.until(lambda: live.has_readings)
-        await operator.opens(WorkerScreen, "W")
+        await operator.opens(ActionScreen, "W")
         await operator.sees("the worker ends its holder, PID 4711", "type the PID 4711", "[____]")
         assert "start a worker, end PID 4711" in operator.line("title")
         await operator.press("y")
-        await operator.opens(WorkerScreen)
+        await operator.opens(ActionScreen)
         await operator.press(*"4711")
         await operator.opens(WorkersScreen)
         await operator.sees("worker started, PID")
@@ -123,10 +123,10 @@ async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:
     async with an_operator(place, first=keys.WORKERS) as operator:
         (live,) = operator.console.sessions
         await operator.until(lambda: live.has_readings)
-        await operator.opens(WorkerScreen, "W")
+        await operator.opens(ActionScreen, "W")
         await operator.sees("nothing to start: the lock is held by PID 4711")
         await operator.press("y")
-        await operator.opens(WorkerScreen)
+        await operator.opens(ActionScreen)
         assert live.worker.pid is None
 
 

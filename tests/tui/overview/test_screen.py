@@ -57,10 +57,10 @@ from tests.engine.monitor.test_transport_health import attempt, given_up
 from tests.lock_processes import later
 from tests.open_store import open_store
 from tests.tui.drawn_screens import settled
+from tui.confirm.action_screen import ActionScreen
 from tui.groups.screen import ClustersScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
-from tui.operations.worker_screen import WorkerScreen
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
@@ -343,11 +343,11 @@ async def test_u_frees_the_lock_whose_alert_shows_it() -> None:
         await operator.until(lambda: "Alerts 3" in operator.text)
         await operator.press("G")
         await operator.until(lambda: "acts on dead" in operator.text)
-        assert (await operator.opens(LockScreen, "U"))._session.name == "ill"
+        assert (await operator.opens(LockScreen, "U")).session.name == "ill"
         await operator.opens(OverviewScreen, "escape")
         await operator.press("g", "j")
         await operator.until(lambda: "acts on other" in operator.text)
-        assert (await operator.opens(LockScreen, "U"))._session.name == "other"
+        assert (await operator.opens(LockScreen, "U")).session.name == "other"
 
 
 async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
@@ -688,7 +688,7 @@ async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -
             await operator.until(lambda: "no worker running, 1 task is due" in operator.text)
             await operator.sees(step)
             if command:
-                await operator.opens(WorkerScreen, "W")
+                await operator.opens(ActionScreen, "W")
                 await operator.sees("idle")
 
 

@@ -36,14 +36,13 @@ from tests.mail_transports import PlaceTransports
 from tests.tui.conftest import READING
 from tests.zgb_console_place import PAUSE, RETRY, ZgbConsolePlace
 from tui.app import show_result
+from tui.confirm.action_screen import ActionScreen
+from tui.confirm.confirm_screen import ConfirmScreen
 from tui.key_tables import keys_on
 from tui.locks.screen import LockScreen
-from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
-from tui.operations.screen import AbandonScreen, OperationsScreen
-from tui.operations.worker_screen import WorkerScreen
+from tui.operations.screen import OperationsScreen
 from tui.plan import planning
-from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
@@ -54,8 +53,6 @@ from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.terminal.key_queue import key_event
 from tui.text import keys
 from tui.transports.screen import TransportsScreen
-from tui.transports.send_test_mail_screen import SendTestMailScreen
-from tui.transports.suspend_screen import SuspendScreen
 
 off = asyncio.to_thread
 
@@ -151,7 +148,7 @@ class _Undo(AnyPlan):
 class _Drop(_Undo):
     """The plan to declare an interrupted operation over."""
 
-    KIND = AbandonScreen
+    KIND = ActionScreen
     opens, confirm, question, hint = "D", ("y",), "y to abandon it", "abandon"
     reason, withdrawn, seen = False, "", "3/8 INTERRUPTED"
 
@@ -166,9 +163,9 @@ class _Drop(_Undo):
 class _SetControl(AnyPlan):
     """The plan for a control that can be set back."""
 
-    KIND = ControlScreen
+    KIND = ActionScreen
     opens, question, hint = "enter", f"y to apply {PAUSE}", "plan"
-    withdrawn = "plan outdated: changed to: 0"
+    withdrawn = "plan outdated: the control changed: 0"
     name = PAUSE
 
     def _make(self) -> Place:
@@ -199,7 +196,7 @@ class _PressControl(_SetControl):
 class _Suspend(AnyPlan):
     """The plan to suspend a transport."""
 
-    KIND: type[ConfirmScreen] = SuspendScreen
+    KIND: type[ConfirmScreen] = ActionScreen
     opens, question, hint = "S", "y to suspend postfix", "suspend"
     withdrawn = "plan outdated: the transports changed"
 
@@ -224,7 +221,7 @@ class _Suspend(AnyPlan):
 class _SendTestMail(_Suspend):
     """The plan for a test mail."""
 
-    KIND = SendTestMailScreen
+    KIND = ActionScreen
     opens, question, reason, withdrawn = "M", "y to send to", False, ""
     hint = "test mail"
 
@@ -256,7 +253,7 @@ class _FreeLock(AnyPlan):
 class _StartWorker(AnyPlan):
     """The plan to start a worker; another program takes its place."""
 
-    KIND = WorkerScreen
+    KIND = ActionScreen
     opens, question, reason, withdrawn = "W", "y to start a worker", False, ""
     hint = "worker"
 
@@ -383,7 +380,7 @@ async def test_keys_that_arrive_with_a_new_size_meet_the_screen_of_that_size(
             await operator.pilot.pause()
             await operator.pilot.pause()
 
-        monkeypatch.setattr(screen, "_tick", lambda: None)
+        monkeypatch.setattr(screen, "tick", lambda: None)
         await confirm_at(59, 24)
         assert "needs 60x15" in operator.text
         await confirm_at(80, 14)
@@ -508,7 +505,7 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
         screen = await operator.opens(PlanScreen, "X")
         await operator.sees("though younger than 15 minutes", "y to purge this task")
         assert screen.facts.counts is not None
-        words = planning.equivalent_command(screen.facts.counts, screen._session, "why not")
+        words = planning.equivalent_command(screen.facts.counts, screen.session, "why not")
         await operator.press("y")
         await operator.sees("1 purged")
     text = f"--state pending --id {young.id} --include {young.id} --reason 'why not' --apply 1"
@@ -527,7 +524,7 @@ async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named
         assert counts is not None
         for length, words in ((1_000, "--filter"), (1_001, named)):
             long = counts._replace(plan=counts.plan._replace(filter="a" * length))
-            command = planning.equivalent_command(long, screen._session, "")
+            command = planning.equivalent_command(long, screen.session, "")
             assert words in command
             assert bool(words) == bool(command)
             assert ("--filter" in command) == (length == 1_000)

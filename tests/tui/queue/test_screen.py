@@ -38,8 +38,8 @@ from tests.console_places import (
     task_list,
 )
 from tests.examples import deep_but, few_of
+from tui.confirm.action_screen import ActionScreen
 from tui.key_tables import keys_on
-from tui.operations.worker_screen import WorkerScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.filter_line import FilterLine
@@ -107,7 +107,7 @@ class ListOperator(ConsoleOperator):
 
     async def starts_worker(self) -> int:
         """Start a worker; its PID."""
-        await self.opens(WorkerScreen, "W")
+        await self.opens(ActionScreen, "W")
         assert self.queue.session.worker.pid is None
         await self.press("y")
         await self.until(lambda: self.queue.session.worker.pid)
@@ -586,7 +586,7 @@ async def test_the_worker_is_started_and_stopped() -> None:
         assert operator.console.screen.styles.background.a == 0
         await operator.opens(QueueScreen, "escape")
 
-        await operator.opens(WorkerScreen, "W")
+        await operator.opens(ActionScreen, "W")
         await operator.sees(f"SIGTERM to PID {pid}")
         await operator.press("y")
         await operator.until(lambda: "was ended by SIGTERM" in operator.line("scope"))
@@ -595,7 +595,7 @@ async def test_the_worker_is_started_and_stopped() -> None:
 async def test_a_worker_that_cannot_start() -> None:
     """What went wrong is said, and the console goes on."""
     async with a_list(armed=True, worker_command=("/nowhere/spooldeck",)) as operator:
-        await operator.opens(WorkerScreen, "W")
+        await operator.opens(ActionScreen, "W")
         await operator.press("y")
         await operator.until(lambda: "did not start" in operator.line("scope"))
 

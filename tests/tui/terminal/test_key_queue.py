@@ -45,6 +45,7 @@ from tests.examples import deep_but
 from tests.pseudo_terminals import console as terminal_with
 from tests.tui.conftest import READING
 from tui.app import Console
+from tui.confirm.confirm_screen import ConfirmScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen
 from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
@@ -55,7 +56,6 @@ from tui.terminal.paste_detector import (
     BURST_KEYS,
     BURST_SECONDS,
     ConfirmGuard,
-    Confirming,
     PasteDetector,
     is_burst,
 )
@@ -354,7 +354,7 @@ def test_each_screen_that_confirms_is_guarded() -> None:
     """Each screen with a confirming key refuses one that comes too early; all take their size from
     the terminal.
     """
-    confirming = ("yes", "digit", "keep")
+    confirming = ("action_yes", "action_digit", "action_keep")
     names = [m.name for m in walk_packages(tui.__path__, "tui.") if not m.ispkg]
     modules = [import_module(name) for name in names if not name.startswith("tui.cli.")]
     screens = {
@@ -363,14 +363,10 @@ def test_each_screen_that_confirms_is_guarded() -> None:
         for screen in vars(module).values()
         if isinstance(screen, type) and issubclass(screen, Screen) and "BINDINGS" in vars(screen)
     }
-    bound = {
-        screen
-        for screen in screens
-        if any(b.action.partition("(")[0] in confirming for b in vars(screen)["BINDINGS"])
-    }
+    bound = {screen for screen in screens if any(hasattr(screen, name) for name in confirming)}
 
-    assert len(bound) >= 7
-    assert all(issubclass(screen, Confirming) for screen in bound)
+    assert len(bound) == 4
+    assert all(issubclass(screen, ConfirmScreen | QuitScreen) for screen in bound)
     ours = {screen for screen in screens if screen.__module__.startswith("tui.")}
     assert len(ours) >= 20
     assert all(issubclass(screen, SizedScreen) for screen in ours)

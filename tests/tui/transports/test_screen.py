@@ -32,6 +32,7 @@ from tests.engine.monitor.test_transport_health import attempt, given_up, missed
 from tests.mail_transports import SAYS, PlaceTransports
 from tests.nftban_queues import Run
 from tests.tui.workers_with_lock import wired
+from tui.confirm.action_screen import ActionScreen
 from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
 from tui.overview import side_panes
@@ -47,8 +48,6 @@ from tui.transports import transport_lines as view
 from tui.transports.board import TransportBoard
 from tui.transports.failures_screen import FailuresScreen
 from tui.transports.screen import TransportsScreen
-from tui.transports.send_test_mail_screen import SendTestMailScreen
-from tui.transports.suspend_screen import SuspendScreen
 from tui.widgets.line_widgets import Lines, LongText
 
 NOW = 1_795_167_600.0
@@ -191,7 +190,7 @@ async def test_the_cursor_stays_on_its_transport_when_the_rows_are_sorted_again(
         assert operator.picker.rows[0].key == "curl"
         mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)))
         await operator.until(lambda: operator.picker.rows[0].key != "curl")
-        await operator.opens(SuspendScreen, "S")
+        await operator.opens(ActionScreen, "S")
         await operator.sees("y to suspend curl")
 
 
@@ -498,7 +497,7 @@ async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
         assert "postfix        SUSPENDED" in operator.rows
         await operator.sees("09:40:00Z (0s ago) by ana", "relay moves")
 
-        await operator.opens(SuspendScreen, "S")
+        await operator.opens(ActionScreen, "S")
         await operator.sees("mail uses it again", "by ana since", "y to resume postfix")
         await operator.press("y")
         await operator.sees("postfix is resumed: mail uses postfix", "S suspend")
@@ -612,25 +611,25 @@ async def test_another_address_is_named(mail: Mail) -> None:
     mail.room.recipient = ""
     async with mail.screen("M", on="postfix", message=FAILS) as operator:
         await operator.opens(AskScreen, *"eva", "enter")
-        await operator.opens(SendTestMailScreen, "@", *"x.example", "enter")
+        await operator.opens(ActionScreen, "@", *"x.example", "enter")
         await operator.sees("Recipient: eva@x.example")
         await operator.press("y")
         text = "not sent by postfix: the command ended with exit code 1"
         await operator.sees(text, "\ufffd[31mconnect_refused")
         await operator.press("escape")
         await operator.sees("test mail: not sent by postfix")
-        await operator.opens(SendTestMailScreen, "M")
+        await operator.opens(ActionScreen, "M")
         await operator.sees("Recipient: eva@x.example")
 
 
 async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
     """While it runs the screen can be left, and M shows how it goes; no second one is begun."""
     async with mail.screen("M", on="postfix", message=HANGS) as operator:
-        await operator.opens(SendTestMailScreen)
+        await operator.opens(ActionScreen)
         await operator.press("y")
         await operator.sees("connecting", "sending ...")
         await operator.opens(TransportsScreen, "escape")
-        await operator.opens(SendTestMailScreen, "j", "M")
+        await operator.opens(ActionScreen, "j", "M")
         await operator.sees("TEST MAIL postfix", "sending, ", "connecting")
         await operator.press("y")
         await operator.sees("a test mail is running: wait")
@@ -643,7 +642,7 @@ async def test_a_transport_that_is_not_used_can_be_tried(
     """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
     mail.room.forced, mail.room.here = "curl", messages
     async with mail.screen("M", on="postfix") as operator:
-        await operator.opens(SendTestMailScreen)
+        await operator.opens(ActionScreen)
         await operator.sees("postfix is disabled, curl is forced", "uses it anyway")
         absent = "Likely to fail: no postfix is installed" in operator.page
         assert absent is ("postfix" not in messages)

@@ -31,6 +31,7 @@ from tests.redis_server import TestServer
 from tui.cli.formats.bullmq.watch import URL_FIELDS
 from tui.cli.setup.destination_controls import place_destinations
 from tui.cli.setup.place_formats import setup_for
+from tui.confirm.action_screen import ActionScreen
 from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
@@ -41,7 +42,6 @@ from tui.text import keys
 from tui.transports.destination_lines import detail_lines
 from tui.transports.mixed_table import MAX_ROWS
 from tui.transports.screen import TransportsScreen
-from tui.transports.suspend_screen import SuspendScreen
 
 DOWN, FINE, SHUT, NEW = (f"https://{name}.example" for name in ("down", "fine", "shut", "new"))
 KEY = "A" * 43 + "="
@@ -163,7 +163,7 @@ async def test_all_failed_tasks_of_a_destination_are_one_plan(deliveries: Delive
 async def test_a_block_is_journaled_and_undone(deliveries: Deliveries) -> None:
     """S blocks with a reason; u on the operation plans the unblock."""
     async with deliveries.screen(FINE) as operator:
-        await operator.opens(SuspendScreen, "S")
+        await operator.opens(ActionScreen, "S")
         await operator.sees("nothing is delivered to it until it is unblocked", "not blocked")
         await operator.press("tab")
         await operator.types("moved")
@@ -173,7 +173,7 @@ async def test_a_block_is_journaled_and_undone(deliveries: Deliveries) -> None:
         assert (await deliveries.now(FINE)).blocked == "moved"
         await operator.opens(OperationsScreen, "u")
         await operator.sees(f"block {FINE}")
-        await operator.opens(SuspendScreen, "u")
+        await operator.opens(ActionScreen, "u")
         await operator.sees("deliveries go to it again", "blocked: moved")
         await operator.opens(OperationsScreen, "y")
         await operator.sees(f"unblock {FINE}", "u undo")
@@ -187,7 +187,7 @@ async def test_a_probe_is_due_now(deliveries: Deliveries) -> None:
         await operator.press("O")
         await operator.sees("is healthy: nothing to probe")
         operator.picker.select_key(DOWN)
-        await operator.opens(SuspendScreen, "O")
+        await operator.opens(ActionScreen, "O")
         await operator.sees("unhealthy: REFUSED; probe at", "it cannot be undone")
         await operator.opens(TransportsScreen, "y")
         await operator.until(lambda: " now " in operator.rows)
@@ -230,7 +230,7 @@ def test_what_workers_record_meanwhile_is_kept(deliveries: Deliveries) -> None:
 async def test_changes_by_others_are_reported_in_one_line(deliveries: Deliveries) -> None:
     """A destination that another operator blocked meanwhile is left as it is."""
     async with deliveries.screen(DOWN) as operator:
-        await operator.opens(SuspendScreen, "S")
+        await operator.opens(ActionScreen, "S")
         old = await deliveries.now(DOWN)
         new = old._replace(blocked="theirs")
         await asyncio.to_thread(deliveries.registry.swap, old, new)

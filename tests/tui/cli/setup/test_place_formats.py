@@ -37,7 +37,7 @@ from tui.cli import main
 from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.place_formats import detect_format, setup_for
 from tui.cli.setup.places import open_places
-from tui.operations.worker_screen import WorkerScreen
+from tui.confirm.action_screen import ActionScreen
 from tui.session import place_session
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.place_session import PlaceSession
@@ -549,7 +549,7 @@ async def test_a_worker_is_planned_from_each_screen(database: str, pane: str) ->
     place = (await handled(database))._replace(worker_command=SLEEPER)
     async with an_operator(place, clock=time.time, first=pane) as operator:
         worker = operator.console.sessions[0].worker
-        await operator.opens(WorkerScreen, "W")
+        await operator.opens(ActionScreen, "W")
         assert worker.pid is None
         await operator.sees("y to start a worker")
         await operator.press("y")

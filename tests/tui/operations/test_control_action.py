@@ -18,8 +18,8 @@ from engine.store import Control, ControlTarget, Outlook, Unavailable
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, loaded, queue_of, some_tasks
 from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, ZgbConsolePlace
+from tui.confirm.action_screen import ActionScreen
 from tui.operations import control_lines as view
-from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
 from tui.overview.screen import OverviewScreen
 from tui.screens.target import Target
@@ -50,7 +50,7 @@ async def board(operator: ConsoleOperator) -> ControlsScreen:
     return screen
 
 
-async def planned(operator: ConsoleOperator, name: str) -> ControlScreen:
+async def planned(operator: ConsoleOperator, name: str) -> ActionScreen:
     """The plan for a control, by Enter on its line, once its forecast was read."""
     await board(operator)
     operator.picker.select_key(name)
@@ -58,15 +58,15 @@ async def planned(operator: ConsoleOperator, name: str) -> ControlScreen:
     return await read(operator)
 
 
-async def read(operator: ConsoleOperator) -> ControlScreen:
+async def read(operator: ConsoleOperator) -> ActionScreen:
     """The plan that is shown, or is below a question, once its forecast was read."""
     app = operator.console
 
-    def plans() -> list[ControlScreen]:
-        return [screen for screen in app.screen_stack if isinstance(screen, ControlScreen)]
+    def plans() -> list[ActionScreen]:
+        return [screen for screen in app.screen_stack if isinstance(screen, ActionScreen)]
 
     def is_read() -> bool:
-        return all(worker.is_finished for worker in app.workers if worker.group == "plan")
+        return all(worker.is_finished for worker in app.workers if worker.group == "effect")
 
     await operator.until(lambda: plans() and is_read())
     return plans()[0]
@@ -246,7 +246,7 @@ async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: ZgbCon
             await operator.opens(OverviewScreen, "1")
             await operator.press("colon", *"pause", "enter")
             await operator.sees(message)
-            assert isinstance(operator.console.screen, ControlScreen) is (message == PAUSE)
+            assert isinstance(operator.console.screen, ActionScreen) is (message == PAUSE)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,6 @@ async def test_a_target_is_asked_for_and_the_store_foretells(
         await operator.sees("in would be flushed", "[31mred")
         await operator.press("space")
         await operator.sees("--target in --value twice --apply 2")
-        await operator.until(lambda: screen._foretold is not None)
         await read(operator)
         await operator.sees("type 2 to apply flush")
         await operator.press("2")

@@ -1,0 +1,123 @@
+"""Whether a key press confirms: digits, arming, reason, size; without a screen and a clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tui.confirm.action import Fact, why_outdated
+from tui.confirm.confirmation import REASON_REQUIRED, Confirmation, Press
+from tui.screens.base import PASTED, TOO_EARLY
+from tui.screens.console_context import Arming, ConsoleContext
+
+TYPED = Press(80, 24)
+
+
+@dataclass
+class Subject:
+    """What is confirmed; all facts are given."""
+
+    digits_name: str = "count"
+    expected_digits: str = ""
+    takes_reason: bool = False
+    settled: str = ""
+    wait: str = ""
+
+    def why_not_applicable(self) -> str:
+        """As given."""
+        return self.settled
+
+    def why_wait(self) -> str:
+        """As given."""
+        return self.wait
+
+
+def make_confirmation(
+    subject: Subject, *, is_armed: bool = True, requires_reason: bool = False
+) -> Confirmation:
+    """The confirmation of a subject, in a console that is armed or not."""
+    arming = Arming(lambda: 100.0, armed=is_armed)
+    context = ConsoleContext("mx1", arming, lambda: 100.0, require_reason=requires_reason)
+    return Confirmation(subject, context)
+
+
+def test_y_applies_what_asks_for_no_digits() -> None:
+    """`y` applies it; a digit says that none is needed."""
+    confirmation = make_confirmation(Subject())
+    assert confirmation.yes(TYPED) is None
+    assert confirmation.digit("4", TYPED) == "no count needed: y applies"
+
+
+def test_only_the_whole_number_applies() -> None:
+    """Each right digit is kept, a wrong one discards all; `y` names the number."""
+    confirmation = make_confirmation(Subject(expected_digits="42"))
+    assert confirmation.yes(TYPED) == "type the count to confirm: 42"
+    assert (confirmation.digit("4", TYPED), confirmation.typed) == ("", "4")
+    wrong = "43 is not the count: nothing done; type 42, Esc cancels"
+    assert (confirmation.digit("3", TYPED), confirmation.typed) == (wrong, "")
+    assert confirmation.digit("4", TYPED) == ""
+    assert confirmation.digit("2", TYPED) is None
+    assert confirmation.typed == ""
+
+
+@pytest.mark.parametrize(
+    ("press", "subject", "is_armed", "why"),
+    [
+        (TYPED._replace(is_pasted=True), Subject(settled="empty"), False, PASTED),
+        (TYPED._replace(is_early=True), Subject(settled="empty"), False, TOO_EARLY),
+        (TYPED, Subject(settled="empty"), False, "empty"),
+        (TYPED, Subject(takes_reason=True), False, REASON_REQUIRED),
+        (TYPED, Subject(), False, "OBSERVE: press ! first (arms writes for 15 min)"),
+        (Press(59, 24), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
+        (Press(80, 14), Subject(wait="logs"), True, "needs 60x15: scope off screen"),
+        (Press(60, 15), Subject(wait="logs"), True, "logs"),
+    ],
+)
+def test_the_first_reason_against_it_is_said(
+    press: Press, subject: Subject, is_armed: bool, why: str
+) -> None:
+    """How the key came, then what is settled, then the mode, the size, what is still loading."""
+    confirmation = make_confirmation(subject, is_armed=is_armed, requires_reason=True)
+    assert confirmation.yes(press) == confirmation.digit("1", press) == why
+
+
+def test_a_reason_that_is_given_is_required_no_longer() -> None:
+    """With `require_reason` what takes a reason needs one that is not blank."""
+    confirmation = make_confirmation(Subject(takes_reason=True), requires_reason=True)
+    confirmation.reason = "  "
+    assert confirmation.yes(TYPED) == REASON_REQUIRED
+    assert "arm" not in confirmation.absent_actions
+    confirmation.reason = "drill"
+    assert confirmation.yes(TYPED) is None
+
+
+def test_arming_discards_the_digits() -> None:
+    """The digits were typed for the other mode; a pasted `!` changes nothing."""
+    confirmation = make_confirmation(Subject(expected_digits="42"))
+    confirmation.digit("4", TYPED)
+    assert confirmation.arm(TYPED._replace(is_pasted=True)) == PASTED
+    assert (confirmation.typed, confirmation.disabled_actions) == ("4", set())
+    assert confirmation.arm(TYPED) == ""
+    assert (confirmation.typed, confirmation.disabled_actions) == ("", {"yes", "digit"})
+
+
+def test_the_prompt_has_a_place_for_each_digit() -> None:
+    """The digits typed so far are in it; in OBSERVE it names the key that arms."""
+    confirmation = make_confirmation(Subject(expected_digits="42"))
+    confirmation.digit("4", TYPED)
+    prompt = "".join(text for text, _ in confirmation.prompt("type 42", "purge", 80))
+    assert prompt == " type 42: [4_]"
+    confirmation.arm(TYPED)
+    prompt = "".join(text for text, _ in confirmation.prompt("type 42", "purge", 80))
+    assert prompt == " OBSERVE: ! arms writes (the plan stays open)"
+
+
+def test_a_plan_is_outdated_by_the_first_fact_with_another_value() -> None:
+    """What has changed is named, with what it is now; words alone outdate nothing."""
+    planned = (Fact("the worker", None), Fact("the control", 1, "1"))
+    assert why_outdated(planned, planned) == ""
+    assert why_outdated(planned, (Fact("the worker", None), Fact("the control", 1, "one"))) == ""
+    now = (Fact("the worker", 4711), Fact("the control", 0, "0"))
+    assert why_outdated(planned, now) == "the worker changed"
+    assert why_outdated(planned, (planned[0], now[1])) == "the control changed: 0"

@@ -1,0 +1,1 @@
+"""What an operator confirms before it is written: digits, arming, reason, outdated plans."""

@@ -1,0 +1,211 @@
+"""The screen on which an action is confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual.binding import Binding
+
+from engine.store import StoreError
+from engine.text.safe import safe_line
+from tui.confirm.action import Action, Question, Reason, why_outdated
+from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
+from tui.screens.base import BaseScreen
+from tui.screens.console_context import ConsoleContext
+from tui.screens.text_prompt import AskScreen
+from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.lines import Line
+
+READ_SECONDS = 0.2
+"""Seconds between two looks at the progress and the facts of an action."""
+
+KINDS = (keys.ABANDON, keys.CONTROL, keys.SUSPEND, keys.TEST_MAIL, keys.WORKER)
+"""The screens of the key table that are this one."""
+
+RUNNING = "already running"
+
+
+_PRESSED = {pressed for kind in KINDS for key in keys.keys_on(kind) for pressed in key.keys}
+
+
+def show_action(
+    below: BaseScreen,
+    action: Action,
+    session: PlaceSession,
+    context: ConsoleContext,
+    done: Callable[[], None] = lambda: None,
+) -> None:
+    """Open an action above a screen, which shows its result; `done` is called after that."""
+    screen = ActionScreen(action, session, context, done)
+
+    def back(_: None) -> None:
+        if screen.outcome:
+            below.say(screen.outcome, "ok")
+
+    below.app.push_screen(screen, back)
+
+
+class ActionScreen(ConfirmScreen):
+    """An action as of opening, then its result; most close when they are done."""
+
+    # One key has another action for another kind: which one is looked up when it is pressed.
+    BINDINGS = [Binding(pressed, f"key({pressed!r})", show=False) for pressed in sorted(_PRESSED)]
+
+    def __init__(
+        self,
+        action: Action,
+        session: PlaceSession,
+        context: ConsoleContext,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`done` is called once it is applied."""
+        self.action, self._planned, self._when_done = action, action.facts(), done
+        self.KIND = action.kind
+        super().__init__(session, context)
+        self.digits_name, self.reason_title = action.digits_name, action.reason_title
+        self._is_running = False
+        self._painted: object = None
+        """The progress that is on screen."""
+        self.outcome = ""
+        """The result in words; "" before it was applied."""
+
+    def on_mount(self) -> None:
+        """Find out the effect; follow the progress; ask for what is missing."""
+        self.find_effect()
+        self.set_interval(READ_SECONDS, self._follow)
+        if self.action.is_incomplete:
+            self.action_fill()
+
+    def find_effect(self) -> None:
+        """Find out the effect again; digits that were typed for another one are discarded."""
+        self._planned = self.action.facts()
+        self.plan_changed()
+        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
+        self.run_worker(self._load, exclusive=True, group="effect")  # type: ignore[arg-type]
+
+    async def _load(self) -> None:
+        async for _ in self.action.load():
+            self.plan_changed()
+            self.lay_out()
+
+    def _follow(self) -> None:
+        if self._painted != self._progress:
+            self.lay_out()
+
+    @property
+    def _progress(self) -> object:
+        return self.action.progress, self.confirmation.settled
+
+    # What is confirmed
+
+    @property
+    def expected_digits(self) -> str:
+        """See `Subject`."""
+        return self.action.expected_digits
+
+    @property
+    def takes_reason(self) -> bool:
+        """See `Subject`."""
+        return self.action.takes_reason and not (self._is_running or self.action.result())
+
+    def why_not_applicable(self) -> str:
+        """Why there is nothing to apply: it runs, is done, is outdated, or the action refuses."""
+        if self._is_running or self.action.result():
+            again = "already running" if self._is_running else "already done: Esc closes"
+            return self.action.refusal() or again
+        if why := why_outdated(self._planned, self.action.facts()):
+            return f"plan outdated: {why}; Esc, then open it again"
+        return self.action.refusal()
+
+    def apply_plan(self) -> None:
+        """Apply it; it continues when the screen is closed."""
+        self._is_running = True
+        self.app.run_worker(self._apply(), name=self.KIND, group=self.KIND)
+
+    async def _apply(self) -> None:
+        try:
+            message = self.outcome = await self.action.apply(self.confirmation.reason)
+            self._when_done()
+        except StoreError as error:
+            message = f"not done: {error}"
+        self._is_running = False
+        if not self.is_attached:
+            self.session.messages.append(message)
+        elif self.outcome and not self.action.stays_open:
+            self.dismiss()
+        else:
+            self.lay_out()
+            if not self.outcome:
+                self.say(message)
+
+    # Painting
+
+    def describe(self) -> PlanWords:
+        """The words around it; the action knows how far it is."""
+        words, stage = super().describe(), self.action.stage()
+        if (step := self.action.next_step()) is not None:
+            words = words._replace(key=step[0], does=step[1])
+        return words if stage is None else words._replace(stage=stage)
+
+    def lay_out(self) -> None:
+        """Paint effect or result, and the question."""
+        if not self.is_paintable or not self.size.width:
+            return
+        action, self._painted = self.action, self._progress
+        reason = Reason(self.confirmation.reason, self.reason_text)
+        text = action.lines(self.context.clock(), self.text_width, reason)
+        self.show_text(action.title, text, self._bar_line(), action.acts_on)
+        self.show_hints(**({"yes": action.hint} if action.hint else {}))
+
+    def _bar_line(self) -> Line:
+        """The question, or why there is none: it runs, its result, a refusal."""
+        if self._is_running and not self.action.result():
+            return ((" running ...", "strong"),)
+        if result := self.action.result():
+            return result
+        if settled := self.confirmation.settled:
+            return ((f" {safe_line(settled)}", "warn"),)
+        does = self.action.prompt
+        name = "" if self.digits_name == "count" else f"the {self.digits_name} "
+        digits = f"type {name}{self.expected_digits} to {does}"
+        return self.confirmation.prompt(digits, does, self.size.width)
+
+    # Keys
+
+    async def action_key(self, pressed: str) -> None:
+        """Do what a key does on the screens of this kind."""
+        for key in keys.keys_on(self.KIND):
+            if pressed in key.keys:
+                action = f"{key.action}({pressed!r})" if key.passes_key else key.action
+                await self.run_action(action)
+
+    def without(self) -> set[str]:
+        """Keys without a function for this action now; one that is incomplete can be armed."""
+        needs = {"arm"} if not (self._is_running or self.action.result()) else set()
+        fixed = set() if self.takes_reason else {"reason"}
+        return (super().without() - needs) | fixed | self.action.absent_keys()
+
+    def action_fill(self) -> None:
+        """Ask for what is missing or can be changed."""
+        if not self._is_running and (question := self.action.question()) is not None:
+            self._ask(question)
+
+    action_to = action_fill
+
+    def _ask(self, question: Question) -> None:
+        def take(answer: str | None) -> None:
+            if answer := (answer or "").strip():
+                following = question.take(answer)
+                self.find_effect()
+                self.lay_out()
+                if following is not None:
+                    self._ask(following)
+
+        self.app.push_screen(AskScreen(question.title, question.text, question.problem), take)
+
+    def action_switch(self) -> None:
+        """Choose the next value."""
+        if not self._is_running and self.action.switch():
+            self.find_effect()
+            self.lay_out()

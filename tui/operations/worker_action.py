@@ -1,0 +1,137 @@
+"""Start a worker for a place, or stop the one started by this console."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+
+from engine.model import State, Verdict
+from engine.store import Unavailable
+from engine.text.safe import safe_line
+from tui.confirm.action import Action, Fact, Reason
+from tui.confirm.action_screen import show_action
+from tui.screens.base import PASTED, BaseScreen
+from tui.screens.console_context import ConsoleContext
+from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.figures import format_count
+from tui.text.lines import Line, folded_lines
+
+CHECK_SECONDS = 1.0
+"""Seconds between two checks whether a started worker has ended."""
+
+
+def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: ConsoleContext) -> None:
+    """Open the plan to start a worker, or to stop the one started here; or show why there is
+    none.
+    """
+    if context.arming.read_only:
+        screen.say("read only: started with --read-only")
+    elif not session.place.worker_command:
+        why = f": {session.place.no_worker}" if session.place.no_worker else ""
+        screen.say(f"no worker to start here{why}")
+    elif screen.hasty:
+        screen.say(PASTED)
+    else:
+
+        def follow() -> None:
+            screen.app.run_worker(_report_end(session), name="worker", group="worker")
+
+        show_action(screen, WorkerAction(session), session, context, follow)
+
+
+async def _report_end(session: PlaceSession) -> None:
+    """Report the end of a worker that was started here."""
+    worker = session.worker
+    while worker.pid is not None:
+        await asyncio.sleep(CHECK_SECONDS)
+        if worker.has_ended and (words := await asyncio.to_thread(worker.describe_end)):
+            session.messages.append(words)
+
+
+class WorkerAction(Action):
+    """The command to run, or the process to stop, as of opening."""
+
+    kind = keys.WORKER
+    digits_name = "PID"
+
+    def __init__(self, session: PlaceSession) -> None:
+        self._session = session
+        self._stops = session.worker.pid
+        """The worker to stop; None starts one."""
+        self._ends = self._pid_to_end()
+        """The stuck holder that a started worker ends."""
+        stops = self._stops
+        self.hint = "start a worker" if stops is None else f"stop worker PID {stops}"
+        ends = "" if self._ends is None else f", end PID {self._ends}"
+        self.acts_on = safe_line(session.name)
+        self.title = ((self.hint + ends, "title"), (f" {self.acts_on}", "strong"))
+
+    @property
+    def prompt(self) -> str:
+        """Start or stop."""
+        return self.hint
+
+    @property
+    def expected_digits(self) -> str:
+        """The PID of the stuck holder that it ends."""
+        return "" if self._ends is None else f"{self._ends}"
+
+    def _pid_to_end(self) -> int | None:
+        """The stuck lock holder that a started worker signals; None if there is none."""
+        lock = self._session.readings.lock
+        if self._stops is not None or lock is None or lock.verdict is not Verdict.STUCK:
+            return None
+        return None if lock.signal_refusal else lock.pid
+
+    def facts(self) -> tuple[Fact, ...]:
+        """The worker started here, and the holder that a worker would end."""
+        worker = Fact("the worker", self._session.worker.pid)
+        return worker, Fact("the lock", self._pid_to_end())
+
+    def refusal(self) -> str:
+        """None starts while the lock is held."""
+        lock = self._session.readings.lock
+        if self._stops is None and lock is not None and lock.verdict is Verdict.HELD:
+            holder = "" if lock.pid is None else f" by PID {lock.pid}"
+            return f"nothing to start: the lock is held{holder}"
+        return ""
+
+    def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
+        """The effect; for a start also the command, pending tasks and the lock holder."""
+        words = self._start_words() if self._stops is None else self._stop_words()
+        return [line for sentence in words for line in folded_lines(sentence, width)]
+
+    def _start_words(self) -> list[str]:
+        session, lock = self._session, self._session.readings.lock
+        waiting = session.inspector.latest.counts.get(State.PENDING, 0)
+        words = [
+            f"runs: {safe_line(shlex.join(session.place.worker_command))}",
+            f"runs {format_count(waiting, 'pending task')} and sends due mail until "
+            "W stops it; quit asks whether to stop it",
+        ]
+        if lock is not None and lock.verdict is Verdict.STUCK:
+            effect = (
+                f"not signalled: {lock.signal_refusal}"
+                if lock.signal_refusal
+                else f"the worker ends its holder, PID {lock.pid}"
+            )
+            words.append(f"the lock is stuck: {safe_line(effect)}")
+        return words
+
+    def _stop_words(self) -> list[str]:
+        return [f"SIGTERM to PID {self._stops}: it finishes its claimed tasks and exits"]
+
+    async def apply(self, reason: str) -> str:
+        """Start or stop it, on a thread.
+
+        Raises:
+            Unavailable: it did not start.
+        """
+        worker = self._session.worker
+        if self._stops is not None:
+            return await asyncio.to_thread(worker.stop)
+        outcome = await asyncio.to_thread(worker.start)
+        if worker.pid is None:
+            raise Unavailable(outcome)
+        return outcome

@@ -1,0 +1,132 @@
+"""Suspend or resume a transport: the routes before and after, and what waits."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator
+
+from engine.index import filter_language
+from engine.index.schema import Query
+from engine.model import State
+from engine.monitor.transport_health import MailRoutes, TransportSuspension
+from engine.store import Unavailable
+from engine.text.safe import safe_line
+from tui.confirm.action import Action, Fact, Reason
+from tui.session.place import PlaceMail
+from tui.session.place_session import PlaceSession
+from tui.text import keys
+from tui.text.lines import BLANK_LINE, Line
+from tui.transports import suspend_lines as view
+from tui.transports.board import figure_lines
+
+
+def switch_lines(reason: Reason, command: tuple[str, ...], width: int) -> tuple[list[Line], ...]:
+    """The reason, and the command line that does the same."""
+    style = "" if reason.text else "muted"
+    return (
+        view.labelled_lines("reason", reason.words, style, width),
+        view.labelled_lines("cli", safe_line(shlex.join(command)), "muted", width),
+    )
+
+
+class SuspendAction(Action):
+    """The effect of suspending one transport, or of resuming it, on the routes as they were."""
+
+    kind = keys.SUSPEND
+    reason_title = "reason (visible to all)"
+
+    def __init__(self, name: str, session: PlaceSession, mail: PlaceMail) -> None:
+        assert session.readings.routes is not None
+        self._name, self._session, self._mail = name, session, mail
+        self._before: MailRoutes = session.readings.routes
+        self._after: MailRoutes | None = None
+        self._waiting: int | None = None
+        """Pending mail tasks; None until counted."""
+        self._unknown = ""
+        """Why the effect is not known."""
+        self._suspends = name not in self._before.stopped
+        self.hint = "suspend" if self._suspends else "resume"
+        self.acts_on = safe_line(name)
+        self.title = ((self.hint, "title"), (f" {self.acts_on}", "strong"))
+
+    @property
+    def prompt(self) -> str:
+        """The verb and the transport."""
+        return f"{self.hint} {self.acts_on}"
+
+    @property
+    def takes_reason(self) -> bool:
+        """Only to suspend."""
+        return self._suspends
+
+    def facts(self) -> tuple[Fact, ...]:
+        """The transports that can be used."""
+        routes = self._session.readings.routes
+        if routes is None or routes.unknown:
+            unknown = routes.unknown if routes else "no data"
+            return (Fact("the transports", None, f"unknown now: {unknown}"),)
+        usable = (routes.selected, routes.stopped, set(routes.why_not))
+        return (Fact("the transports", usable),)
+
+    def refusal(self) -> str:
+        """Until the effect is known."""
+        if self._unknown:
+            return f"effect unknown: {self._unknown}"
+        return "still checking the routes" if self._after is None else ""
+
+    async def load(self) -> AsyncIterator[None]:
+        """Find the routes after it, on a thread; then count the mail that waits."""
+        stop = TransportSuspension(self._name, self._session.clock(), self._session.place.who.name)
+        then = view.stopped_after(self._before, self._name, stop if self.takes_reason else None)
+        try:
+            self._after = await asyncio.to_thread(self._mail.routes, then)
+        except Unavailable as error:
+            self._unknown = str(error)
+        yield
+        if self._mail.uses_transports:
+            query = Query(State.PENDING, filter_language.parse_filter("kind=mail_send"))
+            try:
+                self._waiting = await self._session.inspector.queries.count(query)
+            except Unavailable:
+                return  # the number of waiting tasks is optional
+            yield
+
+    def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
+        """What it changes for mail, the other transports, the figures of this one."""
+        effect_lines = view.plan_lines(
+            self._name,
+            self._before,
+            self._after,
+            delivers=self._mail.uses_transports,
+            waiting=self._waiting,
+            now=now,
+            width=width,
+        )
+        words = (reason.text,) if reason.text and self.takes_reason else ()
+        command = (*self._session.place.command, "mail", self.hint, self._name, *words)
+        reason_lines, command_lines = switch_lines(reason, command, width)
+        return [
+            *effect_lines,
+            *(reason_lines if self.takes_reason else []),
+            BLANK_LINE,
+            *view.other_transport_lines(self._name, self._before, width),
+            BLANK_LINE,
+            *command_lines,
+            *figure_lines(self._session, self._name, now, width),
+        ]
+
+    async def apply(self, reason: str) -> str:
+        """Apply it; return the result in words.
+
+        Raises:
+            Unavailable: it cannot be applied.
+        """
+        name, mail = self._name, self._mail
+        trouble = await self._session.change_routes(
+            (lambda: mail.suspend(name, reason))
+            if self.takes_reason
+            else (lambda: mail.resume(name))
+        )
+        done = view.describe_result(name, self._session.readings.routes, mail.uses_transports)
+        return done + (f"; {trouble}" if trouble else "")
