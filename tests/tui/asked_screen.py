@@ -14,7 +14,7 @@ C = TypeVar("C")
 class AskedScreen(Generic[C]):
     """Opens nothing and paints nothing."""
 
-    hasty = False
+    is_pasted = False
 
     def __init__(self) -> None:
         self.targets: list[Target] = []

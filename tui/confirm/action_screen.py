@@ -23,8 +23,6 @@ READ_SECONDS = 0.2
 KINDS = (keys.ABANDON, keys.CONTROL, keys.SUSPEND, keys.TEST_MAIL, keys.WORKER)
 """The screens of the key table that are this one."""
 
-RUNNING = "already running"
-
 
 _PRESSED = {pressed for kind in KINDS for key in keys.keys_on(kind) for pressed in key.keys}
 

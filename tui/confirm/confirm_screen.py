@@ -226,7 +226,7 @@ class ConfirmScreen(BaseScreen):
     def _press(self) -> Press:
         """The current key."""
         arrived: float = getattr(self.app, "arrived", float("-inf"))
-        return Press(*self.size, self.hasty, self.guard.is_early(arrived))
+        return Press(*self.size, self.is_pasted, self.guard.is_early(arrived))
 
     def _answered(self, message: str | None) -> None:
         """Show the answer to a key that confirms; apply the plan if there is none."""

@@ -235,7 +235,7 @@ class LockScreen(ConfirmScreen):
             self.session.inspector.states.get(State.ACTIVE, ""),
         )
         reason = self.verbs_refusal() or verb_refusal(edges, verb, State.ACTIVE, word)
-        if self.hasty:
+        if self.is_pasted:
             self.say(PASTED)
         elif reason:
             self.say(f"{verb}: {reason}")

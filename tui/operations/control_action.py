@@ -29,7 +29,7 @@ def show_control_plan(
     screen: BaseScreen, session: PlaceSession, context: ConsoleContext, name: str, target: str = ""
 ) -> None:
     """Open the plan for a control, or show why it is not possible."""
-    why = PASTED if screen.hasty else control_refusal(session, context, name, target)
+    why = PASTED if screen.is_pasted else control_refusal(session, context, name, target)
     if why:
         screen.say(why)
     else:

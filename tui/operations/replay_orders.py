@@ -45,7 +45,7 @@ class OrderScreen(ListScreen):
 
     def _may_send_more(self, what: str) -> bool:
         arming = self.context.arming
-        if self.hasty:
+        if self.is_pasted:
             self.say(PASTED)
         elif arming.read_only:
             self.say("read only: started with --read-only")

@@ -217,7 +217,7 @@ class OperationsScreen(ListScreen):
         selected = self.selected
         if self.context.arming.read_only:
             self.say("read only: started with --read-only")
-        elif self.hasty:
+        elif self.is_pasted:
             self.say(PASTED)
         elif selected is None:
             self.say(self.no_row_reason("no operation here"))
@@ -284,8 +284,8 @@ def _show_way_back(screen: OperationsScreen) -> None:
         screen.say(screen.no_row_reason("no operation here"))
         return
     why_not = place.why_no_destinations if "://" in selected.switched else place.why_no_mail
-    if screen.hasty or why_not(read_only):
-        screen.say(PASTED if screen.hasty else why_not(read_only))
+    if screen.is_pasted or why_not(read_only):
+        screen.say(PASTED if screen.is_pasted else why_not(read_only))
     else:
         screen.go(Target(keys.SUSPEND, id=selected.switched))
 

@@ -30,7 +30,7 @@ def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: Console
     elif not session.place.worker_command:
         why = f": {session.place.no_worker}" if session.place.no_worker else ""
         screen.say(f"no worker to start here{why}")
-    elif screen.hasty:
+    elif screen.is_pasted:
         screen.say(PASTED)
     else:
 

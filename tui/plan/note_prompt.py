@@ -17,7 +17,7 @@ def prompt_for_note(
     screen: BaseScreen, session: PlaceSession, context: ConsoleContext, task: Task | None
 ) -> None:
     """Prompt for a note on a task and write it, or show why that is not possible."""
-    why = note_refusal(session, context) or (PASTED if screen.hasty else "")
+    why = note_refusal(session, context) or (PASTED if screen.is_pasted else "")
     if task is None:
         why = why or "a note is for one task: \\ clears the marks"
     if why or task is None:

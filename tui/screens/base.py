@@ -90,9 +90,9 @@ class BaseScreen(CachedRender, SizedScreen[None]):
         return self.is_attached and self.display
 
     @property
-    def hasty(self) -> bool:
+    def is_pasted(self) -> bool:
         """True if the current key came in a burst too fast for typing."""
-        return bool(getattr(self.app, "hasty", False))
+        return bool(getattr(self.app, "is_pasted", False))
 
     @property
     def badge(self) -> Line:

@@ -209,7 +209,7 @@ class ListScreen(ListPage):
 
     def action_arm(self) -> None:
         """Arm or disarm."""
-        self.say(PASTED if self.hasty else self.context.arming.toggle())
+        self.say(PASTED if self.is_pasted else self.context.arming.toggle())
         self.paint()
 
     def action_reread(self) -> None:

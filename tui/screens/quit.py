@@ -86,7 +86,7 @@ class QuitScreen(SizedModalScreen[str]):
     def _answer(self, answer: str) -> None:
         """Close with that answer, unless the key was typed before the question was on screen."""
         is_early = self.guard.is_early(getattr(self.app, "arrived", -math.inf))
-        if is_early or getattr(self.app, "hasty", False):
+        if is_early or getattr(self.app, "is_pasted", False):
             self.query_one(Lines).show([*self._rows, (), ((TOO_EARLY, "warn"),)])
         else:
             self.dismiss(answer)

@@ -22,7 +22,7 @@ class ScreenActions(Protocol[C_contra]):
     """What only a screen can do for its parts."""
 
     @property
-    def hasty(self) -> bool:
+    def is_pasted(self) -> bool:
         """True if the current key came in a burst too fast for typing."""
         ...
 
@@ -150,7 +150,7 @@ class RowMaker(Generic[P, C]):
         def act(parts: P) -> C:
             from tui.screens.base import PASTED
 
-            parts.say(PASTED if parts.screen.hasty else parts.context.arming.toggle())
+            parts.say(PASTED if parts.screen.is_pasted else parts.context.arming.toggle())
             return changes
 
         return KeyRow(

@@ -62,7 +62,7 @@ class TaskScreen(TaskPage):
 
     def action_arm(self) -> None:
         """Arm or disarm."""
-        self.say(PASTED if self.hasty else self.context.arming.toggle())
+        self.say(PASTED if self.is_pasted else self.context.arming.toggle())
 
     def action_open(self) -> None:
         """Open the parent or the child under the cursor."""

@@ -50,7 +50,7 @@ class SafeApp(App[None], inherit_bindings=False):
         self._typed = KeyQueue(self, self._act)
         self._hook = threading.excepthook
         self._last_resort: threading.Timer | None = None
-        self.hasty = False
+        self.is_pasted = False
         """True if the current key came in a burst too fast for typing."""
         self.arrived = -math.inf
         """When the current key was read from the terminal, monotonic seconds."""
@@ -96,7 +96,7 @@ class SafeApp(App[None], inherit_bindings=False):
             await super().on_event(event)
 
     async def _act(self, event: Event) -> None:
-        self.hasty = isinstance(event, Key) and is_burst(event)
+        self.is_pasted = isinstance(event, Key) and is_burst(event)
         self.arrived = event.time
         # Painted lines take no keys. Passing a key up through all their parents, each with a queue
         # of its own, takes longer than the key's action.

@@ -140,8 +140,8 @@ class TransportsScreen(PlanningScreen, TransportTable):
     def _open_plan(self, action: str, target: Target) -> None:
         is_mail = self.destination is None and action != "probe"
         refusal = self._refusal(action) if is_mail else self._destination_refusal(action)
-        if self.hasty or refusal:
-            self.say(PASTED if self.hasty else refusal)
+        if self.is_pasted or refusal:
+            self.say(PASTED if self.is_pasted else refusal)
         else:
             self.go(target)
 
