@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 
-from tui.text.lines import Line
+from tui.text.lines import Line, Run
 
 
 class Fact(NamedTuple):
     """Something that an action is based on: another value of it outdates the plan."""
 
-    name: str
-    """What it is: `the worker`."""
     value: object
-    words: str = ""
-    """How it is now; "" if no words say it."""
+    change: str
+    """What to say if the value differs: `the worker changed`."""
 
 
 class Reason(NamedTuple):
@@ -43,7 +41,7 @@ def why_outdated(planned: Sequence[Fact], now: Sequence[Fact]) -> str:
     """What has changed since a plan was made: the first fact with another value; "" if none."""
     for before, fact in zip(planned, now, strict=True):
         if before.value != fact.value:
-            return f"{fact.name} changed" + (f": {fact.words}" if fact.words else "")
+            return fact.change
     return ""
 
 
@@ -61,6 +59,11 @@ class Action:
     """Title of the prompt for the reason; it says who reads it."""
     stays_open = False
     """Its result is shown on its screen."""
+    shows_failure = False
+    """Its text says why it was not applied."""
+    basis: tuple[Fact, ...] = ()
+    """The facts that it was made from: set at the end of the constructor, and when they are read
+    again for it."""
     title: Line = ()
     """The verb, and what it acts on."""
     acts_on = ""
@@ -134,7 +137,7 @@ class Action:
         return
         yield
 
-    async def apply(self, reason: str) -> str:
+    async def apply(self, reason: str) -> Run:
         """Apply it; return the result in words, for the screen below.
 
         Raises:

@@ -15,14 +15,13 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.lines import Line
+from tui.text.lines import Line, Run
 
 READ_SECONDS = 0.2
 """Seconds between two looks at the progress and the facts of an action."""
 
 KINDS = (keys.ABANDON, keys.CONTROL, keys.SUSPEND, keys.TEST_MAIL, keys.WORKER)
 """The screens of the key table that are this one."""
-
 
 _PRESSED = {pressed for kind in KINDS for key in keys.keys_on(kind) for pressed in key.keys}
 
@@ -34,12 +33,14 @@ def show_action(
     context: ConsoleContext,
     done: Callable[[], None] = lambda: None,
 ) -> None:
-    """Open an action above a screen, which shows its result; `done` is called after that."""
+    """Open an action above a screen, which shows its result; `done` is called once it is applied,
+    before the screen closes.
+    """
     screen = ActionScreen(action, session, context, done)
 
     def back(_: None) -> None:
-        if screen.outcome:
-            below.say(screen.outcome, "ok")
+        if screen.outcome[0]:
+            below.say(*screen.outcome)
 
     below.app.push_screen(screen, back)
 
@@ -58,15 +59,15 @@ class ActionScreen(ConfirmScreen):
         done: Callable[[], None] = lambda: None,
     ) -> None:
         """`done` is called once it is applied."""
-        self.action, self._planned, self._when_done = action, action.facts(), done
+        self.action, self._when_done = action, done
         self.KIND = action.kind
         super().__init__(session, context)
         self.digits_name, self.reason_title = action.digits_name, action.reason_title
         self._is_running = False
-        self._painted: object = None
-        """The progress that is on screen."""
-        self.outcome = ""
-        """The result in words; "" before it was applied."""
+        self._painted: tuple[object, ...] = ()
+        """The progress that is on screen, the refusal first; () before the first paint."""
+        self.outcome: Run = ("", "")
+        """The result and its style; "" before it was applied."""
 
     def on_mount(self) -> None:
         """Find out the effect; follow the progress; ask for what is missing."""
@@ -75,9 +76,13 @@ class ActionScreen(ConfirmScreen):
         if self.action.is_incomplete:
             self.action_fill()
 
+    def on_screen_resume(self) -> None:
+        """Close if it was applied while another screen covered it."""
+        if self.outcome[0] and not self.action.stays_open:
+            self.call_later(self.dismiss)
+
     def find_effect(self) -> None:
         """Find out the effect again; digits that were typed for another one are discarded."""
-        self._planned = self.action.facts()
         self.plan_changed()
         # A function, not its coroutine: one that is cancelled before it starts is never awaited.
         self.run_worker(self._load, exclusive=True, group="effect")  # type: ignore[arg-type]
@@ -92,8 +97,8 @@ class ActionScreen(ConfirmScreen):
             self.lay_out()
 
     @property
-    def _progress(self) -> object:
-        return self.action.progress, self.confirmation.settled
+    def _progress(self) -> tuple[object, ...]:
+        return self.confirmation.settled, self.action.stage(), self.action.progress
 
     # What is confirmed
 
@@ -112,7 +117,7 @@ class ActionScreen(ConfirmScreen):
         if self._is_running or self.action.result():
             again = "already running" if self._is_running else "already done: Esc closes"
             return self.action.refusal() or again
-        if why := why_outdated(self._planned, self.action.facts()):
+        if why := why_outdated(self.action.basis, self.action.facts()):
             return f"plan outdated: {why}; Esc, then open it again"
         return self.action.refusal()
 
@@ -123,19 +128,22 @@ class ActionScreen(ConfirmScreen):
 
     async def _apply(self) -> None:
         try:
-            message = self.outcome = await self.action.apply(self.confirmation.reason)
+            self.outcome = await self.action.apply(self.confirmation.reason)
+            message = self.outcome
             self._when_done()
         except StoreError as error:
-            message = f"not done: {error}"
-        self._is_running = False
-        if not self.is_attached:
-            self.session.messages.append(message)
-        elif self.outcome and not self.action.stays_open:
-            self.dismiss()
-        else:
+            message = (f"not done: {error}", "warn")
+        # What is done stays refused until the screen is closed: no key applies it twice.
+        self._is_running = bool(self.outcome[0]) and not self.action.stays_open
+        if self not in self.app.screen_stack:
+            self.session.messages.append(message[0])
+        elif not self._is_running:
             self.lay_out()
-            if not self.outcome:
-                self.say(message)
+            if not self.outcome[0]:
+                is_above = self.action.shows_failure
+                self.say("not done: reason above" if is_above else message[0], message[1])
+        elif self.is_current:
+            self.dismiss()
 
     # Painting
 
@@ -150,7 +158,10 @@ class ActionScreen(ConfirmScreen):
         """Paint effect or result, and the question."""
         if not self.is_paintable or not self.size.width:
             return
-        action, self._painted = self.action, self._progress
+        action, progress = self.action, self._progress
+        if self._painted and self._painted[0] != progress[0]:
+            self.plan_changed()  # digits typed before a refusal are not completed after it
+        self._painted = progress
         reason = Reason(self.confirmation.reason, self.reason_text)
         text = action.lines(self.context.clock(), self.text_width, reason)
         self.show_text(action.title, text, self._bar_line(), action.acts_on)
@@ -180,7 +191,8 @@ class ActionScreen(ConfirmScreen):
 
     def without(self) -> set[str]:
         """Keys without a function for this action now; one that is incomplete can be armed."""
-        needs = {"arm"} if not (self._is_running or self.action.result()) else set()
+        is_open = not (self._is_running or self.action.result())
+        needs = {"arm"} if is_open and self.action.is_incomplete else set()
         fixed = set() if self.takes_reason else {"reason"}
         return (super().without() - needs) | fixed | self.action.absent_keys()
 

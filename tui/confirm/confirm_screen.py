@@ -43,7 +43,7 @@ class PlanWords(NamedTuple):
 
 
 class ConfirmScreen(BaseScreen):
-    """A plan, applied by typing its digits, or by `y` if nothing is lost; never by Enter.
+    """A plan is applied here by typing its digits, or by `y` if nothing is lost; never by Enter.
 
     Applying it needs an armed console; viewing does not.
     """
@@ -215,7 +215,7 @@ class ConfirmScreen(BaseScreen):
     def reason_text(self) -> str:
         """The reason, or that there is none yet."""
         confirmation = self.confirmation
-        return safe_line(confirmation.reason) or confirmation.required_reason_words
+        return safe_line(confirmation.reason) or confirmation.missing_reason_words
 
     # Keys
 

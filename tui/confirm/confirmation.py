@@ -76,8 +76,8 @@ class Confirmation:
         return REASON_REQUIRED if subject.takes_reason and is_missing else ""
 
     @property
-    def required_reason_words(self) -> str:
-        """How a missing reason is called: `none (Tab)`."""
+    def missing_reason_words(self) -> str:
+        """What is painted in place of a reason: `none (Tab)`."""
         return "none, required (Tab)" if self._context.require_reason else "none (Tab)"
 
     def refusal(self, press: Press) -> str:

@@ -149,8 +149,7 @@ class LockScreen(ConfirmScreen):
         if report is None:
             return
         self.bar = self._plan.bar_line(report, self.confirmation, self.size.width)
-        row = "" if refused else safe_line(self._panes.works.key)
-        self.acts_on = self._plan.acts_on(report, row)
+        self._show_scope()
         self.show_path()
         self.show_foot()
         self.show_hints()
@@ -165,6 +164,12 @@ class LockScreen(ConfirmScreen):
             step = f"{step}  {words}"
         self.step = step
         super().show_path()
+
+    def _show_scope(self) -> None:
+        """Note what a key acts on: another row may be under the cursor."""
+        if (report := self._exam.report) is not None:
+            row = "" if self.verbs_refusal() else safe_line(self._panes.works.key)
+            self.acts_on = self._plan.acts_on(report, row)
 
     def _show_text_frame(self) -> None:
         if self.is_paintable:
@@ -193,6 +198,7 @@ class LockScreen(ConfirmScreen):
         else:
             self._panes.text.move(how)
             self._show_text_frame()  # it counts the lines below
+        self._show_scope()
         self.show_foot()
 
     def without(self) -> set[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tui.confirm.action import Action, Reason
+from tui.confirm.action import Action, Fact, Reason
 from tui.operations import operation_lines as view
 from tui.operations import undo_plans
 from tui.operations.operation_lines import ListedOperation
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.figures import format_count
-from tui.text.lines import BLANK_LINE, Line, folded_lines
+from tui.text.lines import BLANK_LINE, Line, Run, folded_lines
 
 
 class AbandonAction(Action):
@@ -21,6 +21,7 @@ class AbandonAction(Action):
         self._listed, self._session = listed, session
         self.acts_on = undo_plans.operation_scope(listed.operation)
         self.title = (("abandon", "title"), (f" {self.acts_on}", "strong"))
+        self.basis = self.facts()
 
     @property
     def prompt(self) -> str:
@@ -41,7 +42,13 @@ class AbandonAction(Action):
         text = folded_lines(words, width)
         return [*text, BLANK_LINE, *view.detail_lines(self._listed, now, width)]
 
-    async def apply(self, reason: str) -> str:
+    def facts(self) -> tuple[Fact, ...]:
+        """Whether the operation has ended, by the journal as last read."""
+        op, history = self._listed.operation.op, self._session.history
+        ended = [one.ended for one in history.operations if one.op == op]
+        return (Fact(ended, "the operation has ended, or is not in the list any more"),)
+
+    async def apply(self, reason: str) -> Run:
         """Mark it as abandoned in the journal.
 
         Raises:
@@ -49,4 +56,4 @@ class AbandonAction(Action):
         """
         history, who = self._session.inspector.history, self._session.place.who.name
         await history.abandon_operation(self._listed.operation, f"abandoned by {who}")
-        return f"abandoned: {self.acts_on}"
+        return f"abandoned: {self.acts_on}", "ok"

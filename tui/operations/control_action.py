@@ -9,7 +9,7 @@ from engine.model import Problem
 from engine.operations import controls
 from engine.operations.controls import Order
 from engine.operations.journal import Intent
-from engine.store import Control, Outlook, StoreError, Unavailable
+from engine.store import Control, Outlook, StoreError
 from engine.text.safe import safe_line
 from tui.confirm.action import Action, Fact, Question, Reason
 from tui.confirm.action_screen import show_action
@@ -19,7 +19,7 @@ from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.lines import BLANK_LINE, Line, fact_lines, part_line
+from tui.text.lines import BLANK_LINE, Line, Run, fact_lines, part_line
 
 CONTROL_KEYS = frozenset({"pause_queue"})
 """Actions of other screens that open a plan for a control."""
@@ -41,7 +41,7 @@ class ControlAction(Action):
 
     kind = keys.CONTROL
     hint = "apply"
-    stays_open = True
+    stays_open = shows_failure = True
 
     def __init__(self, name: str, session: PlaceSession, target: str = "") -> None:
         """Without a target, the operator types one if the control has several."""
@@ -63,6 +63,7 @@ class ControlAction(Action):
         self._target_control = self._control.for_target(target)
         value = controls.suggested_value(self._target_control)
         self._order = Order(self._name, target, value, before=self._target_control.now)
+        self.basis = self.facts()
 
     @property
     def takes_reason(self) -> bool:
@@ -98,9 +99,9 @@ class ControlAction(Action):
         now = self._session.inspector.controls.get(self._name)
         now = None if now is None else now.for_target(self._order.target)
         if now is None or (now.targets and self._order.target):
-            return (Fact("the control", None, "no longer exists"),)
+            return (Fact(None, "the control no longer exists"),)
         words = now.refusal or now.now or now.summary
-        return (Fact("the control", now._replace(targets=()), words),)
+        return (Fact(now._replace(targets=()), f"the control changed: {words}"),)
 
     @property
     def _count(self) -> int:
@@ -204,11 +205,9 @@ class ControlAction(Action):
         def take(answer: str) -> Question | None:
             # As it is now: the plan is made again for this target.
             self._control = self._session.inspector.controls.get(self._name, self._control)
-            if self._control.targets:
-                self._choose_target(answer)
-                self._trouble = ""
-            else:
-                self._change(self._order._replace(target=answer))
+            value, has_targets = self._order.value, bool(self._control.targets)
+            self._choose_target(answer)
+            self._change(self._order if has_targets else self._order._replace(value=value))
             return self._value_question()
 
         text = self._order.target or first
@@ -230,11 +229,11 @@ class ControlAction(Action):
     def _change(self, order: Order) -> None:
         self._order, self._trouble = order, ""
 
-    async def apply(self, reason: str) -> str:
+    async def apply(self, reason: str) -> Run:
         """Run the control; the whole answer of the queue is shown on its screen.
 
         Raises:
-            Unavailable: it was refused, for the reason that its text shows.
+            StoreError: it was refused; its text shows why.
         """
         who, order = self._session.place.who, self._order._replace(amount=self._count)
         intent = Intent(controls.CONTROL_VERB, who, reason, scope="the whole queue")
@@ -242,7 +241,7 @@ class ControlAction(Action):
             done = await self._session.inspector.actions.run_control(order, intent)
         except StoreError as error:
             self._trouble = str(error)
-            raise Unavailable("reason above") from error
+            raise
         self._answer = (done.answer, done.trouble)
         first = done.answer.splitlines()[0] if done.answer else "done"
-        return f"{self._name}: {safe_line(first)}"
+        return f"{self._name}: {safe_line(first)}", "ok"

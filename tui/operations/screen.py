@@ -245,7 +245,7 @@ class OperationsScreen(ListScreen):
         else:
             await show(self, self.session, self.context, operation)
 
-    def plan_closed(self) -> None:
+    def plan_applied(self) -> None:
         """Read the journal again after a plan was applied."""
         self._read_again("")
 
@@ -296,4 +296,4 @@ async def _show_abandon(
     if screen.app.screen is screen:
         one = ListedOperation(operation, half_moved=session.history.half_moved.get(operation.op, 0))
         action = AbandonAction(one, session)
-        show_action(screen, action, session, context, screen.plan_closed)
+        show_action(screen, action, session, context, screen.plan_applied)

@@ -6,7 +6,6 @@ import asyncio
 import shlex
 
 from engine.model import State, Verdict
-from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.confirm.action import Action, Fact, Reason
 from tui.confirm.action_screen import show_action
@@ -15,7 +14,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.figures import format_count
-from tui.text.lines import Line, folded_lines
+from tui.text.lines import Line, Run, folded_lines
 
 CHECK_SECONDS = 1.0
 """Seconds between two checks whether a started worker has ended."""
@@ -33,11 +32,13 @@ def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: Console
     elif screen.is_pasted:
         screen.say(PASTED)
     else:
+        action = WorkerAction(session)
 
         def follow() -> None:
-            screen.app.run_worker(_report_end(session), name="worker", group="worker")
+            if action.starts:
+                screen.app.run_worker(_report_end(session), name="worker", group="worker")
 
-        show_action(screen, WorkerAction(session), session, context, follow)
+        show_action(screen, action, session, context, follow)
 
 
 async def _report_end(session: PlaceSession) -> None:
@@ -66,6 +67,12 @@ class WorkerAction(Action):
         ends = "" if self._ends is None else f", end PID {self._ends}"
         self.acts_on = safe_line(session.name)
         self.title = ((self.hint + ends, "title"), (f" {self.acts_on}", "strong"))
+        self.basis = self.facts()
+
+    @property
+    def starts(self) -> bool:
+        """True to start a worker, False to stop one."""
+        return self._stops is None
 
     @property
     def prompt(self) -> str:
@@ -86,8 +93,8 @@ class WorkerAction(Action):
 
     def facts(self) -> tuple[Fact, ...]:
         """The worker started here, and the holder that a worker would end."""
-        worker = Fact("the worker", self._session.worker.pid)
-        return worker, Fact("the lock", self._pid_to_end())
+        worker = Fact(self._session.worker.pid, "the worker changed")
+        return worker, Fact(self._pid_to_end(), "the lock changed")
 
     def refusal(self) -> str:
         """None starts while the lock is held."""
@@ -122,16 +129,12 @@ class WorkerAction(Action):
     def _stop_words(self) -> list[str]:
         return [f"SIGTERM to PID {self._stops}: it finishes its claimed tasks and exits"]
 
-    async def apply(self, reason: str) -> str:
+    async def apply(self, reason: str) -> Run:
         """Start or stop it, on a thread.
 
         Raises:
             Unavailable: it did not start.
         """
         worker = self._session.worker
-        if self._stops is not None:
-            return await asyncio.to_thread(worker.stop)
-        outcome = await asyncio.to_thread(worker.start)
-        if worker.pid is None:
-            raise Unavailable(outcome)
-        return outcome
+        act = worker.start if self._stops is None else worker.stop
+        return await asyncio.to_thread(act), "ok"

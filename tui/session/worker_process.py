@@ -11,6 +11,8 @@ import tempfile
 import threading
 from typing import IO
 
+from engine.store import Unavailable
+
 STOP_TIMEOUT_SECONDS = 5.0
 """Seconds for the worker to finish when the console is closed."""
 
@@ -35,9 +37,17 @@ class WorkerProcess:
         return None if process is None else process.pid
 
     def start(self) -> str:
-        """Start the child, unless the console is closing; return a message."""
+        """Start the child; return a message.
+
+        Raises:
+            Unavailable: it did not start, one is running, or the console is closing.
+        """
         with self._lock:
-            return "" if self._closed else self._start()
+            if self._closed:
+                raise Unavailable("the console is closing")
+            if self._process is not None and not self.has_ended:
+                raise Unavailable(f"a worker started here is running, PID {self._process.pid}")
+            return self._start()
 
     def _start(self) -> str:
         # A file, not a pipe: a worker that outlives the console must still be able to write.
@@ -52,7 +62,7 @@ class WorkerProcess:
             )
         except OSError as error:
             self._release()
-            return f"the worker did not start: {error}"
+            raise Unavailable(f"the worker did not start: {error}") from error
         return f"worker started, PID {self._process.pid}; W stops it"
 
     @property

@@ -13,7 +13,7 @@ from tui.session.place import PlaceDestinations
 from tui.session.place_session import PlaceSession, seen_destinations
 from tui.session.place_watcher import read_destinations
 from tui.text import keys
-from tui.text.lines import BLANK_LINE, Line
+from tui.text.lines import BLANK_LINE, Line, Run
 from tui.transports import destination_lines as view
 from tui.transports.suspend_action import switch_lines
 
@@ -34,6 +34,7 @@ class DestinationAction(Action):
         self._action = ACTIONS[verb or ("unblock" if self._planned.blocked else "block")]
         self.hint, self.acts_on = self._action.verb, safe_line(name)
         self.title = ((self.hint, "title"), (f" {self.acts_on}", "strong"))
+        self.basis = self.facts()
 
     @property
     def prompt(self) -> str:
@@ -55,7 +56,7 @@ class DestinationAction(Action):
         fact = self._action.fact(
             Destination(self._name) if current is None else current.destination
         )
-        return (Fact("the destination", fact, fact),)
+        return (Fact(fact, f"the destination changed: {fact}"),)
 
     def refusal(self) -> str:
         """While the registry cannot be read."""
@@ -75,7 +76,7 @@ class DestinationAction(Action):
             text += [BLANK_LINE, *view.detail_lines(current, unknown, now, width)]
         return text
 
-    async def apply(self, reason: str) -> str:
+    async def apply(self, reason: str) -> Run:
         """Apply it; return the result in words.
 
         Raises:
@@ -87,4 +88,5 @@ class DestinationAction(Action):
         session.note_destinations(registry)
         session.readings = session.readings._replace(destinations=registry)
         session.evaluate_alerts()
-        return view.describe_result(self._action, self._name) + (f"; {trouble}" if trouble else "")
+        done = view.describe_result(self._action, self._name)
+        return done + (f"; {trouble}" if trouble else ""), "ok"

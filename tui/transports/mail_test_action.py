@@ -11,7 +11,7 @@ from tui.session.background_command import address_error
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.hints import next_line
-from tui.text.lines import BLANK_LINE, Line
+from tui.text.lines import BLANK_LINE, Line, Run
 from tui.transports.board import figure_lines
 from tui.transports.suspend_lines import labelled_lines
 
@@ -127,8 +127,9 @@ class MailTestAction(Action):
         does = "back; Enter there shows its errors" if failed else "back; M there sends another"
         return [*lines, BLANK_LINE, next_line("Esc", does, "", width)]
 
-    async def apply(self, reason: str) -> str:
+    async def apply(self, reason: str) -> Run:
         """Run the command; its last line is part of the result."""
         sending = self._trial.run(self._transport, self._to)
         self._is_begun = True
-        return await sending
+        words = await sending
+        return words, self._trial.outcome[1]

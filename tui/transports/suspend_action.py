@@ -16,7 +16,7 @@ from tui.confirm.action import Action, Fact, Reason
 from tui.session.place import PlaceMail
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.lines import BLANK_LINE, Line
+from tui.text.lines import BLANK_LINE, Line, Run
 from tui.transports import suspend_lines as view
 from tui.transports.board import figure_lines
 
@@ -49,6 +49,7 @@ class SuspendAction(Action):
         self.hint = "suspend" if self._suspends else "resume"
         self.acts_on = safe_line(name)
         self.title = ((self.hint, "title"), (f" {self.acts_on}", "strong"))
+        self.basis = self.facts()
 
     @property
     def prompt(self) -> str:
@@ -64,13 +65,15 @@ class SuspendAction(Action):
         """The transports that can be used."""
         routes = self._session.readings.routes
         if routes is None or routes.unknown:
-            unknown = routes.unknown if routes else "no data"
-            return (Fact("the transports", None, f"unknown now: {unknown}"),)
+            return (Fact(None, f"transports unknown: {routes.unknown if routes else 'no data'}"),)
         usable = (routes.selected, routes.stopped, set(routes.why_not))
-        return (Fact("the transports", usable),)
+        return (Fact(usable, "the transports changed"),)
 
     def refusal(self) -> str:
         """Until the effect is known."""
+        (transports,) = self.facts()
+        if transports.value is None:
+            return transports.change
         if self._unknown:
             return f"effect unknown: {self._unknown}"
         return "still checking the routes" if self._after is None else ""
@@ -116,7 +119,7 @@ class SuspendAction(Action):
             *figure_lines(self._session, self._name, now, width),
         ]
 
-    async def apply(self, reason: str) -> str:
+    async def apply(self, reason: str) -> Run:
         """Apply it; return the result in words.
 
         Raises:
@@ -129,4 +132,4 @@ class SuspendAction(Action):
             else (lambda: mail.resume(name))
         )
         done = view.describe_result(name, self._session.readings.routes, mail.uses_transports)
-        return done + (f"; {trouble}" if trouble else "")
+        return done + (f"; {trouble}" if trouble else ""), "ok"

@@ -115,9 +115,9 @@ def test_the_prompt_has_a_place_for_each_digit() -> None:
 
 def test_a_plan_is_outdated_by_the_first_fact_with_another_value() -> None:
     """What has changed is named, with what it is now; words alone outdate nothing."""
-    planned = (Fact("the worker", None), Fact("the control", 1, "1"))
+    planned = (Fact(None, "the worker changed"), Fact(1, "the control changed: 1"))
     assert why_outdated(planned, planned) == ""
-    assert why_outdated(planned, (Fact("the worker", None), Fact("the control", 1, "one"))) == ""
-    now = (Fact("the worker", 4711), Fact("the control", 0, "0"))
+    assert why_outdated(planned, (planned[0], planned[1]._replace(change="other words"))) == ""
+    now = (Fact(4711, "the worker changed"), Fact(0, "the control changed: 0"))
     assert why_outdated(planned, now) == "the worker changed"
     assert why_outdated(planned, (planned[0], now[1])) == "the control changed: 0"

@@ -8,6 +8,7 @@ import pytest
 
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.forecast import ExpectedStart
+from engine.store import Unavailable
 from tests.console_operator import an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
 from tests.tui.drawn_screens import AT_WORK
@@ -113,7 +114,8 @@ def test_no_worker_is_started_once_the_console_closes() -> None:
     worker = WorkerProcess(("sleep", "60"))
     worker.stop_and_wait()
 
-    assert worker.start() == ""
+    with pytest.raises(Unavailable, match="the console is closing"):
+        worker.start()
     assert worker.pid is None
 
 

@@ -370,6 +370,9 @@ async def test_keys_that_arrive_with_a_new_size_meet_the_screen_of_that_size(
     """
     async with an_operator(plan.place) as operator:
         await plan.go(operator)
+        monkeypatch.setattr(
+            ConfirmScreen, "tick", lambda screen: None
+        )  # the timer keeps what it got
         screen = await operator.opens(plan.KIND, plan.opens)
         await operator.sees(plan.question)
 
@@ -380,7 +383,6 @@ async def test_keys_that_arrive_with_a_new_size_meet_the_screen_of_that_size(
             await operator.pilot.pause()
             await operator.pilot.pause()
 
-        monkeypatch.setattr(screen, "tick", lambda: None)
         await confirm_at(59, 24)
         assert "needs 60x15" in operator.text
         await confirm_at(80, 14)
