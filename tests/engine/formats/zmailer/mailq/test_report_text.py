@@ -95,10 +95,10 @@ def test_other_answers_of_a_session_are_rendered_again(session: str) -> None:
 
 def test_jobs_of_a_thread_are_rendered_again() -> None:
     """`SHOW THREAD` is parsed into jobs with all their recipients, and rendered as it was."""
-    for message, lines in answers("session-nobody.txt"):
-        if not message.startswith("SHOW THREAD ") or len(lines) < 3:
+    for command, lines in answers("session-nobody.txt"):
+        if not command.startswith("SHOW THREAD ") or len(lines) < 3:
             continue
-        channel, host = message.split()[2:]
+        channel, host = command.split()[2:]
         thread, jobs = job_text.parse_thread_jobs(lines[1:-1], channel, host, NOW)
         assert thread is not None
 

@@ -382,8 +382,8 @@ def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
     real = place.bash("nftban_queue_add feeds_sync 'Feed enabled: spamhaus'")
     (task,) = (task for task in tasks_at(place.root) if task.kind == "feeds_sync")
     place.record()
-    expected_text = "IFS=', 1a'; for text; do nftban_queue_add report \"$text\"; done"
-    passed = place.bash(expected_text, *VALUES)
+    script = "IFS=', 1a'; for text; do nftban_queue_add report \"$text\"; done"
+    passed = place.bash(script, *VALUES)
 
     assert sorted(stored) == sorted(VALUES.values())
     assert [line for line in place.log if not line.isprintable()] == []
@@ -744,8 +744,8 @@ def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> No
         assert list(place.folder.glob("spooldeck*")) == []
 
     place.run("init", "data*")
-    output = place.run("--root", "data*", "install-units", ".")
+    ended = place.run("--root", "data*", "install-units", ".")
 
-    assert "spooldeck.logrotate not written" in output.stderr
-    assert "logrotate" not in output.stdout  # the next steps name files that exist
+    assert "spooldeck.logrotate not written" in ended.stderr
+    assert "logrotate" not in ended.stdout  # the next steps name files that exist
     assert not (place.folder / "spooldeck.logrotate").exists()
