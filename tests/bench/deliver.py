@@ -205,9 +205,9 @@ def _bare(requests: list[bytes]) -> Spent:
     with httpx.Client(trust_env=False) as client, ThreadPoolExecutor(AT_ONCE) as threads:
 
         def send(data: bytes) -> bool:
-            answer = json.loads(data)
+            request = json.loads(data)
             return client.request(
-                answer["method"], answer["url"], content=answer["body"]
+                request["method"], request["url"], content=request["body"]
             ).is_success
 
         return _spent(lambda: sum(threads.map(send, requests)), len(requests))

@@ -309,8 +309,8 @@ def test_a_line_says_what_it_says() -> None:
         (line(0, "INFO", "Processing task: 20261120T094604Z-mail_send-2f72c807 (x)"), None),
         ("\n", None),
     ):
-        mail_events = parse_mail_event(parse_log_line(text.encode(), "mail.log"))
-        assert (mail_events and mail_events[:3]) == parts
+        mail_event = parse_mail_event(parse_log_line(text.encode(), "mail.log"))
+        assert (mail_event and mail_event[:3]) == parts
     assert find_mail_log(["/l/queue.log", "/l/mail.log"]) == "/l/mail.log"
     assert find_mail_log(["/l/queue.log"]) == ""
 

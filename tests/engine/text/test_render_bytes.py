@@ -251,9 +251,9 @@ def test_a_text_is_shown_as_it_is(text: str) -> None:
         f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()
     ).lines
     at = lines.index("--- text/plain")
-    other_headers = list(lines[at + 1 : lines.index("--- other headers") - 1])
+    body_lines = list(lines[at + 1 : lines.index("--- other headers") - 1])
     expected_text = text.encode("utf-8", "replace").decode()
-    assert other_headers == safe_lines(expected_text)
+    assert body_lines == safe_lines(expected_text)
 
 
 PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)

@@ -609,7 +609,7 @@ async def test_another_address_is_named(mail: Mail) -> None:
     address is not taken. An exit code decides how it ended, and what the command said is inert.
     """
     mail.room.recipient = ""
-    async with mail.screen("M", on="postfix", message=FAILS) as operator:
+    async with mail.screen("M", on="postfix", program=FAILS) as operator:
         await operator.opens(AskScreen, *"eva", "enter")
         await operator.opens(ActionScreen, "@", *"x.example", "enter")
         await operator.sees("Recipient: eva@x.example")
@@ -624,7 +624,7 @@ async def test_another_address_is_named(mail: Mail) -> None:
 
 async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
     """While it runs the screen can be left, and M shows how it goes; no second one is begun."""
-    async with mail.screen("M", on="postfix", message=HANGS) as operator:
+    async with mail.screen("M", on="postfix", program=HANGS) as operator:
         await operator.opens(ActionScreen)
         await operator.press("y")
         await operator.sees("connecting", "sending ...")

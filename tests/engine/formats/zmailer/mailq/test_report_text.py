@@ -170,8 +170,8 @@ def test_version_2_shows_fewer_waits() -> None:
         lines = [*job_text.thread_lines(thread, [job], NOW)]
         (found,) = job_text.parse_thread_jobs(lines, "smtp", "a.test", NOW).jobs
 
-        has_reason = wait in (JobWait.RETRY, JobWait.CHANNEL, JobWait.THREAD)
-        assert found == job._replace(wait=wait if has_reason else JobWait.UNKNOWN)
+        is_shown = wait in (JobWait.RETRY, JobWait.CHANNEL, JobWait.THREAD)
+        assert found == job._replace(wait=wait if is_shown else JobWait.UNKNOWN)
 
 
 def test_an_error_address_may_be_in_brackets() -> None:

@@ -112,8 +112,8 @@ class Site:
 
     def field(self, job: str, *names: str) -> list[Any]:
         """Fields of a delivery."""
-        fields: list[Any] = self.client.hmget(f"bull:{DELIVERY_QUEUE}:{job}", *names)
-        return fields
+        values: list[Any] = self.client.hmget(f"bull:{DELIVERY_QUEUE}:{job}", *names)
+        return values
 
     def promote(self, task: str) -> None:
         """Let a job run now, as an operator does."""

@@ -166,11 +166,11 @@ def test_what_is_in_place_of_a_folder_is_one_problem(
     """Anything else where a folder of the staging directory should be is shown, beside the rest."""
     staging = place / "queue" / ".spooldeck"
     for name in ("corrupt", "held", "trash", "twice", ""):
-        file_path = staging / name
+        planted = staging / name
         aside = place / "aside"
-        if file_path.exists():
-            file_path.rename(aside)
-        plant(file_path, closed)
+        if planted.exists():
+            planted.rename(aside)
+        plant(planted, closed)
         capsys.readouterr()
 
         code = main(["--root", str(place), "status"])
@@ -184,9 +184,9 @@ def test_what_is_in_place_of_a_folder_is_one_problem(
         assert output.count("problem   ") == 1
         assert f"problem   {where}: " in output and "expected a folder" in output
         assert errors.startswith(f"spooldeck: {where}: ") and errors.count("\n") == 1
-        file_path.unlink()
+        planted.unlink()
         if aside.exists():
-            aside.rename(file_path)
+            aside.rename(planted)
 
     assert list(closed.iterdir()) == []
 

@@ -132,8 +132,8 @@ class MailPlace:
     def tasks(self) -> list[Task]:
         """Its tasks, in any state."""
         with closing(self.store()) as store:
-            stored_tasks = store.scan(store.states.values())
-            return [task for task in stored_tasks if isinstance(task, Task)]
+            items = store.scan(store.states.values())
+            return [task for task in items if isinstance(task, Task)]
 
     def task(self) -> Task:
         """Its only task."""
