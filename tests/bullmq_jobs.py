@@ -28,8 +28,8 @@ def write_waiting(client: Any, ident: str, queue: str = "mails", **fields: Any) 
 def write_failed(client: Any, ident: str, queue: str = "mails", **fields: Any) -> None:
     """Write a job that failed after three attempts."""
     client.hset(f"bull:{queue}:meta", mapping={"opts.maxLenEvents": 10000})
-    settings = {"failedReason": "it broke", "atm": 3, "ats": 3, "finishedOn": CREATED_MS + 5000}
-    write_hash(client, f"bull:{queue}:{ident}", **(settings | fields))
+    defaults = {"failedReason": "it broke", "atm": 3, "ats": 3, "finishedOn": CREATED_MS + 5000}
+    write_hash(client, f"bull:{queue}:{ident}", **(defaults | fields))
     client.zadd(f"bull:{queue}:failed", {ident: CREATED_MS + 5000})
 
 

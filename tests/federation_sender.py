@@ -160,7 +160,7 @@ class Sender:
         job = delivery_job(name, server, f"{server}{PATHS[name]}", text, "row-1")
         self.sql("DELETE FROM delivery_jobs")
         self.add_row("row-1")
-        expected_text = json.dumps(json.loads(job.data) | data).encode()
+        merged_data = json.dumps(json.loads(job.data) | data).encode()
         acks = AckParts(
             self.parts.keys,
             self.registry,
@@ -168,7 +168,7 @@ class Sender:
             SqlFollows(self.application),
         )
         handler = DeliveryHandler(self.parts, acks, self.outbox)
-        context = Context(data=expected_text, is_cancelled=lambda: is_cancelled)
+        context = Context(data=merged_data, is_cancelled=lambda: is_cancelled)
         return self._run(
             handler, f"{DELIVERY_QUEUE}/1", name, context=context, attempts=attempts, error=error
         )

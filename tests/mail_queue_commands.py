@@ -213,10 +213,10 @@ class Site(Commands, Database):
 
     def configure(self, mail: str = "", own: str = "", user: str = "") -> None:
         """Write the configuration, with more of each section."""
-        transport = mail or f"method: sendmail, programs: {{sendmail: {self.sendmail}}}"
+        mail_settings = mail or f"method: sendmail, programs: {{sendmail: {self.sendmail}}}"
         template = "template: user.txt, subject: 'Anmeldung {number}'"
         self.config.write_text(
-            f"mail: {{{transport}, sender: fest@example.org}}\n"
+            f"mail: {{{mail_settings}, sender: fest@example.org}}\n"
             f"stores:\n  zgb:\n    {own or 'lease: 300'}\n    types:\n"
             f"      user: {{{user or template}}}\n"
             "      organizer: {template: orga.html, to: orga@example.org}\n"
@@ -254,8 +254,8 @@ class Site(Commands, Database):
         return self.zgb("doctor", self.path)
 
     @contextmanager
-    def looping(self, patch: str, lines: list[str]) -> Iterator[None]:
-        """A patched `work --loop` until SIGTERM; `lines` gets its output."""
+    def looping(self, patch: str, outputs: list[str]) -> Iterator[None]:
+        """A patched `work --loop` until SIGTERM; `outputs` gets its output."""
         run = f"{patch}\nfrom tui.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))\n"
         argv = [sys.executable, "-c", run, "--config", str(self.config), "zgb", "work", self.path]
         pipe, out = subprocess.PIPE, subprocess.STDOUT
@@ -266,8 +266,8 @@ class Site(Commands, Database):
             yield
         finally:
             loop.send_signal(signal.SIGTERM)
-            lines.append(loop.communicate(timeout=PATIENCE)[0])
-        assert loop.returncode == 0, lines
+            outputs.append(loop.communicate(timeout=PATIENCE)[0])
+        assert loop.returncode == 0, outputs
 
     def setup(self, path: str = "") -> Setup:
         """The queue as the commands connect it."""

@@ -12,7 +12,7 @@ from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSu
 from engine.store import Unavailable
 from tui.session.place import PlaceMail
 
-HERE = ("postfix", "curl")
+INSTALLED = ("postfix", "curl")
 """Those that are installed; the others are not."""
 
 SAYS = "import sys; print('asking', *sys.argv[1:], flush=True)"
@@ -23,10 +23,10 @@ class PlaceTransports:
     """What a place is handed, and what a test changes behind its back."""
 
     def __init__(
-        self, folder: Path, clock: Callable[[], float], messages: tuple[str, ...] = HERE
+        self, folder: Path, clock: Callable[[], float], installed: tuple[str, ...] = INSTALLED
     ) -> None:
         self.suspensions = Suspensions(str(folder / "suspended"))
-        self.clock, self.here = clock, messages
+        self.clock, self.installed = clock, installed
         self.recipient, self.forced = "admin@example.com", ""
         self.records = folder / "delivery.jsonl"
         self.noted: list[str] = []
@@ -38,8 +38,8 @@ class PlaceTransports:
         if self.fails:
             raise Unavailable(self.fails)
         allowed = (self.forced,) if self.forced else METHODS
-        usable = [name for name in allowed if name in self.here and name not in stopped]
-        why_not = {n: f"no {n} is installed" for n in METHODS if n not in self.here}
+        usable = [name for name in allowed if name in self.installed and name not in stopped]
+        why_not = {n: f"no {n} is installed" for n in METHODS if n not in self.installed}
         chosen = usable[0] if usable else ""
         return MailRoutes(
             METHODS, chosen, why_not, stopped=stopped, forced=self.forced, recipient=self.recipient
@@ -70,8 +70,8 @@ class PlaceTransports:
         self.noted.append(f"resumed {name}")
         return ""
 
-    def place_mail(self, message: str = SAYS) -> PlaceMail:
-        """What a place is handed; `message` is the program in place of a test mail."""
+    def place_mail(self, program: str = SAYS) -> PlaceMail:
+        """What a place is handed; `program` is the program in place of a test mail."""
         return PlaceMail(
             self.stopped,
             self.routes,
@@ -79,5 +79,5 @@ class PlaceTransports:
             resume=self.resume,
             records=lambda: (str(self.records), 500),
             backlog=self.look,
-            test_command=(sys.executable, "-c", message),
+            test_command=(sys.executable, "-c", program),
         )

@@ -33,8 +33,8 @@ def multi_line(session: str, command: str) -> list[list[str]]:
     """The lines of all answers to commands that begin so, without the first and the dot."""
     return [
         lines[1:-1]
-        for message, lines in answers(session)
-        if message.startswith(command) and lines[:1] == ["+OK until LF.LF"]
+        for sent, lines in answers(session)
+        if sent.startswith(command) and lines[:1] == ["+OK until LF.LF"]
     ]
 
 

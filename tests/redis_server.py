@@ -102,8 +102,10 @@ def running_server(
                 process.kill()
                 process.wait()
             # What commands of root keep for places of this server, whose path is its own.
-            text = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', Path(own).name).strip('-')}-*"
-            for folder in Path(ROOT_STATE_FOLDER, "places").glob(text) if os.geteuid() == 0 else ():
+            pattern = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', Path(own).name).strip('-')}-*"
+            for folder in (
+                Path(ROOT_STATE_FOLDER, "places").glob(pattern) if os.geteuid() == 0 else ()
+            ):
                 shutil.rmtree(folder)
 
 

@@ -87,12 +87,12 @@ def _ours(number: int, batch: int) -> float:
 def conversation(bench: Bench) -> Figures:
     """Microseconds a job by the clock, one at a time and in batches of overfeed + 1."""
     number = 2_000 if bench.quick else 20_000
-    fields = {
+    variants = {
         "overfeed 0": partial(_ours, number, 1),
         "overfeed 150": partial(_ours, number, 151),
         "bare": partial(_bare, number),
     }
-    costs = interleave(fields, bench.rounds)
+    costs = interleave(variants, bench.rounds)
     each = {name: [1e6 * cost / number for cost in found] for name, found in costs.items()}
     for what, limit in (("overfeed 0", 2.0), ("overfeed 150", 1.0)):
         yield compare(

@@ -108,8 +108,8 @@ def show(cells: tuple[str, ...], *, markdown: bool) -> None:
         print(f"| {' | '.join(cells)} |", flush=True)
     else:
         _, what, ours, floor, *rest = cells
-        endings = "{:>6} {:>6} {}".format(*rest)
-        print(f"  {what:46} {ours:>15}  {floor:40} {endings}".rstrip(), flush=True)
+        columns = "{:>6} {:>6} {}".format(*rest)
+        print(f"  {what:46} {ours:>15}  {floor:40} {columns}".rstrip(), flush=True)
 
 
 def describe_machine() -> str:

@@ -52,10 +52,10 @@ def start(bench: Bench) -> Figures:
             frames[number].append(screen.until(FIRST_FRAME).all)
             return screen.until(FIRST_ROWS).all
 
-    fields: Ways = {"empty": empty}
-    fields |= {str(number): partial(rows, number) for number in bench.sizes}
-    costs = interleave(fields, bench.rounds)
-    text = f"empty Textual {version('textual')} app"
+    variants: Ways = {"empty": empty}
+    variants |= {str(number): partial(rows, number) for number in bench.sizes}
+    costs = interleave(variants, bench.rounds)
+    baseline = f"empty Textual {version('textual')} app"
     for number in bench.sizes:
         name, bare = f"{number:,} tasks", costs["empty"]
         yield compare(
@@ -63,7 +63,7 @@ def start(bench: Bench) -> Figures:
             "ms CPU",
             frames[number],
             floor=bare,
-            compared_with=text,
+            compared_with=baseline,
             limit=1.4,
         )
         yield compare(
@@ -71,7 +71,7 @@ def start(bench: Bench) -> Figures:
             "ms CPU",
             costs[str(number)],
             floor=bare,
-            compared_with=text,
+            compared_with=baseline,
             limit=1.6,
         )
     few, many = bench.sizes[0], bench.sizes[-1]
@@ -131,7 +131,7 @@ def filter_keys(bench: Bench) -> Figures:
             absent = _filter_letter(screen, ABSENT, number)
             screen.work(ESCAPE)
             screen.work(ESCAPE)
-        what, text = f"a letter of a filter, {number:,}", f"SELECT by sqlite3 {index.SQLITE}"
+        what, baseline = f"a letter of a filter, {number:,}", f"SELECT by sqlite3 {index.SQLITE}"
         whole = median(spent.all for _, _, spent in letters)
         if number == 10_000:
             yield Figure(what, whole, "ms CPU", 20.0)
@@ -150,7 +150,7 @@ def filter_keys(bench: Bench) -> Figures:
             "ms CPU",
             limit=1.5,
             floor=median(counts),
-            beside=text,
+            beside=baseline,
         )
         wall, _, spent = absent
         yield Figure(
@@ -159,7 +159,7 @@ def filter_keys(bench: Bench) -> Figures:
             "ms CPU",
             limit=1.5,
             floor=nothing,
-            beside=text,
+            beside=baseline,
         )
         yield Figure("the same", wall, "ms wall")
 
@@ -180,17 +180,17 @@ def _filter_letter(screen: Screen, letter: str, number: int) -> tuple[float, Spe
 def plan(bench: Bench) -> Figures:
     """CPU of a purge plan of all tasks: until it shows its count, and until it is worked out."""
     number = bench.large
-    select, text = index.bare_select(number), f"SELECT by sqlite3 {index.SQLITE}"
+    select, baseline = index.bare_select(number), f"SELECT by sqlite3 {index.SQLITE}"
     with at_rest(bench, number) as screen:
         screen.work("*")
         held, before, mark = screen.memory(), screen.spent(), screen.mark
         screen.send("X")
         frozen = screen.until(rf"{number:,} TASKS", mark).since(before).all
         yield Figure(
-            f"freeze {number:,} rows", frozen, "ms CPU", limit=1.5, floor=select, beside=text
+            f"freeze {number:,} rows", frozen, "ms CPU", limit=1.5, floor=select, beside=baseline
         )
         what, dry = "dry run: sizes, refusals, changes", screen.work("").all
-        yield Figure(what, dry, "ms CPU", limit=3.0, floor=select, beside=text)
+        yield Figure(what, dry, "ms CPU", limit=3.0, floor=select, beside=baseline)
         yield Figure("memory more", screen.memory() - held, "MiB", 30.0)
     bench.close_consoles()  # this one has marks now
 

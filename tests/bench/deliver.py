@@ -205,9 +205,9 @@ def _bare(requests: list[bytes]) -> Spent:
     with httpx.Client(trust_env=False) as client, ThreadPoolExecutor(AT_ONCE) as threads:
 
         def send(data: bytes) -> bool:
-            answer = json.loads(data)
+            request = json.loads(data)
             return client.request(
-                answer["method"], answer["url"], content=answer["body"]
+                request["method"], request["url"], content=request["body"]
             ).is_success
 
         return _spent(lambda: sum(threads.map(send, requests)), len(requests))
@@ -218,8 +218,8 @@ def httpx_loop(bench: Bench) -> Figures:
     number = 500 if bench.quick else 2_000
     with running_peer() as port:
         requests = _requests(number, port, 1, 0)
-        fields = {"ours": partial(_on_nftban, requests, number), "bare": partial(_bare, requests)}
-        costs = interleave(fields, bench.rounds)
+        variants = {"ours": partial(_on_nftban, requests, number), "bare": partial(_bare, requests)}
+        costs = interleave(variants, bench.rounds)
     what = f"{number:,} of 1 KiB, {AT_ONCE} at once, a delivery"
     yield from _compare(what, costs["ours"], costs["bare"], f"httpx {httpx.__version__}", 1.25)
 
@@ -229,11 +229,11 @@ def dead_peers(bench: Bench) -> Figures:
     each = 2 if bench.quick else 4
     with running_peer() as port:
         with_dead, without = (_requests(n * each, port, 900, n - 900) for n in (1000, 900))
-        fields = {
+        variants = {
             "dead": partial(_on_nftban, with_dead, 900 * each, gates=True),
             "none": partial(_on_nftban, without, 900 * each, gates=True),
         }
-        costs = interleave(fields, bench.rounds)
+        costs = interleave(variants, bench.rounds)
     what = f"{900 * each:,} beside {100 * each} to dead peers, a delivery"
     yield from _compare(what, costs["dead"], costs["none"], "no dead peers", 1 / 0.95)
 
@@ -244,11 +244,11 @@ def bullmq(bench: Bench) -> Figures:
     try:
         with running_server() as server, running_peer() as port:
             requests = _requests(number, port, 1, 0)
-            fields = {
+            variants = {
                 "bullmq": partial(_on_bullmq, server, requests),
                 "nftban": partial(_on_nftban, requests, number),
             }
-            costs = interleave(fields, bench.rounds)
+            costs = interleave(variants, bench.rounds)
     except FileNotFoundError as error:
         raise Unmeasurable(str(error)) from None
     what = f"{number:,} of 1 KiB, {AT_ONCE} at once, a delivery"

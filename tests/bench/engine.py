@@ -62,12 +62,12 @@ def cycle(bench: Bench) -> Figures:
     """CPU of the whole cycle in memory, and its system calls."""
     number = 2_000 if bench.quick else 10_000
     peers = _installed(durable=False)
-    fields: Cycles = {
+    variants: Cycles = {
         "floor": (queue_cycles.floor, number, 0),
         "ours": (queue_cycles.ours, number, 0),
     }
-    fields |= {peer.name: (peer.opener, min(number, peer.most), 0) for peer in peers}
-    costs = _costs(fields, memory_folder(number), bench.rounds)
+    variants |= {peer.name: (peer.opener, min(number, peer.most), 0) for peer in peers}
+    costs = _costs(variants, memory_folder(number), bench.rounds)
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     what = f"cycle of {number:,}, a task"
     yield compare(
@@ -110,30 +110,32 @@ def durable(bench: Bench) -> Figures:
     """Wall time on the disk: what is waited for is the disk."""
     number = 100 if bench.quick else 200
     peers = _installed(durable=True)
-    fields: Cycles = {
+    variants: Cycles = {
         "floor": (queue_cycles.floor, number, 1),
         "one": (queue_cycles.ours, number, 1),
     }
-    fields |= {"batches": (queue_cycles.ours, 2 * number, 100)}
-    fields |= {peer.name: (peer.opener, number, 1) for peer in peers}
-    costs = _costs(fields, "/var/tmp", 2 * bench.rounds)
+    variants |= {"batches": (queue_cycles.ours, 2 * number, 100)}
+    variants |= {peer.name: (peer.opener, number, 1) for peer in peers}
+    costs = _costs(variants, "/var/tmp", 2 * bench.rounds)
     adds = {name: [cost.enqueue for cost in of] for name, of in costs.items()}
     whole = {name: [cost.whole for cost in of] for name, of in costs.items()}
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
     best = min((peer.name for peer in peers), key=lambda name: median(whole[name]))
     for way, limit, least in (("one", 1.25, None), ("batches", 0.5, 1 / 1.8)):
         what = "one by one" if way == "one" else "batches of 100"
-        text = "2 fsyncs a task"
+        baseline = "2 fsyncs a task"
         yield compare(
             f"enqueue, {what}",
             "us wall",
             adds[way],
             floor=adds["floor"],
-            compared_with=text,
+            compared_with=baseline,
             limit=limit,
         )
         what = f"enqueue + drain, {what}"
-        yield compare(what, "us CPU", cpu[way], floor=cpu["floor"], compared_with=text, limit=None)
+        yield compare(
+            what, "us CPU", cpu[way], floor=cpu["floor"], compared_with=baseline, limit=None
+        )
         yield compare(
             what, "us wall", whole[way], floor=whole[best], compared_with=best, limit=least
         )
@@ -141,22 +143,22 @@ def durable(bench: Bench) -> Figures:
 
 def process_next(bench: Bench) -> Figures:
     """CPU of a fresh process with nothing due, once it has left its hint."""
-    fields: Ways = {"python": partial(cpu_of, [sys.executable, "-c", "pass"])}
+    variants: Ways = {"python": partial(cpu_of, [sys.executable, "-c", "pass"])}
     sizes = (300, 10_000) if bench.quick else (10_000, 100_000, 1_000_000)
     for number in sizes:
         argv = [SPOOLDECK, "--root", bench.spool(number), "queue", "process-next"]
-        fields[f"{number:,}"] = partial(cpu_of, argv, ok=(NOTHING_TO_DO,))
-        yield Figure(f"{number:,} waiting, without the hint", fields[f"{number:,}"](), "ms CPU")
-    costs = interleave(fields, 2 * bench.rounds)
+        variants[f"{number:,}"] = partial(cpu_of, argv, ok=(NOTHING_TO_DO,))
+        yield Figure(f"{number:,} waiting, without the hint", variants[f"{number:,}"](), "ms CPU")
+    costs = interleave(variants, 2 * bench.rounds)
     few, *_, many = (costs[f"{number:,}"] for number in sizes)
     for number in sizes:
-        ours, text = costs[f"{number:,}"], f"python -c pass, {PYTHON}"
+        ours, baseline = costs[f"{number:,}"], f"python -c pass, {PYTHON}"
         yield compare(
             f"{number:,} waiting",
             "ms CPU",
             ours,
             floor=costs["python"],
-            compared_with=text,
+            compared_with=baseline,
             limit=5.0,
         )
     what = f"{sizes[-1]:,} against {sizes[0]:,}"
@@ -178,9 +180,9 @@ def worker(bench: Bench) -> Figures:
                 return (busy - idle) * 1000 / number
 
         costs = interleave({"xargs": xargs, "ours": ours}, bench.rounds)
-        what, text = f"concurrency {jobs}, a task", f"xargs -P {jobs} true"
+        what, baseline = f"concurrency {jobs}, a task", f"xargs -P {jobs} true"
         yield compare(
-            what, "us CPU", costs["ours"], floor=costs["xargs"], compared_with=text, limit=limit
+            what, "us CPU", costs["ours"], floor=costs["xargs"], compared_with=baseline, limit=limit
         )
 
 
@@ -225,8 +227,8 @@ def in_process(bench: Bench) -> Figures:
             store.close()
         return spent / number * 1e6
 
-    fields = {"worker": partial(cost, with_worker=True), "bare": partial(cost, with_worker=False)}
-    costs = interleave(fields, bench.rounds)
+    variants = {"worker": partial(cost, with_worker=True), "bare": partial(cost, with_worker=False)}
+    costs = interleave(variants, bench.rounds)
     what = f"{number:,} no-ops, a task"
     yield compare(
         what, "us CPU", costs["worker"], floor=costs["bare"], compared_with="take + ack", limit=1.5

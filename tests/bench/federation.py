@@ -42,15 +42,17 @@ def envelope(bench: Bench) -> Figures:
     rounds = interleave(
         {"bare": _timed(bare), "values": _timed(values), "body": _timed(body)}, ROUNDS
     )
-    text = "bare cryptography calls"
+    baseline = "bare cryptography calls"
     what = "envelope and signature, 4 KiB, CPU"
-    yield compare(what, "us", rounds["values"], floor=rounds["bare"], compared_with=text, limit=1.3)
+    yield compare(
+        what, "us", rounds["values"], floor=rounds["bare"], compared_with=baseline, limit=1.3
+    )
     yield compare(
         "and as the JSON that is sent",
         "us",
         rounds["body"],
         floor=rounds["bare"],
-        compared_with=text,
+        compared_with=baseline,
         limit=None,
     )
 

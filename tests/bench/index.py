@@ -85,8 +85,8 @@ def scan(bench: Bench) -> Figures:
         if number > 10_000:  # once is enough, and takes seconds
             bare = partial(float, bare())
         for name, work in (("full scan", _scan), ("scan with index", _fill_index)):
-            fields: Ways = {"bare": bare, "ours": partial(cpu_seconds, partial(work, root))}
-            costs = interleave(fields, bench.rounds if number <= 10_000 else 1)
+            variants: Ways = {"bare": bare, "ours": partial(cpu_seconds, partial(work, root))}
+            costs = interleave(variants, bench.rounds if number <= 10_000 else 1)
             a_task = {
                 variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()
             }
@@ -172,18 +172,18 @@ def status(bench: Bench) -> Figures:
     """CPU of `status`, beside a Python that lists the three folders."""
     for number in (300, 10_000) if bench.quick else (300, 100_000):
         root = bench.spool(number)
-        fields = {
+        variants = {
             "ours": partial(cpu_of, [SPOOLDECK, "status", root], ok=(0, 1)),
             "bare": partial(cpu_of, [sys.executable, "-c", LISTING, f"{root}/queue/"]),
         }
-        costs = interleave(fields, bench.rounds)
+        costs = interleave(variants, bench.rounds)
         limit = 1.5 if number > 300 else None
-        text = f"listing by {PYTHON}"
+        baseline = f"listing by {PYTHON}"
         yield compare(
             f"status, {number:,}",
             "ms CPU",
             costs["ours"],
             floor=costs["bare"],
-            compared_with=text,
+            compared_with=baseline,
             limit=limit,
         )

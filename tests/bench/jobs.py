@@ -102,7 +102,7 @@ def bullmq_scan(bench: Bench) -> Figures:
                 assert sum(isinstance(item, Task) for item in store.scan()) >= number
 
             package = partial(_get_jobs, server, number)
-            fields: dict[str, Callable[[], object]] = {
+            variants: dict[str, Callable[[], object]] = {
                 "ours": scan,
                 "bare": bare,
                 "package": package,
@@ -110,11 +110,11 @@ def bullmq_scan(bench: Bench) -> Figures:
             costs = interleave(
                 {
                     name: partial(_measured, client, number, variant)
-                    for name, variant in fields.items()
+                    for name, variant in variants.items()
                 },
                 bench.rounds,
             )
-            ours, floor, stock = (costs[name] for name in fields)
+            ours, floor, stock = (costs[name] for name in variants)
             what = f"scan of {number:,} jobs, a job"
             cpu = [each.ours for each in ours]
             yield compare(

@@ -70,8 +70,8 @@ def first_screen(bench: Bench) -> Figures:
             return screen.until(LAST_LINE).all
 
     with _place(MIB) as small, _place(size) as large:
-        fields = {"small": partial(until_shown, small), "large": partial(until_shown, large)}
-        costs = interleave(fields, bench.rounds)
+        variants = {"small": partial(until_shown, small), "large": partial(until_shown, large)}
+        costs = interleave(variants, bench.rounds)
     what = f"first screen of {name}"
     yield compare(
         what,
@@ -88,7 +88,7 @@ def _beside_grep(
 ) -> Figures:
     """For each step, its name, keys and limit: the CPU of the keys, beside grep for a word."""
     size, name = _sizes(bench)
-    text = f"grep -F {command('grep', '-V').splitlines()[0].split()[-1]}"
+    baseline = f"grep -F {command('grep', '-V').splitlines()[0].split()[-1]}"
     with _place(size) as path:
         argv = ["grep", "-c", "-F", word, path]
         grep = min(cpu_of(argv, ok=(0, 1)) for _ in range(4))
@@ -98,7 +98,7 @@ def _beside_grep(
             for what, keys, limit in steps:
                 spent = sum(screen.work(key).all for key in keys)
                 yield Figure(
-                    f"{what} in {name}", spent, "ms CPU", limit=limit, floor=grep, beside=text
+                    f"{what} in {name}", spent, "ms CPU", limit=limit, floor=grep, beside=baseline
                 )
 
 

@@ -127,8 +127,8 @@ def kannader(bench: Bench) -> Figures:
             costs = interleave(variants, min(bench.rounds, 3))
             for part, unit in enumerate(("ms CPU", "ms wall")):
                 ours, bare = ([cost[part] for cost in costs[name]] for name in variants)
-                what, text = f"concurrency {jobs}, a mail", f"smtplib, {PYTHON}"
-                yield compare(what, unit, ours, floor=bare, compared_with=text, limit=1.5)
+                what, baseline = f"concurrency {jobs}, a mail", f"smtplib, {PYTHON}"
+                yield compare(what, unit, ours, floor=bare, compared_with=baseline, limit=1.5)
 
 
 def send(bench: Bench) -> Figures:
@@ -139,12 +139,12 @@ def send(bench: Bench) -> Figures:
         ours = [SPOOLDECK, *words, "hello there", RECIPIENT]
         url = [f"smtp://{HOST}:{port}", "--mail-from", SENDER, "--mail-rcpt", RECIPIENT]
         bare = ["curl", "-sS", *url, "-T", f"{folder}/mail"]
-        fields = {
+        variants = {
             "ours": partial(cpu_of, ours, NFTBAN_MAIL_METHOD="curl"),
             "curl": partial(cpu_of, bare),
         }
-        costs = interleave(fields, bench.rounds)
-    text = " ".join(command("curl", "-V").split()[:2])
+        costs = interleave(variants, bench.rounds)
+    baseline = " ".join(command("curl", "-V").split()[:2])
     yield compare(
-        "one mail", "ms CPU", costs["ours"], floor=costs["curl"], compared_with=text, limit=5.0
+        "one mail", "ms CPU", costs["ours"], floor=costs["curl"], compared_with=baseline, limit=5.0
     )

@@ -117,19 +117,19 @@ def threads(bench: Bench) -> Figures:
             _read(theirs, step, b"\n.\n")
             return 1000 * (time.perf_counter() - began)
 
-        fields = {"ours": ask, "write": write_bytes, "first": ask_later}
-        costs = interleave(fields, 10 * bench.rounds)
+        variants = {"ours": ask, "write": write_bytes, "first": ask_later}
+        costs = interleave(variants, 10 * bench.rounds)
     server.close()
     for end in (theirs, mine):
         end.close()
-    expected_text = f"writing the {len(text) >> 10:,} KiB"
+    baseline = f"writing the {len(text) >> 10:,} KiB"
     ours, first, write = (costs[name] for name in ("ours", "first", "write"))
     yield compare(
         "a report that was asked for before",
         "ms",
         ours,
         floor=write,
-        compared_with=expected_text,
+        compared_with=baseline,
         limit=2,
     )
     yield compare(
@@ -137,7 +137,7 @@ def threads(bench: Bench) -> Figures:
         "ms",
         first,
         floor=write,
-        compared_with=expected_text,
+        compared_with=baseline,
         limit=None,
     )
 

@@ -124,24 +124,24 @@ def codec(bench: Bench) -> Figures:
             layout_of(runs)
             b"".join(b"".join(fields) for _, fields in runs)
 
-        settings: Ways = {
+        variants: Ways = {
             "bare": partial(cpu_seconds, lambda: _read(path).split(b"\n")),
             "fields": partial(cpu_seconds, emit),
             "all": partial(cpu_seconds, lambda: parse_control_file(_read(path))),
         }
-        costs = interleave(settings, bench.rounds)
+        costs = interleave(variants, bench.rounds)
     a_line = {variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()}
-    text = "read and split"
+    baseline = "read and split"
     what = "split, layout and re-emit, a recipient"
     yield compare(
-        what, "us CPU", a_line["fields"], floor=a_line["bare"], compared_with=text, limit=3.0
+        what, "us CPU", a_line["fields"], floor=a_line["bare"], compared_with=baseline, limit=3.0
     )
     yield compare(
         "all recipients as values",
         "us CPU",
         a_line["all"],
         floor=a_line["bare"],
-        compared_with=text,
+        compared_with=baseline,
         limit=None,
     )
 
@@ -151,17 +151,22 @@ def recipients(bench: Bench) -> Figures:
     number = 10_000 if bench.quick else 100_000
     for messages in (number // OF_A_MESSAGE, 1):
         with _spool(bench, messages, number // messages) as root:
-            fields: Ways = {
+            variants: Ways = {
                 "read": partial(cpu_seconds, partial(_read_all, root)),
                 "tuples": partial(cpu_seconds, partial(_make_tuples, root)),
                 "ours": partial(cpu_seconds, partial(_scan, root)),
             }
-            costs = interleave(fields, bench.rounds)
+            costs = interleave(variants, bench.rounds)
         a_task = {variant: [1e6 * spent / number for spent in of] for variant, of in costs.items()}
         what = f"{number:,} recipients in {messages:,} file{'s' * (messages > 1)}"
-        text = f"tuples by {PYTHON}"
+        baseline = f"tuples by {PYTHON}"
         yield compare(
-            what, "us CPU", a_task["ours"], floor=a_task["tuples"], compared_with=text, limit=5.0
+            what,
+            "us CPU",
+            a_task["ours"],
+            floor=a_task["tuples"],
+            compared_with=baseline,
+            limit=5.0,
         )
         yield compare(
             "the same",

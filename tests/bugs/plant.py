@@ -198,8 +198,8 @@ def _run_here(test: str, copy: Path, log: Path, patience: float) -> Ran:
     pytest.main(arguments, plugins=[listener, pytest_asyncio.plugin])
     importlib.import_module("engine.system.files")  # if no test has: what would it have got?
     sources = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
-    text = f"{ROOT}/"
-    astray = [s for s in sources if s.startswith(text) and not s.startswith(f"{text}.venv/")]
+    prefix = f"{ROOT}/"
+    astray = [s for s in sources if s.startswith(prefix) and not s.startswith(f"{prefix}.venv/")]
     astray = [source for source in astray if source != __file__]
     return Ran(listener.passed, listener.failed, listener.skipped, astray)
 
@@ -246,7 +246,7 @@ class Planter:
 
     def _check_path(self) -> None:
         """Processes that a test starts, too, must import the copy."""
-        words = subprocess.run(
+        paths = subprocess.run(
             [sys.executable, "-c", "import engine, tui; print(engine.__file__, tui.__file__)"],
             env={**os.environ, "PYTHONPATH": str(self._copy), "PYTEST_ADDOPTS": ""},
             cwd="/",
@@ -254,8 +254,8 @@ class Planter:
             text=True,
             check=True,
         ).stdout.split()
-        if not all(path.startswith(f"{self._copy}/") for path in words):
-            raise Stale(f"the copy is not what is imported: {words}")
+        if not all(path.startswith(f"{self._copy}/") for path in paths):
+            raise Stale(f"the copy is not what is imported: {paths}")
 
     def judge(self, fault: Fault) -> Verdict:
         """Whether the fault's tests pass without it, and one of them fails with it."""

@@ -533,12 +533,12 @@ def test_of_several_kinds_only_the_wanted_are_claimed(
     open_store: Opener, a_task: Factory, shape: Shape
 ) -> None:
     """A task that is not wanted is passed over; the next one that is wanted is claimed."""
-    store, (_, *expected) = open_store(), shape.kinds
+    store, (_, *wanted) = open_store(), shape.kinds
     for kind, number in itertools.product(shape.kinds, (1, 2)):
         store.swap(None, a_task(number, kind))
-    claimed = store.take(NOW, "me", 9, lambda kind, group: kind in expected)
+    claimed = store.take(NOW, "me", 9, lambda kind, group: kind in wanted)
     kinds = sorted(task.kind for task in claimed)
-    assert kinds == [kind for kind in expected for _ in (1, 2)]
+    assert kinds == [kind for kind in wanted for _ in (1, 2)]
 
 
 @also_in_use
@@ -733,9 +733,9 @@ def test_looking_and_reading_write_nothing(
     before = every_file(tmp_path)
     store = open_store()
 
-    tasks = list(store.scan())
-    tasks += store.scan({*store.states.values(), a_task(1).id, "no-task"})
-    for item in tasks:
+    items = list(store.scan())
+    items += store.scan({*store.states.values(), a_task(1).id, "no-task"})
+    for item in items:
         if isinstance(item, Task):
             store.size(item)
             for part in store.parts(item):

@@ -91,9 +91,11 @@ class World(NamedTuple):
 
     def task(self, number: int, kind: str, due: float = 0.0) -> Task:
         """A new task."""
-        ident, message = self.ident(number, kind), self.description(number, kind)
+        ident, description = self.ident(number, kind), self.description(number, kind)
         to = self.destination
-        return Task(ident, kind, State.PENDING, NOW, due=due, description=message, destination=to)
+        return Task(
+            ident, kind, State.PENDING, NOW, due=due, description=description, destination=to
+        )
 
 
 class Both(NamedTuple):

@@ -448,8 +448,8 @@ def _of_numbers(root: Path, counted: int, most: int) -> Iterator[str]:
     if path.exists():
         lines = [x.split(" ") for x in path.read_text().split("\n") if x and x[0] != "#"]
         values = {line[0]: line[-1] for line in lines}
-        texts = {f"nftban_queue_{name}" for name in METRICS}
-        if set(values) != texts or not all(value.isdigit() for value in values.values()):
+        metric_names = {f"nftban_queue_{name}" for name in METRICS}
+        if set(values) != metric_names or not all(value.isdigit() for value in values.values()):
             yield f"queue.prom is not whole: {path.read_text()!r}"
 
 

@@ -70,17 +70,17 @@ class Disk(NamedTuple):
 
         def visit(folder: int, path: str) -> None:
             for (parent, name), inode in sorted(self.entries.items()):
-                text = f"{path}{name}"
+                child = f"{path}{name}"
                 if parent != folder:
                     continue
                 if inode in self.folders:
-                    by_name[text] = None
-                    visit(inode, f"{text}/")
+                    by_name[child] = None
+                    visit(inode, f"{child}/")
                 elif inode in first:
-                    by_name[text] = Path(first[inode])
+                    by_name[child] = Path(first[inode])
                 else:
-                    first[inode] = text
-                    by_name[text] = self.data.get(inode, b"")
+                    first[inode] = child
+                    by_name[child] = self.data.get(inode, b"")
 
         visit(self.root, "")
         return by_name
@@ -107,12 +107,12 @@ def read_in(root: str) -> Disk:
     for path, below, names in os.walk(root):
         here = Path(path).stat().st_ino
         for name in below + names:
-            file_path = Path(path, name)
-            entries[here, name] = inode = file_path.stat().st_ino
-            if file_path.is_dir():
+            entry = Path(path, name)
+            entries[here, name] = inode = entry.stat().st_ino
+            if entry.is_dir():
                 folders.add(inode)
             else:
-                data[inode] = file_path.read_bytes()
+                data[inode] = entry.read_bytes()
     return Disk(Path(root).stat().st_ino, entries, data, frozenset(folders))
 
 

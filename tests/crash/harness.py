@@ -218,19 +218,17 @@ class Entry(NamedTuple):
 def read_tree(root: str, under: str = "") -> Iterator[Entry]:
     """Return everything below `root`, folders before what is in them."""
     for dir_entry in sorted(os.scandir(f"{root}/{under}"), key=lambda entry: entry.name):
-        status_before = dir_entry.stat(follow_symlinks=False)
+        status = dir_entry.stat(follow_symlinks=False)
         content: bytes | str | None = None
         if dir_entry.is_symlink():
             content = str(Path(dir_entry.path).readlink())
         elif dir_entry.is_file():
             content = Path(dir_entry.path).read_bytes()
         owner, times = (
-            (status_before.st_uid, status_before.st_gid),
-            (status_before.st_atime_ns, status_before.st_mtime_ns),
+            (status.st_uid, status.st_gid),
+            (status.st_atime_ns, status.st_mtime_ns),
         )
-        yield Entry(
-            f"{under}{dir_entry.name}", content, stat.S_IMODE(status_before.st_mode), owner, times
-        )
+        yield Entry(f"{under}{dir_entry.name}", content, stat.S_IMODE(status.st_mode), owner, times)
         if content is None:
             yield from read_tree(root, f"{under}{dir_entry.name}/")
 

@@ -238,14 +238,14 @@ def record(verb: Verb, root: Path, lies: Lies = lambda path: False) -> Cuts:
 def disks(recording: Recording) -> Iterator[tuple[int, Mapping[str, object]]]:
     """Return each distinct disk that a cut may leave, with the number of steps answered before."""
     events, folders = recording.events, recording.after().folders
-    known = set()
+    checked = set()
     for end in range(len(events) + 1):
         answered = max((e.step for e in events[:end] if isinstance(e, Answered)), default=0)
         for disk in remains(recording.before, events[:end], folders):
             contents = disk.contents()
             key = answered, tuple(contents.items())
-            if key not in known:
-                known.add(key)
+            if key not in checked:
+                checked.add(key)
                 yield answered, contents
 
 
@@ -276,7 +276,7 @@ class PowerCut:
     def _cut_again(
         self, left: list[tuple[int, Mapping[str, object]]], root: Path
     ) -> Iterator[tuple[int, Mapping[str, object]]]:
-        known = set()
+        checked = set()
         for answered, first in left:
             write_out(first, str(root))
             with recorded(Recording(str(root))) as recovery:
@@ -284,8 +284,8 @@ class PowerCut:
             shutil.rmtree(root)
             for _, contents in disks(recovery):
                 key = answered, tuple(contents.items())
-                if key not in known:
-                    known.add(key)
+                if key not in checked:
+                    checked.add(key)
                     yield answered, contents
 
     def _harm(self, cuts: Cuts, answered: int, root: Path) -> list[str]:

@@ -62,10 +62,10 @@ class _Change(Case):
     def restored(self, root: Path, now: float) -> None:
         """Link both names of a file again: a copy of the folder has two files."""
         for word in ("queue", "transport"):
-            path, file_path = root / word / "1001", root / ".spooldeck" / "kept" / word / "1001"
-            if path.exists() and file_path.exists():
-                file_path.unlink()
-                file_path.hardlink_to(path)
+            path, kept_path = root / word / "1001", root / ".spooldeck" / "kept" / word / "1001"
+            if path.exists() and kept_path.exists():
+                kept_path.unlink()
+                kept_path.hardlink_to(path)
 
     def begin(self, root: Path, now: float) -> Callable[[], object]:
         """Return the change."""

@@ -334,13 +334,13 @@ def steps(rng: random.Random, size: int) -> dict[str, tuple[int, Step]]:
     """One slice of everything: how many values or texts each law is held to, and how."""
     text, read = many(rng, size)
     names = [f"K{n}" for n in range(size)]
-    stored_tasks = tasks(rng, max(2, size // 10))
+    own_tasks = tasks(rng, max(2, size // 10))
     theirs = list(islice(accepted(iter(lambda: foreign(rng), None)), max(2, size // 4)))
     return {
         "values written": (size, partial(differences, [(text, read)], names)),
         "task files written": (
-            len(stored_tasks),
-            partial(differences, stored_tasks, task_format.FIELDS),
+            len(own_tasks),
+            partial(differences, own_tasks, task_format.FIELDS),
         ),
         "texts accepted": (len(theirs), partial(differences, theirs, KEYS)),
     }

@@ -90,9 +90,11 @@ def test_typed(package: str) -> None:
 
 def test_themes_are_package_data() -> None:
     """Every theme can be read as package data and is a YAML mapping."""
-    styles = [f for f in importlib.resources.files("themes").iterdir() if f.name.endswith(".yaml")]
-    assert styles
-    assert all(isinstance(yaml.safe_load(theme.read_text()), dict) for theme in styles)
+    theme_files = [
+        f for f in importlib.resources.files("themes").iterdir() if f.name.endswith(".yaml")
+    ]
+    assert theme_files
+    assert all(isinstance(yaml.safe_load(theme.read_text()), dict) for theme in theme_files)
 
 
 def test_version_is_kept_once() -> None:

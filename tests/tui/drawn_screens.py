@@ -271,7 +271,7 @@ async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
     )
 
 
-async def settled(console: Console, pilot: Pilot[None], scans: int = STILL) -> None:
+async def settled(console: Console, pilot: Pilot[None], checks: int = STILL) -> None:
     """Until nothing is under way, and nothing has changed for so many looks on any screen: a dialog
     shows the one below it.
     """
@@ -283,6 +283,6 @@ async def settled(console: Console, pilot: Pilot[None], scans: int = STILL) -> N
         now = "\n".join(map(screen_text, console.screen_stack))
         still = still + 1 if now == before and is_done(console) else 0
         before = now
-        return still >= scans
+        return still >= checks
 
     await until(pilot, same, lambda: screen_text(console.screen))

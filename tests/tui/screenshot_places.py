@@ -209,23 +209,21 @@ def _write_logs(root: Path, tasks: list[Task], day: str) -> None:
     mails: list[tuple[float, str, str]] = []
     counted = {transport: [0, 0, 0] for transport in WAYS}
     for number in range(57, 0, -1):
-        transport_row = WAYS[number % 3 if trouble else number % 2]
+        transport = WAYS[number % 3 if trouble else number % 2]
         when, fails = (
             now + 20 - 62 * number,
-            transport_row == "curl" or (transport_row == "msmtp" and number % 7 == 0),
+            transport == "curl" or (transport == "msmtp" and number % 7 == 0),
         )
-        counted[transport_row][0] += 1
-        counted[transport_row][2 if fails else 1] += 1
-        head = f"task_id=inline attempt=1 transport={transport_row} to=admin@..."
+        counted[transport][0] += 1
+        counted[transport][2 if fails else 1] += 1
+        head = f"task_id=inline attempt=1 transport={transport} to=admin@..."
         mails.append((when, "INFO", f"MAIL_SEND_ATTEMPT {head}"))
         error = (
-            "connect_timeout mx7.example.net 25"
-            if transport_row == "curl"
-            else "421 4.7.0 try later"
+            "connect_timeout mx7.example.net 25" if transport == "curl" else "421 4.7.0 try later"
         )
-        end = f"status=failed transport={transport_row} retries=3 last_error={error}"
+        end = f"status=failed transport={transport} retries=3 last_error={error}"
         if not fails:
-            end = f"status=success transport={transport_row} attempt=1"
+            end = f"status=success transport={transport} attempt=1"
         level = "ERROR" if fails else "INFO"
         mails.append((when + 3, level, f"MAIL_SEND_RESULT task_id=inline {end}"))
     _append(root / "log" / "mail.log", mails, now)

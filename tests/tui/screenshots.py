@@ -102,8 +102,10 @@ def font() -> str:
     lines = subprocess.run(
         ["fc-list", ":spacing=mono", "family"], capture_output=True, text=True, check=False
     ).stdout.splitlines()
-    texts = sorted({name.strip() for line in lines for name in line.split(",")})
-    return next((family for family in FAMILIES if family in texts), texts[0] if texts else "")
+    families = sorted({name.strip() for line in lines for name in line.split(",")})
+    return next(
+        (family for family in FAMILIES if family in families), families[0] if families else ""
+    )
 
 
 def drawn(console: Console, root: Path, name: str) -> str:

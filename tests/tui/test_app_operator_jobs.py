@@ -170,7 +170,7 @@ async def test_the_last_error_of_a_transport_is_its_log_line_in_three_keys(
     """From the overview by 6, Enter and Enter to the very line, with the server's reply in full."""
     now, reply = time.time(), "550 5.1.1 user unknown u14"
     identity = "20261120T092929Z-mail_send-261c374b"
-    expected_text = (
+    template = (
         f"MAIL_SEND_RESULT task_id={identity} status=failed transport=curl retries=1 "
         f"last_error={{}}"
     )
@@ -180,8 +180,8 @@ async def test_the_last_error_of_a_transport_is_its_log_line_in_three_keys(
         )
         for n, at in enumerate(range(int(now) - 900, int(now) - 1))
     ]
-    lines[500] = format_log_line("ERROR", expected_text.format("421 too busy"), now - 400)
-    lines[600] = format_log_line("ERROR", expected_text.format(reply), now - 300)
+    lines[500] = format_log_line("ERROR", template.format("421 too busy"), now - 400)
+    lines[600] = format_log_line("ERROR", template.format(reply), now - 300)
     await off((tmp_path / "log/mail.log").write_bytes, b"".join(lines))
     async with an_operator(
         place, start_armed=False, clock=time.time, first=keys.OVERVIEW

@@ -420,10 +420,10 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
     with on_a_terminal("--open", "queue", str(spool)) as terminal:
         terminal.opens()
         terminal.shows("acts on")
-        endings = [
+        id_ends = [
             id[-8:] for id in sorted(p.stem for p in (spool / "queue/pending").iterdir())[:5]
         ]
-        terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[5:10]] == endings)
+        terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[5:10]] == id_ends)
         rows = terminal.screen.lines[5:10]
         before = len(terminal.said)
         terminal.send("=")

@@ -131,9 +131,9 @@ NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
 def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
     """With where it is, and what was expected, also when a whole file is loaded; a key of the relay
     that is one level too high says where it belongs; no method at all is still no method."""
-    for message, words in NOT_MEANT:
+    for section, words in NOT_MEANT:
         with pytest.raises(ConfigError) as caught:
-            settings(None, **message)
+            settings(None, **section)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"mail\.connect_timeout: .*under mail\.relay$"):
@@ -147,13 +147,13 @@ def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
 def test_planned_settings_count_as_the_last_of_the_files() -> None:
     """Behind the environment and YAML, as if they had been written already."""
     planned = {"NFTBAN_MAIL_RECIPIENT": "new@example.com"}
-    for environ, message, recipient in (
+    for environ, section, recipient in (
         ({}, {}, "new@example.com"),
         ({"NFTBAN_MAIL_RECIPIENT": "env@example.com"}, {}, "env@example.com"),
         ({}, {"recipient": "yaml@example.com"}, "yaml@example.com"),
     ):
         environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
-        got = mail_config.mail_settings_for(message, ROOT, f"{ROOT}/log", environ, planned)
+        got = mail_config.mail_settings_for(section, ROOT, f"{ROOT}/log", environ, planned)
         assert got.recipient == recipient
 
 

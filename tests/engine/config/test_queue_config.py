@@ -301,11 +301,11 @@ def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.M
     own.mkdir(parents=True)
     environ = {"HOME": str(tmp_path / "home")}
     search = (*queue_config.SEARCH_PATHS[:2], str(machine))
-    styles = [queue_config.load_config(None, environ, search).theme]
+    theme_names = [queue_config.load_config(None, environ, search).theme]
     for path, theme in ((machine, "c"), (own / "config.yaml", "b"), (Path("spooldeck.yaml"), "a")):
         path.write_text(f"theme: {theme}\n")
-        styles.append(queue_config.load_config(None, environ, search).theme)
-    assert styles == ["", "c", "b", "a"]
+        theme_names.append(queue_config.load_config(None, environ, search).theme)
+    assert theme_names == ["", "c", "b", "a"]
     xdg = {"XDG_CONFIG_HOME": str(own.parent)}
     assert queue_config.load_config(None, xdg, queue_config.SEARCH_PATHS[1:2]).theme
     assert not queue_config.load_config(
@@ -342,11 +342,11 @@ def test_whose_configuration_is_taken(
     """Root takes no file that another user could have put or changed there; other users take none
     such from the working folder."""
     us, where, owner, mode, folder, folder_mode, refused = case
-    file, folder_owner = (
+    file, folder_status = (
         os.stat_result((kind | bits, 0, 0, 1, uid, 0, 0, 0, 0, 0))
         for kind, bits, uid in ((stat.S_IFREG, mode, owner), (stat.S_IFDIR, folder_mode, folder))
     )
-    why = queue_config._refusal(file, folder_owner, us, *where)
+    why = queue_config._refusal(file, folder_status, us, *where)
     assert why == refused if not refused else refused in why
 
 
@@ -498,9 +498,9 @@ def test_the_manual_names_the_values_that_choose_the_profile() -> None:
 
 def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: str) -> None:
     """Below the least that spares a healthy worker, the least counts; it is no error there."""
-    for message, counts in (("0", 90), ("5", 90), ("91", 91), ("1200", 1200)):
-        line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": message}
-        (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={message}\n")
+    for written, counts in (("0", 90), ("5", 90), ("91", 91), ("1200", 1200)):
+        line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": written}
+        (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={written}\n")
         for environ in (line, {"NFTBAN_CONFIG_DIR": str(tmp_path)}):
             assert (
                 queue_config.queue_settings_for(Config(), spool, environ).stuck_threshold == counts

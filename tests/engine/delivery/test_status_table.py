@@ -50,7 +50,7 @@ NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 
 
 @pytest.mark.parametrize(
-    ("message", "date", "seconds"),
+    ("header", "date", "seconds"),
     [
         ("7", "", 7),
         (" 0 ", "", 0),
@@ -68,6 +68,6 @@ NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
         ("Tue, 14 Nov 2023 22:14:20 GMT", "nonsense", 60),
     ],
 )
-def test_retry_after_is_seconds_or_a_date(message: str, date: str, seconds: float | None) -> None:
+def test_retry_after_is_seconds_or_a_date(header: str, date: str, seconds: float | None) -> None:
     """A date counts from the peer's own clock, which may be a day off; a wait has a limit."""
-    assert retry_after({"retry-after": message, "date": date}, NOW) == seconds
+    assert retry_after({"retry-after": header, "date": date}, NOW) == seconds

@@ -79,7 +79,7 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
         {"destination": "b.example", "group": "mx", "kind": "feed", "error": ""},
     ]
     reader = indexed([a_task(n)._replace(**f) for n, f in enumerate(fields)])
-    settings = {
+    rows = {
         "destination": [("b.example", 2), ("a.example", 1)],
         "group": [("mx", 2), ("", 1)],
         "kind": [("mail", 2), ("feed", 1)],
@@ -87,7 +87,7 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
     }
     for by in age_table.GROUPINGS:
         table = age_table.query_ages(reader, Query(), by, NOW)
-        assert [(row.name, row.total) for row in table.rows] == settings[by]
+        assert [(row.name, row.total) for row in table.rows] == rows[by]
 
 
 def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -> None:
@@ -98,11 +98,11 @@ def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -
     table = age_table.query_ages(reader, Query(), "destination", NOW)
     assert table.total == AgeRow("TOTAL", (3, 2, 1, 1, 1, 0, 0, 0, 1, 2))
     assert table.rows == (AgeRow("", table.total.counts),)
-    matches = [
+    bucket_counts = [
         reader.count(Query(filter=parse_filter(bucket_filter(n))), NOW)
         for n in range(len(BOUNDS_MINUTES) + 1)
     ]
-    assert matches == list(table.total.counts)
+    assert bucket_counts == list(table.total.counts)
 
 
 @pytest.mark.parametrize("text", ["", "kind=job"])

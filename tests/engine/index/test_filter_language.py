@@ -417,14 +417,14 @@ def holds(text: str, part: str) -> bool:
 
 def of_text(field: str, op: str, value: str) -> Told:
     """A comparison of a text."""
-    message = TEXTS[field]
+    text_of = TEXTS[field]
     if op == "=":
-        return format_term(field, op, value), lambda t: message(t) == value
+        return format_term(field, op, value), lambda t: text_of(t) == value
     if op == ":":
-        return format_term(field, op, value or "a"), lambda t: holds(message(t), value or "a")
+        return format_term(field, op, value or "a"), lambda t: holds(text_of(t), value or "a")
     pattern = re.escape(value or "a")
     return format_term(field, op, pattern), lambda t: bool(
-        re.search(pattern, message(t), re.IGNORECASE)
+        re.search(pattern, text_of(t), re.IGNORECASE)
     )
 
 

@@ -150,12 +150,12 @@ def test_an_unreadable_task_becomes_a_problem(writer: Writer, reader: Reader) ->
     assert writer.apply_lookup([name], [task]).appeared == {task.id}
     assert (reader.task(task.id), reader.problems()) == (task, ())
 
-    tasks: list[Task | Missing | Problem] = [task, a_task(2), one, two]
+    items: list[Task | Missing | Problem] = [task, a_task(2), one, two]
     writer.begin_scan()
-    assert writer.add_scanned(tasks).changed
+    assert writer.add_scanned(items).changed
     writer.end_scan()
     writer.begin_scan()
-    assert writer.add_scanned(tasks) == IndexDelta()
+    assert writer.add_scanned(items) == IndexDelta()
     assert not writer.end_scan()
     writer.begin_scan()
     writer.add_scanned([task, a_task(2), two])

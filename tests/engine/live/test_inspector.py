@@ -98,10 +98,10 @@ async def inspecting(
             await inspector.close()
 
 
-async def until(inspector: Inspector, expected: Callable[[IndexChanged], bool]) -> IndexChanged:
+async def until(inspector: Inspector, is_expected: Callable[[IndexChanged], bool]) -> IndexChanged:
     """Wait for changes until they are as wanted."""
     changed = inspector.latest
-    while not expected(changed):
+    while not is_expected(changed):
         changed = await inspector.wait_for_change(changed.generation)
     return changed
 
@@ -622,13 +622,13 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
     cancel nothing more is handed over, and what `take` raises is raised."""
     for number in range(1_100):
         write(place / "dlq", a_task(number))
-    lines: list[str] = []
+    harvested_ids: list[str] = []
     threads, calls = set(), []
     go, begun = threading.Event(), threading.Event()
     dead = Query(State.DEAD)
 
     def take(tasks: Sequence[Task], done: int, total: int) -> bool:
-        lines.extend(task.id for task in tasks)
+        harvested_ids.extend(task.id for task in tasks)
         calls.append(done)
         threads.add(threading.current_thread().name)
         begun.set()
@@ -646,7 +646,7 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
         ).total == 1_100
         go.set()
         assert await harvest == 1_100
-        assert lines == sorted(a_task(number).id for number in range(1_100))
+        assert harvested_ids == sorted(a_task(number).id for number in range(1_100))
         assert threads == {"spooldeck-export"}
 
         go.clear()

@@ -334,8 +334,8 @@ def test_without_inotify_the_times_of_folders_count(folder: Path) -> None:
 class Tower:
     """What a bell says, in turn, and how often a store had to be opened to hear it."""
 
-    def __init__(self, *message: Collection[str] | Unavailable | None) -> None:
-        self._says = list(message)
+    def __init__(self, *answers: Collection[str] | Unavailable | None) -> None:
+        self._says = list(answers)
         self._silence = threading.Event()
         self.opened = 0
 
@@ -350,10 +350,10 @@ class Tower:
         if not self._says:
             self._silence.wait(seconds)
             return ()
-        message = self._says.pop(0)
-        if isinstance(message, Unavailable):
-            raise message
-        return message
+        answer = self._says.pop(0)
+        if isinstance(answer, Unavailable):
+            raise answer
+        return answer
 
 
 def told_by(tower: Tower, count: int) -> list[set[str] | str]:

@@ -244,7 +244,7 @@ FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
 
 
 @each(
-    ("named", "message"),
+    ("named", "contradiction"),
     [
         (WORKER._replace(taker=None), FLOCK),
         (WORKER._replace(taker=None, files_hidden=True), f"? {FLOCK}"),
@@ -252,11 +252,11 @@ FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
         (WORKER, "held by PID 4242, PID 4300 (/bin/sh handle.sh)"),
     ],
 )
-def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, message: str) -> None:
+def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, contradiction: str) -> None:
     """If the holder's files are hidden, the processes seen to have the flock may not be all."""
     assert (
         dict(lock_holder.list_facts(reading(named=named, others=(CHILD,)), 5, 60))["flock"]
-        == message
+        == contradiction
     )
 
 

@@ -257,16 +257,16 @@ def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -
 
 
 def test_each_holder_has_another_token(path: Path) -> None:
-    """`known` changes whenever the lock changes hands, in a new file or in place, and does not
+    """`identities` changes whenever the lock changes hands, in a new file or in place, and does not
     change while one holder has it."""
-    known = set()
+    identities = set()
     for _ in range(3):
         lock = acquire_lock(str(path), THRESHOLD)
-        known |= {examine_lock(str(path), THRESHOLD).identity for _ in range(2)}
+        identities |= {examine_lock(str(path), THRESHOLD).identity for _ in range(2)}
         os.close(lock.fd)  # as a kill would
         lock.fd = -1
-    known.add(examine_lock(str(path), THRESHOLD).identity)
-    assert len(known) == 3
+    identities.add(examine_lock(str(path), THRESHOLD).identity)
+    assert len(identities) == 3
     path.unlink()
     assert examine_lock(str(path), THRESHOLD).identity == queue_lock.NO_LOCK
 

@@ -179,9 +179,9 @@ def test_a_clock_that_was_set_back_loses_no_line(
         seek = TimeSearch(book, NOON + second)
         run_to_end(seek)
         down, up = paged(book, BEGIN, True), paged(book, END, False)
-        folder_owner = paged(book, seek.position, False) + paged(book, seek.position, True)
+        around = paged(book, seek.position, False) + paged(book, seek.position, True)
         files = [file.number for file in book.files]
-    for page in (down, up, folder_owner):
+    for page in (down, up, around):
         for file, log in zip(files, all_of, strict=True):
             own = [entry for entry in page if entry.key[1] == file]
             assert [entry.key[2] for entry in own] == sorted(entry.key[2] for entry in own)
@@ -439,13 +439,13 @@ def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
     book.close()
 
     two = {"/x/queue.log": NO_LOG_FILE, "/x/mail.log": NO_LOG_FILE}
-    fields = {**two, "/x/mail.log": "Permission denied\x1b"}
+    three = {**two, "/x/mail.log": "Permission denied\x1b"}
     for troubles, words in (
         ({}, ""),
         ({"/x/mail.log": NO_LOG_FILE}, "mail.log does not exist"),
         (two, "queue.log and mail.log do not exist"),
         (dict.fromkeys(("/x/a", "/x/b", "/x/c\x1b"), NO_LOG_FILE), "a, b and c\ufffd do not exist"),
-        (fields, "mail.log: Permission denied\ufffd; queue.log does not exist"),
+        (three, "mail.log: Permission denied\ufffd; queue.log does not exist"),
     ):
         assert describe_troubles(troubles) == words
 

@@ -107,9 +107,9 @@ LINES: dict[str, tuple[Any, ...]] = {
 def test_a_line_that_names_a_task_is_an_event() -> None:
     """A line of the contract's program, or of ours, is an event of a task; a line of no task is no
     event, with any quoted text."""
-    for text, event in LINES.items():
+    for text, expected in LINES.items():
         rest: tuple[Any, ...] = ("", "", "", "", None)
-        what, id, kind, error, transport, attempt = event + rest[len(event) - 1 :]
+        what, id, kind, error, transport, attempt = expected + rest[len(expected) - 1 :]
         line = log_line(text, NOW)
         task_event = task_events.parse_event(line)
         assert task_event is not None, text

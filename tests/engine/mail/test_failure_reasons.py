@@ -121,7 +121,7 @@ def test_a_silent_program_is_judged_by_status(
 
 
 @each(
-    ("content", "word"),
+    ("output", "word"),
     [
         # Exim 4 and Postfix, as their documentation quotes them.
         (b"LOG: MAIN\n  SMTP error from remote mail server after RCPT TO:<x@example.com>: "
@@ -143,9 +143,9 @@ def test_a_silent_program_is_judged_by_status(
         (b"sendmail: 450 bytes were written", "unavailable_status_1"),
     ],
 )  # fmt: skip
-def test_words_of_other_programs_are_understood(content: bytes, word: str) -> None:
+def test_words_of_other_programs_are_understood(output: bytes, word: str) -> None:
     """Answers and phrases are found in the words of programs that are not run here."""
-    failure = failure_reasons.classify_program_failure("exim", ProgramResult(1, content, "", False))
+    failure = failure_reasons.classify_program_failure("exim", ProgramResult(1, output, "", False))
     assert failure and failure.word == word
 
 
@@ -191,15 +191,15 @@ def test_a_mail_that_never_left_curl_is_in_no_doubt(code: int, output: bytes, wo
 
 def test_no_secret_and_no_control_character_is_reported() -> None:
     """A password, its base64 and control characters of a server are replaced."""
-    content = b"535 5.7.8 not s3cret, not czNjcmV0\r\ncurl: (67) Login denied\n"
-    failure = failure_reasons.classify_curl_failure(67, content, ("s3cret", "czNjcmV0"))
+    output = b"535 5.7.8 not s3cret, not czNjcmV0\r\ncurl: (67) Login denied\n"
+    failure = failure_reasons.classify_curl_failure(67, output, ("s3cret", "czNjcmV0"))
     others = failure_reasons.redact_text(
         "AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org"
     )
     assert str(failure) == "535 5.7.8 not ***, not ***: Login denied"
     assert "AG1l" not in others and "hush" not in others
-    raw = b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"
-    assert str(failure_reasons.classify_curl_failure(55, raw)).isprintable()
+    hostile_output = b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"
+    assert str(failure_reasons.classify_curl_failure(55, hostile_output)).isprintable()
 
 
 @given(st.integers(-64, 255), st.binary(max_size=400) | st.text(max_size=400).map(str.encode))

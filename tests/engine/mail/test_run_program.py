@@ -163,11 +163,11 @@ def test_a_child_with_a_session_of_its_own_is_left_alone(program: Make, tmp_path
 
 def test_a_program_that_cannot_be_started_is_unavailable(program: Make, tmp_path: Path) -> None:
     """A missing, plain or odd file, and too many open files, are reported with the reason."""
-    plain, file_path = tmp_path / "plain", tmp_path / "odd"
-    for path in (plain, file_path):
+    plain, executable = tmp_path / "plain", tmp_path / "odd"
+    for path in (plain, executable):
         path.write_text("cat > /dev/null\n")
-    file_path.chmod(0o755)
-    for path in (tmp_path / "missing", plain, file_path, tmp_path):
+    executable.chmod(0o755)
+    for path in (tmp_path / "missing", plain, executable, tmp_path):
         with pytest.raises(NotSent, match=f"cannot start {path}: ") as failure:
             ran(str(path), SMALL)
         assert failure.value.reason is Reason.UNAVAILABLE

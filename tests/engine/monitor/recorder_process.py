@@ -15,10 +15,8 @@ def main(folder: str) -> None:
     """Record moment after moment, as if ten seconds were between two."""
     recorder = Recorder(a_spot(Path(folder)))
     for number in count():
-        written_sample = recorder.write(
-            a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, pending=number)
-        )
-        sys.stdout.write(f"{number} {written_sample.role} {written_sample.message}\n")
+        result = recorder.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, pending=number))
+        sys.stdout.write(f"{number} {result.role} {result.message}\n")
         sys.stdout.flush()
         time.sleep(0.005)  # without a pause at all, SQLite lets no reader have a turn
 

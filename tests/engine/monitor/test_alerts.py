@@ -63,10 +63,10 @@ HOSTILE = "\x1b]0;x\x07" + "A" * 500
 
 def a_sight(**fields: object) -> AlertInputs:
     """A place without any fault but the named ones."""
-    healthy = NOTHING_KNOWN._replace(
+    inputs = NOTHING_KNOWN._replace(
         name="/srv/spool", states=STATES, complete=True, is_scanned=True
     )
-    return healthy._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
+    return inputs._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
 
 
 def tasks(**counts: int) -> dict[State, int]:

@@ -204,16 +204,16 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
     """However many gaps there are, every moment is seen on the way back, and the way ends."""
     history = a_tape(*(slot * 10.0 for slot in slots))
     when: float | None = NOW
-    known = set()
+    visited = set()
     for _ in range(4 * len(slots) + 10):
         if when is None:
             break
         sample = history.at(when)
         if isinstance(sample, RecordedSample):
-            known.add(round((sample.when - NOW) / 10))
+            visited.add(round((sample.when - NOW) / 10))
         when = step_time([history], when, -FINE_STEP_SECONDS)
     assert when is None
-    assert known == set(slots)
+    assert visited == set(slots)
 
 
 def test_rates_come_from_the_samples_before() -> None:

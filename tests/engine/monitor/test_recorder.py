@@ -138,16 +138,16 @@ def written(process: subprocess.Popen[str], amount: int) -> int:
 @pytest.mark.parametrize("after", [7, pytest.param(30, marks=pytest.mark.deep)])
 def test_when_one_is_killed_another_takes_over(tmp_path: Path, after: int) -> None:
     """Killed wherever it was, all that it had written is there, and the other goes on from it."""
-    location, transport = a_spot(tmp_path), None
+    location, recorder = a_spot(tmp_path), None
     with another(tmp_path) as process:
         last = written(process, after)
-        transport = Recorder(location)
-        assert transport.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999)).role is Role.WATCHES
+        recorder = Recorder(location)
+        assert recorder.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999)).role is Role.WATCHES
         process.send_signal(signal.SIGKILL)
         process.wait()
-        written_sample = transport.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999))
-        transport.close()
-    assert written_sample == (Role.RECORDS, "")
+        result = recorder.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999))
+        recorder.close()
+    assert result == (Role.RECORDS, "")
     assert pending(location)[: last + 2] == [999, *range(last + 1)]
 
 
@@ -225,15 +225,13 @@ def test_a_file_that_is_not_ours_is_quarantined(spot: RecorderLocation, spoil: s
     with pytest.raises(UnreadableRecording):
         read_samples(spot, *ALWAYS)
     with closing(Recorder(spot)) as writer:
-        written_sample = writer.write(a_sample(pending=7))
+        result = writer.write(a_sample(pending=7))
         again = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS, pending=8))
 
-    assert written_sample.role is Role.RECORDS
-    assert written_sample.message.startswith(f"{spot.folder}/{RING_FILE}: ")
-    assert written_sample.message.endswith(
-        f"; quarantined as {QUARANTINED_RING}, new recording started"
-    )
-    assert "\n" not in written_sample.message
+    assert result.role is Role.RECORDS
+    assert result.message.startswith(f"{spot.folder}/{RING_FILE}: ")
+    assert result.message.endswith(f"; quarantined as {QUARANTINED_RING}, new recording started")
+    assert "\n" not in result.message
     assert again == (Role.RECORDS, "")
     assert pending(spot) == [7, 8]
     assert os.lstat(folder / QUARANTINED_RING).st_ino == before
@@ -247,9 +245,9 @@ def test_a_folder_that_is_a_link_is_refused(spot: RecorderLocation, tmp_path: Pa
     folder.parent.mkdir()
     folder.symlink_to(elsewhere)
     with closing(Recorder(spot)) as writer:
-        written_sample = writer.write(a_sample())
-    assert written_sample.role is Role.IDLE
-    assert written_sample.message.startswith("recording not possible from here: ")
+        result = writer.write(a_sample())
+    assert result.role is Role.IDLE
+    assert result.message.startswith("recording not possible from here: ")
     assert list(elsewhere.iterdir()) == []
     with pytest.raises(UnreadableRecording):
         read_samples(spot, *ALWAYS)
@@ -318,7 +316,7 @@ def test_root_records_as_the_owner_of_the_spool(
     assert {(p.stat().st_uid, p.stat().st_gid) for p in made} == {(65534, 65534)}
     os.chown(folder, 0, 0)
     with closing(Recorder(foreign_spot)) as writer:
-        written_sample = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
-    assert written_sample == (Role.IDLE, "recording not possible from here: Permission denied")
+        result = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
+    assert result == (Role.IDLE, "recording not possible from here: Permission denied")
     (tmp_path / "roots").touch()  # we are who we were
     assert (tmp_path / "roots").stat().st_uid == 0

@@ -165,9 +165,9 @@ def test_the_answer_is_that_of_the_logs() -> None:
     for errors, lines, words, evidence in CASES:
         now = check_recurrence(errors, told(*lines), NOW)
         assert now.text == words, evidence
-        for message, start in zip(now.evidence, evidence.split(" | "), strict=True):
-            assert message.startswith(start), now.evidence
-            assert message.isprintable()
+        for evidence_line, start in zip(now.evidence, evidence.split(" | "), strict=True):
+            assert evidence_line.startswith(start), now.evidence
+            assert evidence_line.isprintable()
 
 
 PEER, OTHER = "http://127.0.0.1:39737", "http://127.0.0.1:41000"

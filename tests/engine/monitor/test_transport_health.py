@@ -295,7 +295,7 @@ def test_a_transport_fails_by_its_share() -> None:
 def test_a_line_says_what_it_says() -> None:
     """Only lines about attempts and ends of mails are read; an error may hold anything."""
     nowhere = "No mail system available, spooling for later"
-    for text, message in (
+    for text, parts in (
         (attempt(0, "curl"), ("curl", DeliveryCounts(1), "")),
         (missed(0, "rc 1 = bad"), ("", DeliveryCounts(), "rc 1 = bad")),
         (sent(0, "curl"), ("curl", DeliveryCounts(0, 1), "")),
@@ -309,8 +309,8 @@ def test_a_line_says_what_it_says() -> None:
         (line(0, "INFO", "Processing task: 20261120T094604Z-mail_send-2f72c807 (x)"), None),
         ("\n", None),
     ):
-        mail_events = parse_mail_event(parse_log_line(text.encode(), "mail.log"))
-        assert (mail_events and mail_events[:3]) == message
+        mail_event = parse_mail_event(parse_log_line(text.encode(), "mail.log"))
+        assert (mail_event and mail_event[:3]) == parts
     assert find_mail_log(["/l/queue.log", "/l/mail.log"]) == "/l/mail.log"
     assert find_mail_log(["/l/queue.log"]) == ""
 

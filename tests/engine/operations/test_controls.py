@@ -58,9 +58,9 @@ async def inspecting(
             await inspector.close()
 
 
-async def until(inspector: Inspector, expected: Callable[[], bool]) -> None:
+async def until(inspector: Inspector, is_expected: Callable[[], bool]) -> None:
     """Wait for changes until it is so."""
-    while not expected():
+    while not is_expected():
         await inspector.wait_for_change(inspector.latest.generation)
 
 

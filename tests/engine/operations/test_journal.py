@@ -302,8 +302,8 @@ def test_an_outcome_that_was_written_twice_counts_once(journal: Journal) -> None
     rows = tuple(Row(f"task-{n:06}", State.DEAD, f"r{n}") for n in range(2000))
     path, _ = written(journal, Plan("hold", rows, NOW))
     lines = path.read_bytes().splitlines(keepends=True)
-    printed_lines = [line for line in lines if b'"ends"' in line]
-    twice = [line.replace(b'"done"', b'"failed"') for line in printed_lines]
+    end_lines = [line for line in lines if b'"ends"' in line]
+    twice = [line.replace(b'"done"', b'"failed"') for line in end_lines]
     path.write_bytes(b"".join([*(line for line in lines if b'"end"' not in line), *twice]))
     (operation,) = again(journal).operations()
     assert operation.ended is None

@@ -181,18 +181,18 @@ def test_a_plan_in_a_table_is_applied_as_one_in_memory(reader: Reader, tmp_path:
     them."""
     out, included_numbers = frozenset({a_task(4).id}), frozenset({a_task(0).id})
     tasks = [task for task in TASKS if task.id not in (a_task(5).id, a_task(7).id)]
-    matches = []
+    applications = []
     for plan in frozen(reader, "purge", Query()):
         folder = tmp_path / type(plan.rows).__name__
         folder.mkdir()
         chosen = plan._replace(excluded_ids=out, included_ids=included_numbers)
-        matches.append(applied(chosen, folder, tasks)[:2])
-    results = [[tuple(getattr(report, end)) for end in RowResult] for report, _ in matches]
+        applications.append(applied(chosen, folder, tasks)[:2])
+    results = [[tuple(getattr(report, end)) for end in RowResult] for report, _ in applications]
     assert results[0] == results[1]
     assert results[1][0] and results[1][1] and results[1][3]
-    assert [len(getattr(matches[1][0], end)) for end in RowResult] == [*map(len, results[1])]
-    assert matches[0][1].counts == matches[1][1].counts
-    assert all(op.ended is not None and not op.open_rows for _, op in matches)
+    assert [len(getattr(applications[1][0], end)) for end in RowResult] == [*map(len, results[1])]
+    assert applications[0][1].counts == applications[1][1].counts
+    assert all(op.ended is not None and not op.open_rows for _, op in applications)
 
 
 LARGE = [a_task(n, rev=f"r{n}") for n in range(30_000)]

@@ -422,16 +422,16 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
 
     Path(place.spool.staging_dir, "replay.buckets").unlink()
     Path(place.spool.staging_dir, "replay.buckets").mkdir()
-    lines: list[str] = []
+    troubles: list[str] = []
 
     def then(replay: Replay) -> None:
-        lines.append(replay.progress.trouble)
-        if len(lines) == 9:
+        troubles.append(replay.progress.trouble)
+        if len(troubles) == 9:
             replay.order("stop")
 
     place.then = then
     result = place.replay(tasks_in(place.store, State.DEAD), ReplayPace(2.0, ())).run()
-    assert "replay.buckets" in lines[-1]
+    assert "replay.buckets" in troubles[-1]
     assert (result.progress.sent, place.counts()[State.DEAD]) == (0, left)
 
 

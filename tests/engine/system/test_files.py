@@ -497,16 +497,16 @@ WAYS: dict[str, Callable[[Path], object]] = {
 
 def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[Path, Path]:
     """A link to a folder, which is in a folder `at` belongs to; the link, and what it leads to."""
-    target, file_path = folder / "target", folder / "around"
+    target, outer = folder / "target", folder / "around"
     (target / "inner").mkdir(parents=True)
     (target / "file").touch()
     for path in (target, target / "inner", target / "file"):
         os.chown(path, target_owner, target_owner)
-    file_path.mkdir()
-    link = file_path / "link"
+    outer.mkdir()
+    link = outer / "link"
     link.symlink_to(target)
     os.chown(link, link_owner, link_owner, follow_symlinks=False)
-    os.chown(file_path, at, at)
+    os.chown(outer, at, at)
     return link, target
 
 
@@ -567,8 +567,10 @@ def test_a_file_is_trusted_by_owner_group_and_links(
         path.chmod(mode)
     if "group" not in why and "all users" not in why:
         os.link(inside / "x", tmp_path / "backup")
-    stat, status_before = (inside / "x").stat(), inside.stat()
-    problem = files.file_problem(stat, status_before) or files.trust_problem(stat, status_before)
+    file_status, folder_status = (inside / "x").stat(), inside.stat()
+    problem = files.file_problem(file_status, folder_status) or files.trust_problem(
+        file_status, folder_status
+    )
     assert problem.startswith(why) and bool(problem) == bool(why)
 
 

@@ -73,9 +73,9 @@ def test_no_process_outlives_the_caller(tmp_path: Path, script: str) -> None:
     program = a_script(tmp_path / "program", f"exec 3> {path}; echo $PPID >&3; {script}")
     with caller_of(program) as caller, path.open() as pids:
         expected = 1 + script.count(">&3")
-        pidfd = [os.pidfd_open(int(pids.readline())) for _ in range(expected)]
+        pidfds = [os.pidfd_open(int(pids.readline())) for _ in range(expected)]
         caller.kill()
-        assert ended(pidfd)
+        assert ended(pidfds)
 
 
 def test_a_killed_caller_never_ends_half_a_mail(tmp_path: Path) -> None:

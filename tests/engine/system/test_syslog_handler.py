@@ -45,12 +45,12 @@ def test_a_line_arrives_as_the_contract_s_logger_sends_it(
 
 def test_where_syslog_listens_is_a_setting(tmp_path: Path) -> None:
     """It is /dev/log unless said otherwise, and counts for any place; "" turns it off."""
-    for message, meant in (
+    for section, meant in (
         ("", "/dev/log"),
         ('{syslog: ""}', ""),
         ("{syslog: some/log}", f"{tmp_path}/some/log"),
     ):
-        (tmp_path / "some.yaml").write_text(f"queue: {message}")
+        (tmp_path / "some.yaml").write_text(f"queue: {section}")
         loaded = queue_config.load_config(str(tmp_path / "some.yaml"), {})
         assert queue_config.queue_settings_for(loaded, str(tmp_path), {}).syslog == meant
 

@@ -86,11 +86,11 @@ def test_a_file_that_appears_during_the_scan_does_not_move_its_folder(
     folder above its own folder is not taken for its folder."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         path = f"{folder}/database"
-        stat = os.lstat
+        real_lstat = os.lstat
 
         def create_afterwards(at: str) -> os.stat_result:
             try:
-                return stat(at)
+                return real_lstat(at)
             finally:
                 if at == path:
                     Path(path).touch()

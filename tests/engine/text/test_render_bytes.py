@@ -148,7 +148,7 @@ def test_bytes_are_shown_with_their_offsets() -> None:
 def test_a_header_that_cannot_be_decoded_stays() -> None:
     """Bad base64 and unknown charsets are shown as far as they go; an end of line within an encoded
     word begins no line of its own."""
-    for encoded, message in (
+    for encoded, decoded in (
         ("=?utf-8?b?a?=", "=?utf-8?b?a?="),
         ("=?nonsense?q?abc?=", "abc"),
         ("=?zlib?b?eJwDAAAAAAE=?=", None),
@@ -158,7 +158,7 @@ def test_a_header_that_cannot_be_decoded_stays() -> None:
         ("plain", "plain"),
         ("=?utf-8?q?x=0ATo:_boss?=", "x\nTo: boss"),
     ):
-        assert message is None or render_bytes.decode_header_words(encoded) == message
+        assert decoded is None or render_bytes.decode_header_words(encoded) == decoded
         lines = render_bytes.render_data(f"From: a\nSubject: {encoded}\n\nx".encode()).lines
         assert all(line.isprintable() for line in lines)
     assert "Subject: x\ufffdTo: boss" in lines
@@ -251,9 +251,9 @@ def test_a_text_is_shown_as_it_is(text: str) -> None:
         f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()
     ).lines
     at = lines.index("--- text/plain")
-    other_headers = list(lines[at + 1 : lines.index("--- other headers") - 1])
+    body_lines = list(lines[at + 1 : lines.index("--- other headers") - 1])
     expected_text = text.encode("utf-8", "replace").decode()
-    assert other_headers == safe_lines(expected_text)
+    assert body_lines == safe_lines(expected_text)
 
 
 PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)

@@ -82,7 +82,7 @@ def test_shown_text_is_one_line_of_as_many_characters(foreign: str) -> None:
 def test_a_harmful_character_is_replaced() -> None:
     """Each harmful character becomes one replacement character, and only a newline ends a line;
     what is cut from a long text is counted."""
-    fields = {
+    cleaned = {
         "plain \u00e9 \u4e2d": "plain \u00e9 \u4e2d",
         "\x1b[31mred": "\ufffd[31mred",
         "\x9b31m": "\ufffd31m",
@@ -97,7 +97,7 @@ def test_a_harmful_character_is_replaced() -> None:
         "zero\u200bwidth\u00ad": "zero\ufffdwidth\ufffd",
         "": "",
     }
-    assert {foreign: safe.safe_line(foreign) for foreign in fields} == fields
+    assert {foreign: safe.safe_line(foreign) for foreign in cleaned} == cleaned
     lines: dict[str | bytes, list[str]] = {
         "": [],
         "\n": [""],

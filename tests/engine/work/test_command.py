@@ -94,7 +94,7 @@ def test_a_program_that_ends_well_is_success(tmp_path: Path) -> None:
 
 
 @each(
-    ("code", "message"),
+    ("code", "error"),
     [
         ("os.write(1, b'first\\n'); os.write(2, b'then this\\n'); os._exit(7)", "first\nthen this"),
         ("raise SystemExit(3)", "exit status 3"),
@@ -103,10 +103,10 @@ def test_a_program_that_ends_well_is_success(tmp_path: Path) -> None:
         ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "ended by signal 37"),
     ],
 )
-def test_the_output_is_the_error_or_else_the_end(code: str, message: str) -> None:
+def test_the_output_is_the_error_or_else_the_end(code: str, error: str) -> None:
     """The error is the output and the error output of a program, in the order written; without a
     word, the exit status or the signal."""
-    assert failure_of(python(f"import os, signal; {code}")) == message
+    assert failure_of(python(f"import os, signal; {code}")) == error
 
 
 def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path) -> None:

@@ -500,18 +500,18 @@ def test_no_more_run_than_there_is_room_for() -> None:
 
 def test_threads_are_reused_and_end_with_the_run(queue: WorkQueue) -> None:
     """As many threads are started as tasks run side by side; when the run ends, they end."""
-    known = set()
+    threads = set()
     together = threading.Barrier(2)
 
     def handler(task: Task, context: Context) -> None:
-        known.add(threading.current_thread())
+        threads.add(threading.current_thread())
         together.wait(PATIENCE)
 
     for number in range(6):
         queue.add(number=number)
     assert queue.worker({"job": handler}, concurrency=2).process_all(until_idle=True).done == 6
-    assert len(known) == 2
-    for thread in known:
+    assert len(threads) == 2
+    for thread in threads:
         thread.join(PATIENCE)
         assert not thread.is_alive()
 
@@ -758,15 +758,15 @@ class LeasedStore(MemoryStore):
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
         """Extend the leases; the event is set when the worker has seen all outcomes."""
-        expected = list(tasks)
-        self.asked.append(([task.kind for task in expected], until))
+        renewed = list(tasks)
+        self.asked.append(([task.kind for task in renewed], until))
         try:
             if self.refuses == "all":
                 raise Unavailable("locked")
             if self.refuses == "each":
-                yield from (Outcome(Move(t, t), error=Unavailable("cut")) for t in expected)
+                yield from (Outcome(Move(t, t), error=Unavailable("cut")) for t in renewed)
                 return
-            yield from super().renew(expected, until)
+            yield from super().renew(renewed, until)
         finally:
             self.is_renewed.set()
 
@@ -1472,10 +1472,12 @@ def test_a_store_that_claims_lots_gets_no_more_than_fit(queue: WorkQueue) -> Non
 
 def test_a_run_until_idle_ends_if_its_rate_limits_cannot_be_read() -> None:
     """As it does without tasks, with a line in the log; so has each limit that holds tasks back."""
-    endings = [NOW + 5, NOW + 5, NOW + 9]
+    limit_ends = [NOW + 5, NOW + 5, NOW + 9]
 
     class Limited(MemoryStore):
-        claim_rules = ClaimRules(limit_ends=lambda: endings.pop(0) if endings else unreachable())
+        claim_rules = ClaimRules(
+            limit_ends=lambda: limit_ends.pop(0) if limit_ends else unreachable()
+        )
 
     def unreachable() -> float:
         raise Unavailable("gone")

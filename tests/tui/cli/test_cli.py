@@ -333,8 +333,8 @@ def test_mail_without_a_place_takes_the_first_that_sends_mail(
     """A Redis server before it among the places is no place of mail commands."""
     config = tmp_path / "c.yaml"
     config.write_text(f"places: ['redis://127.0.0.1:1/0', {root}]\n")
-    output = spooldeck("--config", config, "mail", "status")
-    assert output.stdout == spooldeck("mail", "status", "--root", root).stdout
+    ended = spooldeck("--config", config, "mail", "status")
+    assert ended.stdout == spooldeck("mail", "status", "--root", root).stdout
 
 
 def test_files_have_their_modes_under_any_umask(spooldeck: Run, tmp_path: Path, root: str) -> None:
@@ -530,7 +530,7 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
     place_options = ("--root", root, "queue", "dlq")
 
     listed = spooldeck(*place_options, "list").stdout.splitlines()
-    output = spooldeck(*place_options, "show", first.id)
+    shown = spooldeck(*place_options, "show", first.id)
     retried = spooldeck(*place_options, "retry", first.id)
     dry = [
         spooldeck(*place_options, *words, "--dry-run").stdout
@@ -541,7 +541,7 @@ def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Ru
     rest = spooldeck(*place_options, "retry-all")
 
     assert [line.split(" | ")[0] for line in listed] == sorted([first.id, second.id])
-    assert 'TASK_DLQ_REASON="max_retries_exceeded"' in output.stdout
+    assert 'TASK_DLQ_REASON="max_retries_exceeded"' in shown.stdout
     assert retried.stdout == f"Task {first.id} moved from DLQ to pending queue\n"
     assert "nothing was changed" in dry[0] and second.id in dry[1]
     assert dead == [second.id]
@@ -645,18 +645,18 @@ NOTED: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize("message", NOTED)
+@pytest.mark.parametrize("alert", NOTED)
 def test_status_ends_with_1_where_something_needs_attention(
-    root: str, spooldeck: Run, message: str
+    root: str, spooldeck: Run, alert: str
 ) -> None:
     """Each problem and each warning is a line of its own."""
-    NOTED[message](root)
+    NOTED[alert](root)
 
     status = spooldeck("status", root)
 
     assert status.returncode == 1
-    assert message in status.stdout
-    assert " due " not in message or f"attention {message}: see `doctor`\n" in status.stdout
+    assert alert in status.stdout
+    assert " due " not in alert or f"attention {alert}: see `doctor`\n" in status.stdout
 
 
 # ---- init
@@ -744,10 +744,8 @@ def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -
     """Where its caller closed them, no file of the queue gets the number of a standard stream; an
     id that has nowhere to go is an error.
     """
-    expected_text = f"{sys.executable} -m tui.cli --root {root} queue"
-    line = (
-        f"{expected_text} add job {closed}; echo $?; {expected_text} process-next {closed}; echo $?"
-    )
+    command = f"{sys.executable} -m tui.cli --root {root} queue"
+    line = f"{command} add job {closed}; echo $?; {command} process-next {closed}; echo $?"
 
     run = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
 

@@ -120,14 +120,14 @@ def placeholders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 
 def refuse(
-    folder_fd: dict[str, object], words: str, code: int, why: str, settings: str = "{}"
+    placeholders: dict[str, object], words: str, code: int, why: str, settings: str = "{}"
 ) -> None:
     """Run one command, and check what every refused command keeps."""
-    folder = Path(str(folder_fd["all"]))
+    folder = Path(str(placeholders["all"]))
     config = folder / "some.yaml"
     config.write_text(settings)
     before = tree(folder)
-    argv = ["--config", str(config), *shlex.split(words.format_map(folder_fd))]
+    argv = ["--config", str(config), *shlex.split(words.format_map(placeholders))]
 
     done = command.run(
         argv, input="Hi\n", capture_output=True, text=True, env=clean_environment(folder)
@@ -135,7 +135,7 @@ def refuse(
 
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert done.stderr.startswith("spooldeck: ") and done.stderr.count("\n") == 1
-    assert why.format_map(folder_fd) in done.stderr
+    assert why.format_map(placeholders) in done.stderr
     assert tree(folder) == before
 
 

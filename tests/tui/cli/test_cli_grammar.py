@@ -424,14 +424,14 @@ def test_the_mail_settings_are_shown_without_the_password(
     path.write_text('NFTBAN_MAIL_RECIPIENT="a@b.org"\nNFTBAN_MAIL_ON_BAN="YES"\n')
     secret = {"NFTBAN_CONFIG_DIR": str(folder), "NFTBAN_MAIL_SMTP_PASS": "secret"}
 
-    output = spooldeck("mail", "setup", "--show", root, **secret)
+    ended = spooldeck("mail", "setup", "--show", root, **secret)
     values = json.loads(spooldeck("mail", "setup", "--show", "--json", root, **secret).stdout)
     both = spooldeck("mail", "setup", "a@b.org", "--show", root, **secret)
     near = spooldeck("mail", "setup", "--show", Path(root).name, cwd=Path(root).parent, **secret)
 
-    assert "secret" not in output.stdout
+    assert "secret" not in ended.stdout
     assert (values["recipient"], values["triggers"]["NFTBAN_MAIL_ON_BAN"]) == ("a@b.org", "YES")
-    assert (both.returncode, near.returncode, near.stdout) == (64, 0, output.stdout)
+    assert (both.returncode, near.returncode, near.stdout) == (64, 0, ended.stdout)
     assert list((folder / "conf.d").iterdir()) == [path]
 
 

@@ -114,7 +114,7 @@ WHO = 'handlers: {report: {command: [sh, -c, "echo $(id -u) $(id -G) $HOME $USER
 
 
 @pytest.mark.parametrize(
-    ("owner", "text", "message"),
+    ("owner", "text", "last_error"),
     [
         (OTHER_UID, WHO % "", "65534 65534 /nonexistent nobody"),
         (NAMELESS, WHO % "", f"{NAMELESS} {NAMELESS} / {NAMELESS}"),
@@ -126,7 +126,7 @@ WHO = 'handlers: {report: {command: [sh, -c, "echo $(id -u) $(id -G) $HOME $USER
     ids=["owner", "nameless owner", "root by wish", "nobody by wish", "for all", "for one"],
 )
 def test_root_runs_handlers_as_the_owner_of_the_queue(
-    place: Path, owner: int, text: str, message: str
+    place: Path, owner: int, text: str, last_error: str
 ) -> None:
     """A handler has the owner's groups and home, unless a `run_as` names another user."""
     give(place, owner)
@@ -134,7 +134,7 @@ def test_root_runs_handlers_as_the_owner_of_the_queue(
     main([*place_options, "add", "report"])
     assert main([*place_options, "process-next"]) == 3
     (file,) = (place / "queue" / "pending").iterdir()
-    assert f'TASK_LAST_ERROR="{message}"' in file.read_text()
+    assert f'TASK_LAST_ERROR="{last_error}"' in file.read_text()
 
 
 def test_only_root_runs_handlers_as_another_user(place: Path) -> None:

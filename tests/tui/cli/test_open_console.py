@@ -254,10 +254,10 @@ def test_in_the_background_the_screen_is_not_painted() -> None:
 
 def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
     """A place's name is text for the terminal; places that have no line are counted."""
-    title, _, lines = splash_lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)
+    title, _, names_line = splash_lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)
     rows = splash_lines("mx1", [f"/queue/{number}" for number in range(30)], 24)
 
-    assert lines.isprintable()
+    assert names_line.isprintable()
     assert title == " spooldeck on mx1: opening 1 place ..."
     assert rows[0] == " spooldeck on mx1: opening 30 places ..."
     assert len(rows) < 24

@@ -167,6 +167,6 @@ def test_clusters_read_only_what_can_have_an_error(
         with memory.condition:
             memory.put((state, task.id), task)
 
-    faileds = list(read_failed(MemoryStore(memory), word))
+    items = list(read_failed(MemoryStore(memory), word))
 
-    assert {task.state for task in faileds if isinstance(task, Task)} == states
+    assert {task.state for task in items if isinstance(task, Task)} == states

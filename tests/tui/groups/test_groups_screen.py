@@ -121,8 +121,8 @@ async def test_a_group_opens_as_a_filtered_list() -> None:
         assert "fast" not in operator.rows
 
     for kind in ('say "x" y|z', "", "!kind=z"):
-        hostile = [a_task(1, kind=kind, state=State.HELD), a_task(2), a_task(3)]
-        async with groups(hostile, size=(120, 40)) as operator:
+        tasks = [a_task(1, kind=kind, state=State.HELD), a_task(2), a_task(3)]
+        async with groups(tasks, size=(120, 40)) as operator:
             while "acts on 0 pending" not in operator.line("word"):
                 await operator.press("j")
             await operator.sees("next Enter shows 1 task in held")

@@ -343,18 +343,18 @@ async def test_every_line_is_passed_in_both_directions(tmp_path: Path) -> None:
     """Page by page from the end to the beginning and back no line is missed, none comes twice."""
     logs = some_lines(1500, -9000), some_lines(700, -8000)
     async with a_log(tmp_path, *logs, size=(120, 60)) as operator:
-        known: set[tuple[int, int]] = set()
+        shown_keys: set[tuple[int, int]] = set()
         for key in ("pageup", "pagedown"):
             for _ in range(80):
                 keys = [entry.key for entry in operator.pane.page.entries]
                 assert keys == sorted(set(keys))
-                known |= {key[1:] for key in keys}
+                shown_keys |= {key[1:] for key in keys}
                 before = operator.pane.page.selected_entry
                 await operator.press(key)
                 if operator.pane.page.selected_entry == before:
                     break
 
-        assert len(known) == 2200
+        assert len(shown_keys) == 2200
         assert operator.selected_text == "line 699."
 
 

@@ -76,8 +76,8 @@ def record(root: Path, *moments: tuple[float, int]) -> None:
     """What a worker wrote down before: seconds from now, and how many waited then."""
     with closing(Recorder(spot_of(root))) as recorder:
         for seconds, pending in moments:
-            written_sample = recorder.write(a_sample(NOW + seconds, pending, 8))
-            assert written_sample.role is Role.RECORDS
+            result = recorder.write(a_sample(NOW + seconds, pending, 8))
+            assert result.role is Role.RECORDS
 
 
 PAST = [(-10.0 * n, 1000 + n) for n in (*range(1, 20), 60, 61)]

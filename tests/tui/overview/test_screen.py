@@ -822,13 +822,13 @@ def test_a_pane_gets_what_it_wants_if_there_is_room() -> None:
     """Each pane has its lines and the filler the rest; without room all are cut by the same number
     of lines, and the last ones are hidden before others are too low to show a row.
     """
-    fields = {"a": 10, "b": 4, "c": 6}
+    wanted_heights = {"a": 10, "b": 4, "c": 6}
 
-    assert share_lines(30, fields) == {"a": 10, "b": 4, "c": 16}
-    assert share_lines(30, fields, "a") == {"a": 20, "b": 4, "c": 6}
-    assert share_lines(14, fields) == {"a": 5, "b": 4, "c": 5}
-    assert share_lines(7, fields, "a") == {"a": 4, "b": 3, "c": 0}
-    assert share_lines(2, fields) == {"a": 0, "b": 0, "c": 0}
+    assert share_lines(30, wanted_heights) == {"a": 10, "b": 4, "c": 16}
+    assert share_lines(30, wanted_heights, "a") == {"a": 20, "b": 4, "c": 6}
+    assert share_lines(14, wanted_heights) == {"a": 5, "b": 4, "c": 5}
+    assert share_lines(7, wanted_heights, "a") == {"a": 4, "b": 3, "c": 0}
+    assert share_lines(2, wanted_heights) == {"a": 0, "b": 0, "c": 0}
 
 
 def test_the_reference_screen_names_what_ages() -> None:
@@ -905,11 +905,11 @@ def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
     def shown(*queues: PlaceLine, width: int = 73) -> list[dict[str, str]]:
         head, lines = view.place_table(queues, NOW, width)
         titles = words([head])
-        endings = {
+        column_ends = {
             name: titles.index(name) + len(name) for name in ("FAILED", "DLQ") if name in titles
         }
         return [
-            {name: words([row])[end - 4 : end].strip() for name, end in endings.items()}
+            {name: words([row])[end - 4 : end].strip() for name, end in column_ends.items()}
             for row in lines
         ]
 

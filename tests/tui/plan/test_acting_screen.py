@@ -142,7 +142,7 @@ class Night:
         if queue_of(self.console).parts.filter.error:  # two were typed into one another
             await self.press("escape")
         one = self.chance.choice
-        variants: Sequence[Sequence[str]] = (
+        key_groups: Sequence[Sequence[str]] = (
             *((one("jkjjgG"),) for _ in range(6)),
             *(("space",) for _ in range(3)),
             ("v", *one(("jj", "kk", "jjj")), "v"),
@@ -154,7 +154,7 @@ class Night:
             ("o", one(LETTERS)),
             ("/", *one(WORDS), "enter"),
         )
-        pressed = one(variants)
+        pressed = one(key_groups)
         bare = pressed == ("escape",) and not self._has_something_to_clear()
         if not bare:  # without a range or a filter Esc leaves the screen
             await self.press(*pressed)

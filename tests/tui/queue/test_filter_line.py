@@ -231,12 +231,12 @@ FILTERS = ("code=550", "feeds|geoban !state=dlq", "kind~^mail tries>=1 err:timeo
 
 async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -> None:
     """`queue list --filter` prints the tasks that the console shows."""
-    rendered = {}
+    ids_by_filter = {}
     async with filtering(tmp_path) as operator:
         inspector = queue_of(operator.console).session.inspector
         for text in FILTERS:
             query = Query(filter=parse_filter(text, inspector.states, NOW))
-            rendered[text] = [
+            ids_by_filter[text] = [
                 task.id for task in (await inspector.queries.window(query, 0, 100)).tasks
             ]
 
@@ -245,7 +245,7 @@ async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -
         run = listed(text)
         assert run.returncode == 0, run.stderr
         ids = [json.loads(line)["id"] for line in run.stdout.splitlines()]
-        assert sorted(ids) == rendered[text]
+        assert sorted(ids) == ids_by_filter[text]
         assert 0 < len(ids) < 53
 
 
@@ -270,24 +270,24 @@ def test_the_command_line_knows_saved_filters(tmp_path: Path, spooldeck: Run) ->
         ("clusters", str(root)),
     )
     for command in commands:
-        output = ask(*command, "--filter", "@user")
-        assert output.stderr == ""
-        same = output.stdout.replace("--filter @user", "--filter code=550")
+        ended = ask(*command, "--filter", "@user")
+        assert ended.stderr == ""
+        same = ended.stdout.replace("--filter @user", "--filter code=550")
         assert without_times(same) == without_times(ask(*command, "--filter", "code=550").stdout)
-        assert output.stdout != ask(*command).stdout
-        output = ask(*command, "--filter", "@x")
-        assert (output.returncode, output.stdout) == (64, "")
-        assert output.stderr.endswith("--filter: @x at 1: no such saved filter; @user\n")
+        assert ended.stdout != ask(*command).stdout
+        ended = ask(*command, "--filter", "@x")
+        assert (ended.returncode, ended.stdout) == (64, "")
+        assert ended.stderr.endswith("--filter: @x at 1: no such saved filter; @user\n")
 
     path = tmp_path / "state" / "spooldeck" / "filters.yaml"
     path.write_text("- no\n")
     for command in commands:
-        output = ask(*command, "--filter", "@user")
-        assert output.returncode == 64
-        assert f"@user at 1: {path}: expected lines such as name:" in output.stderr
-        assert output.stderr.count("\n") == 1
-        output = ask(*command, "--filter", "@\x1bc")
-        assert "--filter: @\ufffdc at 1: " in output.stderr
+        ended = ask(*command, "--filter", "@user")
+        assert ended.returncode == 64
+        assert f"@user at 1: {path}: expected lines such as name:" in ended.stderr
+        assert ended.stderr.count("\n") == 1
+        ended = ask(*command, "--filter", "@\x1bc")
+        assert "--filter: @\ufffdc at 1: " in ended.stderr
 
 
 def test_queue_list_takes_a_filter_and_a_state(tmp_path: Path, spooldeck: Run) -> None:

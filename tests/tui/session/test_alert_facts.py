@@ -217,12 +217,12 @@ def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
     monkeypatch.setattr("tui.cli.formats.nftban.recorder.ORDERED_SAMPLE_TASKS", 8)
 
-    matches = [
+    alert_texts = [
         {alert.text for alert in read(setup) if alert.kind is AlertKind.LIMIT}
         for read in (by_status, by_recorder, by_console)
     ]
 
-    assert matches == [{"queue full: 3 of 3 pending", "trash full: 2 of 1 kB"}] * 3
+    assert alert_texts == [{"queue full: 3 of 3 pending", "trash full: 2 of 1 kB"}] * 3
 
 
 def test_problems_of_a_sample_are_at_least_so_many(

@@ -19,14 +19,14 @@ def test_an_end_is_reported_once_while_the_worker_is_released(attempt: int) -> N
     """While one thread stops it others ask how it ended: none fails, at most one is told."""
     worker = WorkerProcess(SLEEPS)
     worker.start()
-    lines: list[str] = []
+    end_lines: list[str] = []
     failures: list[BaseException] = []
     is_over = threading.Event()
 
     def look() -> None:
         try:
             while not is_over.is_set():
-                lines.append(worker.describe_end())
+                end_lines.append(worker.describe_end())
         except BaseException as error:
             failures.append(error)
 
@@ -38,7 +38,7 @@ def test_an_end_is_reported_once_while_the_worker_is_released(attempt: int) -> N
     for thread in looking:
         thread.join()
     assert (failures, worker.pid) == ([], None)
-    assert len([end for end in lines if end]) <= 1
+    assert len([end for end in end_lines if end]) <= 1
 
 
 def test_the_end_has_the_last_line_of_its_errors() -> None:

@@ -220,7 +220,7 @@ async def test_mail_that_is_kept_back_is_not_shown_as_ready(tmp_path: Path) -> N
     """Who suspended what would send it is named, with the reason and how to resume it; a verb for
     other states is not offered.
     """
-    room = PlaceTransports(tmp_path, lambda: NOW, messages=("curl",))
+    room = PlaceTransports(tmp_path, lambda: NOW, installed=("curl",))
     task = a_task(5, due=NOW - 60, kind="mail_send")
     shut = "no mail transport: curl suspended by operator"
     async with a_spool(

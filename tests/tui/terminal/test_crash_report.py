@@ -90,16 +90,16 @@ def test_a_crash_anywhere(spool: str, tmp_path: Path, place: str) -> None:
             terminal.send("r")
         assert terminal.end() == crash_report.EX_SOFTWARE
         assert terminal.restored
-        expected_text = terminal.said.decode()
+        output = terminal.said.decode()
 
     line = re.search(
-        r"spooldeck: console crashed: (.*); report \(without task data\): (.*)\r\n", expected_text
+        r"spooldeck: console crashed: (.*); report \(without task data\): (.*)\r\n", output
     )
-    assert line, expected_text
+    assert line, output
     text = Path(line[2]).read_text()
     assert line[1].startswith(f"RuntimeError at {where}")
-    assert SECRET not in expected_text and "Traceback" not in expected_text
-    assert expected_text.endswith(line[0])
+    assert SECRET not in output and "Traceback" not in output
+    assert output.endswith(line[0])
     assert Path(line[2]).parent == tmp_path / "spooldeck"
     assert stat.S_IMODE(Path(line[2]).stat().st_mode) == 0o600
     assert SECRET not in text and spool not in text
@@ -209,9 +209,11 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("endings", [True, False])
+@pytest.mark.parametrize("is_ending", [True, False])
 @pytest.mark.parametrize("event", ["on_mount", "on_screen_resume"])
-def test_a_screen_that_opens_while_the_console_ends_is_no_crash(endings: bool, event: str) -> None:
+def test_a_screen_that_opens_while_the_console_ends_is_no_crash(
+    is_ending: bool, event: str
+) -> None:
     """The end removes its parts before its events are handled; else a missing part is a fault."""
 
     class Opening(Screen[None]):
@@ -219,7 +221,7 @@ def test_a_screen_that_opens_while_the_console_ends_is_no_crash(endings: bool, e
             yield Static(id="part")
 
     async def work(screen: Opening) -> None:
-        if endings:
+        if is_ending:
             screen.app.exit(return_code=143)
         await screen.query("*").remove()
         screen.query_one("#part")
@@ -234,5 +236,5 @@ def test_a_screen_that_opens_while_the_console_ends_is_no_crash(endings: bool, e
 
     console.run(headless=True)
 
-    assert console.return_code == (143 if endings else crash_report.EX_SOFTWARE)
-    assert console.crash is None if endings else isinstance(console.crash, NoMatches)
+    assert console.return_code == (143 if is_ending else crash_report.EX_SOFTWARE)
+    assert console.crash is None if is_ending else isinstance(console.crash, NoMatches)

@@ -287,12 +287,12 @@ def test_a_burst_on_a_terminal(tmp_path: Path, burst: str) -> None:
 
 def keys_of(*reads: str) -> list[str]:
     """The keys that these reads of the terminal are, one after the other within 100 ms."""
-    parser, tokens, is_after_escape = XTermParser(), list[str](), False
+    parser, keys, is_after_escape = XTermParser(), list[str](), False
     for text in reads:
         events = parse_keys(parser, text, is_after_escape)
-        tokens += [event.key for event in events if isinstance(event, Key)]
+        keys += [event.key for event in events if isinstance(event, Key)]
         is_after_escape = text.endswith("\x1b")
-    return tokens
+    return keys
 
 
 def test_a_key_right_after_escape_is_not_lost() -> None:

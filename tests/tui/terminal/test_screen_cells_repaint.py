@@ -126,10 +126,10 @@ def test_every_screen_is_painted_so() -> None:
         if not module.name.startswith(("tui.cli", "tui.packaging")):
             importlib.import_module(module.name)
     waiting: list[type] = [Screen]
-    names: set[type] = set()
+    classes: set[type] = set()
     while waiting:
-        names.add(here := waiting.pop())
+        classes.add(here := waiting.pop())
         waiting += here.__subclasses__()
-    ours = [one for one in names if one.__module__.startswith("tui.")]
+    ours = [one for one in classes if one.__module__.startswith("tui.")]
     assert len(ours) > 20
     assert [one for one in ours if not issubclass(one, SizedScreen)] == []

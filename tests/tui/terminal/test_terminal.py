@@ -416,12 +416,12 @@ def test_signals_restore_the_terminal(spool: str, number: signal.Signals, code: 
 BYTES = ["1", "20", "40", "60", "80", "100", "120", "140", "200", "400", "800", "1600"]
 
 
-@pytest.mark.parametrize("message", deep_but(["1", "140"], BYTES))
-def test_signals_at_any_instant_of_the_start(spool: str, message: str) -> None:
+@pytest.mark.parametrize("byte_count", deep_but(["1", "140"], BYTES))
+def test_signals_at_any_instant_of_the_start(spool: str, byte_count: str) -> None:
     """However few bytes it has written when it is signalled: the terminal is as it was."""
-    number, code = ENDS[int(message) // 20 % len(ENDS)]
+    number, code = ENDS[int(byte_count) // 20 % len(ENDS)]
     with console(spool) as terminal:
-        terminal.until(lambda: len(terminal.said) >= int(message))
+        terminal.until(lambda: len(terminal.said) >= int(byte_count))
         terminal.process.send_signal(number)
 
         assert terminal.end() == code

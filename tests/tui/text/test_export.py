@@ -130,14 +130,14 @@ def test_a_copy_inside_tmux_is_sent_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "longest"),
+    ("limit", "longest"),
     [("", DEFAULT_LIMIT_BYTES // 4 * 3), ("400", 300), ("a lot", DEFAULT_LIMIT_BYTES // 4 * 3)],
 )
-def test_a_copy_beyond_the_cap_is_refused(message: str, longest: int) -> None:
+def test_a_copy_beyond_the_cap_is_refused(limit: str, longest: int) -> None:
     """A copy that a terminal would cut is not sent; the cap can be configured."""
-    assert osc52_sequence("a" * (longest // 3 * 3), {LIMIT_VARIABLE: message})
+    assert osc52_sequence("a" * (longest // 3 * 3), {LIMIT_VARIABLE: limit})
     with pytest.raises(ClipboardTooLong, match=LIMIT_VARIABLE):
-        osc52_sequence("a" * (longest + 3), {LIMIT_VARIABLE: message})
+        osc52_sequence("a" * (longest + 3), {LIMIT_VARIABLE: limit})
 
 
 def test_times_are_readable_and_in_seconds() -> None:

@@ -85,13 +85,13 @@ class Mail:
 
     @asynccontextmanager
     async def screen(
-        self, *keys_pressed: str, on: str = "", message: str = SAYS, **fields: Any
+        self, *keys_pressed: str, on: str = "", program: str = SAYS, **fields: Any
     ) -> AsyncIterator[ConsoleOperator]:
         """The transports' screen, with the cursor `on` one of them; then keys are pressed."""
         place = disk_place(self.root, "here", self.clock)
         place = place._replace(logs=(*place.logs, str(self.log)), command=("spooldeck",))
         if self.routes:
-            place = place._replace(mail=self.room.place_mail(message))
+            place = place._replace(mail=self.room.place_mail(program))
         async with an_operator(place, clock=self.clock, **fields) as operator:
             await operator.until(lambda: operator.console.sessions[0].has_readings)
             operator.console.navigator.goto(Target(keys.TRANSPORTS))
@@ -241,14 +241,14 @@ async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None
 
 
 @pytest.mark.parametrize(
-    ("ago", "message"),
+    ("ago", "mark_line"),
     [
         (1800, f"{'':16}suspended 09:10:00Z │"),
         (3540, f"{'':7}│ suspended 08:41:00Z"),
         (7200, f"{'':6}suspended 07:40:00Z"),
     ],
 )
-def test_the_mark_of_a_suspension_is_at_its_time(ago: float, message: str) -> None:
+def test_the_mark_of_a_suspension_is_at_its_time(ago: float, mark_line: str) -> None:
     """The words are left of the mark, or right of it where there is no room; without the mark if it
     was before the range of the graph.
     """
@@ -259,7 +259,7 @@ def test_the_mark_of_a_suspension_is_at_its_time(ago: float, message: str) -> No
     screen_cells = board.Shown(
         transport, MailHealth(), routes, limit=0.5, now=NOW, log=(), minutes=60
     )
-    assert words(board.graph_lines(screen_cells, 66, 8)).splitlines()[-1] == message
+    assert words(board.graph_lines(screen_cells, 66, 8)).splitlines()[-1] == mark_line
 
 
 async def test_z_changes_the_range_of_the_graph(mail: Mail) -> None:
@@ -283,7 +283,7 @@ async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
 
 
 @pytest.mark.parametrize(
-    ("forced", "messages", "message", "why"),
+    ("forced", "installed", "message", "why"),
     [
         ("", (), "no transport is available", "not used: no curl is installed"),
         ("none", (), "mail disabled (mail.method none)", "disabled (mail.method none)"),
@@ -293,10 +293,10 @@ async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
     ],
 )
 async def test_the_reason_why_no_transport_is_used_is_shown(
-    mail: Mail, forced: str, messages: tuple[str, ...], message: str, why: str
+    mail: Mail, forced: str, installed: tuple[str, ...], message: str, why: str
 ) -> None:
     """No transport that could be used, or one that is forced: both are said, not guessed."""
-    mail.room.forced, mail.room.here = forced, messages
+    mail.room.forced, mail.room.installed = forced, installed
     async with mail.screen(size=(120, 40)) as operator:
         await operator.until(lambda: why in below(operator))
         assert message.rstrip(";") in operator.text
@@ -472,10 +472,10 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     assert table[:6] == ["curl", "SUSPENDED", "20", "1", "95%", "-"]
     panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, NOW, 60, 4, has_mail=True)
     assert "curl  SUSPENDED  19/20 failed" in words(panel)
-    circumstances = words(
+    detail_text = words(
         detail_lines.detail_lines(curl, MailHealth(), 0.5, now=NOW, width=100, routes=routes)
     )
-    assert "failing, 95% failed in 10m" in circumstances
+    assert "failing, 95% failed in 10m" in detail_text
     assert "none failing" in words([view.summary_line(MailHealth((curl,)), 0.5)])
 
 
@@ -513,7 +513,7 @@ async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
 
 async def test_without_another_mail_waits(mail: Mail) -> None:
     """Where none takes over, the plan says what becomes of mail, and the overview that it waits."""
-    mail.room.here = ("postfix",)
+    mail.room.installed = ("postfix",)
     async with mail.screen("S", on="postfix") as operator:
         await operator.sees("no other usable transport, so mail waits", "y to suspend")
         await operator.press("y")
@@ -609,7 +609,7 @@ async def test_another_address_is_named(mail: Mail) -> None:
     address is not taken. An exit code decides how it ended, and what the command said is inert.
     """
     mail.room.recipient = ""
-    async with mail.screen("M", on="postfix", message=FAILS) as operator:
+    async with mail.screen("M", on="postfix", program=FAILS) as operator:
         await operator.opens(AskScreen, *"eva", "enter")
         await operator.opens(ActionScreen, "@", *"x.example", "enter")
         await operator.sees("Recipient: eva@x.example")
@@ -624,7 +624,7 @@ async def test_another_address_is_named(mail: Mail) -> None:
 
 async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
     """While it runs the screen can be left, and M shows how it goes; no second one is begun."""
-    async with mail.screen("M", on="postfix", message=HANGS) as operator:
+    async with mail.screen("M", on="postfix", program=HANGS) as operator:
         await operator.opens(ActionScreen)
         await operator.press("y")
         await operator.sees("connecting", "sending ...")
@@ -635,17 +635,17 @@ async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
         await operator.sees("a test mail is running: wait")
 
 
-@pytest.mark.parametrize("messages", [("postfix", "curl"), ("curl",)])
+@pytest.mark.parametrize("installed", [("postfix", "curl"), ("curl",)])
 async def test_a_transport_that_is_not_used_can_be_tried(
-    mail: Mail, messages: tuple[str, ...]
+    mail: Mail, installed: tuple[str, ...]
 ) -> None:
     """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
-    mail.room.forced, mail.room.here = "curl", messages
+    mail.room.forced, mail.room.installed = "curl", installed
     async with mail.screen("M", on="postfix") as operator:
         await operator.opens(ActionScreen)
         await operator.sees("postfix is disabled, curl is forced", "uses it anyway")
         absent = "Likely to fail: no postfix is installed" in operator.page
-        assert absent is ("postfix" not in messages)
+        assert absent is ("postfix" not in installed)
 
 
 def test_only_one_address_is_taken() -> None:
@@ -664,14 +664,12 @@ def test_the_command_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     shift = NOW - time.time()
     mail.say(*[attempt(shift + 50, RED) + given_up(shift + 49, "554 refused", RED)] * 5)
     mail.count({RED: (7, 5, 2)})
-    plain, rendered = (
-        spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"])
-    )
+    plain, as_json = (spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"]))
 
-    assert (plain.returncode, rendered.returncode) == (1, 1), plain.stderr
+    assert (plain.returncode, as_json.returncode) == (1, 1), plain.stderr
     assert "state       failing, 100% failed in 10m" in plain.stdout
-    assert "\x1b" not in plain.stdout + rendered.stdout
-    transports = json.loads(rendered.stdout)["transports"]
+    assert "\x1b" not in plain.stdout + as_json.stdout
+    transports = json.loads(as_json.stdout)["transports"]
     (transport,) = [
         transport_row for transport_row in transports if transport_row["transport"] == RED
     ]

@@ -345,11 +345,11 @@ def test_a_destination_is_blocked_after_a_preview(
     records it. What is done already is refused."""
     words = ("destinations", "block", f"{FINE}:443/inbox", *config, "--reason", "spam")
 
-    output = spooldeck(*words)
+    ended = spooldeck(*words)
 
-    assert (output.returncode, output.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr) == (0, "")
     apply_command = f"destinations block {FINE} --reason spam --apply 1"
-    assert apply_command in output.stdout.splitlines()[-1]
+    assert apply_command in ended.stdout.splitlines()[-1]
     assert deliveries.registry.get(FINE).blocked == ""
 
     assert json.loads(spooldeck(*words, "--json").stdout)["destination"] == FINE

@@ -272,9 +272,9 @@ async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud() ->
         held.list.move("down")
         await held.rest(pilot)
         # Wherever it is said to stand, it is never in the window that is fetched then.
-        variants = [range(200, 300), range(-400, 100)]
-        held.rows.numbers = variants[0]
-        held.rows.flow = (variants[n % 2] for n in range(6))
+        ranges = [range(200, 300), range(-400, 100)]
+        held.rows.numbers = ranges[0]
+        held.rows.flow = (ranges[n % 2] for n in range(6))
         held.list.rows.store_changed()
         await held.hands_rest(pilot)
 

@@ -45,12 +45,12 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_shipped_theme_has_every_style(name: str) -> None:
     """Each look has a colour, a background and a weight; those that mean something else differ."""
     theme = themes.load_theme(name, {}).theme
-    texts = {
-        f"{STYLE_NAMES}-{part}"
-        for STYLE_NAMES in themes.STYLE_NAMES
+    variables = {
+        f"{style_name}-{part}"
+        for style_name in themes.STYLE_NAMES
         for part in ("color", "background", "text")
     }
-    assert texts <= set(theme.variables)
+    assert variables <= set(theme.variables)
 
     styles = themes.theme_styles(theme)
     apart = ("cursor", "tab", "chip-warn", "error", "warn", "muted", "unknown", "ghost")

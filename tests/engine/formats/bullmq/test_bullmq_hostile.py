@@ -381,8 +381,8 @@ def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) 
         with near, far:
             limited = connection._LimitedSocket(far)
             limited.sendall(b"GET x\r\n")
-            endings = [0, *range(first, len(answer), size), len(answer)]
-            parts = [answer[a:b] for a, b in itertools.pairwise(endings)]
+            cuts = [0, *range(first, len(answer), size), len(answer)]
+            parts = [answer[a:b] for a, b in itertools.pairwise(cuts)]
             assert _is_refused(limited, parts) == HEADS[answer], parts
 
 

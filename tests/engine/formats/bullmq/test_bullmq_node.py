@@ -61,9 +61,9 @@ class Node:
 
     def work(self, how: str = "ok") -> "subprocess.Popen[str]":
         """Start a worker; it writes the ids of its jobs to the file `ran`."""
-        fields = {"how": how, "ran": str(self._folder / "ran")}
+        options = {"how": how, "ran": str(self._folder / "ran")}
         process = subprocess.Popen(
-            self._words("work", fields), env=self._environment, stdout=subprocess.PIPE, text=True
+            self._words("work", options), env=self._environment, stdout=subprocess.PIPE, text=True
         )
         self.started.append(process)
         assert process.stdout is not None

@@ -80,9 +80,9 @@ class Game(NamedTuple):
             while rounds > 0:
                 for key, _ in ready.select():
                     each = key.data
-                    content = os.read(key.fd, 5 * 1000)
-                    assert content or killed, f"RIVALS_SEED={SEED}: an operator failed"
-                    if b"did\n" in content:
+                    data = os.read(key.fd, 5 * 1000)
+                    assert data or killed, f"RIVALS_SEED={SEED}: an operator failed"
+                    if b"did\n" in data:
                         rounds -= 1
                         _begin(each)
                     elif chances and chances.pop():

@@ -175,9 +175,9 @@ def calls_of(client: redis.Redis) -> int:
     return sum(stats[name]["calls"] for name in stats if name.startswith("cmdstat_evalsha"))
 
 
-@pytest.mark.parametrize("endings", ["completed", "failed", "delayed"])
+@pytest.mark.parametrize("outcome", ["completed", "failed", "delayed"])
 def test_an_outcome_and_the_next_claim_are_one_script(
-    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str, endings: str
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str, outcome: str
 ) -> None:
     """20 jobs in turn cost little more than 20 scripts, also if they fail or are retried later."""
     ran = threading.Semaphore(0)
@@ -186,10 +186,10 @@ def test_an_outcome_and_the_next_claim_are_one_script(
     def handler(task: Task, context: Context) -> None:
         opened.wait(PATIENCE)
         ran.release()
-        if endings != "completed":
+        if outcome != "completed":
             raise Failed("no server")
 
-    options = {"attempts": 2, "backoff": 3_600_000} if endings == "delayed" else {}
+    options = {"attempts": 2, "backoff": 3_600_000} if outcome == "delayed" else {}
     with start({"mails": handler}) as running:
         keys = [f"bull:{add(redis_url, options=options).id.replace('/', ':')}" for _ in range(20)]
         before = calls_of(client)
@@ -199,7 +199,7 @@ def test_an_outcome_and_the_next_claim_are_one_script(
         while not running.watch.is_resting("mails"):
             assert running.resting.acquire(timeout=PATIENCE)
         used = calls_of(client) - before
-    assert client.zcard(f"bull:mails:{endings}") == 20
+    assert client.zcard(f"bull:mails:{outcome}") == 20
     assert used <= 26
     assert {client.hget(key, "pb") for key in keys} == {"host-1"}
 

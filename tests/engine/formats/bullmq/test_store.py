@@ -771,7 +771,7 @@ def test_a_resume_moves_back_what_bullmq_5_paused(client: redis.Redis, open_bull
 
 
 @pytest.mark.parametrize(
-    ("before", "messages", "after"),
+    ("before", "given_meanwhile", "after"),
     [
         (("me", -1), None, ("me", -1)),
         (("me", 60_000), None, ("me", 60_000)),
@@ -785,7 +785,7 @@ def test_a_job_that_returns_has_its_deduplication_key_again(
     client: redis.Redis,
     open_bullmq: Opener,
     before: tuple[str | None, int],
-    messages: tuple[str, int] | None,
+    given_meanwhile: tuple[str, int] | None,
     after: tuple[str | None, int],
     away: Callable[[Task, float], Task],
 ) -> None:
@@ -803,8 +803,8 @@ def test_a_job_that_returns_has_its_deduplication_key_again(
     waiting = found(store, "mails/me")
     rev = store.swap(waiting, away(waiting, NOW))
     assert client.get(key) == (None if before[0] == "me" else before[0])
-    if messages:
-        give(*messages)
+    if given_meanwhile:
+        give(*given_meanwhile)
     gone = away(waiting, NOW)._replace(rev=rev)
     store.swap(gone, verbs.with_state(gone, State.PENDING))
     left = client.pttl(key)

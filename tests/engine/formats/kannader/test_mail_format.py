@@ -24,12 +24,12 @@ AT = 1_795_167_419_058_373_202
 def good_files(name: str) -> list[bytes]:
     """Every file of this name in the samples of whole spools."""
     with tarfile.open(SAMPLES) as samples:
-        matches = [
+        files = [
             samples.extractfile(member)
             for member in samples
             if "/good-" in member.name and member.name.endswith(f"/{name}")
         ]
-        return [file.read() for file in matches if file is not None]
+        return [file.read() for file in files if file is not None]
 
 
 def test_files_of_kannader_are_written_as_they_were() -> None:

@@ -390,9 +390,9 @@ def test_a_link_of_any_name_is_quarantined(
     root = sample("good-empty")
     (root / "queue" / ("x" * 255)).symlink_to("/nowhere")
     store = open_kannader(later, root)
-    (output,) = store.recover()
+    (line,) = store.recover()
     (quarantined,) = (root / ".spooldeck" / "aside").iterdir()
-    assert output.endswith(f"quarantined as .spooldeck/aside/{quarantined.name}")
+    assert line.endswith(f"quarantined as .spooldeck/aside/{quarantined.name}")
     assert str(quarantined.readlink()) == "/nowhere"
     assert store.recover() == []
 

@@ -893,8 +893,10 @@ def test_what_may_not_be_read_is_left_by_recovery(other_users_spool: Path) -> No
             dry, done, problems = store.recover(dry=True), store.recover(), problems_in(store)
             closed.chmod(0o700)
 
-            for message in (dry, done):
-                assert [f"{where}: " in line and "Permission" in line for line in message] == [True]
+            for reported in (dry, done):
+                assert [f"{where}: " in line and "Permission" in line for line in reported] == [
+                    True
+                ]
             assert "cannot be read now" in problems[where]
             assert found(store, task.id).destination == TO[0] and store.recover() == []
 
@@ -1086,25 +1088,25 @@ def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: P
     for name in ("zebra", "a", "ä", "Z", "10", "9"):
         (queue / name).symlink_to(target)
     (queue / os.fsdecode(b"\xff")).symlink_to("nowhere")
-    tasks = list(store.scan())
-    ids = [item.id for item in tasks if isinstance(item, Task)]
+    items = list(store.scan())
+    ids = [item.id for item in items if isinstance(item, Task)]
     others = len(names(queue)) - 1
     assert ids[others:] == sorted(ids[:others]) == sorted(names(queue) - {"\udcff"})
-    assert [item.what for item in tasks if isinstance(item, Problem) and "UTF-8" in item.what]
+    assert [item.what for item in items if isinstance(item, Problem) and "UTF-8" in item.what]
 
 
 def test_our_other_files_in_the_spool_stay(open_kannader: Opener, kannader: Path) -> None:
     """Journal, operators' notes, log and recordings beside the trash are no problem, and neither a
     scan, a change nor recovery touches them."""
-    file_path = kannader / ".spooldeck"
+    own_folder = kannader / ".spooldeck"
     for word in ("journal", "log", "run", "metrics", "recorder", "mailspool", "suspended"):
-        (file_path / word).mkdir(parents=True)
-        (file_path / word / "queue.log").write_text("ours")
-    (file_path / "journal" / "op").symlink_to("../../queue")
-    before = {path: path.lstat().st_mtime_ns for path in file_path.rglob("*")}
+        (own_folder / word).mkdir(parents=True)
+        (own_folder / word / "queue.log").write_text("ours")
+    (own_folder / "journal" / "op").symlink_to("../../queue")
+    before = {path: path.lstat().st_mtime_ns for path in own_folder.rglob("*")}
     store = open_kannader()
     task = send(store)
     store.swap(task, verbs.purge(task, NOW))
-    output = store.recover()
-    assert (problems_in(store), output) == ({}, [])
+    lines = store.recover()
+    assert (problems_in(store), lines) == ({}, [])
     assert {path: path.lstat().st_mtime_ns for path in before} == before

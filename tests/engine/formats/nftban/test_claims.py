@@ -357,8 +357,8 @@ def test_the_line_is_in_the_order_of_names(rows: list[tuple[str, int]], wanted: 
     """For any wanted kinds, theirs come in order, and the others stay."""
     line = sorted((f"20261121T0533{n:02}Z-{kind}-0a0a0a0a.task", n) for kind, n in set(rows))
     waiting = PendingLine(line)
-    arrived = []
+    claimed = []
     while (candidate := waiting.next(lambda kind, group: kind in wanted)) is not None:
-        arrived.append(candidate)
-    assert arrived == [candidate for candidate in line if kind_of(candidate[0]) in wanted]
-    assert len(waiting) == len(line) - len(arrived)
+        claimed.append(candidate)
+    assert claimed == [candidate for candidate in line if kind_of(candidate[0]) in wanted]
+    assert len(waiting) == len(line) - len(claimed)

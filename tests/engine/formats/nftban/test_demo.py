@@ -191,9 +191,9 @@ def test_dead_tasks_end_in_five_ways(demo: Path) -> None:
         assert ended.stdout.strip() == (task["TASK_LAST_ERROR"] if ended.returncode else "")
         return ended.returncode
 
-    outputs = {words: (run(words, 0), run(words, 1)) for words in ENDS}
+    exit_codes = {words: (run(words, 0), run(words, 1)) for words in ENDS}
     (demo / REPAIRED_FILE).touch()
-    assert {words: (*codes, run(words, 2)) for words, codes in outputs.items()} == ENDS
+    assert {words: (*codes, run(words, 2)) for words, codes in exit_codes.items()} == ENDS
 
 
 def test_its_mail_obeys_suspensions_and_is_logged_in_its_place(demo: Path) -> None:

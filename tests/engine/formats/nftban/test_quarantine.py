@@ -127,12 +127,12 @@ def quarantine_entry(kind: str, spool: SpoolFolders, store: NftbanStore) -> None
 
     problems = problems_in(store)
     by_name = [item for item in store.scan({name}) if isinstance(item, Problem)]
-    arrived = taken(store, later())
+    claimed = taken(store, later())
     messages = store.quarantine_broken(lambda: count.append(1))
 
     assert [what.startswith(reason) for what in problems.values()] == [True], problems
     assert [item.what for item in by_name] == list(problems.values())
-    assert (arrived, names(spool.pending)) == ([GOOD.id], [])
+    assert (claimed, names(spool.pending)) == ([GOOD.id], [])
     assert len(messages) == len(count) == 1
     assert (
         messages[0].startswith(f"pending/{escape_name(name)}: {reason}")
@@ -363,11 +363,11 @@ def test_a_file_that_shells_read_otherwise_is_quarantined(tmp_path: Path) -> Non
             store.swap(None, GOOD)
 
             problems = problems_in(store)
-            arrived = taken(store, later())
+            claimed = taken(store, later())
             messages = store.quarantine_broken()
 
             assert problems[f"pending/{NAME}"].startswith(reason), problems
-            assert arrived == [GOOD.id]
+            assert claimed == [GOOD.id]
             assert len(messages) == 1
             (aside,) = store.list_quarantined()
             assert Path(spool.staging_dir, "corrupt", aside.name).read_bytes() == data
@@ -397,12 +397,12 @@ ACCEPTED: tuple[tuple[bytes, dict[str, object]], ...] = (
 def test_what_every_shell_reads_alike_is_taken(tmp_path: Path) -> None:
     """All that the contract's form allows is a task, and says what a shell would read; to which
     files it may lead is asked where it is run."""
-    for number, (data, message) in enumerate(ACCEPTED):
+    for number, (data, values) in enumerate(ACCEPTED):
         spool = new_spool(tmp_path / str(number))
         Path(spool.pending, NAME).write_bytes(data)
-        with naming(message), closing(NftbanStore(spool, later)) as store:
+        with naming(values), closing(NftbanStore(spool, later)) as store:
             (task,) = store.take(later(), "me", 1)
-            assert {key: getattr(task, key) for key in message} == message
+            assert {key: getattr(task, key) for key in values} == values
             assert Path(spool.work, NAME).read_bytes() == data
             assert store.quarantine_broken() == []
 
@@ -586,6 +586,6 @@ def test_what_a_disk_puts_into_each_folder_is_no_problem(
     for name in ("lost+found", ".snapshot", "@eaDir", ".nfs000000000001", "lost"):
         Path(spool.pending, name).mkdir()
         Path(spool.dlq, name).mkdir()
-    whole = [task.where for task in store.scan() if isinstance(task, Problem)]
+    whole = [problem.where for problem in store.scan() if isinstance(problem, Problem)]
     single = [f.where for f in store.scan({"lost+found", "lost"}) if isinstance(f, Problem)]
     assert (set(whole), set(single)) == ({"pending/lost", "dlq/lost"},) * 2

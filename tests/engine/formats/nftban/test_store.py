@@ -248,19 +248,19 @@ def test_everything_belongs_to_the_folders_owner(spool: SpoolFolders, open_spool
 
 def test_no_draft_is_ever_called_a_task(spool: SpoolFolders, open_spool: Opener) -> None:
     """While a file is being written or moved, no name of it ends in .task but its own."""
-    known, store = set[str](), open_spool()
+    audited_names, store = set[str](), open_spool()
 
     def watch(event: str, args: tuple[object, ...]) -> None:
         # 3: O_WRONLY or O_RDWR
         if event == "open" and isinstance(args[2], int) and args[2] & 3:
-            known.add(str(args[0]))
+            audited_names.add(str(args[0]))
 
     watching = [watch]
     sys.addaudithook(lambda event, args: [w(event, args) for w in watching] and None)
     put(store, State.DEAD)
     watching.clear()
-    assert any(name.startswith(f"T.{IDENT}.") for name in known)
-    assert not [name for name in known if name.endswith(".task")]
+    assert any(name.startswith(f"T.{IDENT}.") for name in audited_names)
+    assert not [name for name in audited_names if name.endswith(".task")]
 
 
 def test_folders_that_cannot_be_a_spool_are_refused(spool: SpoolFolders) -> None:
@@ -586,8 +586,8 @@ def test_a_committed_move_is_finished_any_other_undone(tmp_path: Path) -> None:
             if end != "gone":
                 assert problems_in(store) == {f".spooldeck/{left.name}": what}
             assert list(store.scan({IDENT})) == [] and left.exists()
-            output = store.recover()
-            assert output == [f"{IDENT}: interrupted move, now in {lands.rpartition('/')[2]}"]
+            lines = store.recover()
+            assert lines == [f"{IDENT}: interrupted move, now in {lands.rpartition('/')[2]}"]
             assert Path(spool.pending).parent.joinpath(lands, NAME).read_bytes() == data
             assert not left.exists()
             assert store.recover() == []
@@ -615,8 +615,8 @@ def test_files_of_one_id_are_all_kept(spool: SpoolFolders, open_spool: Opener) -
     ):
         leave(spool, end, start=start, data=text_of(a_task(description=text)))
     store = open_spool()
-    output = store.recover()
-    assert [line.partition(",")[0] for line in output] == [f"{IDENT}: duplicate id"] * 3
+    lines = store.recover()
+    assert [line.partition(",")[0] for line in lines] == [f"{IDENT}: duplicate id"] * 3
     contents = {path.read_bytes() for path in Path(spool.staging_dir, "twice").iterdir()}
     assert contents == {text_of(a_task(description=text)) for text in ("one", "two", "three")}
     assert there(store).description == "in place"

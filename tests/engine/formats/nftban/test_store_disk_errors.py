@@ -203,7 +203,7 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: O
     first_free = os.dup(0)
     os.close(first_free)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lines: list[str] = []
+    errors: list[str] = []
     claimed: list[Task] = []
     try:
         for more in range(6):
@@ -217,18 +217,18 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: O
                 try:
                     attempt()
                 except Unavailable as error:
-                    lines.append(str(error))
+                    errors.append(str(error))
                 except Gone:
                     continue
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-    assert any("Too many open files" in words for words in lines)
+    assert any("Too many open files" in words for words in errors)
     assert claimed
     assert not Path(spool.staging_dir, "corrupt").exists()
-    tasks = list(store.scan())
-    assert not [item for item in tasks if not isinstance(item, Task)]
-    assert len(set(tasks)) == 4
+    items = list(store.scan())
+    assert not [item for item in items if not isinstance(item, Task)]
+    assert len(set(items)) == 4
 
 
 def test_one_unreadable_file_stops_no_queue(

@@ -117,10 +117,10 @@ def test_what_is_wrong_as_a_whole_is_named(open_queue: Opener, sql: Sql) -> None
 
     names = wait(0.0)
     assert names is not None
-    tasks = list(store.scan(names))
+    items = list(store.scan(names))
 
     wrong = {item for item in store.scan() if isinstance(item, Problem)}
-    assert {item for item in tasks if isinstance(item, Problem)} == wrong
+    assert {item for item in items if isinstance(item, Problem)} == wrong
     assert {problem.where for problem in wrong} == {"orphans", "mailMaxPerHour"}
     assert store.controls["mailQueueEnabled"].now == "0"
 

@@ -70,11 +70,11 @@ ACTS = {"look": look, "hold": hold}
 
 
 @as_root
-@pytest.mark.parametrize("compared_with", ["zgb.db", "zgb.db.spooldeck"])
+@pytest.mark.parametrize("database_name", ["zgb.db", "zgb.db.spooldeck"])
 @pytest.mark.parametrize("rolls_back", [False, True])
 @pytest.mark.parametrize("act", ACTS)
 def test_a_planted_journal_removes_nothing_of_root(
-    database: Path, victim: Path, compared_with: str, rolls_back: bool, act: str
+    database: Path, victim: Path, database_name: str, rolls_back: bool, act: str
 ) -> None:
     """What the owner of a database plants beside it, root carries out with the owner's rights."""
     place = ZgbDatabase(str(database), rolls_back=rolls_back)
@@ -83,7 +83,7 @@ def test_a_planted_journal_removes_nothing_of_root(
         task = one(store)
         back = verbs.release(task, NOW)
         store.swap(task, back)
-    plant(database.with_name(compared_with), victim, OTHER_UID)
+    plant(database.with_name(database_name), victim, OTHER_UID)
     with suppress(StoreError), closing(ZgbStore(place, lambda: NOW)) as store:
         ACTS[act](store)
     assert victim.exists()
@@ -173,13 +173,13 @@ def test_looking_opens_to_read_only(tmp_path: Path) -> None:
     fill(path)
 
     def modes() -> set[int]:
-        known = set()
+        access_modes = set()
         for entry in Path("/proc/self/fd").iterdir():
             with suppress(FileNotFoundError):  # the one by which they are listed
                 if entry.readlink() == path:
                     info = Path(f"/proc/self/fdinfo/{entry.name}").read_text().split()
-                    known.add(int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE)
-        return known
+                    access_modes.add(int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE)
+        return access_modes
 
     with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)

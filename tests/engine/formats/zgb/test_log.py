@@ -50,13 +50,13 @@ def test_where_the_log_is_written(tmp_path: Path) -> None:
     (home / "logs").mkdir(parents=True)
     data.mkdir()
     named = {"MAIL_QUEUE_LOG": "sub/../mail.log", "HOME": str(home)}
-    db, compared_with = str(data / "q.db"), str(data / LOG_NAME)
+    db, default_path = str(data / "q.db"), str(data / LOG_NAME)
     for setting, environ, path in (
         (str(tmp_path / "own.log"), named, str(tmp_path / "own.log")),
         ("", named, str(data / "mail.log")),
         ("", {"MAIL_QUEUE_LOG": "", "HOME": str(home)}, str(home / "logs" / LOG_NAME)),
-        *(("", environ, compared_with) for environ in ({}, {"HOME": ""}, {"HOME": "relative"})),
-        ("", {"HOME": str(data)}, compared_with),
+        *(("", environ, default_path) for environ in ({}, {"HOME": ""}, {"HOME": "relative"})),
+        ("", {"HOME": str(data)}, default_path),
     ):
         with naming(setting, environ):
             log_location = find_log(setting, db, environ, str(data))
@@ -120,13 +120,13 @@ def test_a_line_of_the_log(tmp_path: Path) -> None:
 
 def test_addresses_are_masked() -> None:
     """Enough is left to tell two mails apart, and not who they were for."""
-    for address, message in (
+    for address, masked in (
         ("hans@example.org", "h***@example.org"),
         ("x", "***"),
         ("", "***"),
         ("@b.org", "***@b.org"),
     ):
-        assert mask_address(address) == message
+        assert mask_address(address) == masked
 
 
 def test_a_sent_line_is_on_the_disk_before_anything_goes_on(

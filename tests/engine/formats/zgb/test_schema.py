@@ -591,13 +591,13 @@ def test_our_folder_beside_the_database_is_no_problem(
     user_job: ZgbStore, place: ZgbDatabase
 ) -> None:
     """Our folder beside the database, and our own database, do not meet."""
-    file_path = Path(f"{place.path}.spooldeck.d")
-    (file_path / "journal").mkdir(parents=True)
-    (file_path / "log").mkdir()
-    (file_path / "log" / "queue.log").write_text("ours")
+    own_folder = Path(f"{place.path}.spooldeck.d")
+    (own_folder / "journal").mkdir(parents=True)
+    (own_folder / "log").mkdir()
+    (own_folder / "log" / "queue.log").write_text("ours")
     user_job.swap(there(user_job), verbs.purge(there(user_job), NOW))
     assert there(user_job).state is State.TRASH
     assert problems_in(user_job) == {}
-    assert (file_path / "log" / "queue.log").read_text() == "ours"
-    names = {path.name for path in file_path.parent.glob("zgb.db*")}
+    assert (own_folder / "log" / "queue.log").read_text() == "ours"
+    names = {path.name for path in own_folder.parent.glob("zgb.db*")}
     assert names == {"zgb.db", "zgb.db.spooldeck", "zgb.db.spooldeck.d"}

@@ -108,13 +108,13 @@ rows = st.tuples(
 )
 
 
-def row_of(status: str, kind: str, hostile: dict[str, Cell]) -> list[Cell]:
+def row_of(status: str, kind: str, odd_cells: dict[str, Cell]) -> list[Cell]:
     """A row with some odd values in it."""
     values = {
         **dict(zip(COLUMNS, SOUND, strict=True)),
         "status": status,
         "mail_type": kind,
-        **hostile,
+        **odd_cells,
     }
     return [values[name] for name in COLUMNS]
 
@@ -222,9 +222,9 @@ def test_only_a_plain_file_is_a_database(
     place of an open database is reported until the database is back."""
     path = tmp_path / "other" / "zgb.db"
     path.parent.mkdir()
-    endings: list[int] = []
+    pipe_ends: list[int] = []
     cases: tuple[tuple[Callable[[], object], Callable[[], object]], ...] = (
-        (lambda: endings.append(make_open_fifo(path)), path.unlink),
+        (lambda: pipe_ends.append(make_open_fifo(path)), path.unlink),
         (path.mkdir, path.rmdir),
         (lambda: path.symlink_to("/dev/zero"), path.unlink),
     )
@@ -237,12 +237,12 @@ def test_only_a_plain_file_is_a_database(
 
     store = open_queue(read_only=read_only)
     moved = Path(place.path).rename(f"{place.path}.kept")
-    endings.append(make_open_fifo(place.path))
+    pipe_ends.append(make_open_fifo(place.path))
     with pytest.raises(Unavailable, match="not a plain file"):
         list(store.scan())
     moved.replace(place.path)
     assert list(store.scan()) == []
-    for end in endings:
+    for end in pipe_ends:
         os.close(end)
 
 
@@ -315,11 +315,11 @@ with closing(ZgbStore(ZgbDatabase(path), lambda: 1_795_170_000.0)) as store:
 def test_a_file_that_may_not_grow_loses_nothing(place: ZgbDatabase, sql: Sql) -> None:
     """Where the system refuses to write more, that is said, what was said to be done is there, and
     once there is room the same process goes on."""
-    output = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", LIMITED, place.path], capture_output=True, text=True, check=False
     )
-    assert output.returncode == 0, output.stderr
-    *numbers, refused, last = output.stdout.splitlines()
+    assert ended.returncode == 0, ended.stderr
+    *numbers, refused, last = ended.stdout.splitlines()
     assert refused.startswith(f"refused {place.path}: ") and last == "2"
     counted = sql(
         "SELECT registration_number FROM mail_queue WHERE mail_type = 'organizer' ORDER BY 1"

@@ -52,9 +52,9 @@ def test_any_other_datagram_is_ignored(tmp_path: Path, data: bytes) -> None:
                 sock.sendto(one, path)
             except BlockingIOError:
                 break
-    messages = list(notify_socket.receive())
-    assert set(messages) == {"8"}
-    assert len(messages) <= 8
+    names = list(notify_socket.receive())
+    assert set(names) == {"8"}
+    assert len(names) <= 8
     notify_socket.close()
 
 

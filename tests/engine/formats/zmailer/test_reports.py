@@ -134,7 +134,7 @@ def test_each_report_of_a_second_has_its_own_message_id(tmp_path: Path) -> None:
     ids = [re.findall(rb'Message-ID: (\S+)|boundary="(\S+)"', head) for head in heads]
     assert ids[0] == ids[2]
     assert not {*ids[0]} & {*ids[1]}
-    assert [len(matches) for matches in ids] == [2, 2, 2]
+    assert [len(group) for group in ids] == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

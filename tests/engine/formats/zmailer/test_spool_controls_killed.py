@@ -76,8 +76,8 @@ def kill_everywhere(root: Path, verb: str, tasks: Iterator[Task]) -> int:
         for nth in count(1):
             kill = ("-e", f"inject={name}:signal=KILL:when={nth}")
             # An agent may just have the recipient: then the change is refused.
-            endings = (operate(root, verb, task, *kill) for task in tasks)
-            end = next(end for end in endings if end != REFUSED)
+            exit_codes = (operate(root, verb, task, *kill) for task in tasks)
+            end = next(end for end in exit_codes if end != REFUSED)
             assert end in (0, *KILLED)
             if end == 0:
                 break

@@ -54,9 +54,9 @@ def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -
 
     path.write_text(line("ok3", "smtp/a") + line("error", "smtp/a") + "no line\n")
     os.utime(path, (NOW, NOW))
-    endings = reader.read()
-    assert endings == (2, 1, {"smtp/a": 1}, 1, NOW)
-    assert not endings.is_alarming
+    statistics = reader.read()
+    assert statistics == (2, 1, {"smtp/a": 1}, 1, NOW)
+    assert not statistics.is_alarming
     with path.open("a") as log:
         log.write(line("error2", "smtp/b") * 3 + line("expire", "smtp/b")[:-3])
     assert reader.read()[:4] == (5, 4, {"smtp/b": 3, "smtp/a": 1}, 4)
@@ -65,8 +65,8 @@ def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -
     assert reader.read().total_failed == 5
     path.rename(tmp_path / "statistics.1")
     path.write_text(line("expire", "smtp/b"))
-    endings = reader.read()
-    assert (endings.total_failed, endings.failed, endings.is_alarming) == (6, 6, True)
+    statistics = reader.read()
+    assert (statistics.total_failed, statistics.failed, statistics.is_alarming) == (6, 6, True)
 
 
 def test_the_log_of_a_running_scheduler_is_that_of_its_option() -> None:

@@ -161,12 +161,10 @@ def cut(subject: str) -> str:
 @example("Hi", "N", ("x" * 75 + "\n") * 20 + "\x0b\x0c\x1c\x1e\x7f\x80", True, False)
 @example("Hi", "N", "\n.\n..\n", False, False)
 @example("Hi", "N", "", False, True)
-def test_mails_are_read_back(
-    subject: str, name: str, expected_text: str, html: bool, markup: bool
-) -> None:
+def test_mails_are_read_back(subject: str, name: str, body: str, html: bool, markup: bool) -> None:
     """A mail program reads one header of each name, the given subject, and the given text."""
     settings = (HTML if html else PLAIN)._replace(from_name=name, company=name)
-    mail = made(Content(expected_text, html=markup), subject, settings)
+    mail = made(Content(body, html=markup), subject, settings)
     assert_well_formed(mail)
     message = read(mail)
     for header in HEADERS:
@@ -181,7 +179,7 @@ def test_mails_are_read_back(
     assert [a.addr_spec for a in addresses(message, "To")] == [TO]
     assert part(message, "text/plain") == mail.text
     if not markup:
-        assert mail.text == lines_of(expected_text)
+        assert mail.text == lines_of(body)
     assert (message.get_content_type() == "multipart/alternative") == html
 
 
@@ -398,8 +396,8 @@ def test_a_logo_goes_with_the_page(tmp_path: Path) -> None:
 
 def test_an_encoded_body_has_lines_of_76_characters() -> None:
     """RFC 2045 allows no more to quoted-printable and base64."""
-    for message in ("é" + "x" * 1000, "é" * 1000, "x" * 10_000):
-        body = made(message).data.partition(b"\n\n")[2]
+    for text in ("é" + "x" * 1000, "é" * 1000, "x" * 10_000):
+        body = made(text).data.partition(b"\n\n")[2]
         assert max(map(len, body.split(b"\n"))) <= 76
 
 

@@ -65,15 +65,15 @@ def allowed(tmp_path: Path) -> Allowed:
 # ---- words
 
 
-@each("message", [
+@each("words", [
     "Hello", "", "/ is full", "/no/such/file", "/etc/passwd/too", "/help\nand more", "/var/\0",
     "/\ud800", "/" + "x" * 5000, "relative/report.txt", "../data/report.txt", "~/report.txt",
     "file:///etc/passwd", " /etc/passwd",
 ], allowed=Allowed)  # fmt: skip
-def test_words_that_are_no_path_are_text(message: str, allowed: Allowed) -> None:
+def test_words_that_are_no_path_are_text(words: str, allowed: Allowed) -> None:
     """Words that only look like a path are the content."""
-    content = load_content(message, allowed.settings())
-    assert content == Content(message.replace("\ud800", "\ufffd"), html=False)
+    content = load_content(words, allowed.settings())
+    assert content == Content(words.replace("\ud800", "\ufffd"), html=False)
 
 
 # ---- files

@@ -23,11 +23,11 @@ def test_values_are_filled_into_a_text() -> None:
     """Values keep their lines, lose control characters, and are not searched themselves; a
     subject stays one line."""
     letter = Content("Hallo {name} ({größe}),\n{note}\n", html=False)
-    text, subject = merge_values(letter, "Nr. {number}", VALUES)
-    assert text.text == 'Hallo Hans <b>"&" (XL),\none\ntwo\ufffd[2J\n'
+    merged, subject = merge_values(letter, "Nr. {number}", VALUES)
+    assert merged.text == 'Hallo Hans <b>"&" (XL),\none\ntwo\ufffd[2J\n'
     assert subject == "Nr. 7"
-    text, _ = merge_values(Content("{a}", html=False), "x", {"a": "{b}", "b": "secret"})
-    assert text.text == "{b}"
+    merged, _ = merge_values(Content("{a}", html=False), "x", {"a": "{b}", "b": "secret"})
+    assert merged.text == "{b}"
     _, subject = merge_values(Content("x", html=False), "{note}", {"note": "a\nBcc: b@c.org"})
     assert subject == "a Bcc: b@c.org"
 
@@ -35,11 +35,11 @@ def test_values_are_filled_into_a_text() -> None:
 def test_values_are_escaped_in_html_and_not_in_the_subject() -> None:
     """A fragment becomes a page, style sheets stay, and a whole page is not wrapped."""
     letter = Content("<style>p {color: red}</style><p>{name}</p>", html=True)
-    text, subject = merge_values(letter, "{name}", VALUES)
-    assert "<p>Hans &lt;b&gt;&quot;&amp;&quot;</p>" in text.text
-    assert "p {color: red}" in text.text
-    assert text.text.startswith("<!DOCTYPE html>")
-    assert "<title>Hans &lt;b&gt;&quot;&amp;&quot;</title>" in text.text
+    merged, subject = merge_values(letter, "{name}", VALUES)
+    assert "<p>Hans &lt;b&gt;&quot;&amp;&quot;</p>" in merged.text
+    assert "p {color: red}" in merged.text
+    assert merged.text.startswith("<!DOCTYPE html>")
+    assert "<title>Hans &lt;b&gt;&quot;&amp;&quot;</title>" in merged.text
     assert subject == 'Hans <b>"&"'
     page = "<!doctype html><html><body>{number}</body></html>\n"
     assert merge_values(Content(page, html=True), "x", VALUES)[0].text == page.replace(

@@ -189,10 +189,10 @@ def test_addresses_are_cut_and_control_characters_removed(book: Book) -> None:
         "inline", "curl", 1, word="word", to=hostile, text="\n\x9b" + "y" * 5000
     )
     (line,) = book.records.splitlines()
-    answer = json.loads(line)
+    record = json.loads(line)
     assert "secret" not in "".join(book.log) + book.records
-    assert all(text.isprintable() for text in [*book.log, answer["recipient"], answer["reason"]])
-    assert answer["recipient"].startswith('a"\\\ufffd')
+    assert all(text.isprintable() for text in [*book.log, record["recipient"], record["reason"]])
+    assert record["recipient"].startswith('a"\\\ufffd')
     assert len(line.encode()) < 1024
     assert len(book.log) == 2
 
@@ -300,13 +300,13 @@ def test_a_reader_never_sees_half_a_record(book: Book) -> None:
     """While two processes write and trim, a reader finds whole lines."""
     path = Path(book.places.deliveries)
     rivals = start_rivals(RIVAL, str(path), ("one", "two"))
-    scans = 0
+    reads = 0
     while any(rival.poll() is None for rival in rivals):
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         assert all(json.loads(line) and line.endswith("\n") for line in lines)
-        scans += bool(lines)
+        reads += bool(lines)
     assert [rival.wait() for rival in rivals] == [0, 0]
-    assert scans > 0
+    assert reads > 0
     lines = path.read_text().splitlines()
     assert 20 <= len(lines) <= 30
     last = {name: [n for n in lines if f'"{name}"' in n][-1:] for name in ("one", "two")}

@@ -431,9 +431,9 @@ def test_a_doubt_outlives_the_attempt_that_follows(spool: MailSpool) -> None:
 
 def test_a_mail_was_made_at_the_time_in_its_name(spool: MailSpool) -> None:
     """A mail is spooled after it was composed; a name without a time gives that of spooling."""
-    mail, hostile = kept(spool, "mail-20260107T120102Z-a1b2c3d4"), kept(spool, "mail-odd")
+    mail, undated = kept(spool, "mail-20260107T120102Z-a1b2c3d4"), kept(spool, "mail-odd")
     assert (mail.composed_at, mail.created) == (1_767_787_262.0, NOW)
-    assert hostile.composed_at == NOW
+    assert undated.composed_at == NOW
 
 
 @each("content", [b"", b"\0", b"$(touch ran)\n", b'SINCE="soon"\n', b"x" * 100], spool=a_spool)

@@ -236,7 +236,7 @@ def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
     """While its sender waits or tries again, the mail is in the spool, with the mark of a running
     or unclear attempt, and locked: no other process makes a task. Sent, it is gone."""
     sender_parts = SenderParts(tmp_path, transport := Recorder(busy("timeout"), busy(), None))
-    known: list[tuple[set[str], float]] = []
+    marks_at: list[tuple[set[str], float]] = []
 
     def look() -> None:
         (mail,) = sender_parts.spool.read_all()
@@ -244,7 +244,7 @@ def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
         with pytest.raises(TimeoutError), sender_parts.spool.lock_mail(mail.id, patience=0.0):
             pass
         assert mail.trying is not None
-        known.append((marks(mail.meta), mail.trying.at - NOW))
+        marks_at.append((marks(mail.meta), mail.trying.at - NOW))
 
     sender_parts.watch = look
     transport.watch = lambda: look() if len(transport.asked) > 1 else None
@@ -255,7 +255,7 @@ def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
         [],
         [],
     )
-    assert known == [({"queuing", "trying"}, at) for at in (0, 5, 0, 20)]
+    assert marks_at == [({"queuing", "trying"}, at) for at in (0, 5, 0, 20)]
     assert list((tmp_path / "mailspool").iterdir()) == []
 
 
@@ -556,8 +556,8 @@ def test_a_spooled_mail_is_delivered_as_it_was_composed(tmp_path: Path) -> None:
     """A spooled mail keeps its subject, time and Message-ID; while it is asked it is marked."""
     payload = spooled(tmp_path, subject="[ALERT] Grüße")
     sender_parts = SenderParts(tmp_path, transport := Recorder())
-    known: list[set[str]] = []
-    transport.watch = transport.after = lambda: known.append(marks(payload))
+    marks_seen: list[set[str]] = []
+    transport.watch = transport.after = lambda: marks_seen.append(marks(payload))
     sender_parts.now += 3600
     sender_parts.deliver(payload, 2)
     (mail,) = transport.accepted
@@ -565,7 +565,7 @@ def test_a_spooled_mail_is_delivered_as_it_was_composed(tmp_path: Path) -> None:
     assert f"Message-ID: <{mail.id}@web1.example.com>".encode() in mail.data
     assert b"Date: Fri, 20 Nov 2026 10:20:00 +0000\n" in mail.data
     assert "=?utf-8?" in mail.subject
-    assert (known, marks(payload)) == ([{"trying"}, {"trying"}], {"sent"})
+    assert (marks_seen, marks(payload)) == ([{"trying"}, {"trying"}], {"sent"})
     assert sender_parts.log() == [
         f"[INFO] MAIL_SEND_ATTEMPT task_id={TASK} attempt=2 transport=sendmail to=admin@...",
         f"[INFO] MAIL_SEND_RESULT task_id={TASK} status=success transport=sendmail attempt=2",
@@ -836,10 +836,10 @@ def test_send_once_reports_an_acceptance_before_it_writes(tmp_path: Path) -> Non
 def test_send_once_asks_no_transport_if_it_must_not(tmp_path: Path) -> None:
     """A caller that is not ready, a missing or suspended transport and a bad address stop it."""
     sender_parts = SenderParts(tmp_path, transport := Recorder())
-    lines: list[str] = []
+    names: list[str] = []
 
     def ready(name: str) -> None:
-        lines.append(name)
+        names.append(name)
         raise RuntimeError("the lease is gone")
 
     with pytest.raises(RuntimeError):
@@ -851,4 +851,4 @@ def test_send_once_asks_no_transport_if_it_must_not(tmp_path: Path) -> None:
         with pytest.raises(Waits) as waits:
             once(post)
         assert waits.value.retry_at == NOW + 60
-    assert (lines, transport.asked) == (["sendmail"], [])
+    assert (names, transport.asked) == (["sendmail"], [])

@@ -93,8 +93,8 @@ class NullClient:
 
     def start(self, port: int) -> None:
         """Start it, in the foreground of a session of its own."""
-        fields = {**self._settings, "relayhost": f"[{HOST}]:{port}"}
-        lines = [f"{name} = {value}\n" for name, value in fields.items()]
+        parameters = {**self._settings, "relayhost": f"[{HOST}]:{port}"}
+        lines = [f"{name} = {value}\n" for name, value in parameters.items()]
         (self._config / "main.cf").write_text("".join(lines))
         # Of a file that is younger than two seconds Postfix waits to see whether it changes.
         os.utime(self._config / "main.cf", (0, 0))
@@ -126,13 +126,13 @@ class NullClient:
     def processes(self) -> list[int]:
         """Return the PIDs of its processes that are alive."""
         assert self._process
-        matches = []
+        pids = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
                 if int(session) == self._process.pid and state != "Z":
-                    matches.append(int(stat.parent.name))
-        return matches
+                    pids.append(int(stat.parent.name))
+        return pids
 
     def said(self) -> str:
         """Return its log."""

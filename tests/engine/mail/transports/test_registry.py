@@ -239,19 +239,19 @@ def test_a_daemon_is_a_live_process_here(
     assert chosen(machine.ways()) == name
 
 
-@each(("message", "queue"), [
+@each(("setting", "queue"), [
     ("", "/var/spool/postfix"), ("queue_directory = /srv/queue\n", "/srv/queue"),
     ("#queue_directory = /old\nqueue_directory=/a\nqueue_directory =  /srv/b \n", "/srv/b"),
 ], machine=Machine)  # fmt: skip
 def test_postfix_runs_while_its_master_lock_is_held(
-    machine: Machine, message: str, queue: str
+    machine: Machine, setting: str, queue: str
 ) -> None:
     """Its lock is in the queue that main.cf names; a lock file that is not locked is an old one."""
     machine.has(POSTFIX[:3])
     main_cf = machine.folder / "etc/postfix/main.cf"
     main_cf.unlink()
     main_cf.symlink_to("main.cf.here")
-    main_cf.write_text(f"compatibility_level = 3.6\n{message}")
+    main_cf.write_text(f"compatibility_level = 3.6\n{setting}")
     lock = machine.runs_postfix(queue)
     assert chosen(machine.ways()) == "postfix"
     machine.stop_postfix()
@@ -343,9 +343,9 @@ def test_a_program_must_be_executable_by_the_account(machine: Machine) -> None:
 def test_a_configured_program_path_is_the_only_one(machine: Machine) -> None:
     """A program with a configured path is not looked for elsewhere."""
     machine.has(("/opt/bin/sendmail", "/usr/sbin/sendmail", "sendmail"))
-    fields = {"sendmail": str(machine.folder / "opt/bin/sendmail")}
+    programs = {"sendmail": str(machine.folder / "opt/bin/sendmail")}
     gone = {"sendmail": str(machine.folder / "opt/bin/gone")}
-    assert chosen(machine.ways(programs=fields)) == "sendmail"
+    assert chosen(machine.ways(programs=programs)) == "sendmail"
     assert chosen(machine.ways(programs=gone)) == ""
     assert str(machine.folder / "opt/bin/gone") in machine.ways(programs=gone).absence("sendmail")
 

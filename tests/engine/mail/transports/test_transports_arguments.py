@@ -71,8 +71,8 @@ class Place:
 
     def recorded(self) -> dict[str, object]:
         """The arguments and environment of the recorder."""
-        answer: dict[str, object] = json.loads((self.folder / "told").read_text())
-        return answer
+        record: dict[str, object] = json.loads((self.folder / "told").read_text())
+        return record
 
     def given(self) -> bytes:
         """The input of the recorder."""
@@ -134,15 +134,15 @@ def test_mailx_gets_subject_addresses_and_text(place: Place) -> None:
 def test_a_program_finds_little_around_it(place: Place, name: str) -> None:
     """Neither our environment nor our files nor our folder: above all no password."""
     place.transport(name).send(MAIL, never)
-    arguments = place.recorded()
-    env = arguments["env"]
+    record = place.recorded()
+    env = record["env"]
     assert isinstance(env, dict)
     env.pop("LC_CTYPE", None)  # of the recorder's own Python
     more = MAILX_ENVIRONMENT if name == "mailx" else {}
     assert env == {"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/root", **more}
-    assert arguments["cwd"] == "/"
+    assert record["cwd"] == "/"
     # The last is that of its own listing.
-    assert arguments["fds"] == [0, 1, 2, 3]
+    assert record["fds"] == [0, 1, 2, 3]
 
 
 HOSTILE = (

@@ -51,12 +51,12 @@ def test_a_control_is_shown_then_applied(whole: ZgbConsolePlace, spooldeck: Run)
     """A dry run changes nothing and names the command that applies it; the journal records it."""
     words = ("control", PAUSE, whole.path, "--value", "0", "--reason", "mx7 is down")
 
-    output = spooldeck(*words, "--dry-run")
+    dry_run = spooldeck(*words, "--dry-run")
 
-    assert (output.returncode, output.stderr) == (0, "")
-    assert "Now 1 (send), then 0 (pause: jobs wait)." in output.stdout
+    assert (dry_run.returncode, dry_run.stderr) == (0, "")
+    assert "Now 1 (send), then 0 (pause: jobs wait)." in dry_run.stdout
     apply_command = f"control {PAUSE} --value 0 --reason 'mx7 is down' --apply 1"
-    assert apply_command in output.stdout.splitlines()[-1]
+    assert apply_command in dry_run.stdout.splitlines()[-1]
     assert whole.setting(PAUSE) == "1"
 
     done = spooldeck(*words, "--apply", "1")
@@ -72,10 +72,10 @@ def test_a_control_is_shown_then_applied(whole: ZgbConsolePlace, spooldeck: Run)
 def test_the_json_of_a_control(whole: ZgbConsolePlace, spooldeck: Run) -> None:
     """The dry run has the number of changes; the answer has its lines and the operation's id."""
     whole.fail_all()
-    output = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")
+    dry_run = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")
     done = spooldeck("control", RETRY, whole.path, "--apply", "2", "--json")
 
-    answer = json.loads(output.stdout)
+    answer = json.loads(dry_run.stdout)
     assert (answer["order"], answer["count"]) == ({"target": "", "value": ""}, 2)
     assert answer["command"].endswith("--apply 2")
     parsed = json.loads(done.stdout)

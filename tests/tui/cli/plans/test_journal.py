@@ -110,11 +110,11 @@ def test_an_operation_undone_in_part_is_still_offered(root: Path, act: Command) 
         run_plan.run_journaled_plan(store, journal, some, Intent("undo", Who("ana")), time.time)
 
     listed = act("undo")[1]
-    operation = {one["op"]: one for one in objects(act("undo --json"))}
+    operations = {one["op"]: one for one in objects(act("undo --json"))}
     code = act(f"undo {op} --apply 4")[0]
 
     assert "2 of 6 undone" in listed and f"undo {op} --dry-run" in listed
-    assert (operation[op]["undone"], code) == (2, 0)
+    assert (operations[op]["undone"], code) == (2, 0)
     assert op not in {one["op"] for one in objects(act("undo --json"))}
 
 

@@ -121,8 +121,8 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     with store_at(root) as store:
         young = verbs.enqueue("report", time.time(), "000000ff")
         store.swap(None, young)
-    (note, *_) = sorted(ids_at(root, "pending"))
-    setup_of(root).notes().add(note, "legal hold? ask kim", "ana")
+    (noted_id, *_) = sorted(ids_at(root, "pending"))
+    setup_of(root).notes().add(noted_id, "legal hold? ask kim", "ana")
     pending = "purge --state pending --dry-run --json"
 
     ((plain,), (one,), (every,)) = (
@@ -133,7 +133,7 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     assert [answer["acted_on"] for answer in (plain, one, every)] == [2, 3, 4]
     outcomes = {row["id"]: row["outcome"] for row in plain["rows"]}
     assert outcomes[young.id] == "excluded: younger than 15 minutes"
-    assert outcomes[note] == "excluded: has a note"
+    assert outcomes[noted_id] == "excluded: has a note"
     assert f"--include {young.id} --apply 3" in one["twin"]
     hint = "for excluded tasks too: --include ID for one, --include-all for all"
     as_text = pending.removesuffix(" --json")
@@ -162,8 +162,8 @@ def test_a_large_plan_is_the_same_as_a_small_one(
     """
     with store_at(root) as store:
         store.swap(None, verbs.enqueue("report", time.time(), "000000ff"))
-    (note, *_) = sorted(ids_at(root, "pending"))
-    setup_of(root).notes().add(note, "legal hold? ask kim", "ana")
+    (noted_id, *_) = sorted(ids_at(root, "pending"))
+    setup_of(root).notes().add(noted_id, "legal hold? ask kim", "ana")
     line, before = "purge --state pending,dlq --dry-run --json", tree(root)
     (small,), (every,) = objects(act(line)), objects(act(f"{line} --include-all"))
     for module in (plans, plan_rows):

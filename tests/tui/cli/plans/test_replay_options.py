@@ -48,13 +48,13 @@ WORKING = "handlers: {report: {command: ['true']}, feeds_sync: {command: ['true'
 def test_a_replay_goes_on_as_long_as_it_goes_well(root: Path, act: Command) -> None:
     """A canary, then the rest at the rate; each task delivered, as the log says."""
     with started(root, "queue", "work", text=WORKING):
-        code, out, output = act("replay --rate 100 --canary 1,2 --apply 6 --json")
+        code, out, errors = act("replay --rate 100 --canary 1,2 --apply 6 --json")
 
     answer = json.loads(out)
-    assert code == 0, output
+    assert code == 0, errors
     assert (answer["outcome"]["delivered"], len(answer["done"])) == (6, 6)
     assert ids_at(root, "dlq") == set()
-    assert "6 of 6 sent, 6 delivered" in output
+    assert "6 of 6 sent, 6 delivered" in errors
     (operation,) = journal_at(root).operations()
     assert operation.intent.pace["canary"] == [1, 2]
 

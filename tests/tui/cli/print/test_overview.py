@@ -59,16 +59,16 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     --json each place is an object, and an unknown value is null.
     """
     run_now(root)
-    output = spooldeck("overview", str(root))
+    ended = spooldeck("overview", str(root))
     eleven_dead(root)
     ill = spooldeck("overview", str(root))
     (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
 
-    assert (output.returncode, output.stderr) == (0, "")
-    assert "no alerts" in output.stdout
-    assert row_of(output.stdout, "mail.out")[:9] == [*"30000", "13m", *"???"]
-    assert row_of(output.stdout, "TOTAL")[:6] == ["3", "1", "1", "1", ".", "."]
-    assert " backlog started 10m-20m ago and continues\n" in output.stdout
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "no alerts" in ended.stdout
+    assert row_of(ended.stdout, "mail.out")[:9] == [*"30000", "13m", *"???"]
+    assert row_of(ended.stdout, "TOTAL")[:6] == ["3", "1", "1", "1", ".", "."]
+    assert " backlog started 10m-20m ago and continues\n" in ended.stdout
     assert ill.returncode == 1
     assert "[WARN]  mail.out  11 dead (limit 10)" in ill.stdout
     assert row_of(ill.stdout, "mail.out")[3] == "11"

@@ -227,7 +227,7 @@ def test_the_settings_of_a_handler(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "error"),
+    ("setting", "error"),
     [
         ("push: {deliver: {}, command: [x]}", "push: expected command or deliver, not both"),
         ("mail_send: {deliver: {}}", "mail_send.deliver: mails are no HTTP requests"),
@@ -243,10 +243,10 @@ def test_the_settings_of_a_handler(tmp_path: Path) -> None:
         ("push: {deliver: 7}", "push.deliver: expected a mapping"),
     ],
 )
-def test_a_wrong_setting_is_named(tmp_path: Path, message: str, error: str) -> None:
+def test_a_wrong_setting_is_named(tmp_path: Path, setting: str, error: str) -> None:
     """A configuration is refused as a whole, with the key."""
     path = tmp_path / "c.yaml"
-    path.write_text(f"handlers: {{{message}}}\n")
+    path.write_text(f"handlers: {{{setting}}}\n")
     with pytest.raises(ConfigError) as refused:
         load_config(str(path), {})
     assert error in str(refused.value)

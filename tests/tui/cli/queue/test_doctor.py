@@ -261,14 +261,14 @@ def test_a_disk_needs_a_journal(
 ) -> None:
     """An ext4 without a journal, or mounted carelessly, is a warning, and its command mends it."""
     mount = on_ext4(tmp_path / "disk", journal, options)
-    output = on_a_disk(mount + DOCTOR)
+    ended = on_a_disk(mount + DOCTOR)
 
-    assert output.returncode == bool(fix), output.stdout + output.stderr
-    assert grades(output.stdout)["disk"] == ("warn" if fix else "ok")
-    assert "is on ext4 (/dev/loop" in output.stdout
-    assert message in output.stdout
-    assert fix in output.stdout
-    assert ("fix:" in output.stdout) == bool(fix)
+    assert ended.returncode == bool(fix), ended.stdout + ended.stderr
+    assert grades(ended.stdout)["disk"] == ("warn" if fix else "ok")
+    assert "is on ext4 (/dev/loop" in ended.stdout
+    assert message in ended.stdout
+    assert fix in ended.stdout
+    assert ("fix:" in ended.stdout) == bool(fix)
     if not journal:
         tune = f"{DOCTOR} | sed -n 's/.*fix: \\(tune2fs.*\\)/\\1/p' | sh >/dev/null"
         again = f"cd /; umount /mnt; mount -o loop {tmp_path / 'disk'} /mnt; "
@@ -312,10 +312,10 @@ DISKS = {
 def test_disks_that_lose_or_refuse_tasks(on_a_disk: OnDisk, disk: str) -> None:
     """Memory, layers, two file systems and full ones are told apart by their mounts."""
     script, check, grade, message = DISKS[disk]
-    output = on_a_disk(script + DOCTOR)
-    assert output.returncode == 1, output.stderr
-    assert grades(output.stdout)[check] == grade, output.stdout
-    assert message in output.stdout
+    ended = on_a_disk(script + DOCTOR)
+    assert ended.returncode == 1, ended.stderr
+    assert grades(ended.stdout)[check] == grade, ended.stdout
+    assert message in ended.stdout
 
 
 MAIL = {

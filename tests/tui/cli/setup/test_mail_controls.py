@@ -115,13 +115,13 @@ def test_spooled_mails_are_counted(
     operator = make_mail_of()
     assert operator.backlog() is None
     spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path), lambda: time.time() - 7200)
-    matches = []
+    backlogs = []
     for _ in range(2):
         ident = spool_entry.new_id(time.time() - 7200)
         spool.store_mail(ident, "ana@example.com", "hello", Content("text", html=False))
-        matches.append(operator.backlog())
-    assert [heap and heap.mails for heap in matches] == [1, 2]
-    assert all(heap and 7199 <= heap.oldest <= 7300 for heap in matches)
+        backlogs.append(operator.backlog())
+    assert [heap and heap.mails for heap in backlogs] == [1, 2]
+    assert all(heap and 7199 <= heap.oldest <= 7300 for heap in backlogs)
 
     operator.suspend("curl", "the relay moves")
     capsys.readouterr()

@@ -113,8 +113,8 @@ def test_no_command_prints_what_a_name_or_a_database_contains(
     for place in (folder, queue, database):
         for words in ([*needed, f"{place}/" if place.is_dir() else place], [place]):
             # A command that takes them for the text of a mail keeps it in the configured folder.
-            output = spooldeck(*name.split(), *map(str, words), NFTBAN_DATA_DIR=f"{tmp_path}/data")
-            text = f"{output.stdout}{output.stderr}".replace("\n", "").replace("\t", "")
+            ended = spooldeck(*name.split(), *map(str, words), NFTBAN_DATA_DIR=f"{tmp_path}/data")
+            text = f"{ended.stdout}{ended.stderr}".replace("\n", "").replace("\t", "")
             assert text.isprintable(), (words, text)
 
 
@@ -132,6 +132,6 @@ def test_what_is_to_be_copied_into_a_shell_is_quoted(tmp_path: Path, spooldeck: 
 def test_a_terminal_of_any_size_is_printed_for(tmp_path: Path, spooldeck: Run) -> None:
     """A width of 200,000,000 columns is taken for 999."""
     spooldeck("init", tmp_path / "place")
-    output = spooldeck("overview", tmp_path / "place", COLUMNS="200000000", LINES="99999")
-    assert "Traceback" not in output.stderr and output.stdout
-    assert max(map(len, output.stdout.splitlines())) <= 999
+    ended = spooldeck("overview", tmp_path / "place", COLUMNS="200000000", LINES="99999")
+    assert "Traceback" not in ended.stderr and ended.stdout
+    assert max(map(len, ended.stdout.splitlines())) <= 999

@@ -206,13 +206,13 @@ def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
 def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> None:
     """A setting that no store reads is an error, in each place that is opened."""
     path = tmp_path / "spooldeck.yaml"
-    for message, where in (
+    for stores, where in (
         ({"other": {}}, "stores.other: no such format, expected one of kannader, zgb, bullmq"),
         ({"kannader": {"hosst": "x"}}, "stores.kannader.hosst: unknown key"),
         ({"zgb": {"types": {"guest": {}}}}, "stores.zgb.types.guest: unknown key"),
         ([], "stores: expected a mapping"),
     ):
-        path.write_text(json.dumps({"stores": message}))
+        path.write_text(json.dumps({"stores": stores}))
         with pytest.raises(ConfigError) as error:
             setup_for(queue_config.load_config(str(path), {}), places[2], {})
         assert where in str(error.value)
@@ -426,12 +426,12 @@ def test_the_summary_describes_the_lease() -> None:
         (Lease("", 0.0, 0.0), (f"{unknown}\n", " expired\n")),
         (Lease("7", NOW - 90.0), (" 7 since ",)),
     )
-    for lease, message in table:
+    for lease, phrases in table:
         assert lease is not None
         details = TaskDetails(LEASED._replace(lease=lease), {State.ACTIVE: "inflight"})
         text = words(summary_lines(details, NOW, 100))
 
-        assert [part for part in message if part not in text] == []
+        assert [part for part in phrases if part not in text] == []
         assert (", until " in text) is bool(lease.until)
         assert "1970" not in text
         has_row = any(line.split()[:1] == ["lease"] for line in text.splitlines())

@@ -331,14 +331,14 @@ def test_modes(root: Path, folder: str, mode: int, grade: Grade, message: str) -
 )
 def test_owners(root: Path, path: str, grade: Grade) -> None:
     """A folder or file of another user than the queue's is found, with the chown that mends it."""
-    file_path = root / path
-    if not file_path.is_dir():
-        file_path.write_text("")
-    os.chown(file_path, 65534, 65534)
+    full_path = root / path
+    if not full_path.is_dir():
+        full_path.write_text("")
+    os.chown(full_path, 65534, 65534)
     finding = the_one(root, "owners")
     assert finding.grade is grade
-    assert str(file_path) in finding.problem
-    assert finding.fix.split()[-1] == str(file_path)
+    assert str(full_path) in finding.problem
+    assert finding.fix.split()[-1] == str(full_path)
     subprocess.run(finding.fix.split(), check=True)
     assert the_one(root, "owners").grade is Grade.OK
 

@@ -95,10 +95,10 @@ def test_other_answers_of_a_session_are_rendered_again(session: str) -> None:
 
 def test_jobs_of_a_thread_are_rendered_again() -> None:
     """`SHOW THREAD` is parsed into jobs with all their recipients, and rendered as it was."""
-    for message, lines in answers("session-nobody.txt"):
-        if not message.startswith("SHOW THREAD ") or len(lines) < 3:
+    for command, lines in answers("session-nobody.txt"):
+        if not command.startswith("SHOW THREAD ") or len(lines) < 3:
             continue
-        channel, host = message.split()[2:]
+        channel, host = command.split()[2:]
         thread, jobs = job_text.parse_thread_jobs(lines[1:-1], channel, host, NOW)
         assert thread is not None
 
@@ -170,8 +170,8 @@ def test_version_2_shows_fewer_waits() -> None:
         lines = [*job_text.thread_lines(thread, [job], NOW)]
         (found,) = job_text.parse_thread_jobs(lines, "smtp", "a.test", NOW).jobs
 
-        has_reason = wait in (JobWait.RETRY, JobWait.CHANNEL, JobWait.THREAD)
-        assert found == job._replace(wait=wait if has_reason else JobWait.UNKNOWN)
+        is_shown = wait in (JobWait.RETRY, JobWait.CHANNEL, JobWait.THREAD)
+        assert found == job._replace(wait=wait if is_shown else JobWait.UNKNOWN)
 
 
 def test_an_error_address_may_be_in_brackets() -> None:

@@ -94,17 +94,17 @@ def stepped(tmp_path: Path) -> Iterator[SteppedServer]:
 def test_recorded_digests_are_ours() -> None:
     """The digests that the original's server accepted are those of the whole challenge line."""
     recorded = {"nobody": "nobody", "root": "s3cret", "qonly": "pw"}
-    known = set()
+    checked = set()
     for session in ("session-nobody.txt", "session-root.txt"):
         challenge = ""
-        for message, lines in answers(session):
+        for command, lines in answers(session):
             challenge = next((line for line in lines if line.startswith("220 ")), challenge)
-            name, _, sent = message.removeprefix("AUTH ").partition(" ")
-            if message.startswith("AUTH ") and lines == ["+OK"]:
+            name, _, sent = command.removeprefix("AUTH ").partition(" ")
+            if command.startswith("AUTH ") and lines == ["+OK"]:
                 assert digest(challenge, recorded[name]) == sent
-                known.add(name)
+                checked.add(name)
 
-    assert known == {*recorded}
+    assert checked == {*recorded}
 
 
 def test_the_first_lines_are_version_and_challenge(stepped: SteppedServer) -> None:
@@ -115,7 +115,7 @@ def test_the_first_lines_are_version_and_challenge(stepped: SteppedServer) -> No
 
 
 @pytest.mark.parametrize(
-    ("message", "answer"),
+    ("command", "answer"),
     [
         ("AUTH root 0123", "-BAD USER OR PASSWORD"),
         ("AUTH zzz 0123", "-BAD USER OR AUTHENTICATOR OR CONTACT ADDRESS"),
@@ -124,12 +124,12 @@ def test_the_first_lines_are_version_and_challenge(stepped: SteppedServer) -> No
         ("KILL MSG 7", "-BAD; USER MUST AUTHENTICATE"),
     ],
 )
-def test_nothing_is_done_before_a_login(stepped: SteppedServer, message: str, answer: str) -> None:
+def test_nothing_is_done_before_a_login(stepped: SteppedServer, command: str, answer: str) -> None:
     """A wrong digest, an unknown user and a command before AUTH have the original's answers."""
     peer = stepped.connect()
     stepped.hear(peer)
 
-    assert stepped.say(peer, f"{message}\n".encode()) == f"{answer}\n".encode()
+    assert stepped.say(peer, f"{command}\n".encode()) == f"{answer}\n".encode()
     assert stepped.queue.asked == []
 
 
@@ -137,7 +137,7 @@ UNKNOWN = "-MAILQ2 Unknown command, or refused by access control; VERB='{}' REST
 
 
 @pytest.mark.parametrize(
-    ("user", "message", "answer"),
+    ("user", "command", "answer"),
     [
         ("root", "SHOW FOO", UNKNOWN.format("SHOW", "FOO")),
         ("root", "FROB", UNKNOWN.format("FROB", "")),
@@ -159,11 +159,11 @@ UNKNOWN = "-MAILQ2 Unknown command, or refused by access control; VERB='{}' REST
         ("root", "KILL ALL", "-Unknown request."),
     ],
 )
-def test_commands_of_one_line(stepped: SteppedServer, user: str, message: str, answer: str) -> None:
+def test_commands_of_one_line(stepped: SteppedServer, user: str, command: str, answer: str) -> None:
     """Each command has the original's answer; KILL says what happened."""
     peer = stepped.log_in(user, {"root": "s3cret", "nobody": "nobody", "qonly": "pw"}[user])
 
-    assert stepped.say(peer, f"{message}\n".encode()).decode() == f"{answer}\n"
+    assert stepped.say(peer, f"{command}\n".encode()).decode() == f"{answer}\n"
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))
@@ -192,24 +192,24 @@ def test_reports_end_with_a_dot_and_double_leading_dots(stepped: SteppedServer) 
     stepped.queue.all_jobs[0] = stepped.queue.all_jobs[0]._replace(path=".hidden")
     peer = stepped.log_in()
 
-    words = stepped.say(peer, b"SHOW THREAD smtp a.test\n").decode().split("\n")
-    assert words[0] == "+OK until LF.LF"
-    assert words[1].startswith("#smtp/a.test/0  N=2   R=2   A=5  W=60s QA=2m")
-    assert words[2].startswith("..hidden\t0\talice@local.test\t169\t")
-    assert words[-2:] == [".", ""]
+    lines = stepped.say(peer, b"SHOW THREAD smtp a.test\n").decode().split("\n")
+    assert lines[0] == "+OK until LF.LF"
+    assert lines[1].startswith("#smtp/a.test/0  N=2   R=2   A=5  W=60s QA=2m")
+    assert lines[2].startswith("..hidden\t0\talice@local.test\t169\t")
+    assert lines[-2:] == [".", ""]
     assert stepped.say(peer, b"SHOW THREAD smtp nosuch\n") == b"+OK until LF.LF\n.\n"
     for command in ("SNMP", "QUEUE SHORT", "QUEUE THREADS", "QUEUE THREADS2", "COUNTERS"):
-        words = stepped.say(peer, f"SHOW {command}\n".encode()).decode().split("\n")
-        assert (words[0], words[-2:]) == ("+OK until LF.LF", [".", ""])
-        assert len(words) > 4
+        lines = stepped.say(peer, f"SHOW {command}\n".encode()).decode().split("\n")
+        assert (lines[0], lines[-2:]) == ("+OK until LF.LF", [".", ""])
+        assert len(lines) > 4
 
 
 def test_two_commands_in_one_packet_have_two_answers(stepped: SteppedServer) -> None:
     """Commands in one packet are answered in order; QUIT in any case ends the connection."""
     peer = stepped.log_in()
 
-    output = stepped.say(peer, b"ETRN x\nKILL X\r\n\nquit\nSHOW SNMP\n")
-    assert output.split(b"\n") == [
+    replies = stepped.say(peer, b"ETRN x\nKILL X\r\n\nquit\nSHOW SNMP\n")
+    assert replies.split(b"\n") == [
         b"+OK; an ETRN didn't start anything.",
         b"-Unknown request.",
         b"+Bye bye",
@@ -276,8 +276,8 @@ def test_a_slow_reader_delays_no_other_peer(stepped: SteppedServer) -> None:
 
     assert stepped.queue.asked == []  # what it sent behind is not handled yet
     assert stepped.say(quick, b"KILL X\n") == b"-Unknown request.\n"
-    output = stepped.hear(slow)
-    assert output.count(b"+OK until LF.LF\n") == 8
+    replies = stepped.hear(slow)
+    assert replies.count(b"+OK until LF.LF\n") == 8
     assert stepped.queue.asked == ["ETRN h1.test"]
 
 

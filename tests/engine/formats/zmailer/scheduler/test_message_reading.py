@@ -608,8 +608,8 @@ def test_outcomes_are_appended_to_the_verbose_log(spool_files: SchedulerSpool) -
     ident = names.spool_id(70, FIRST * 10**9)
     smtp = f"{ident} smtp/mx.example c@d.example"
     assert first == "router"
-    times = [line.partition(f"{smtp}: ")[2][:8] for line in lines[:2]]
-    assert times == ["deferred", "ok3 250 "]
+    outcomes = [line.partition(f"{smtp}: ")[2][:8] for line in lines[:2]]
+    assert outcomes == ["deferred", "ok3 250 "]
     assert lines[2].endswith(f"{ident} local/x y: is removed, without a report")
     assert "\x1b" not in log.read_text() and len(lines) == 3
     assert spool_files.logged == ["70: removed without a report, 1 recipients"]

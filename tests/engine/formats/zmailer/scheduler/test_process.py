@@ -196,9 +196,9 @@ def test_signals(place: Place) -> None:
 def test_a_changed_command_is_used_from_the_next_job_on(place: Place) -> None:
     """After USR1 the idle agent of the old command ends; one at work finishes its job, and the rest
     of its thread gets an agent of the new command."""
-    expected_text = "echo $$ >> ../used\n"
-    place.write_agent("good", expected_text + GOOD)
-    place.write_agent("new", expected_text + GOOD.replace("sent", "by the new one"))
+    script_line = "echo $$ >> ../used\n"
+    place.write_agent("good", script_line + GOOD)
+    place.write_agent("new", script_line + GOOD.replace("sent", "by the new one"))
     place.write_agent("bad", GOOD.replace("*) id", "*) touch ../given; read -r x < ../go; id"))
     os.mkfifo(place.root / "go")
     place.configure("overfeed=0")

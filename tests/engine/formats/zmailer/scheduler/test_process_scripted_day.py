@@ -85,8 +85,8 @@ class DaySpool(NamedTuple):
         run_moment = read_moment(time.time())
         last = f"{run_moment.at!r} {run_moment.uptime!r} {run_moment.boot}"
         (root / ".spooldeck").mkdir(exist_ok=True)
-        expected_text = f"{last}\n0.0 0.0\n{run_moment.at - 2 * EXPIRY!r} {run_moment.at!r}\n"
-        (root / ".spooldeck" / RECORD).write_text(expected_text)
+        record_text = f"{last}\n0.0 0.0\n{run_moment.at - 2 * EXPIRY!r} {run_moment.at!r}\n"
+        (root / ".spooldeck" / RECORD).write_text(record_text)
         (root / "scheduler.conf").write_text(
             CONF.format(root=root, user=os.getuid(), group=os.getgid())
         )
@@ -115,13 +115,13 @@ class DaySpool(NamedTuple):
 
 def children(pid: int) -> list[tuple[int, str]]:
     """The agents of a scheduler, each with its channel."""
-    matches = []
+    processes = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             with suppress(FileNotFoundError, ProcessLookupError):
                 words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-                matches.append((int(child), words[-2].decode() if len(words) > 2 else ""))
-    return matches
+                processes.append((int(child), words[-2].decode() if len(words) > 2 else ""))
+    return processes
 
 
 def check_limits(pid: int) -> None:

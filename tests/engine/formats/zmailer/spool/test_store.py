@@ -326,11 +326,11 @@ def test_a_damaged_line_is_a_problem_beside_its_tasks(spool: Spool, open_store: 
     """A diagnostic of an offset past the end leaves the recipients; a lookup shows it again."""
     spool.put(1001, recipient(), more="d 99999:1:-1::5\t\tno\n")
     for names in (None, {"1001"}, {"transport/1001"}):
-        tasks = list(open_store().scan(names))
-        assert [item.what for item in tasks if isinstance(item, Problem)] == [
+        items = list(open_store().scan(names))
+        assert [item.what for item in items if isinstance(item, Problem)] == [
             "diagnostic of offset 99999, no recipient there"
         ]
-        assert {item.id for item in tasks if isinstance(item, Task)} == {"1001/91"}
+        assert {item.id for item in items if isinstance(item, Task)} == {"1001/91"}
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
@@ -494,21 +494,21 @@ def test_lookups_of_a_large_file_show_what_changed(
     ]
     for number, (change, most) in enumerate(changes):
         change()
-        tasks = list(store.scan({"1001"}))
+        items = list(store.scan({"1001"}))
         new = open_store()
         with naming(number):
-            assert len(tasks) <= most + 2
-            for item in tasks:
+            assert len(items) <= most + 2
+            for item in items:
                 if isinstance(item, Task):
                     view[item.id] = item._replace(lease=None)  # it begins with the file's time
                 elif isinstance(item, Missing):
                     view.pop(item.id, None)
-            torn = any(isinstance(item, Problem) and "torn" in item.what for item in tasks)
+            torn = any(isinstance(item, Problem) and "torn" in item.what for item in items)
             expected = {at: one._replace(lease=None) for at, one in tasks_in(new).items()}
             assert torn or {**view, **expected} == view
             some = [(task.id, task.state, task.rev) for task in expected.values()]
             assert [one.id for one in new.verify(some) if isinstance(one, Task)] == [*expected]
-    assert list(store.scan({"1001"})) == [item for item in tasks if isinstance(item, Problem)]
+    assert list(store.scan({"1001"})) == [item for item in items if isinstance(item, Problem)]
 
 
 SMALL = (

@@ -96,10 +96,10 @@ def test_a_rerun_is_paced_as_a_replay_is(client: redis.Redis, on_redis: Run) -> 
     write_done(client)
 
     for verb in ("replay", "rerun"):
-        output = on_redis(verb, "--dry-run", "--rate", "5", "--canary", "3")
-        assert output.returncode == 0, output.stderr
-        assert "first 3; waits for results" in output.stdout
-        assert f"{verb} --rate 5 --canary 3 --apply 20" in output.stdout
+        dry_run = on_redis(verb, "--dry-run", "--rate", "5", "--canary", "3")
+        assert dry_run.returncode == 0, dry_run.stderr
+        assert "first 3; waits for results" in dry_run.stdout
+        assert f"{verb} --rate 5 --canary 3 --apply 20" in dry_run.stdout
     refused = on_redis("rerun", "--rest", "hold", "--dry-run")
     assert (refused.returncode, refused.stderr) == (
         64,
@@ -157,19 +157,19 @@ def test_doctor_compares_the_outbox_with_the_jobs(
         f"destinations: sqlite://{tmp_path}/destinations.db\n"
         f"outbox: {{table: jobs, field: row, database: 'sqlite://{tmp_path}/app.db'}}\n"
     )
-    output = on_redis("--config", str(config), "doctor")
-    assert output.returncode == 1
-    assert f"?     registry  sqlite://{tmp_path}/destinations.db: no such file" in output.stdout
-    assert "warn  outbox    2 rows of jobs without a task: \ufffd[2J, old\n" in output.stdout
-    assert "warn  outbox    1 task without a row of jobs: mails/2\n" in output.stdout
+    doctor = on_redis("--config", str(config), "doctor")
+    assert doctor.returncode == 1
+    assert f"?     registry  sqlite://{tmp_path}/destinations.db: no such file" in doctor.stdout
+    assert "warn  outbox    2 rows of jobs without a task: \ufffd[2J, old\n" in doctor.stdout
+    assert "warn  outbox    1 task without a row of jobs: mails/2\n" in doctor.stdout
     assert not (tmp_path / "destinations.db").exists()
 
     config.write_text("destinations: postgresql://me:secret@/x?host=/nowhere\n")
     config.chmod(0o644)
-    output = on_redis("--config", str(config), "doctor")
-    assert "contains a password, other users may read it" in output.stdout
-    assert "not reachable" in output.stdout
-    assert "secret" not in output.stdout + output.stderr
+    doctor = on_redis("--config", str(config), "doctor")
+    assert "contains a password, other users may read it" in doctor.stdout
+    assert "not reachable" in doctor.stdout
+    assert "secret" not in doctor.stdout + doctor.stderr
 
 
 def test_a_worker_reports_on_standard_error(

@@ -112,8 +112,8 @@ class Site:
 
     def field(self, job: str, *names: str) -> list[Any]:
         """Fields of a delivery."""
-        fields: list[Any] = self.client.hmget(f"bull:{DELIVERY_QUEUE}:{job}", *names)
-        return fields
+        values: list[Any] = self.client.hmget(f"bull:{DELIVERY_QUEUE}:{job}", *names)
+        return values
 
     def promote(self, task: str) -> None:
         """Let a job run now, as an operator does."""
@@ -214,17 +214,17 @@ def test_a_worker_ends_each_job_as_the_profile_says(site: Site, profile: str) ->
         until(lambda: site.count("failed") + site.count("completed") == len(jobs))
         is_literal = profile == "sipher"
         expected = {
-            case: message[2] if is_literal else message[1] for case, message in OUTCOMES.items()
+            case: outcome[2] if is_literal else outcome[1] for case, outcome in OUTCOMES.items()
         }
-        gone = {case for case, message in expected.items() if message.endswith("deleted")}
+        gone = {case for case, outcome in expected.items() if outcome.endswith("deleted")}
         until(lambda: site.rows() == set(jobs) - gone)
-    by_name = {}
+    by_case = {}
     for case, job in jobs.items():
         (attempts,) = site.field(job, "atm")
         is_done = site.client.zscore(f"bull:{DELIVERY_QUEUE}:completed", job) is not None
         row = "deleted" if case in gone else "kept"
-        by_name[case] = f"{'completed' if is_done else 'failed'} {attempts} {row}"
-    assert by_name == expected
+        by_case[case] = f"{'completed' if is_done else 'failed'} {attempts} {row}"
+    assert by_case == expected
 
 
 @pytest.mark.deep
@@ -561,14 +561,14 @@ def test_a_worker_refuses_a_wrong_configuration(
     monkeypatch.setenv("BETTER_AUTH_URL", "own.example")
     path = site.folder / "config.yaml"
     lines = path.read_text().splitlines()
-    printed_lines = [line for line in lines if change not in line]
+    config_lines = [line for line in lines if change not in line]
     if "destinations" in change:
-        printed_lines = [
-            line for line in printed_lines if "outbox" not in line and "last_attempt" not in line
+        config_lines = [
+            line for line in config_lines if "outbox" not in line and "last_attempt" not in line
         ]
     if "profile" in change:
-        printed_lines.append("  profile: other")
-    path.write_text("\n".join(printed_lines))
+        config_lines.append("  profile: other")
+    path.write_text("\n".join(config_lines))
     ran = site.run("work", site.url)
     assert ran.returncode == 78
     assert expected in ran.stderr

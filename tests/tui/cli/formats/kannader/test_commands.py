@@ -463,8 +463,8 @@ def mend_shown(place: Spool, pattern: str, text: str) -> str:
     status, (_, lines) = place.run("status", str(place.path)), place.doctor()
     assert (status.returncode, f"attention {text}" in status.stdout) == (1, True)
     assert re.search(rf"warn +inflight +{pattern}", "\n".join(lines))
-    (match,) = set(re.findall(r"fix: (.* release .*)", "\n".join(lines)))
-    return str(match)
+    (command,) = set(re.findall(r"fix: (.* release .*)", "\n".join(lines)))
+    return str(command)
 
 
 def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
@@ -495,8 +495,8 @@ def test_beside_a_kannader_no_worker_of_ours_works(place: Spool, kannader: int) 
     with refusing() as port:
         place.settle(host=HOST, port=port)
         done = place.work()
-    refused, output = place.recover(), place.recover("--anyway")
-    assert (done.returncode, refused.returncode, output.returncode) == (77, 77, 0)
+    refused, forced = place.recover(), place.recover("--anyway")
+    assert (done.returncode, refused.returncode, forced.returncode) == (77, 77, 0)
     assert all(f"PID {kannader}" in each.stderr for each in (added, done, refused))
     assert len(names(place.path / "queue")) == 1
 

@@ -104,12 +104,12 @@ def test_a_worker_asks_for_spooled_mail_once_a_second_of_its_clock(root: str) ->
     with store_at(root, in_a_minute) as store:
         services = worker_services(setup, store, clock=lambda: next(moments))
         marker = Path(setup.housekeeping().folder, MAIL_CHECK_MARKER)
-        matches = []
+        asked = []
         for _ in range(3):
             services.quarantine(lambda: False)
-            matches.append(marker.exists())
+            asked.append(marker.exists())
             marker.unlink(missing_ok=True)
-    assert matches == [True, False, True]
+    assert asked == [True, False, True]
 
 
 def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:

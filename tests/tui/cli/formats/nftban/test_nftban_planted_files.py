@@ -166,11 +166,11 @@ def test_what_is_in_place_of_a_folder_is_one_problem(
     """Anything else where a folder of the staging directory should be is shown, beside the rest."""
     staging = place / "queue" / ".spooldeck"
     for name in ("corrupt", "held", "trash", "twice", ""):
-        file_path = staging / name
+        planted = staging / name
         aside = place / "aside"
-        if file_path.exists():
-            file_path.rename(aside)
-        plant(file_path, closed)
+        if planted.exists():
+            planted.rename(aside)
+        plant(planted, closed)
         capsys.readouterr()
 
         code = main(["--root", str(place), "status"])
@@ -184,9 +184,9 @@ def test_what_is_in_place_of_a_folder_is_one_problem(
         assert output.count("problem   ") == 1
         assert f"problem   {where}: " in output and "expected a folder" in output
         assert errors.startswith(f"spooldeck: {where}: ") and errors.count("\n") == 1
-        file_path.unlink()
+        planted.unlink()
         if aside.exists():
-            aside.rename(file_path)
+            aside.rename(planted)
 
     assert list(closed.iterdir()) == []
 
@@ -214,7 +214,7 @@ def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, close
     """A data folder may be on another disk behind a link, and a configured log folder too; but the
     log folder itself may be no link.
     """
-    alias, file_path = place.parent / "alias", place.parent / "way"
+    alias, parent_alias = place.parent / "alias", place.parent / "way"
     alias.symlink_to(place)
     for name in ("run", "log", "metrics"):
         shutil.rmtree(place / name)
@@ -224,10 +224,10 @@ def test_a_link_on_the_way_to_a_configured_folder_is_followed(place: Path, close
     assert {"queue.log", "queue.prom", "processed_total", "run"} <= made.keys()
     assert set(made.values()) == {OTHER_UID}
 
-    file_path.symlink_to(place.parent)
+    parent_alias.symlink_to(place.parent)
     (place.parent / "logs").symlink_to(closed)
     for name, linked in (("logs", True), ("closed", False)):
-        settings = f"{YES}queue: {{root: {place}, log_dir: {file_path / name}}}\n"
+        settings = f"{YES}queue: {{root: {place}, log_dir: {parent_alias / name}}}\n"
         (place.parent / "some.yaml").write_text(settings)
         as_root(place, "queue", "add", "report")
         code, output = as_root(place, "queue", "process-next")

@@ -382,8 +382,8 @@ def test_any_text_arrives_cleaned_and_nothing_of_it_runs(place: Place) -> None:
     real = place.bash("nftban_queue_add feeds_sync 'Feed enabled: spamhaus'")
     (task,) = (task for task in tasks_at(place.root) if task.kind == "feeds_sync")
     place.record()
-    expected_text = "IFS=', 1a'; for text; do nftban_queue_add report \"$text\"; done"
-    passed = place.bash(expected_text, *VALUES)
+    script = "IFS=', 1a'; for text; do nftban_queue_add report \"$text\"; done"
+    passed = place.bash(script, *VALUES)
 
     assert sorted(stored) == sorted(VALUES.values())
     assert [line for line in place.log if not line.isprintable()] == []
@@ -477,7 +477,7 @@ def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
     """They are moved to the trash with every run, if runs have seen their age pass; a line of the
     log has their number."""
     old = place.bury(8)
-    ids = place.bury(6)
+    kept_id = place.bury(6)
     place.queue("process-next")
     assert len(tasks_at(place.root, "dlq")) == 2
 
@@ -485,7 +485,7 @@ def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
     record_runs(place.root / "queue" / ".spooldeck", now - 9 * 86400, now)
     place.queue("process-next")
 
-    assert [task.id for task in tasks_at(place.root, "dlq")] == [ids]
+    assert [task.id for task in tasks_at(place.root, "dlq")] == [kept_id]
     assert [path.stem for path in (place.root / "queue/.spooldeck/trash").iterdir()] == [old]
     assert masked(place.log) == ["[STAMP] [INFO] Auto-purged 1 DLQ tasks older than 7 days"]
 
@@ -493,7 +493,7 @@ def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
 def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
     """A run a week later by the clock, but not by the uptime, keeps dead tasks and says why; the
     doctor names the clock."""
-    ids = place.bury(0)
+    kept_id = place.bury(0)
     place.queue("process-next")
     record = place.root / "queue" / ".spooldeck" / "run-times"
     at, rest = record.read_text().split(" ", 1)
@@ -501,7 +501,7 @@ def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
 
     place.queue("process-next")
 
-    assert [task.id for task in tasks_at(place.root, "dlq")] == [ids]
+    assert [task.id for task in tasks_at(place.root, "dlq")] == [kept_id]
     (line,) = masked(place.log)
     assert "[WARN] clock set ahead by 8d00h before " in line
     output = place.run("--root", place.root, "doctor").stdout
@@ -744,8 +744,8 @@ def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> No
         assert list(place.folder.glob("spooldeck*")) == []
 
     place.run("init", "data*")
-    output = place.run("--root", "data*", "install-units", ".")
+    ended = place.run("--root", "data*", "install-units", ".")
 
-    assert "spooldeck.logrotate not written" in output.stderr
-    assert "logrotate" not in output.stdout  # the next steps name files that exist
+    assert "spooldeck.logrotate not written" in ended.stderr
+    assert "logrotate" not in ended.stdout  # the next steps name files that exist
     assert not (place.folder / "spooldeck.logrotate").exists()

@@ -146,9 +146,9 @@ def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.Mon
         assert gauges.get(f"nftban_queue_tasks_{name}") == value
 
     monkeypatch.setenv("HOME", site.environ["HOME"])
-    queue_figures = queue_facts(site.setup())
-    rows = dict(queue_figures.rows)
-    assert (rows["registrations"], queue_figures.warnings) == ("2", ())
+    facts = queue_facts(site.setup())
+    rows = dict(facts.rows)
+    assert (rows["registrations"], facts.warnings) == ("2", ())
     assert rows["backlog"].startswith("1 waiting, 1 due; empty in ")
     assert rows["last run"].endswith(": 1 sent")
     assert rows["worker"] == "not running; sends by sendmail"
@@ -429,12 +429,12 @@ def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
         runs = site.logged("run_end") if site.log_path.exists() else []
         return sum("not now" in str(run.get("error")) for run in runs)
 
-    output: list[str] = []
-    with site.looping(often, output):
+    outputs: list[str] = []
+    with site.looping(often, outputs):
         assert soon(lambda: refused() > 2)
         site.sql("DROP TRIGGER no")
         assert soon(lambda: len(site.mails()) == 1 and site.jobs() == [])
-    (message,) = output
+    (message,) = outputs
     assert message.count("not now") == message.count("not now, retry in 0s") == 1
     assert (
         message.index("refused 0\n") < message.index("refused 1\n") < message.index("refused 2\n")

@@ -169,15 +169,15 @@ def test_a_deletion_adds_the_other_threads_of_the_message(
     named = ("--state", "waiting", "--id", f"smtp/a.test/{MESSAGE}", url)
     words = ("--config", str(tmp_path / "config.yaml"), "expunge", *named)
 
-    output = spooldeck(*words, "--dry-run")
-    assert "1 more affected: added to this plan" in output.stdout
-    assert "purge" not in output.stdout, "a scheduler has neither trash nor hold"
-    assert "--apply 2" in output.stdout
+    dry_run = spooldeck(*words, "--dry-run")
+    assert "1 more affected: added to this plan" in dry_run.stdout
+    assert "purge" not in dry_run.stdout, "a scheduler has neither trash nor hold"
+    assert "--apply 2" in dry_run.stdout
     assert spooldeck(*words, "--apply", "1").returncode != 0
     done = spooldeck(*words, "--apply", "2", "--json")
     assert len(json.loads(done.stdout)["done"]) == 2, done.stderr
     assert [job.path for job in running.queue.all_jobs] == ["G/W/3268638"]
-    assert PASSWORD not in output.stdout + done.stdout
+    assert PASSWORD not in dry_run.stdout + done.stdout
     done = spooldeck(*words[:2], "promote", "--id", "smtp/a.test/G/W/3268638", url, "--apply", "1")
     assert "1  promoted" in done.stdout, done.stderr
     assert "undo" not in done.stdout, "a request cannot be undone"

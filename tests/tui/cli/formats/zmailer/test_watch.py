@@ -206,8 +206,8 @@ def test_the_log_of_a_spool_has_that_of_its_scheduler(
     monkeypatch.setenv("ZCONFIG", "/dev/null")
     monkeypatch.delenv("LOGDIR", raising=False)
 
-    def logs(**message: str) -> tuple[str, ...]:
-        stores = {"zmailer": (message, ConfigLocation("", "stores.zmailer"))}
+    def logs(**section: str) -> tuple[str, ...]:
+        stores = {"zmailer": (section, ConfigLocation("", "stores.zmailer"))}
         (place,) = open_places(
             setup._replace(config=setup.config._replace(stores=stores)), [setup.place]
         )

@@ -94,10 +94,10 @@ def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run
     """`check` prints each error with its place, or the clauses; `why` the lines of each setting."""
     path = tmp_path / "scheduler.cf"
     path.write_text("*/* interval=1m\nsmtp/*\n  maxring=x \x1b[31m\n")
-    output = spooldeck("zmailer", "check", str(path))
-    assert output.returncode == 1
-    assert f"{path}:3:11: maxring: expected a number from 0 to 1000000, not x" in output.stdout
-    assert f"{path}:3:13: unknown keyword" in output.stdout and "\x1b" not in output.stdout
+    ended = spooldeck("zmailer", "check", str(path))
+    assert ended.returncode == 1
+    assert f"{path}:3:11: maxring: expected a number from 0 to 1000000, not x" in ended.stdout
+    assert f"{path}:3:13: unknown keyword" in ended.stdout and "\x1b" not in ended.stdout
     assert spooldeck("zmailer", "why", "smtp/x", "-f", str(path)).returncode == 1
 
     path.write_text("*/* interval=1m\nsmtp/* maxring=2 command=smtp\n")

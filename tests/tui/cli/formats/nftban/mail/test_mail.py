@@ -132,8 +132,8 @@ class MailPlace:
     def tasks(self) -> list[Task]:
         """Its tasks, in any state."""
         with closing(self.store()) as store:
-            stored_tasks = store.scan(store.states.values())
-            return [task for task in stored_tasks if isinstance(task, Task)]
+            items = store.scan(store.states.values())
+            return [task for task in items if isinstance(task, Task)]
 
     def task(self) -> Task:
         """Its only task."""
@@ -267,9 +267,9 @@ def test_send_with_retry_delivers_or_spools(mail_place: MailPlace, name: str) ->
     assert f'nftban_mail_send_success_total{{transport="{name}"}} 2' in prom
     assert "nftban_mail_spool_depth 0" in prom
     records = (mail_place.root / "mail" / "delivery.jsonl").read_text().splitlines()
-    answers = [json.loads(record) for record in records]
-    assert [one["result"] for one in answers] == ["success", "failed", "spooled", "success"]
-    assert {(one["transport"], one["recipient"]) for one in answers} == {(name, "admin@…")}
+    entries = [json.loads(record) for record in records]
+    assert [one["result"] for one in entries] == ["success", "failed", "spooled", "success"]
+    assert {(one["transport"], one["recipient"]) for one in entries} == {(name, "admin@…")}
 
 
 def test_without_a_transport_mail_is_spooled_and_waits(mail_place: MailPlace) -> None:
@@ -794,14 +794,14 @@ def test_mail_status(mail_place: MailPlace) -> None:
         mail_place.goes_by("curl", server.port)
         mail_place.mail("send", "hello", TO)
         mail_place.spool()
-        output = mail_place.mail("status")
+        healthy = mail_place.mail("status")
         mail_place.mail("suspend", "curl", "full")
         shut = mail_place.mail("status", "--json")
         tried = mail_place.mail("test", TO, "--transport", "curl", NFTBAN_MAIL_METHOD="")
 
-    assert (nothing.returncode, output.returncode, shut.returncode) == (1, 0, 2)
-    assert f"transport  curl to {HOST}:{server.port}" in output.stdout
-    assert "spool      1 mail, the oldest for 1h00m" in output.stdout
+    assert (nothing.returncode, healthy.returncode, shut.returncode) == (1, 0, 2)
+    assert f"transport  curl to {HOST}:{server.port}" in healthy.stdout
+    assert "spool      1 mail, the oldest for 1h00m" in healthy.stdout
     answer = json.loads(shut.stdout)
     assert answer["transport"] is None
     assert answer["transports"]["curl"]["attempts"] == answer["transports"]["curl"]["success"] == 1
@@ -928,7 +928,7 @@ def test_a_suspended_transport_sends_nothing_until_it_is_resumed(mail_place: Mai
         suspended = mail_place.mail("suspend", "curl", "relay moves")
         again = mail_place.mail("suspend", "curl")
         note_selected()
-        output = mail_place.mail("send-with-retry", "hello", TO)
+        ended = mail_place.mail("send-with-retry", "hello", TO)
         prom.unlink()
         waits = mail_place.run_apart("queue", "process-next")
         note_selected()
@@ -939,7 +939,7 @@ def test_a_suspended_transport_sends_nothing_until_it_is_resumed(mail_place: Mai
 
     assert suspended.stdout.startswith("curl suspended: nothing is sent, spooled mail waits")
     assert re.match(rf"curl was already suspended by {US} since .*: relay moves: ", again.stdout)
-    assert (output.returncode, waits.returncode, attempts, before) == (1, 1, {0}, [])
+    assert (ended.returncode, waits.returncode, attempts, before) == (1, 1, {0}, [])
     assert f"no mail transport: curl suspended by {US}" in waits.stderr
     assert resumed.stdout == "curl resumed: mail goes by curl\n"
     assert len(server.mails) == 2 and mail_place.tasks() == []
@@ -1158,8 +1158,8 @@ def test_mail_setup_refuses_or_warns(mail_place: MailPlace) -> None:
     wrong = mail_place.setup("a$(id)@example.com")
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (64, "", 1)
     assert "expected one address" in wrong.stderr
-    healthy = mail_place.setup("new@example.com", "--dry-run")
-    assert (healthy.returncode, healthy.stderr) == (0, "")
+    dry_run = mail_place.setup("new@example.com", "--dry-run")
+    assert (dry_run.returncode, dry_run.stderr) == (0, "")
     for words in ("new@example.com --dry-run", "new@example.com"):
         assert list(mail_place.etc.iterdir()) == []
         run = mail_place.setup(*words.split(), NFTBAN_MAIL_RECIPIENT="old@example.com")
