@@ -79,7 +79,7 @@ class ActionScreen(ConfirmScreen):
     def on_screen_resume(self) -> None:
         """Close if it was applied while another screen covered it."""
         if self.outcome[0] and not self.action.stays_open:
-            self.call_later(self.dismiss)
+            self.call_later(self.action_back)
 
     def find_effect(self) -> None:
         """Find out the effect again; digits that were typed for another one are discarded."""

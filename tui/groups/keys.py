@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, TypeAlias
 
+from engine.verbs import edges_of
 from tui.groups import actions
 from tui.groups.parts import Change, GroupParts
 from tui.plan import planning, refusals
@@ -30,13 +31,14 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         verb_key = own_keys.get(verb) or key(f"plan('{verb}')")
 
         def is_absent(parts: Parts) -> bool:
-            edges, state = parts.session.inspector.edges, parts.query.state
-            absent = planning.absent_verbs(edges)
-            elsewhere = set() if state is None else planning.verbs_elsewhere(edges, state)
-            return is_read_only(parts) or verb_key.action in absent | elsewhere
+            absent = planning.absent_verbs(parts.session.inspector.edges)
+            return is_read_only(parts) or verb_key.action in absent
 
         def label(parts: Parts) -> str | None:
-            meant = planning.verb_in_state(verb, parts.query.state, parts.session.inspector.edges)
+            edges, state = parts.session.inspector.edges, parts.query.state
+            meant = planning.verb_in_state(verb, state, edges)
+            if state is not None and not edges_of(edges, meant, state):
+                return ""  # for tasks in other states
             return None if meant == verb else meant
 
         def other_verbs(parts: Parts) -> str:

@@ -109,6 +109,8 @@ class LockPanes:
 
     def show_text_frame(self, report: LockReport | None) -> None:
         """The frame of the evidence, or of the output of the recovery."""
+        if not self.text.is_attached:
+            return  # the screen was removed before this call, which the layout had put off
         more: Line = ((f"{self.text.below} more below", "muted"),) if self.text.below else ()
         if self._plan.is_begun:
             self.text.show_frame(Frame("Output", right=more))

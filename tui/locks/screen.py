@@ -153,7 +153,9 @@ class LockScreen(ConfirmScreen):
         self.show_path()
         self.show_foot()
         self.show_hints()
-        self.call_after_refresh(self._show_text_frame)  # the lines below are known then
+        self.call_after_refresh(
+            self._panes.show_text_frame, report
+        )  # the lines below are known then
 
     def show_path(self) -> None:
         """Show the path with the verdict, and the position in the list below."""
@@ -170,10 +172,6 @@ class LockScreen(ConfirmScreen):
         if (report := self._exam.report) is not None:
             row = "" if self.verbs_refusal() else safe_line(self._panes.works.key)
             self.acts_on = self._plan.acts_on(report, row)
-
-    def _show_text_frame(self) -> None:
-        if self.is_paintable:
-            self._panes.show_text_frame(self._exam.report)
 
     def _note_slip(self) -> None:
         """The task under the cursor has left: verbs are refused for a moment."""
@@ -197,7 +195,7 @@ class LockScreen(ConfirmScreen):
             picker.move(how)
         else:
             self._panes.text.move(how)
-            self._show_text_frame()  # it counts the lines below
+            self._panes.show_text_frame(self._exam.report)  # it counts the lines below
         self._show_scope()
         self.show_foot()
 

@@ -7,7 +7,7 @@ It shows its parts (`tui.queue.parts`), asks the index for them, and passes keys
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ from tui.queue.widgets import QueueWidgets
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GRAPH_READ_SECONDS
-from tui.screens.key_rows import refusals_of
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
 from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
@@ -135,10 +134,6 @@ class QueueScreen(KeyedScreen):
             self.show_change(actions.back(self.parts))
             return False
         return self.quits()
-
-    def refusals(self) -> Mapping[str, str]:
-        """The verbs that the store has for this state, but refuses now."""
-        return refusals_of(ROWS, self.parts)
 
     def commands(self) -> tuple[PaletteCommand, ...]:
         """A command for each order of this tab."""

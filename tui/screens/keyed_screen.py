@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from textual.binding import Binding, BindingType
 
 from engine.store import Unavailable
 from tui.screens.base import QUIT_AGAIN, BaseScreen
-from tui.screens.key_rows import KeyRow, absent_actions, press
+from tui.screens.key_rows import KeyRow, absent_actions, press, refusals_of
 
 
 def row_bindings(rows: Sequence[KeyRow[Any, Any]]) -> list[BindingType]:
@@ -42,6 +42,10 @@ class KeyedScreen(BaseScreen):
     def without(self) -> set[str]:
         """Actions that are not offered now."""
         return absent_actions(self.ROWS, self.parts)
+
+    def refusals(self) -> Mapping[str, str]:
+        """The verbs that the store has for this state, but refuses now."""
+        return refusals_of(self.ROWS, self.parts)
 
     def action_key(self, pressed: str) -> None:
         """Do what a key does, or say why it is refused."""

@@ -276,7 +276,7 @@ async def test_a_target_is_asked_for_and_the_store_foretells(
         await operator.sees(*messages)
         assert "\x1b" not in operator.page
         assert operator.console.screen is screen
-        assert bool(screen.outcome) is (kind is Flushing)
+        assert bool(screen.outcome[0]) is (kind is Flushing)
 
 
 async def test_rate_limits_are_listed_with_their_next_token() -> None:

@@ -597,7 +597,7 @@ async def test_a_worker_that_cannot_start() -> None:
     async with a_list(armed=True, worker_command=("/nowhere/spooldeck",)) as operator:
         await operator.opens(ActionScreen, "W")
         await operator.press("y")
-        await operator.until(lambda: "did not start" in operator.line("scope"))
+        await operator.sees("not done: the worker did not start")
 
 
 @pytest.mark.parametrize("key", ["s", "k"])

@@ -48,7 +48,7 @@ def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
     assert next_step(early._replace(problem=dead))[0] == "Enter"
     (row,), titles = problem_rows([pending], changed + 120, 80)
     assert "".join(text for text, _ in titles).split() == ["WHERE", "PROBLEM", "SINCE"]
-    assert "".join(text for text, _ in row.line).endswith(" 2m ")
+    assert "".join(text for text, _ in row.line).rstrip().endswith(" 2m")
 
 
 def test_a_list_of_one_cluster_leads_to_a_retry_of_all() -> None:
@@ -56,7 +56,7 @@ def test_a_list_of_one_cluster_leads_to_a_retry_of_all() -> None:
     dead = Situation(State.DEAD, {State.DEAD: "failed"}, {}, 3, Scope(), has_filter=True)
     assert next_step(dead)[0] == "c"
     cluster = dead._replace(is_one_cluster=True)
-    assert next_step(cluster) == ("*", "selects all of this cluster; then R retries them")
+    assert next_step(cluster) == ("*", "selects all of this cluster; then R replays them")
     assert next_step(cluster._replace(scope=Scope(acts_on_all=True)))[0] == "R"
     assert next_step(cluster._replace(read_only=True))[0] == "t"
     for text, is_one in (("cluster=F-1", True), ("!cluster=F-1", False), ("cluster=F-1 x", False)):
