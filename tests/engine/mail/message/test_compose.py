@@ -154,7 +154,7 @@ def cut(subject: str) -> str:
 @given(
     subject=ANY_TEXT,
     name=ANY_TEXT,
-    expected_text=ANY_TEXT,
+    body=ANY_TEXT,
     html=st.booleans(),
     markup=st.booleans(),
 )
