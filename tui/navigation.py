@@ -184,9 +184,7 @@ def _open_clusters(to: Navigator, target: Target) -> None:
     from tui.groups.screen import ClustersScreen
 
     query = to.queue_screen().parts.query if target.state is None else Query(target.state)
-    screen = ClustersScreen(to.session, to.context, query)
-    screen.aim = target.id
-    to.push(screen)
+    to.push(ClustersScreen(to.session, to.context, query, target.id))
 
 
 def _open_groups(to: Navigator, target: Target) -> None:

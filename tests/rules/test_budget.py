@@ -81,23 +81,21 @@ def _lowest() -> list[str]:
 
 
 MANY_METHODS = {
-    "OperationsScreen": 64,
-    "ReplayScreen": 67,
-    "TransportsScreen": 74,
+    "OperationsScreen": 62,
+    "ReplayScreen": 65,
+    "TransportsScreen": 72,
 }
 """Classes with more than 60 methods with those of their bases; a number may only get smaller."""
 
 MANY_BASES = {
-    "ClustersScreen": 5,
-    "ControlsScreen": 6,
-    "FailuresScreen": 6,
-    "GroupsScreen": 5,
-    "LocksScreen": 7,
-    "OperationsScreen": 6,
-    "ReplayScreen": 7,
-    "TaskScreen": 6,
-    "TransportsScreen": 8,
-    "WorkersScreen": 6,
+    "ControlsScreen": 5,
+    "FailuresScreen": 5,
+    "LocksScreen": 6,
+    "OperationsScreen": 5,
+    "ReplayScreen": 6,
+    "TaskScreen": 5,
+    "TransportsScreen": 7,
+    "WorkersScreen": 5,
 }
 """Classes with more than 4 bases in the project; a number may only get smaller."""
 
@@ -159,7 +157,7 @@ LINES = {
     "tui.cli.queue": 1300,
     "tui.cli.setup": 2500,
     "tui.confirm": 800,
-    "tui.groups": 1400,
+    "tui.groups": 1300,
     "tui.locks": 1900,
     "tui.log": 1900,
     "tui.operations": 3400,
@@ -167,11 +165,11 @@ LINES = {
     "tui.packaging": 600,
     "tui.plan": 2600,
     "tui.queue": 2800,
-    "tui.screens": 2200,
+    "tui.screens": 2550,
     "tui.session": 3200,
     "tui.task": 1700,
     "tui.terminal": 1800,
-    "tui.text": 2350,
+    "tui.text": 2400,
     "tui.transports": 2300,
     "tui.widgets": 1700,
 }

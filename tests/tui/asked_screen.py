@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from tui.plan.planning import VerbRequest
 from tui.screens.base import BaseScreen
+from tui.screens.rows_parts import Change, RowCursor
 from tui.screens.target import Target
 
 C = TypeVar("C")
@@ -46,3 +48,26 @@ class AskedScreen(Generic[C]):
         while self.questions:
             _, ask = self.questions.popitem()
             self.show_change(await ask())
+
+
+class AskedRowsScreen(AskedScreen[Change]):
+    """Its cursor is where the test puts it."""
+
+    is_large = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cursor = RowCursor()
+        self.plans: list[VerbRequest] = []
+
+    def plan(self, asked: VerbRequest) -> None:
+        """Note it."""
+        self.plans.append(asked)
+
+    def move(self, how: str) -> Change:
+        """Nothing is scrolled."""
+        return Change.NOTHING
+
+    def switch_pane(self) -> Change:
+        """There is none."""
+        return Change.NOTHING

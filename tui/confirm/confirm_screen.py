@@ -13,10 +13,10 @@ from engine.text.safe import safe_line
 from tui.confirm.confirmation import Confirmation, Press
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
+from tui.screens.list_panes import frame_panes
 from tui.screens.message import Message
 from tui.screens.text_prompt import AskScreen
 from tui.screens.top_line import TopLine
-from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.paste_detector import ConfirmGuard
 from tui.text import keys

@@ -7,9 +7,10 @@ from typing import Any
 from engine.index import filter_language
 from engine.index.filter_language import BadFilter
 from engine.text.safe import safe_line
-from tui.groups.parts import Change, GroupParts
+from tui.groups.parts import GroupParts
 from tui.groups.task_groups import TaskGroups
 from tui.plan.planning import VerbRequest, verb_in_state
+from tui.screens.rows_parts import Change
 from tui.screens.target import Target
 from tui.text import keys
 

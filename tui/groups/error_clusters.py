@@ -13,11 +13,11 @@ from engine.text.safe import safe_line
 from tui.groups import cluster_lines as view
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
+from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.styles import STILL_LOOKS
 from tui.text.table import ShownRows
-from tui.widgets.line_widgets import Frame
 
 
 class ErrorClusters:

@@ -7,10 +7,11 @@ from typing import Any, TypeAlias
 
 from engine.verbs import edges_of
 from tui.groups import actions
-from tui.groups.parts import Change, GroupParts
+from tui.groups.parts import GroupParts
 from tui.plan import planning, refusals
 from tui.screens.key_rows import KeyRow
 from tui.screens.row_maker import RowMaker, is_read_only
+from tui.screens.rows_parts import Change
 from tui.screens.target import Target
 from tui.text import keys
 

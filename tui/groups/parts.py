@@ -5,27 +5,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from enum import Flag, auto
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from engine.index.filter_language import Filter
 from engine.index.schema import Query
 from engine.model import State, Task
-from engine.operations.execute import Report
 from engine.store import Unavailable
 from engine.text.safe import safe_line, state_name
 from tui.plan import refusals
 from tui.plan.planning import VerbRequest
+from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
-from tui.screens.message import Message
-from tui.screens.page import ROW_HAS_LEFT
-from tui.screens.row_maker import ScreenActions
+from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.session.place_session import PlaceSession
+from tui.text import task_row
+from tui.text.export import ExportTable, RowSink
+from tui.text.frames import Frame
+from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.table import ShownRows
 
-if TYPE_CHECKING:
-    from tui.widgets.line_widgets import Frame
+COPIED_CELLS = 160
+"""Width of a copied row."""
 
 G = TypeVar("G")
 
@@ -39,37 +40,8 @@ READ_COST_FACTOR = 5
 """Minimum pause between reads, as a multiple of their duration."""
 
 
-class Change(Flag):
-    """What an action changed; no more is painted again."""
-
-    NOTHING = 0
-    EDGES = auto()
-    """The message and the keys."""
-    ROWS = auto()
-    """The groups, or the one under the cursor."""
-
-
-class RowCursor(NamedTuple):
-    """Where the cursor is."""
-
-    key: str = ""
-    """Key of the row; "" if there is none, or if it has left."""
-    has_left: bool = False
-
-
-class GroupScreenActions(ScreenActions[Change], Protocol):
+class GroupScreenActions(RowsActions, Protocol):
     """What only the screen can do."""
-
-    @property
-    def cursor(self) -> RowCursor:
-        """The row under the cursor."""
-        ...
-
-    def move(self, how: str) -> Change:
-        """Move the cursor, or scroll the details."""
-
-    def switch_pane(self) -> Change:
-        """Move the focus to the details, or back."""
 
     def plan(self, asked: VerbRequest) -> None:
         """Open the plan for a verb."""
@@ -147,8 +119,10 @@ class Grouping(Protocol[G]):
         ...
 
 
-class GroupParts(Generic[G]):
+class GroupParts(RowsParts, Generic[G]):
     """The groups, and some tasks of the one under the cursor, updated while visible."""
+
+    screen: GroupScreenActions
 
     def __init__(
         self,
@@ -159,8 +133,8 @@ class GroupParts(Generic[G]):
         grouping: Grouping[G],
     ) -> None:
         """`query` is the state and filter of the task list."""
-        self.session, self.context, self.screen = session, context, screen
-        self.query, self.grouping, self.message = query, grouping, Message(context.clock)
+        super().__init__(session, context, screen)
+        self.query, self.grouping = query, grouping
         self.groups: Sequence[G] = ()
         self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
         """The key of a group, and some of its tasks."""
@@ -168,6 +142,15 @@ class GroupParts(Generic[G]):
         """True if the groups are those of the place: they were read, and it can be reached."""
 
     # What is read
+
+    def start(self) -> None:
+        """Read the groups."""
+        self.screen.run("groups", self.follow)
+
+    def cursor_moved(self) -> Change:
+        """Read the tasks of the group under the cursor."""
+        self.screen.run("tasks", self.read_tasks)
+        return Change.ROWS
 
     async def follow(self) -> Change:
         """Read the groups now, and again when what they depend on changes.
@@ -214,10 +197,6 @@ class GroupParts(Generic[G]):
         key = self.screen.cursor.key
         return next((group for group in self.groups if self.grouping.key_of(group) == key), None)
 
-    def no_row_reason(self, otherwise: str) -> str:
-        """Why there is no row to act on: the row has left, else `otherwise`."""
-        return ROW_HAS_LEFT if self.screen.cursor.has_left else otherwise
-
     def query_of(self, group: G) -> Query:
         """The tasks of a group that a verb acts on: those of the task list."""
         filter, term = self.query.filter, self.grouping.term_of(group)
@@ -237,6 +216,28 @@ class GroupParts(Generic[G]):
         state = self.query.state
         return state_name(self.session.inspector.states.get(state, "") if state else "all")
 
+    def trail(self) -> tuple[str, ...]:
+        """The place, the state of its tasks, and what the groups are."""
+        return (self.session.name, self.state_word, f"{self.grouping.noun}s")
+
+    def rows(self, width: int) -> ShownRows:
+        """One row for each group."""
+        return self.grouping.rows(self.groups, width)
+
+    def rows_frame(self) -> Frame:
+        """How many groups there are, and of how many tasks."""
+        return self.grouping.rows_frame(self.groups, is_known=self.is_known)
+
+    def details_frame(self, below: int) -> Frame:
+        """The group under the cursor."""
+        return self.grouping.details_frame(self.selected)
+
+    def next_step(self, width: int) -> Line:
+        """The next step for the group under the cursor, and what a key acts on."""
+        if (selected := self.selected) is None:
+            return next_line("Esc", "back to the tasks", "nothing", width)
+        return self.grouping.next_step(selected, self.state_word, width)
+
     def details(self, width: int) -> list[Line]:
         """The details of the group under the cursor, or why there is none."""
         if (selected := self.selected) is not None:
@@ -248,11 +249,28 @@ class GroupParts(Generic[G]):
         words = self.no_row_reason(self.grouping.none) if self.is_known else "loading ..."
         return [((f"   {words}", "muted"),)]
 
-    def say(self, text: str, style: str = "warn") -> Change:
-        """Show a message for some seconds."""
-        self.message.say(text, style)
-        return Change.EDGES
+    # What an operator takes from it
 
-    def plan_applied(self, report: Report) -> Change:
-        """Report the result of an applied plan."""
-        return self.say(refusals.describe_report(report))
+    def copies(self) -> tuple[Copy, ...]:
+        """The group under the cursor."""
+        if (selected := self.selected) is None:
+            return ()
+        key, (values,) = self.grouping.key_of(selected), self.grouping.values_of([selected])
+        rows = self.grouping.rows(self.groups, COPIED_CELLS).rows
+        line = next(row.line for row in rows if row.key == key)
+        return (
+            Copy("i", "name", key),
+            Copy("r", "row", "".join(text for text, _ in line).strip()),
+            Copy("j", "JSON", task_row.json_line(values).strip()),
+        )
+
+    def export_table(self) -> ExportTable | None:
+        """Export: all groups."""
+        values = self.grouping.values_of(self.groups)
+
+        async def hand(take: RowSink) -> int:
+            await asyncio.to_thread(take, values, len(values), len(values))
+            return len(values)
+
+        columns = tuple(values[0]) if values else ()
+        return ExportTable(f"{self.grouping.noun}s", columns, hand) if values else None

@@ -14,10 +14,10 @@ from tui.groups import group_lines as view
 from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.session.place_session import PlaceSession
 from tui.text.figures import format_count
+from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line, fit_text
 from tui.text.table import Choice, ShownRows
-from tui.widgets.line_widgets import Frame
 
 
 class TaskGroups:

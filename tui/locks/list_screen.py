@@ -14,11 +14,11 @@ from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
 from tui.text import keys
-from tui.text.frames import BOX
+from tui.text.frames import BOX, Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.table import Choice
-from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 
 

@@ -11,14 +11,14 @@ from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
 from tui.locks.lock_plan import LockPlan
 from tui.screens.graph_pane import GraphPane
+from tui.screens.list_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.screens.top_line import TopLine
-from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
-from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
+from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.lines import Line, section
 from tui.text.table import Choice
-from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 
 MIN_TASK_LINES = 3

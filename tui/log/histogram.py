@@ -12,10 +12,10 @@ from engine.logs.line_rates import LineRate, LineRates
 from engine.logs.log_file import FileEntry
 from engine.logs.merged_log import MergedLog
 from tui.log.reader import LogReader
-from tui.text.frames import BOX, frame_border
+from tui.text.frames import BOX, Frame, frame_border
 from tui.text.glyphs import SPARKS
 from tui.text.lines import MARGIN_CELLS, Line, Run, cut_line, join_ends
-from tui.widgets.line_widgets import Frame, Lines
+from tui.widgets.line_widgets import Lines
 
 PERIOD_SECONDS = 3600.0
 """Length of the period that is shown."""

@@ -11,11 +11,11 @@ from tui.log import log_lines as view
 from tui.log.parts import LogParts
 from tui.log.reader import SHOW_PROGRESS_SECONDS
 from tui.text.figures import format_count
+from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line, cells_of, fit_text_end, join_ends, width_of
 from tui.text.progress_bar import ProgressBar, bar_line
 from tui.text.task_list import short_id
-from tui.widgets.line_widgets import Frame
 
 
 def files_frame(parts: LogParts) -> Frame:

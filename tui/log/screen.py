@@ -22,7 +22,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
 from tui.screens.key_rows import hints_of
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
-from tui.screens.two_panes import frame_panes
+from tui.screens.list_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.frames import frame_border
@@ -71,7 +71,6 @@ class LogScreen(KeyedScreen):
         self.lines.focus()
         self.call_after_refresh(self.run, "follow", partial(self.parts.follow, self._first_job))
         self.call_after_refresh(self.run, "count", self._count)
-        self.set_interval(1.0, self._tick)
 
     async def on_unmount(self) -> None:
         """Close the logs."""
@@ -110,17 +109,8 @@ class LogScreen(KeyedScreen):
     # Painting
 
     def on_resize(self) -> None:
-        """Lay out for the current size, once the parts have theirs."""
+        """Frame the lines for the current size."""
         frame_panes(self, frame_border(*self.size))
-        self.call_after_refresh(self.paint)
-
-    def on_screen_resume(self) -> None:
-        """Repaint when the screen is on top again."""
-        self.paint()
-
-    def _tick(self) -> None:
-        if self.is_current and not self.parts.context.skips_repaint():
-            self.paint()
 
     def paint(self) -> None:
         """Repaint all but the lines, which change by themselves."""

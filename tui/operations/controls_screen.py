@@ -12,14 +12,16 @@ from tui.operations import control_lines as view
 from tui.operations.control_action import CONTROL_KEYS, show_control_plan
 from tui.plan.refusals import control_refusal, pause_control
 from tui.screens.base import Copy, key_bindings
-from tui.screens.page import ROW_HAS_LEFT, ListScreen
+from tui.screens.page import ListScreen
+from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.session.place import WholeQueueFigures
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+from tui.text.frames import Frame
 from tui.text.hints import hint_lines, next_line
 from tui.text.lines import BLANK_LINE, Line
 from tui.text.table import Choice
-from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 
 

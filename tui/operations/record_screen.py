@@ -17,9 +17,10 @@ from tui.screens.page import Page
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import BLANK_LINE, Line
-from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 
 MAX_LISTED_ROWS = 2000
 """Maximum number of rows listed; the counts include all."""

@@ -24,11 +24,11 @@ from tui.session.running_operations import describe_result
 from tui.text import keys
 from tui.text.figures import format_count
 from tui.text.flow_graph import graph_steps
-from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
+from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.times import format_clock
-from tui.widgets.line_widgets import Frame, Lines
+from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 
 REPAINT_SECONDS = 1.0

@@ -24,10 +24,11 @@ from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.figures import format_count
+from tui.text.frames import Frame
 from tui.text.hints import hint_lines, next_line
 from tui.text.lines import Line
 from tui.text.table import Choice
-from tui.widgets.line_widgets import Frame, LongText
+from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
 
 JOURNAL_READ_SECONDS = 1.0

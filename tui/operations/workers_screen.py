@@ -15,11 +15,11 @@ from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.terminal.render_cache import Box
 from tui.text import keys
 from tui.text.figures import format_count
-from tui.text.frames import frame_border
+from tui.text.frames import Frame, frame_border
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.table import Choice
-from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 
 MIN_KIND_LINES = 24

@@ -17,7 +17,7 @@ from tui.overview.side_panes import TARGET_STEPS, OverviewData, PaneRow, PaneRow
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import hints_of
-from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession, lease_workers
 from tui.text import keys

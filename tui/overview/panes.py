@@ -36,14 +36,14 @@ from tui.overview.side_panes import (
     PaneRows,
 )
 from tui.screens.graph_pane import GRAPH_LINES
-from tui.screens.two_panes import frame_panes
+from tui.screens.list_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
 from tui.text.flow_graph import AXIS_CELLS, time_axis
-from tui.text.frames import BOX_FRAME_CELLS
+from tui.text.frames import BOX_FRAME_CELLS, Frame
 from tui.text.lines import Line, cut_line
 from tui.text.table import Choice
-from tui.widgets.line_widgets import Frame, Lines, Painted
+from tui.widgets.line_widgets import Lines, Painted
 from tui.widgets.picker import Picker
 
 GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"

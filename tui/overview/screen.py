@@ -66,7 +66,6 @@ class OverviewScreen(KeyedScreen):
         self.run_worker(self._read_in_turn(), name="ages")
         for session in self.parts.sessions:
             self.run_worker(self._follow_first_scan(session), name=f"first look {session.number}")
-        self.set_interval(1.0, self._tick)
 
     async def _follow_first_scan(self, session: PlaceSession) -> None:
         """Repaint during the first scan of a place."""
@@ -93,10 +92,10 @@ class OverviewScreen(KeyedScreen):
                     is_shown_wide = frame.is_wide and (is_wall or session is selected)
                     graph = parts.graph if is_shown_wide else None
                     await parts.reads.read(session, graph, lambda: parts.freeze.time is None)
-                    self._tick()
+                    self.tick()
             await parts.reads.wait()
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
         """Paint the panes only if they may have changed: with many places that takes most of the
         time of a console that is idle."""
         if not (self.is_current and self.is_paintable) or self.parts.context.skips_repaint():
@@ -130,13 +129,8 @@ class OverviewScreen(KeyedScreen):
         self.show_change(Change.EDGES)
 
     def on_resize(self) -> None:
-        """Lay out for the current size, once the parts have theirs."""
+        """What each pane needs depends on its width."""
         self.panes.needed.clear()
-        self.call_after_refresh(self.paint)
-
-    def on_screen_resume(self) -> None:
-        """Repaint when the screen is on top again."""
-        self.paint()
 
     def cancels(self) -> bool:
         """Return to live or stop a scan; with nothing to cancel, True the second time."""

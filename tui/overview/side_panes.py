@@ -34,6 +34,7 @@ from tui.session.recurrence_check import CheckedCluster
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text import keys
 from tui.text.figures import fit_count, format_bytes, format_count, format_rate
+from tui.text.frames import Frame
 from tui.text.glyphs import SPARKS
 from tui.text.graphs import bar, resample
 from tui.text.lines import Line, Run, cells_of, cut_line, fit_text, fold_text, join_ends, merge_runs
@@ -42,7 +43,6 @@ from tui.text.styles import STILL_LOOKS
 from tui.text.times import format_age
 from tui.transports import destination_lines
 from tui.transports import transport_lines as ways
-from tui.widgets.line_widgets import Frame
 
 MAX_ROWS = 12
 """Rows for which a pane asks room; those beyond scroll."""

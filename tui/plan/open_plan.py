@@ -9,8 +9,10 @@ from engine.operations.execute import Report
 from engine.store import DATA_PART
 from tui.plan import planning
 from tui.plan.planning import VerbRequest
+from tui.plan.refusals import describe_report
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
+from tui.screens.rows_screen import RowsScreen
 from tui.session.place_session import PlaceSession
 
 
@@ -60,3 +62,16 @@ def open_plan(
         screen.run_worker(show_form_of(task), group="plan", exclusive=True)
     else:
         show_form(asked, task)
+
+
+def plan_rows(screen: RowsScreen, asked: VerbRequest) -> None:
+    """Freeze a plan above a screen of rows; its result is said there."""
+    session, context = screen.parts.session, screen.parts.context
+    open_plan(
+        screen,
+        session,
+        context,
+        asked,
+        task=None,
+        applied=lambda report: screen.say(describe_report(report)),
+    )

@@ -46,9 +46,9 @@ from tui.session.running_operations import describe_result, phase_of
 from tui.text import keys
 from tui.text.export import ExportTable, RowSink
 from tui.text.figures import format_count
-from tui.text.frames import frame_border
+from tui.text.frames import Frame, frame_border
 from tui.text.lines import Line, join_columns
-from tui.widgets.line_widgets import Frame, LongText
+from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
 
 SHOWN_TASKS = 8

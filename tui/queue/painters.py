@@ -17,14 +17,13 @@ from tui.queue.parts import QueueParts
 from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
 from tui.screens.key_rows import hints_of
 from tui.text.figures import format_count
-from tui.text.frames import RULE
+from tui.text.frames import RULE, Frame
 from tui.text.header import tab_line
 from tui.text.hints import hint_lines, next_line, scope_words
 from tui.text.keys import Hint
 from tui.text.lines import BLANK_LINE, Line, Run, cut_line, fold_text
 from tui.text.progress_bar import first_scan_line
 from tui.text.task_list import short_id
-from tui.widgets.line_widgets import Frame
 from tui.widgets.task_list import RowSigns
 
 TYPING_HINTS = (Hint("Enter", "apply"), Hint("Esc", "clear"))

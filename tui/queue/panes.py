@@ -9,7 +9,7 @@ from textual.geometry import Size
 
 from engine.logs.log_tail import LogLine
 from tui.queue.task_details import BRIEF_LINES
-from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
+from tui.screens.list_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.text.frames import frame_border
 from tui.text.lines import Line
 from tui.text.log_line import log_line, shorten_ids

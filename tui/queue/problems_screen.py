@@ -14,10 +14,10 @@ from tui.screens.page import Page
 from tui.task.parts_lines import bytes_per_row
 from tui.text import keys
 from tui.text.figures import format_count
+from tui.text.frames import Frame
 from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, fact_lines
 from tui.text.table import REST, Choice, Column, Table, alarm_sign
 from tui.text.times import format_minutes, format_time_with_age
-from tui.widgets.line_widgets import Frame
 
 MAX_PREVIEWED_PROBLEMS = 50
 """Problems whose first bytes are shown."""

@@ -73,7 +73,6 @@ class QueueScreen(KeyedScreen):
         self.run_worker(self._follow(), name="follow")
         self.run_worker(self._follow_place(), name="watch")
         self.run("graph", self._follow_graph)
-        self.set_interval(1.0, self.tick)
 
     async def _follow(self) -> None:
         inspector, change = self.session.inspector, self.parts.change
@@ -194,7 +193,7 @@ class QueueScreen(KeyedScreen):
             self.widgets.details.focus()
         else:
             self.widgets.rows_pane.focus()
-        self.call_after_refresh(self.widgets.paint)
+        self.call_after_refresh(self.paint)
         return Change.NOTHING
 
     def next_graph_range(self) -> Change:
@@ -271,18 +270,21 @@ class QueueScreen(KeyedScreen):
         self.show_change(Change.DETAILS | Change.SCOPE)
 
     def on_resize(self) -> None:
-        """Choose the layout for this size and repaint."""
+        """Choose the layout for this size."""
         self.widgets.lay_out()
-        self.call_after_refresh(self.widgets.paint)
 
     def on_screen_resume(self) -> None:
-        """Repaint after another screen was on top."""
+        """What happened while another screen was on top."""
         if self.is_paintable:
             self.widgets.list.tick(self.parts.clock())
-            self.widgets.paint()
             self._run_action()
 
     # Painting
+
+    def paint(self) -> None:
+        """Paint all panes; unchanged lines are not repainted."""
+        if self.is_paintable:
+            self.widgets.paint()
 
     def show_change(self, change: Change) -> None:
         """Paint what has changed."""

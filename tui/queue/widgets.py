@@ -13,12 +13,13 @@ from tui.queue.panes import LogPane, QueueFrame, divide_screen
 from tui.queue.parts import Change, QueueParts
 from tui.screens.base import BaseScreen
 from tui.screens.graph_pane import GraphPane
+from tui.screens.list_panes import frame_panes
 from tui.screens.top_line import TopLine
-from tui.screens.two_panes import frame_panes
 from tui.terminal.render_cache import Across, Down
 from tui.text.flow_graph import AXIS_CELLS, time_axis
+from tui.text.frames import Frame
 from tui.text.lines import Line, cut_line
-from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
 

@@ -10,7 +10,7 @@ from textual.message import Message
 
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.terminal.driver import repaint_terminal
-from tui.terminal.render_cache import CachedRender
+from tui.terminal.render_cache import CachedLines
 from tui.terminal.sized_screen import SizedScreen
 from tui.text import keys
 from tui.text.lines import Line
@@ -57,7 +57,7 @@ def _request(what: str) -> Callable[[BaseScreen], None]:
     return action
 
 
-class BaseScreen(CachedRender, SizedScreen[None]):
+class BaseScreen(SizedScreen[None]):
     """Base of all full screens; requests that only the app can fulfil are posted as messages."""
 
     KIND = ""
@@ -65,6 +65,10 @@ class BaseScreen(CachedRender, SizedScreen[None]):
 
     guard: ConfirmGuard | None = None
     """Of a screen on which keys confirm something: since when it shows what they confirm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._styles_cache = CachedLines()
 
     class ActionRequest(Message):
         """Request for a global action: help, palette, plain text, copy, export."""

@@ -21,8 +21,9 @@ from tui.text.flow_graph import (
     graph_steps,
     time_axis,
 )
+from tui.text.frames import Frame
 from tui.text.lines import Line
-from tui.widgets.line_widgets import Frame, Lines
+from tui.widgets.line_widgets import Lines
 
 GRAPH_LINES, MIN_GRAPH_LINES = 11, 6
 """Lines that the graph has if there is room, and at least."""

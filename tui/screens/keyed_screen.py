@@ -31,9 +31,34 @@ class KeyedScreen(BaseScreen):
     parts: Any
     """What the screen shows and its keys act on; without Textual."""
 
+    # Painting
+
+    def on_mount(self) -> None:
+        """Paint each second."""
+        self.set_interval(1.0, self.tick)
+
+    def on_resize(self) -> None:
+        """Paint for the current size, once the parts have theirs."""
+        self.call_after_refresh(self.paint)
+
+    def on_screen_resume(self) -> None:
+        """Paint when the screen is on top again."""
+        self.paint()
+
+    def tick(self) -> None:
+        """Once a second: what changes with the time alone."""
+        if self.is_current and not self.parts.context.skips_repaint():
+            self.paint()
+
+    def paint(self) -> None:
+        """Show the current data; unchanged lines are not repainted."""
+        raise NotImplementedError
+
     def show_change(self, change: Any) -> None:
         """Paint what has changed."""
         raise NotImplementedError
+
+    # Keys
 
     def say(self, text: str, style: str = "warn") -> None:
         """Show a message for some seconds."""

@@ -11,19 +11,18 @@ from engine.text.safe import safe_line
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
+from tui.screens.list_panes import frame_panes
 from tui.screens.message import Message
-from tui.screens.two_panes import TwoPanes, frame_panes
+from tui.screens.rows_parts import ROW_HAS_LEFT
+from tui.screens.two_panes import TwoPanes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
 from tui.text import keys
-from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
+from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.hints import hint_lines
 from tui.text.lines import Line, cut_line, join_ends
-from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
-
-ROW_HAS_LEFT = "this row has left: move the cursor first"
-"""Message for a key on a row whose task has left the list."""
 
 
 class Page(BaseScreen):

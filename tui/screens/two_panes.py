@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from textual.screen import Screen
-
 from tui.screens.base import BaseScreen
-from tui.text.frames import BOX, BOX_FRAME_CELLS, RULE, frame_border
+from tui.screens.list_panes import FIXED_LINES, WIDE_COLUMNS, WIDE_LINES
+from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.widgets.board import Board
-from tui.widgets.line_widgets import Frame, LongText
+from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
-
-WIDE_COLUMNS, WIDE_LINES = 120, 30
-"""Smallest screen on which details are beside the rows."""
-
-FIXED_LINES = 3
-"""Header, message line and hints."""
-
-
-def frame_panes(screen: Screen[None], border: int) -> None:
-    """Draw the frames of a screen's panes: `BOX`, `RULE`, or 0 for none."""
-    screen.set_class(border == BOX, "-boxed")
-    screen.set_class(border == RULE, "-ruled")
 
 
 class TwoPanes(BaseScreen):

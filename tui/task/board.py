@@ -10,10 +10,9 @@ from tui.task import task_lines as view
 from tui.task.parts_lines import Opened
 from tui.task.task_lines import TaskDetails
 from tui.text.figures import format_bytes
-from tui.text.frames import BOX_FRAME_CELLS
+from tui.text.frames import BOX_FRAME_CELLS, Frame
 from tui.text.task_list import short_id
 from tui.widgets.board import Board, Panel
-from tui.widgets.line_widgets import Frame
 
 FILES_LINES = 50
 """From so many lines on the facts of the files have a pane."""

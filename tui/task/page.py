@@ -15,11 +15,11 @@ from tui.plan import planning
 from tui.plan.acting_screen import PlanningScreen
 from tui.screens.base import key_bindings, opened_from
 from tui.screens.console_context import ConsoleContext
+from tui.screens.list_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.screens.message import Message
 from tui.screens.page import Page
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
-from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import PlaceSession
 from tui.task import board, parts_lines
 from tui.task import task_lines as view
@@ -28,11 +28,11 @@ from tui.task.parts_lines import Opened
 from tui.task.reader import TaskReader
 from tui.task.task_lines import TaskDetails
 from tui.text import keys
-from tui.text.frames import BOX, BOX_FRAME_CELLS, frame_border
+from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.hints import next_line
 from tui.text.lines import Line, cut_line, join_ends
 from tui.text.task_list import short_id
-from tui.widgets.line_widgets import Frame, Lines, LongText
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
 
 View: TypeAlias = Callable[[TaskDetails, tuple[Opened, ...], float, int], list[Line]]

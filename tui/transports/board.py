@@ -17,7 +17,7 @@ from engine.text.safe import safe_line
 from tui.session.place_session import PlaceSession
 from tui.text.figures import fit_count
 from tui.text.flow_graph import AXIS_CELLS, KEY, graph_steps, time_axis, with_axis
-from tui.text.frames import BOX, BOX_FRAME_CELLS
+from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame
 from tui.text.graphs import bar, braille_line, overlay, resample, rounded_top
 from tui.text.lines import BLANK_LINE, Line, cut_line, join_ends, width_of
 from tui.text.log_line import log_line, shorten_ids
@@ -25,7 +25,6 @@ from tui.text.times import format_clock, format_time_with_age
 from tui.transports import detail_lines as view
 from tui.transports import transport_lines as table
 from tui.widgets.board import Board, Panel
-from tui.widgets.line_widgets import Frame
 
 RANGE_KEY: Line = (("z", "key"), (" range", "muted"))
 

@@ -10,12 +10,13 @@ from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line
 from tui.text.table import Choice
 from tui.text.times import format_time_with_age
 from tui.transports import detail_lines as view
-from tui.widgets.line_widgets import Frame, LongText
+from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
 
 

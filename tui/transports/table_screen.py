@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from engine.destinations.watch import SeenDestination
 from engine.monitor.transport_health import TransportHealth
 from engine.text.safe import safe_line
+from tui.screens.list_panes import FIXED_LINES
 from tui.screens.page import ListScreen
-from tui.screens.two_panes import FIXED_LINES
 from tui.session.place_session import seen_destinations
 from tui.text.figures import format_count
+from tui.text.frames import Frame
 from tui.text.lines import BLANK_LINE, Line, fold_text
 from tui.text.table import Choice
 from tui.transports import destination_lines, detail_lines, mixed_table
 from tui.transports import transport_lines as view
 from tui.transports.board import HOUR_MINUTES, Shown, TransportBoard, log_lines, panels
-from tui.widgets.line_widgets import Frame, LongText
+from tui.widgets.line_widgets import LongText
 from tui.widgets.picker import Picker
 
 MAX_LOG_LINES = 12

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from textual.app import ComposeResult
 
 from tui.terminal.render_cache import Box
+from tui.text.frames import Frame
 from tui.text.lines import Line
-from tui.widgets.line_widgets import Frame, Lines
+from tui.widgets.line_widgets import Lines
 
 
 class Panel(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -17,32 +16,13 @@ from textual.strip import Strip
 
 from tui.terminal.render_cache import CachedRender
 from tui.terminal.sized_screen import SizedWidget
+from tui.text.frames import Frame
 from tui.text.glyphs import UTF8, Glyphs
 from tui.text.lines import BLANK_LINE, Line, cells_of
 from tui.text.styles import bracket_chips, mark_words
 
 _OWN_COLOR = Style(color="default")
 """The terminal's own colour by name: without one, a part of a frame has that of the border."""
-
-
-class Frame(NamedTuple):
-    """The words in the frame of a pane."""
-
-    name: str
-    key: str = ""
-    """The key that opens the pane's screen."""
-    amount: str = ""
-    """How much it has: `14`, `59 of 82`."""
-    right: Line = ()
-    """At the right end of the upper line."""
-    bottom: str = ""
-    """At the right end of the lower line, which only a box has."""
-
-    def title(self, focused: bool) -> Line:
-        """Key, name and count."""
-        title: Line = ((f"{self.key} ", "key"),) if self.key else ()
-        title += ((self.name, "title" if focused else "muted"),)
-        return (*title, (f" {self.amount}", "strong")) if self.amount else title
 
 
 class Painted(CachedRender, SizedWidget):

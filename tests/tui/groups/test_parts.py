@@ -11,44 +11,22 @@ import pytest
 from engine.index.schema import Query
 from engine.model import State, Task
 from tests.console_places import Clock, a_memory, a_place, a_task, some_tasks
-from tests.tui.asked_screen import AskedScreen
+from tests.tui.asked_screen import AskedRowsScreen
 from tui.groups.keys import GROUP_ROWS
-from tui.groups.parts import Change, GroupParts, RowCursor
+from tui.groups.parts import GroupParts
 from tui.groups.task_groups import TaskGroups
-from tui.plan.planning import VerbRequest
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press
-from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.rows_parts import ROW_HAS_LEFT, RowCursor
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 
 
-class GroupScreen(AskedScreen[Change]):
-    """Its cursor is where the test puts it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cursor = RowCursor()
-        self.plans: list[VerbRequest] = []
-
-    def plan(self, asked: VerbRequest) -> None:
-        """Note it."""
-        self.plans.append(asked)
-
-    def move(self, how: str) -> Change:
-        """Nothing is scrolled."""
-        return Change.NOTHING
-
-    def switch_pane(self) -> Change:
-        """There is none."""
-        return Change.NOTHING
-
-
 class Operator:
     """Presses the keys of the groups of a place."""
 
-    def __init__(self, parts: GroupParts[Any], screen: GroupScreen) -> None:
+    def __init__(self, parts: GroupParts[Any], screen: AskedRowsScreen) -> None:
         self.parts, self.screen = parts, screen
 
     def press(self, *pressed: str) -> str:
@@ -69,7 +47,7 @@ async def groups(
     tasks: list[Task], state: State, *, read_only: bool = False
 ) -> AsyncIterator[Operator]:
     """The groups of a place in memory, from the tab of a state."""
-    clock, screen = Clock(), GroupScreen()
+    clock, screen = Clock(), AskedRowsScreen()
     session = PlaceSession(a_place(a_memory(tasks)), clock)
     context = ConsoleContext("mx1", Arming(clock, read_only), clock, places=1)
     await session.inspector.start()

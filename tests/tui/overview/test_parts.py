@@ -18,7 +18,7 @@ from tui.overview.parts import SEEN_SECONDS, Change, OverviewParts
 from tui.overview.reads import PlaceReads
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, press
-from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession

@@ -74,7 +74,7 @@ from tui.overview.place_lines import PlaceLine
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.text import figures, keys, table

@@ -19,8 +19,9 @@ from tests.console_places import a_memory, a_place
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.screen_cells import _pieces
 from tui.terminal.sized_screen import SizedScreen
+from tui.text.frames import Frame
 from tui.text.table import Choice
-from tui.widgets.line_widgets import Frame, Lines
+from tui.widgets.line_widgets import Lines
 from tui.widgets.picker import Picker
 
 SIZES = ((60, 15), (80, 24), (100, 30), (110, 34), (120, 40), (200, 60))

@@ -13,7 +13,7 @@ from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_places import a_console, a_memory, a_place, a_task, loaded, until
 from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
-from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.terminal.plain_text import screen_text
 from tui.text.table import Choice
 from tui.widgets.picker import ROW_LEFT_SUFFIX, Picker

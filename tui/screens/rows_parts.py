@@ -1,0 +1,129 @@
+"""What the parts of a screen of rows do for it, and it for them; without Textual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Flag, auto
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tui.screens.console_context import ConsoleContext
+from tui.screens.message import Message
+from tui.screens.row_maker import ScreenActions
+from tui.session.place_session import PlaceSession
+from tui.text.frames import Frame
+from tui.text.lines import Line
+from tui.text.table import ShownRows
+
+if TYPE_CHECKING:
+    from tui.screens.base import Copy
+    from tui.text.export import ExportTable
+
+ROW_HAS_LEFT = "this row has left: move the cursor first"
+"""Message for a key on a row whose task has left the list."""
+
+
+class Change(Flag):
+    """What an action changed; no more is painted again."""
+
+    NOTHING = 0
+    EDGES = auto()
+    """The message and the keys."""
+    ROWS = auto()
+    """The rows, or the one under the cursor."""
+
+
+class RowCursor(NamedTuple):
+    """Where the cursor is."""
+
+    key: str = ""
+    """Key of the row; "" if there is none, or if it has left."""
+    has_left: bool = False
+
+    def no_row_reason(self, otherwise: str) -> str:
+        """Why there is no row to act on: the row has left, else `otherwise`."""
+        return ROW_HAS_LEFT if self.has_left else otherwise
+
+
+class RowsActions(ScreenActions[Change], Protocol):
+    """What only the screen can do."""
+
+    @property
+    def cursor(self) -> RowCursor:
+        """The row under the cursor."""
+        ...
+
+    @property
+    def is_large(self) -> bool:
+        """True if it has room for more than rows and one text below them."""
+        ...
+
+    def move(self, how: str) -> Change:
+        """Move the cursor, or scroll the details."""
+
+    def switch_pane(self) -> Change:
+        """Move the focus to the details, or back."""
+
+
+class RowsParts:
+    """Base class of the parts of a screen of rows: what it shows, and what a key acts on."""
+
+    def __init__(
+        self, session: PlaceSession, context: ConsoleContext, screen: RowsActions, aim: str = ""
+    ) -> None:
+        """`aim`: key of the row on which the cursor is put when it appears."""
+        self.session, self.context, self.screen, self.aim = session, context, screen, aim
+        self.message = Message(context.clock)
+
+    def start(self) -> None:
+        """The screen is open: start what reads for it in the background."""
+
+    def cursor_moved(self) -> Change:
+        """Another row is under the cursor."""
+        return Change.ROWS
+
+    # What the screen shows
+
+    def trail(self) -> Sequence[str]:
+        """Path to the screen, outermost first."""
+        raise NotImplementedError
+
+    def rows(self, width: int) -> ShownRows:
+        """The rows for a width in cells."""
+        raise NotImplementedError
+
+    def details(self, width: int) -> Sequence[Line]:
+        """The details of the row under the cursor, or why there is none."""
+        raise NotImplementedError
+
+    def rows_frame(self) -> Frame:
+        """The frame of the rows: how many there are."""
+        raise NotImplementedError
+
+    def details_frame(self, below: int) -> Frame:
+        """The frame of the details; `below`: lines below the visible ones."""
+        raise NotImplementedError
+
+    def next_step(self, width: int) -> Line:
+        """The next step for the row under the cursor, and what a key acts on."""
+        raise NotImplementedError
+
+    # What an operator takes from it
+
+    def copies(self) -> tuple[Copy, ...]:
+        """What can be copied now."""
+        return ()
+
+    def export_table(self) -> ExportTable | None:
+        """What can be exported now."""
+        return None
+
+    # What its keys use
+
+    def say(self, text: str, style: str = "warn") -> Change:
+        """Show a message for some seconds."""
+        self.message.say(text, style)
+        return Change.EDGES
+
+    def no_row_reason(self, otherwise: str) -> str:
+        """Why there is no row to act on: the row has left, else `otherwise`."""
+        return self.screen.cursor.no_row_reason(otherwise)
