@@ -7,6 +7,7 @@ from typing import Any
 
 from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
 from tui.log.keys import ROWS as LOG_ROWS
+from tui.operations.control_parts import ROWS as CONTROL_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
 from tui.queue.keys import ROWS as QUEUE_ROWS
 from tui.screens.key_rows import KeyRow
@@ -18,6 +19,7 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.LIST: QUEUE_ROWS,
     keys.LOG: LOG_ROWS,
     keys.CLUSTERS: CLUSTER_ROWS,
+    keys.CONTROLS: CONTROL_ROWS,
     keys.GROUPS: GROUP_ROWS,
 }
 """The screens with key rows of their own."""

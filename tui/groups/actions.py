@@ -51,9 +51,3 @@ def group_by(parts: GroupParts[Any], pressed: str) -> Change:
     parts.grouping.turn(keys.step_of(pressed))
     parts.screen.run("groups", parts.follow)
     return Change.NOTHING
-
-
-def back(parts: GroupParts[Any]) -> Change:
-    """Close the screen."""
-    parts.screen.open(lambda screen: screen.dismiss())
-    return Change.NOTHING

@@ -77,7 +77,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         make.arm(Change.EDGES),
         make.asks(key("palette")),
         make.asks(key("help")),
-        KeyRow(key("back"), actions.back),
+        make.closes(),
         make.app(key("app.suspend_process")),
     )
     return rows

@@ -128,7 +128,7 @@ ROWS: tuple[Row, ...] = (
         partial(actions.go, target=Target(keys.GROUPS)),
         label=_only_tasks,
     ),
-    KeyRow(key("reread", keys.LOCKS, is_minor=True), actions.reread),
+    KeyRow(key("reread", keys.SHARED), actions.reread),
     make.digits(label=""),  # they are in the titles of the panes
     make.repaint(),
     own(
@@ -172,7 +172,7 @@ ROWS: tuple[Row, ...] = (
         is_absent=lambda parts: not parts.session.has_queue_figures,
     ),
     KeyRow(
-        key("pause_queue", keys.CONTROLS, is_minor=True),
+        key("pause_queue", keys.SHARED),
         actions.pause_queue,
         refusal=lambda parts: control_refusal(
             parts.session, parts.context, pause_control(parts.session)

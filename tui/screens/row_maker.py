@@ -144,6 +144,15 @@ class RowMaker(Generic[P, C]):
 
         return KeyRow(self.key("repaint"), act)
 
+    def closes(self) -> KeyRow[P, C]:
+        """Back to the screen before."""
+
+        def act(parts: P) -> C:
+            parts.screen.open(lambda screen: screen.dismiss())
+            return self._nothing
+
+        return KeyRow(self.key("back"), act)
+
     def arm(self, changes: C) -> KeyRow[P, C]:
         """Arm or disarm, which changes this; not by pasted input."""
 

@@ -124,6 +124,16 @@ class RowsParts:
         self.message.say(text, style)
         return Change.EDGES
 
+    def reread(self) -> Change:
+        """Scan the place again in the background."""
+
+        async def scan() -> Change:
+            await self.session.inspector.scan_now()
+            return self.say("scan complete") | Change.ROWS
+
+        self.screen.run("reread", scan)
+        return Change.NOTHING
+
     def no_row_reason(self, otherwise: str) -> str:
         """Why there is no row to act on: the row has left, else `otherwise`."""
         return self.screen.cursor.no_row_reason(otherwise)

@@ -71,7 +71,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = "task problems record failures workers locks transports operations controls"
+_READ_ONLY = "task problems record failures workers locks transports operations"
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"operation {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
@@ -101,7 +101,6 @@ open | enter | Enter | errors | View | transports | latest errors, with the serv
     tasks of a destination
 open | enter | Enter | task | View | operation | the task of this result
 open | enter | Enter | log | View | failures | the log at the time of this error
-open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
 pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
 graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minutes, hour or day
 graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
@@ -112,7 +111,7 @@ log | t | t | log | View | task | log lines of this task
 log | t | t | log | View | failures transports +minor | log lines of this transport
 neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
-reread | r | r | re-read | View | controls locks operations transports workers +minor |
+reread | r | r | re-read | View | shared locks operations transports workers +minor |
     scan everything again now
 reread | r | r | re-read | View | task +minor | re-read the task
 screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
@@ -158,8 +157,8 @@ go_on | R | R | resume | Act | operations | plan to resume an interrupted operat
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-operations | u | u | operations | Act | controls locks plan task workers
-    +minor | operations: who did what; undo
+operations | u | u | operations | Act | locks plan task workers +minor | operations: who did what;
+    undo
 operations | u | u | - | Act | failures problems transports | operations: who did what; undo
 unlock | U | U | unlock | Act | locks workers | lock holder, and a plan to free the lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume a transport, block or
@@ -169,7 +168,7 @@ suspend | S | S | resume | Act | operations | plan to resume the transport that 
 probe | O | O | probe | Act | transports | plan to probe this destination now
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
 controls | C | C | controls | Act | shared +minor | the whole queue: its status and its controls
-pause_queue | P | P | pause | Act | controls +minor | plan to pause or resume the whole queue
+pause_queue | P | P | pause | Act | shared +minor | plan to pause or resume the whole queue
 fill | enter | Enter | type it | Act | control | type the target or the new value
 switch | space | Space | other value | Act | control | next value
 reason | tab | Tab | reason | Act | control | give a reason (written to the journal)
@@ -179,7 +178,7 @@ plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a
 note | # | # | note | Act | task +minor | write a note on the task; a purge excludes tasks with
     notes
 arm | ! | ! | arm | Act | task workers lock transports plan operations
-    operation drop worker suspend trial controls control | arm writes (15 min, extends on use);
+    operation drop worker suspend trial control | arm writes (15 min, extends on use);
     again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
 digit | DIGITS | 0-9 | type the count | Act | plan +key | confirm the plan by typing its count; the
