@@ -18,7 +18,7 @@ from tests.console_places import BOARDS, Clock, a_console, is_known, loaded, unt
 from tui.app import Console
 from tui.key_tables import KEYS
 from tui.session.place import Place
-from tui.task.page import TaskPage
+from tui.task.screen import TaskScreen
 from tui.terminal import bandwidth
 from tui.terminal.paste_detector import BURST_KEYS, PasteDetector
 from tui.terminal.plain_text import screen_text
@@ -81,9 +81,10 @@ class ConsoleOperator:
 
     async def on_part(self, name: str, *texts: str) -> None:
         """Wait until that part of a task is the current one, is painted, and shows these."""
-        page = self.console.screen
-        assert isinstance(page, TaskPage)
-        await self.until(lambda: self.part_name.startswith(name) and page.shown_part == page.part)
+        screen = self.console.screen
+        assert isinstance(screen, TaskScreen)
+        await self.until(lambda: screen.shown_tab == screen.parts.tab)
+        await self.until(lambda: self.part_name.startswith(name))
         await self.sees(*texts)
 
     def cells(self, name: str) -> list[str]:

@@ -304,10 +304,8 @@ def show_all(console: Console) -> None:
     for screen in console.screen_stack:
         if isinstance(screen, BOARDS):
             screen.paint()
-        elif isinstance(screen, QueueScreen):
+        elif isinstance(screen, QueueScreen | TaskScreen):
             screen.tick()
-        elif isinstance(screen, TaskScreen):
-            screen._tick()
 
 
 def queue_of(console: Console) -> QueueScreen:

@@ -11,6 +11,7 @@ from tui.operations.control_parts import ROWS as CONTROL_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
 from tui.queue.keys import ROWS as QUEUE_ROWS
 from tui.screens.key_rows import KeyRow
+from tui.task.keys import ROWS as TASK_ROWS
 from tui.text import keys
 from tui.text.keys import Key
 
@@ -18,6 +19,7 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.OVERVIEW: OVERVIEW_ROWS,
     keys.LIST: QUEUE_ROWS,
     keys.LOG: LOG_ROWS,
+    keys.TASK: TASK_ROWS,
     keys.CLUSTERS: CLUSTER_ROWS,
     keys.CONTROLS: CONTROL_ROWS,
     keys.GROUPS: GROUP_ROWS,

@@ -26,7 +26,7 @@ MAX_PANES = 16
 MAX_TABS = 20
 """More tabs than any screen has."""
 
-TAB_ACTIONS = {"tabs": "action_key", "parts": "action_part"}
+TAB_ACTIONS = {"tabs": "action_key", "parts": "action_key"}
 """Lines with tabs, and the action that goes on to the next one."""
 
 CURRENT_TAB_LOOKS = {"tab", "chip-accent"}

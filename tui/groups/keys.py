@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, TypeAlias
 
-from engine.verbs import edges_of
 from tui.groups import actions
 from tui.groups.parts import GroupParts
-from tui.plan import planning, refusals
+from tui.plan import refusals
+from tui.plan.verb_row import verb_row
 from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker, is_read_only
+from tui.screens.row_maker import RowMaker
 from tui.screens.rows_parts import Change
 from tui.screens.target import Target
 from tui.text import keys
@@ -27,33 +26,12 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         replay = "replay | Act | plan a replay: a retry of all of it, at a rate"
         own_keys["retry"] = make.own_key(f"plan('retry') | R | R | {replay}")
 
-    def verb_row(verb: str) -> Row:
-        """A key that plans a verb, or what it means in the state of these tasks."""
-        verb_key = own_keys.get(verb) or key(f"plan('{verb}')")
+    def other_verbs(parts: Parts) -> str:
+        offered = (row.key for row in rows if row.key.verb)
+        return refusals.other_verbs(parts.session, parts.context, offered, parts.query.state)
 
-        def is_absent(parts: Parts) -> bool:
-            absent = planning.absent_verbs(parts.session.inspector.edges)
-            return is_read_only(parts) or verb_key.action in absent
-
-        def label(parts: Parts) -> str | None:
-            edges, state = parts.session.inspector.edges, parts.query.state
-            meant = planning.verb_in_state(verb, state, edges)
-            if state is not None and not edges_of(edges, meant, state):
-                return ""  # for tasks in other states
-            return None if meant == verb else meant
-
-        def other_verbs(parts: Parts) -> str:
-            offered = (row.key for row in rows if row.key.verb)
-            return refusals.other_verbs(parts.session, parts.context, offered, parts.query.state)
-
-        return KeyRow(
-            verb_key,
-            partial(actions.plan, verb=verb),
-            refusal=lambda parts: parts.verb_refusal(verb),
-            advice=other_verbs,
-            is_absent=is_absent,
-            label=label,
-        )
+    def verb(name: str) -> Row:
+        return verb_row(own_keys.get(name) or key(f"plan('{name}')"), actions.plan, other_verbs)
 
     turn = make.own(
         "grouping | left h right l | h l | group by | View +key | previous, next grouping; also "
@@ -72,7 +50,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         make.repaint(),
         make.asks(key("yank")),
         make.asks(key("plain")),
-        *map(verb_row, verbs),
+        *map(verb, verbs),
         make.goes(key("operations"), Target(keys.OPERATIONS)),
         make.arm(Change.EDGES),
         make.asks(key("palette")),

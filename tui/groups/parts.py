@@ -204,6 +204,11 @@ class GroupParts(RowsParts, Generic[G]):
             return self.query
         return self.query._replace(filter=filter.narrow(term))
 
+    @property
+    def verb_state(self) -> State | None:
+        """The state of the task list."""
+        return self.query.state
+
     def verb_refusal(self, verb: str) -> str:
         """Why a verb is not available for the tasks in this state; "" if it is."""
         return refusals.verb_refusal(self.session, self.context, verb, self.query.state)

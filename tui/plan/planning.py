@@ -61,12 +61,15 @@ def verbs_elsewhere(edges: Edges, state: State | None) -> set[str]:
     return actions
 
 
+def has_verb(edges: Edges, verb: str) -> bool:
+    """True if the store has an edge for a verb from some state, or before its edges are known."""
+    meant = ((verb_in_state(verb, state, edges), state) for state in State)
+    return not edges or any(edges_of(edges, one, state) for one, state in meant)
+
+
 def absent_verbs(edges: Edges) -> set[str]:
-    """Actions of the verbs for which the store has no edge from any state; none before its edges
-    are known."""
-    if not edges:
-        return set()
-    return set.intersection(*(verbs_elsewhere(edges, state) for state in State))
+    """Actions of the verbs that the store does not have."""
+    return {key.action for key in keys.verb_keys() if not has_verb(edges, key.verb)}
 
 
 def help_words(edges: Edges) -> dict[str, str]:

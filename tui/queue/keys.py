@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.verbs import edges_of
-from tui.plan import planning, refusals
+from tui.plan import refusals
 from tui.plan.refusals import control_refusal, pause_control
+from tui.plan.verb_row import verb_row
 from tui.queue import actions
 from tui.queue.parts import Change, QueueParts
 from tui.screens.key_rows import KeyRow
@@ -29,27 +29,6 @@ make = RowMaker[QueueParts, Change](keys.LIST, Change.NOTHING)
 own, key = make.own, make.key
 
 
-def _verb(verb: str) -> Row:
-    """A key that plans a verb, or what it means in this state and store."""
-    verb_key = key(f"plan('{verb}')", is_minor=False)
-
-    def label(parts: QueueParts) -> str:
-        edges, state = parts.inspector.edges, parts.state
-        meant = planning.verb_in_state(verb, state, edges)
-        if state is None or not edges_of(edges, meant, state):
-            return ""  # for tasks in other states: it would displace those that work here
-        return verb_key.hint if meant == verb else meant
-
-    return KeyRow(
-        verb_key,
-        partial(actions.plan, verb=verb),
-        refusal=lambda parts: parts.verb_refusal(verb),
-        advice=_other_verbs,
-        is_absent=lambda parts: is_read_only(parts) or verb_key.action in parts.absent_verbs,
-        label=label,
-    )
-
-
 def _other_verbs(parts: QueueParts) -> str:
     if parts.tabs.on_problems or parts.filter.error:
         return ""
@@ -57,6 +36,10 @@ def _other_verbs(parts: QueueParts) -> str:
     return refusals.other_verbs(
         parts.session, parts.context, verbs, parts.state, parts.selected_task
     )
+
+
+def _verb(verb: str) -> Row:
+    return verb_row(key(f"plan('{verb}')", is_minor=False), actions.plan, _other_verbs)
 
 
 def _no_problem(parts: QueueParts) -> str:

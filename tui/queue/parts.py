@@ -13,7 +13,7 @@ from engine.index import filter_language
 from engine.index.filter_language import NO_FILTER, Filter
 from engine.index.schema import Query
 from engine.live.inspector import IndexChanged
-from engine.model import Edges, Problem, State, Task
+from engine.model import Problem, State, Task
 from engine.operations.execute import Report
 from engine.operations.trash import trashed_at
 from engine.text.safe import safe_line
@@ -142,7 +142,6 @@ class QueueParts:
         self.next_step: tuple[State | None, tuple[str, str]] = (None, ("", ""))
         """The tab and its next step: kept until the rows of another tab are read."""
         self._must_recount = False
-        self._absent: tuple[Edges, set[str]] = ({}, set())
 
     # What is shown
 
@@ -166,14 +165,6 @@ class QueueParts:
     def problem(self) -> Problem | None:
         """The problem under the cursor."""
         return next((each for each in self.problems if each.where == self.problem_key), None)
-
-    @property
-    def absent_verbs(self) -> set[str]:
-        """Actions of the verbs that the store has for no state."""
-        edges = self.inspector.edges
-        if self._absent[0] is not edges:
-            self._absent = edges, planning.absent_verbs(edges)
-        return self._absent[1]
 
     @property
     def trash_facts(self) -> TrashFacts:
@@ -368,6 +359,11 @@ class QueueParts:
         if self.rows.is_altered:
             return refusals.TASK_JUST_CHANGED
         return "" if view.task_here is not None else "no task here"
+
+    @property
+    def verb_state(self) -> State | None:
+        """The state of the tab."""
+        return self.state
 
     def verb_refusal(self, verb: str) -> str:
         """Why a verb is not available now; "" if it is."""

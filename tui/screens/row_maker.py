@@ -89,7 +89,7 @@ class RowMaker(Generic[P, C]):
         row = " | ".join((*named, group, " ".join(flags), description))
         return self._called(keys.key_of_row(row))
 
-    def key(self, action: str, of: str = keys.TASK, *, is_minor: bool | None = None) -> Key:
+    def key(self, action: str, of: str = keys.SHARED, *, is_minor: bool | None = None) -> Key:
         """The key of an action that another screen has, too, with its words."""
         key = self._called(keys.key_on(of, action))
         return key if is_minor is None else key._replace(is_minor=is_minor)

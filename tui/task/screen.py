@@ -1,101 +1,206 @@
-"""The task screen: why it does not run, and its parts: payload, attempts, log, files."""
+"""The task screen: why it does not run, and its parts: payload, attempts, log, files.
+
+It shows its parts (`tui.task.parts`) in all panes at once, or one tab on a small screen, and passes
+keys to their rows (`tui.task.keys`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
-from engine.index.schema import Query
+from textual.app import ComposeResult
+
 from engine.model import Task
-from tui.plan import planning
+from engine.operations.execute import Report
+from tui.plan.open_plan import open_plan
 from tui.plan.planning import VerbRequest
-from tui.plan.refusals import TASK_JUST_CHANGED
-from tui.screens.base import PASTED, Copy
+from tui.screens.base import Copy, opened_from
+from tui.screens.console_context import ConsoleContext
+from tui.screens.edge_lines import EdgeLines
+from tui.screens.key_rows import hints_of
+from tui.screens.keyed_screen import KeyedScreen, row_bindings
+from tui.screens.list_panes import frame_panes, is_large
 from tui.screens.target import Target
-from tui.task.page import WITHOUT_CLOCK, TaskPage
+from tui.session.place_session import PlaceSession
+from tui.task import board
+from tui.task import task_lines as view
+from tui.task.board import TaskBoard
+from tui.task.keys import ROWS
+from tui.task.parts import TABS, WITH_CONTENT, Change, TaskParts
+from tui.task.task_lines import TaskDetails
 from tui.text import keys, task_row
-from tui.text.task_list import TaskContext, task_columns, task_line
+from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
+from tui.text.lines import Line
+from tui.text.task_list import TaskContext, short_id, task_columns, task_line
+from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
-from tui.widgets.task_rows import SEEN_SECONDS
+
+MIN_RELATIVES = 3
+"""Fewest lines for parent and children, if there are as many."""
 
 
-class TaskScreen(TaskPage):
+class TaskScreen(KeyedScreen):
     """One task, kept up to date; keys open plans for it."""
+
+    KIND = keys.TASK
+    ROWS = ROWS
+    BINDINGS = row_bindings(ROWS)
+    parts: TaskParts
+
+    def __init__(self, id: str, session: PlaceSession, context: ConsoleContext) -> None:
+        super().__init__()
+        self.edges, self.tabs, self.text = EdgeLines(), Lines(id="parts"), LongText(id="text")
+        self.board, self.relatives = TaskBoard(id="board"), Picker(id="relatives", ghosts=False)
+        self.parts = TaskParts(session, context, self, id)
+        self._is_painting = self._is_outdated = False
+        self.shown_tab = self.parts.tab
+        """The tab that is on screen."""
+        self._tops: dict[str, int] = {}
+        """The first visible line of the tabs that were shown before."""
+
+    def compose(self) -> ComposeResult:
+        """Path, tabs, all panes or one tab, relatives, next step, hints."""
+        yield self.edges.top
+        yield self.tabs
+        yield self.board
+        yield self.text
+        yield self.relatives
+        yield self.edges.message
+        yield self.edges.hints
 
     def on_mount(self) -> None:
         """Read the task, and again after each change."""
-        self.run_worker(self.reader.follow(self.say), name="task")
-        self.set_interval(1.0, self._tick)
+        self.text.focus()
+        self.run("task", self.parts.follow)
 
-    def requested_verb(self, verb: str) -> VerbRequest | str:
-        """This task, as shown."""
-        task = self.selected_task()
-        if task is None or self.reader.gone:
-            return "no task here"
-        if refusal := self.verb_refusal(verb, task.state, task):
-            return refusal + self.other_verbs(task.state, task)
-        if asyncio.get_running_loop().time() - self.reader.altered_at < SEEN_SECONDS:
-            return TASK_JUST_CHANGED
-        verb = planning.verb_in_state(verb, task.state, self.session.inspector.edges)
-        return VerbRequest(verb, {task.id}, Query(task.state), lambda _: f"task {task.id}")
+    def on_resize(self) -> None:
+        """Frame the panes for the current size."""
+        frame_panes(self, frame_border(*self.size))
 
-    def selected_task(self) -> Task | None:
-        """This task."""
-        return None if self.reader.details is None else self.reader.details.task
+    def tick(self) -> None:
+        """Once a second: what other processes and the time change."""
+        if self.is_current:
+            self.show_change(self.parts.tick())
 
-    def _tick(self) -> None:
-        if not self.is_current:
-            return
-        if not any(worker.group == "refresh" and worker.node is self for worker in self.workers):
-            self._in_background(self.reader.refresh, "refresh")  # the last one has ended
-        if self.reader.take_notes() or self.part not in WITHOUT_CLOCK:
-            self.repaint()
-        else:
-            self._paint_frame()
+    # What the parts ask for (`TaskActions`)
 
-    def _in_background(self, read: Callable[[], Awaitable[None]], group: str) -> None:
-        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
-        self.run_worker(read, group=group, exclusive=True)
+    @property
+    def relative_key(self) -> str:
+        """See `TaskActions`."""
+        return self.relatives.key
 
-    # Keys
+    def move(self, how: str) -> Change:
+        """See `TaskActions`."""
+        moves_cursor = self.parts.has_relatives and how in ("down", "up")
+        (self.relatives if moves_cursor else self.text).move(how)
+        return Change.NOTHING
 
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        self.say(PASTED if self.is_pasted else self.context.arming.toggle())
+    def plan(self, asked: VerbRequest, task: Task) -> None:
+        """See `TaskActions`."""
+        session, context = self.parts.session, self.parts.context
+        open_plan(self, session, context, asked, task=task, applied=self._plan_applied)
 
-    def action_open(self) -> None:
-        """Open the parent or the child under the cursor."""
-        details, id = self.reader.details, self.query_one("#relatives", Picker).key
-        family = () if details is None else (details.relatives.parent, *details.relatives.children)
-        relative = next((one for one in family if one is not None and one.id == id), None)
-        if relative is None:
-            self.say("no parent and no children")
-        elif not relative.is_here:
-            self.say(f"{id} is not in this place, or no longer")
-        else:
-            self.go(Target(keys.TASK, id=id))
+    def _plan_applied(self, report: Report) -> None:
+        self.show_change(self.parts.plan_applied(report))
 
-    def without(self) -> set[str]:
-        """Hide the key that opens a relative where there are none."""
-        return super().without() | (set() if self.has_relatives else {"open"})
-
-    def action_log(self) -> None:
-        """Open the log, filtered for this task."""
-        self.go(Target(keys.LOG, id=self.reader.id))
-
-    def action_reread(self) -> None:
-        """Read the task again."""
-        self.reader.is_fresh = False
-        self._in_background(self.reader.read, "reread")
+    def action_move(self, how: str) -> None:
+        """Move as the key of that name does."""
+        self.show_change(self.move(how))
 
     def copies(self) -> tuple[Copy, ...]:
         """The task, and the command that shows it."""
-        details = self.reader.details
+        details = self.parts.reader.details
         if details is None:
             return ()
         word = details.states.get(details.task.state, "")
-        return task_copies(details.task, word, details.command, self.context.clock())
+        return task_copies(details.task, word, details.command, self.parts.context.clock())
+
+    # Painting
+
+    def paint(self) -> None:
+        """Paint the open tab, or all panes."""
+        self.show_change(Change.TEXT)
+
+    def show_change(self, change: Change) -> None:
+        """Paint what has changed; the text, which is laid out on a thread, comes later."""
+        if not change or not self.is_paintable or not self.size.width:
+            return
+        if Change.TEXT in change:
+            self._is_outdated = True
+            if not self._is_painting:
+                self._is_painting = True
+                self.run_worker(self._paint_until_current, group="paint")  # type: ignore[arg-type]
+        if Change.EDGES in change:
+            self._paint_edges()
+
+    async def _paint_until_current(self) -> None:
+        # Each paint is finished before the next one begins: where a long text takes more than a
+        # second, a new paint in its place each second would never show anything.
+        try:
+            while self._is_outdated:
+                self._is_outdated = False
+                await self._paint()
+        finally:
+            self._is_painting = False
+
+    async def _paint(self) -> None:
+        """Paint the open tab, or all panes; the text is laid out on a thread."""
+        parts, reader, (width, height) = self.parts, self.parts.reader, self.size
+        tab, is_board = parts.tab, parts.tab == "summary" and is_large(self.size)
+        if reader.details is not None and (is_board or tab in WITH_CONTENT):
+            await reader.open_parts()
+        details, opened, now = reader.details, reader.opened, parts.context.clock()
+        inner = width - (BOX_FRAME_CELLS if frame_border(width, height) == BOX else 0)
+        text: list[Line] = []
+        if details is None or (tab in WITH_CONTENT and not opened):
+            is_board, text = False, [((f" {parts.empty_text()}", "muted"),)]
+        elif is_board:
+            panels = await asyncio.to_thread(board.panels, details, opened, now, width, height)
+        else:
+            text = await asyncio.to_thread(TABS[tab], details, opened, now, inner)
+        if not self.is_paintable:
+            return
+        self.text.display, self.board.display = not is_board, is_board
+        if is_board:
+            self.board.show(panels)
+        self._tops[self.shown_tab] = self.text.top
+        self.text.show(text)
+        self.text.add_class("pane")
+        self._show_relatives(details, inner)
+        self.text.show_frame(parts.text_frame(), focused=not parts.has_relatives)
+        if self.shown_tab != tab:
+            self.shown_tab = tab
+            self.text.move_to(self._tops.get(tab, len(text) if tab == "log" else 0))
+        self._paint_edges()
+
+    def _show_relatives(self, details: TaskDetails | None, width: int) -> None:
+        """Show the parent and the children of the task below its tabs, if it has any."""
+        part, border = self.relatives, frame_border(*self.size)
+        rows = [] if details is None else view.relative_rows(details, width)
+        part.display = bool(rows)
+        part.add_class("pane")
+        part.styles.height = border + min(len(rows), max(MIN_RELATIVES, self.size.height // 4))
+        part.show_rows(rows)
+        if details is not None and rows:
+            amount = view.relatives_amount(details.relatives)
+            title = "Children" if amount else "Parent"
+            right: Line = (("Enter", "key"), (" opens", "muted"))
+            part.show_frame(Frame(title, amount=amount, right=right), focused=True)
+
+    def _paint_edges(self) -> None:
+        """Paint everything around the text."""
+        parts, width, edges = self.parts, self.size.width, self.edges
+        below, target = opened_from(self), Target(keys.TASK, id=parts.reader.id)
+        position = "" if below is None else below.row_words(target)
+        row = f"  {position}" if position else ""
+        trail = (parts.session.name, f"{short_id(parts.reader.id)}{row}")
+        edges.top.update_line(parts.context, trail)
+        titles = view.part_titles(parts.reader.details, parts.tab, TABS)
+        self.tabs.show([view.tab_line(titles, parts.tab, width)])
+        edges.show_message(parts.message, lambda: parts.next_step(width), width)
+        edges.show_hints(hints_of(ROWS, parts), width)
 
 
 def task_copies(task: Task, word: str, command: Sequence[str], now: float) -> tuple[Copy, ...]:

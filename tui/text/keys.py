@@ -71,7 +71,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = "task problems record failures workers locks transports operations"
+_READ_ONLY = "shared problems record failures workers locks transports operations"
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"operation {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
@@ -94,7 +94,6 @@ move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
 move('first') | g home | g Home | - | Move | CURSOR | first line
 move('last') | G end | G End | - | Move | CURSOR | last line
 open | enter | Enter | task | View | workers | the task of this worker
-open | enter | Enter | relative | View | task | the parent or the child under the cursor
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | errors | View | transports | latest errors, with the server's reply; the
@@ -104,16 +103,13 @@ open | enter | Enter | log | View | failures | the log at the time of this error
 pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
 graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minutes, hour or day
 graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
-part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
-    Right
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
-log | t | t | log | View | task | log lines of this task
+log | t | t | log | View | shared | log lines of this task
 log | t | t | log | View | failures transports +minor | log lines of this transport
-neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
-neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
+neighbor(1) | ] | [ ] | rows | View | shared lock +minor | next row of the list
+neighbor(-1) | [ | [ | - | View | shared lock | previous row of the list
 reread | r | r | re-read | View | shared locks operations transports workers +minor |
     scan everything again now
-reread | r | r | re-read | View | task +minor | re-read the task
 screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
     transports log operations controls
 repaint | ctrl+l | Ctrl-l | - | View | BROWSE | repaint the whole screen
@@ -121,24 +117,24 @@ yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a com
 export | e | e | export | Copy | plan +minor | export the shown rows to a file (CSV, JSON
     lines)
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
-plan('retry') | R | R | retry | Act | task | plan a retry; of done tasks: a rerun;
+plan('retry') | R | R | retry | Act | shared | plan a retry; of done tasks: a rerun;
     in the trash: a restore
 plan('retry') | R | R | retry failed | Act | transports | plan to send again what failed for this
     destination
-plan('purge') | X | X | purge | Act | task | plan a move to the trash; in the trash:
+plan('purge') | X | X | purge | Act | shared | plan a move to the trash; in the trash:
     plan to delete (final)
-plan('hold') | H | H | hold | Act | task | plan to hold until released
-plan('release') | L | L | release | Act | task +minor | plan to release held tasks, or active
+plan('hold') | H | H | hold | Act | shared | plan to hold until released
+plan('release') | L | L | release | Act | shared +minor | plan to release held tasks, or active
     tasks without a worker
-plan('promote') | O | O | promote | Act | task +minor | plan to run now, without waiting for
+plan('promote') | O | O | promote | Act | shared +minor | plan to run now, without waiting for
     the due time
-plan('edit') | E | E | edit | Act | task +minor | plan to change description, due time, recipient,
+plan('edit') | E | E | edit | Act | shared +minor | plan to change description, due time, recipient,
     priority or data
-plan('kill') | K | K | kill | Act | task +minor | plan to mark active tasks without a worker
+plan('kill') | K | K | kill | Act | shared +minor | plan to mark active tasks without a worker
     as dead
-plan('reroute') | Q | Q | reroute | Act | task +minor | plan to give tasks to the mail router
+plan('reroute') | Q | Q | reroute | Act | shared +minor | plan to give tasks to the mail router
     again
-plan('expire') | Z | Z | expire | Act | task +minor | plan to give up waiting mail as too old
+plan('expire') | Z | Z | expire | Act | shared +minor | plan to give up waiting mail as too old
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
 reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)
@@ -157,7 +153,7 @@ go_on | R | R | resume | Act | operations | plan to resume an interrupted operat
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-operations | u | u | operations | Act | locks plan task workers +minor | operations: who did what;
+operations | u | u | operations | Act | locks plan shared workers +minor | operations: who did what;
     undo
 operations | u | u | - | Act | failures problems transports | operations: who did what; undo
 unlock | U | U | unlock | Act | locks workers | lock holder, and a plan to free the lock
@@ -175,9 +171,9 @@ reason | tab | Tab | reason | Act | control | give a reason (written to the jour
 plan('hold') | H | H | hold | Act | lock | plan to hold an active task without a worker
 plan('release') | L | L | release | Act | lock | plan to run an active task without a worker again
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
-note | # | # | note | Act | task +minor | write a note on the task; a purge excludes tasks with
+note | # | # | note | Act | shared +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | task workers lock transports plan operations
+arm | ! | ! | arm | Act | shared workers lock transports plan operations
     operation drop worker suspend trial control | arm writes (15 min, extends on use);
     again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count

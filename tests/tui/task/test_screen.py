@@ -41,12 +41,13 @@ from tests.nftban_queues import Run, store_at
 from tests.tui.drawn_screens import AT_WORK
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
+from tui.key_tables import keys_on
 from tui.plan import planning
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.task import reader
-from tui.task.page import TABS
+from tui.task.parts import TABS
 from tui.task.screen import TaskScreen
 from tui.task.task_lines import show_command
 from tui.text import keys
@@ -81,7 +82,7 @@ class TaskOperator(ConsoleOperator):
         page = self.console.screen
         assert isinstance(page, TaskScreen)
         for _ in TABS:  # at most once around; the name on screen may still be that before
-            if page.part != title:
+            if page.parts.tab != title:
                 await self.press("l")
                 await self.pilot.pause()
         await self.on_part(title, *texts)
@@ -465,7 +466,7 @@ async def test_enter_goes_to_a_child_and_back_to_its_parent() -> None:
 
 def test_a_task_offers_the_verbs_that_its_store_has_for_its_state() -> None:
     """Of an active job only what its store has an edge for."""
-    actions = {key.action for key in keys.keys_on(keys.TASK) if key.verb}
+    actions = {key.action for key in keys_on(keys.TASK) if key.verb}
     offered = actions - planning.verbs_elsewhere(EDGES, State.ACTIVE)
     assert offered == {"plan('release')", "plan('kill')"}
 
@@ -648,7 +649,7 @@ async def test_a_part_is_painted_although_a_repaint_is_asked_for_meanwhile(
 
         def slow(*facts: object) -> list[Line]:
             assert isinstance(screen, TaskScreen)
-            loop.call_soon_threadsafe(screen.repaint)
+            loop.call_soon_threadsafe(screen.paint)
             return [(("laid out", ""),)]
 
         monkeypatch.setitem(TABS, "files", slow)
@@ -661,8 +662,8 @@ async def test_a_reading_that_is_cancelled_before_it_begins_leaves_no_warning() 
         screen = await operator.opens(TaskScreen, "enter")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            screen._tick()
-            screen._tick()
+            screen.tick()
+            screen.tick()
             await operator.press("r")
             await operator.pilot.pause()
             gc.collect()
