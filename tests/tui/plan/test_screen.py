@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,7 @@ from tests.console_places import (
 from tests.journaled_places import a_journaled_place, carried_out, interrupt, kept, seen
 from tests.mail_transports import PlaceTransports
 from tests.tui.conftest import READING
+from tests.tui.transports.test_screen_destinations import FINE, Deliveries
 from tests.zgb_console_place import PAUSE, RETRY, ZgbConsolePlace
 from tui.app import show_result
 from tui.confirm.action_screen import ActionScreen
@@ -94,6 +95,9 @@ class AnyPlan:
     async def done(self, operator: ConsoleOperator) -> bool:
         """Return whether it was carried out."""
         return any(task.state is State.HELD for task in self.memory.tasks.values())
+
+    def close(self) -> None:
+        """Close what the place has open."""
 
 
 class _PlanForMany(AnyPlan):
@@ -218,6 +222,34 @@ class _Suspend(AnyPlan):
         return "postfix" in await off(self.room.suspensions.read)
 
 
+class _Block(AnyPlan):
+    """The plan to block a destination."""
+
+    KIND = ActionScreen
+    opens, question, hint = "S", f"y to block {FINE}", "block"
+    withdrawn = "plan outdated: the destination changed"
+
+    def _make(self) -> Place:
+        self.deliveries = Deliveries(self.root)
+        return self.deliveries.place()
+
+    async def go(self, operator: ConsoleOperator) -> None:
+        operator.console.navigator.goto(Target(keys.TRANSPORTS))
+        await operator.opens(TransportsScreen)
+        await operator.until(lambda: "fine.example" in operator.rows)
+        operator.picker.select_key(FINE)
+
+    async def change(self, operator: ConsoleOperator) -> None:
+        before = await self.deliveries.now(FINE)
+        await off(self.deliveries.registry.swap, before, before._replace(blocked="by another"))
+
+    async def done(self, operator: ConsoleOperator) -> bool:
+        return (await self.deliveries.now(FINE)).blocked not in ("", "by another")
+
+    def close(self) -> None:
+        self.deliveries.close()
+
+
 class _SendTestMail(_Suspend):
     """The plan for a test mail."""
 
@@ -265,15 +297,31 @@ class _StartWorker(AnyPlan):
         return await off(self.trace.exists)
 
 
+class _EndHolder(_StartWorker):
+    """The plan to start a worker that ends a stuck holder."""
+
+    confirm, question = ("4", "7", "1", "1"), "type the PID 4711"
+    withdrawn = "plan outdated: the lock changed"
+
+    def _make(self) -> Place:
+        self.evidence = a_stuck_lock()
+        return super()._make()._replace(lock=lambda: self.evidence)
+
+    async def change(self, operator: ConsoleOperator) -> None:
+        self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
+
+
 PLANS = (
     AnyPlan,
     _PlanForMany,
     _Undo,
     _Drop,
     _StartWorker,
+    _EndHolder,
     _SetControl,
     _PressControl,
     _Suspend,
+    _Block,
     _SendTestMail,
     _FreeLock,
 )
@@ -285,10 +333,11 @@ def each(plans: Iterable[type[AnyPlan]]) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def plan(request: pytest.FixtureRequest, tmp_path: Path) -> AnyPlan:
+def plan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyPlan]:
     """A plan with its place."""
     made: AnyPlan = request.param(tmp_path)
-    return made
+    yield made
+    made.close()
 
 
 @each(PLANS)

@@ -37,6 +37,7 @@ from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
+from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.transports.destination_lines import detail_lines
@@ -99,6 +100,15 @@ class Deliveries:
         assert operator is not None
         self.destinations = operator._replace(tasks_unknown="")
 
+    def place(self, **fields: Any) -> Place:
+        """The place."""
+        return a_place(self.memory, destinations=self.destinations, journal=self.journal, **fields)
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        self.registry.close()
+        self.destinations.close()
+
     async def now(self, origin: str) -> Destination:
         """What the registry has of a destination."""
         return await asyncio.to_thread(self.registry.get, origin)
@@ -108,8 +118,7 @@ class Deliveries:
         self, on: str, read_only: bool = False, size: tuple[int, int] = (80, 24), **fields: Any
     ) -> AsyncIterator[ConsoleOperator]:
         """The transports screen, with the cursor on a destination."""
-        place = a_place(self.memory, destinations=self.destinations, journal=self.journal, **fields)
-        async with an_operator(place, size=size, read_only=read_only) as operator:
+        async with an_operator(self.place(**fields), size=size, read_only=read_only) as operator:
             operator.console.navigator.goto(Target(keys.TRANSPORTS))
             await operator.opens(TransportsScreen)
             await operator.until(lambda: on.partition("://")[2] in operator.rows)
@@ -122,8 +131,7 @@ def deliveries(tmp_path: Path) -> Iterator[Deliveries]:
     """One destination each that is down, healthy again, blocked and new."""
     found = Deliveries(tmp_path)
     yield found
-    found.registry.close()
-    found.destinations.close()
+    found.close()
 
 
 async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) -> None:
