@@ -264,8 +264,11 @@ async def test_the_cursor_stays_on_its_task_after_any_change_between_two_queries
         assert (held.number, held.app.said) == (105, [])
 
 
-async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud() -> None:
+async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where the result changes too fast to find the task in it, no key is for another one."""
+    monkeypatch.setattr("tui.widgets.task_rows.UNSEEN_SECONDS", 60.0)
     held = Held(100)
     async with held.app.run_test(size=(80, HEIGHT + 1)) as pilot:
         await held.ready(pilot)
@@ -297,12 +300,15 @@ async def test_an_unmoved_cursor_stays_at_the_top() -> None:
         assert held.app.said == []
 
 
-async def test_during_the_scan_the_cursor_is_the_first_row() -> None:
+async def test_during_the_scan_the_cursor_is_the_first_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What is found first is at the top by chance: an unmoved cursor is no such task.
 
     A key pressed at the moment when another row comes under it means the one before. Once
     everything is known the cursor is its task, with any rows above it.
     """
+    monkeypatch.setattr("tui.widgets.task_rows.UNSEEN_SECONDS", 60.0)
     held = Held(0)
     async with held.app.run_test() as pilot:
         held.list.rows.is_first_scan = True
