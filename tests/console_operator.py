@@ -14,9 +14,10 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.timer import Timer
 
-from tests.console_places import BOARDS, Clock, a_console, is_known, loaded, until
+from tests.console_places import BOARDS, Clock, a_console, is_known, loaded, queue_of, until
 from tui.app import Console
 from tui.key_tables import KEYS
+from tui.queue.screen import QueueScreen
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.terminal import bandwidth
@@ -63,6 +64,11 @@ class ConsoleOperator:
     def picker(self) -> Picker:
         """The rows of the screen on top."""
         return self.console.screen.query_one(Picker)
+
+    @property
+    def queue(self) -> QueueScreen:
+        """The screen with the task list, on top or below."""
+        return queue_of(self.console)
 
     @property
     def rows(self) -> str:

@@ -26,7 +26,10 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
 }
 """The screens with key rows of their own."""
 
-KEYS: tuple[Key, ...] = (*(row.key for rows in TABLES.values() for row in rows), *keys.KEYS)
+KEYS: tuple[Key, ...] = (
+    *(row.key for rows in TABLES.values() for row in rows),
+    *(key._replace(screens=key.screens - {keys.SHARED}) for key in keys.KEYS),
+)
 """A key that several screens have can be in it more than once."""
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 
 from engine.formats.base.memory import MemoryStore
 from engine.live import index_sync
@@ -26,11 +25,11 @@ from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace
 from engine.store import Control, Store
+from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import (
     NOW,
     PATIENCE,
     Clock,
-    a_console,
     a_memory,
     a_place,
     a_task,
@@ -38,17 +37,13 @@ from tests.console_places import (
     is_done,
     loaded,
     make_spool,
-    queue_of,
     some_tasks,
-    task_list,
-    until,
 )
 from tests.examples import deep_but
 from tests.journaled_places import a_journaled_place, interrupt
 from tests.mail_transports import PlaceTransports
 from tests.pseudo_terminals import Terminal
 from tests.pseudo_terminals import console as on_a_terminal
-from tui.app import Console
 from tui.key_tables import KEYS, keys_on
 from tui.locks.list_screen import LocksScreen
 from tui.log.screen import LogScreen
@@ -56,6 +51,7 @@ from tui.operations.controls_screen import ControlsScreen
 from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
+from tui.queue.screen import QueueScreen
 from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.screens.palette import PaletteScreen
 from tui.screens.palette_commands import (
@@ -66,7 +62,6 @@ from tui.screens.palette_commands import (
 )
 from tui.screens.target import Target
 from tui.session.place import Place
-from tui.terminal.plain_text import screen_text
 from tui.text import keys
 from tui.text.export import ExportTable, RowSink
 from tui.transports.screen import TransportsScreen
@@ -74,23 +69,12 @@ from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
 
 
-async def shows(pilot: Pilot[None], *texts: str) -> None:
-    """Wait until the whole screen shows these."""
-    app = pilot.app
-    await until(
-        pilot,
-        lambda: all(text in screen_text(app.screen) for text in texts),
-        lambda: f"{texts} are not all in\n{screen_text(app.screen)}",
-    )
-
-
-async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
+async def say(operator: ConsoleOperator, words: str, key: str = ":") -> None:
     """Type something on the command line, and Enter."""
-    await pilot.press(key)
-    await until(pilot, lambda: isinstance(pilot.app.screen, PaletteScreen))
-    await pilot.press(*words)
-    await shows(pilot, f" : {words}")
-    await pilot.press("enter")
+    await operator.opens(PaletteScreen, key)
+    await operator.types(words)
+    await operator.sees(f": {words}")
+    await operator.press("enter")
 
 
 # The command line
@@ -112,43 +96,39 @@ async def test_the_command_line_goes_everywhere(tmp_path: Path) -> None:
     """Some words of a key, a screen, a log line or a place are enough, on any screen."""
     make_spool(tmp_path, some_tasks())
     other = a_place(a_memory(some_tasks()), name="/srv/other")
-    console = a_console(disk_place(tmp_path), other)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
+    async with an_operator(disk_place(tmp_path), other) as operator:
         for words, then in SAYS:
-            assert then not in screen_text(console.screen)
-            await say(pilot, words)
-            await until(pilot, lambda: not isinstance(console.screen, PaletteScreen))
-            await shows(pilot, then)
-        await pilot.press("escape")
+            assert then not in operator.text
+            await say(operator, words)
+            await operator.until(lambda: not isinstance(operator.console.screen, PaletteScreen))
+            await operator.sees(then)
+        await operator.press("escape")
 
-        await say(pilot, "log moving to DLQ")
-        await until(pilot, lambda: isinstance(console.screen, LogScreen))
-        await shows(pilot, "moving to DLQ")
-        await until(pilot, lambda: "Task completed" not in screen_text(console.screen))
+        await say(operator, "log moving to DLQ")
+        await operator.opens(LogScreen)
+        await operator.sees("moving to DLQ")
+        await operator.until(lambda: "Task completed" not in operator.text)
 
-        await say(pilot, "place other")
-        await until(pilot, lambda: console.navigator.session.place.name == "/srv/other")
+        await say(operator, "place other")
+        await operator.until(lambda: operator.console.navigator.session.place.name == "/srv/other")
 
 
 async def test_the_command_line_takes_words_of_a_key() -> None:
     """Ctrl-p opens it too; unknown words do nothing; a key without its words asks for them."""
-    console = a_console(a_place(a_memory(some_tasks())))
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
-        before = console.theme_loader.name
-        await say(pilot, "theme nowhere")
-        await shows(pilot, "no such command; Esc closes")
-        await pilot.press("escape")
-        await until(pilot, lambda: console.screen is queue_of(console))
-        assert console.theme_loader.name == before
+    async with an_operator(a_place(a_memory(some_tasks()))) as operator:
+        before = operator.console.theme_loader.name
+        await say(operator, "theme nowhere")
+        await operator.sees("no such command; Esc closes")
+        await operator.press("escape")
+        await operator.until(lambda: operator.console.screen is operator.queue)
+        assert operator.console.theme_loader.name == before
 
-        await say(pilot, "filt")
-        await pilot.press(*"nowhere", "enter")
-        await shows(pilot, "filter nowhere", "0 of 40")
-        await pilot.press("4")
-        await say(pilot, "filter unknown", key="ctrl+p")
-        await shows(pilot, "filter unknown", "4 of 12")
+        await say(operator, "filt")
+        await operator.press(*"nowhere", "enter")
+        await operator.sees("filter nowhere", "0 of 40")
+        await operator.press("4")
+        await say(operator, "filter unknown", key="ctrl+p")
+        await operator.sees("filter unknown", "4 of 12")
 
 
 COMMANDS = {
@@ -203,22 +183,19 @@ async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
     """On a plan the palette leads elsewhere and never applies it; a verb without a task opens the
     list and the plan for its row; an order is that of the list.
     """
-    console = a_console(a_place(a_memory(some_tasks())), start_armed=True)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
-        await say(pilot, "dlq")
-        await until(pilot, lambda: queue_of(console).parts.state is State.DEAD)
-        await say(pilot, "sort tries")
-        await until(pilot, lambda: queue_of(console).parts.query.order == "attempts")
-        await pilot.press("R")
-        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
-        await pilot.press(":", *"apply")
-        await shows(pilot, "no such command")
-        await pilot.press("escape")
-        await say(pilot, "locks")
-        await until(pilot, lambda: isinstance(console.screen, LocksScreen))
-        await say(pilot, "purge")
-        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+    async with an_operator(a_place(a_memory(some_tasks())), start_armed=True) as operator:
+        await say(operator, "dlq")
+        await operator.until(lambda: operator.queue.parts.state is State.DEAD)
+        await say(operator, "sort tries")
+        await operator.until(lambda: operator.queue.parts.query.order == "attempts")
+        await operator.opens(PlanScreen, "R")
+        await operator.press(":", *"apply")
+        await operator.sees("no such command")
+        await operator.press("escape")
+        await say(operator, "locks")
+        await operator.opens(LocksScreen)
+        await say(operator, "purge")
+        await operator.opens(PlanScreen)
 
 
 # Help
@@ -255,52 +232,47 @@ def test_each_screen_has_a_title_in_the_help() -> None:
     assert len(set(SCREEN_TITLES.values())) == len(SCREEN_TITLES)
 
 
-NO_ANSWER: dict[str, tuple[object, ...]] = {"_message": ("", "", 0.0), "_timed_message": ("", 0.0)}
-"""The message of a page and that of a list, before a key is answered."""
-
-
-async def press_on(pilot: Pilot[None], console: Console, key: str) -> None:
+async def press_on(operator: ConsoleOperator, key: str) -> None:
     """Press a key that leads elsewhere, again if the list refused it as its row had changed."""
-    before = console.screen
-    while console.screen is before:
+    before = operator.console.screen
+    message = getattr(getattr(before, "parts", before), "message", None)
+
+    def answered() -> bool:
+        return operator.console.screen is not before or bool(message and message.text)
+
+    while operator.console.screen is before:
         for tasks in before.query(TaskList):
-            await until(
-                pilot, partial(lambda each: not (each.is_unseen or each.is_altered), tasks.rows)
+            await operator.until(
+                partial(lambda rows: not (rows.is_unseen or rows.is_altered), tasks.rows)
             )
-        for name, nothing in NO_ANSWER.items():
-            if hasattr(before, name):
-                setattr(before, name, nothing)  # a key may be refused twice with the same text
-        await pilot.press(key)
-
-        def answered() -> bool:
-            said = (getattr(before, name, nothing) for name, nothing in NO_ANSWER.items())
-            return console.screen is not before or any(text for text, *_ in said)
-
-        await until(pilot, answered, lambda: screen_text(console.screen))
+        if message is not None:
+            message.clear()  # a key may be refused twice with the same text
+        await operator.press(key)
+        await operator.until(answered)
 
 
-async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
+async def lead(operator: ConsoleOperator, screen: str) -> None:
     """From the overview to a screen, as an operator goes."""
-    await pilot.press("2")
-    await loaded(pilot)
+    await operator.press("2")
+    await loaded(operator.pilot)
     for key in TO[screen]:
-        before = console.screen
+        before = operator.console.screen
         if key == BEGIN:  # nothing is sent, and its outcome awaited, as without a worker
-            live = console.navigator.session
+            live = operator.console.navigator.session
             live.start_plan(Plan("retry", (), NOW), Intent("retry", live.place.who), ReplayPace())
-            console.navigator.goto(Target(keys.RUNNING_OPERATION))
+            operator.console.navigator.goto(Target(keys.RUNNING_OPERATION))
         elif getattr(before, "KIND", "") == keys.LIST and key in ("4", "h"):
-            await pilot.press(key)
-            await until(pilot, lambda: is_done(console))
+            await operator.press(key)
+            await operator.until(lambda: is_done(operator.console))
         else:
-            await press_on(pilot, console, key)
-        there = console.screen
+            await press_on(operator, key)
+        there = operator.console.screen
         if isinstance(there, OperationsScreen):
-            await until(pilot, partial(lambda board: board.selected is not None, there))
+            await operator.until(partial(lambda board: board.selected is not None, there))
         if isinstance(there, TransportsScreen | ControlsScreen):
-            await until(pilot, partial(lambda board: board.query_one(Picker).rows, there))
-    await until(pilot, lambda: getattr(console.screen, "KIND", "") == screen)
-    await pilot.pause()
+            await operator.until(partial(lambda board: board.query_one(Picker).rows, there))
+    await operator.until(lambda: getattr(operator.console.screen, "KIND", "") == screen)
+    await operator.pilot.pause()
 
 
 @pytest.fixture
@@ -330,19 +302,18 @@ async def test_help_of_each_screen(spool: Path, screen: str) -> None:
     place = a_journaled_place(spool)._replace(recovery_command=("spooldeck", "queue", "recover"))
     place = flushed(place._replace(mail=PlaceTransports(spool, Clock()).place_mail()))
     await asyncio.to_thread(interrupt, place)
-    console = a_console(place, first=keys.OVERVIEW)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
-        await lead(pilot, console, screen)
-        await pilot.press("?")
-        await shows(pilot, f"Keys of {SCREEN_TITLES[screen]} ")
-        await pilot.press(*"this page")
-        await shows(pilot, *(key.description for key in keys_on(screen) if key.action == "help"))
-        assert screen_text(console.screen).count("  ?  ") == 1
-        await pilot.press(*" z")
-        await shows(pilot, "no matching keys; Esc closes")
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(console.screen, HelpScreen))
+    async with an_operator(place, first=keys.OVERVIEW) as operator:
+        await operator.opens(OverviewScreen)
+        await lead(operator, screen)
+        await operator.press("?")
+        await operator.sees(f"Keys of {SCREEN_TITLES[screen]} ")
+        await operator.press(*"this page")
+        await operator.sees(*(key.description for key in keys_on(screen) if key.action == "help"))
+        assert operator.text.count("  ?  ") == 1
+        await operator.press(*" z")
+        await operator.sees("no matching keys; Esc closes")
+        await operator.press("escape")
+        await operator.until(lambda: not isinstance(operator.console.screen, HelpScreen))
 
 
 # Copies
@@ -461,16 +432,16 @@ def test_a_signal_ends_the_console_that_shows_plain_text(
 # Exports
 
 
-async def export(pilot: Pilot[None], form: str = "csv") -> Path:
+async def export(operator: ConsoleOperator, form: str = "csv") -> Path:
     """Export with the keys, to the usual path in that form; where it is."""
-    await pilot.press("e")
-    await shows(pilot, "export to", ".csv", "Enter OK")
+    await operator.press("e")
+    await operator.sees("export to", ".csv", "Enter OK")
     if form != "csv":
-        await pilot.press(*["backspace"] * 3, "x")
-        await shows(pilot, "expected a name ending in .csv or .jsonl")
-        await pilot.press("enter", "backspace", *form)
-    await pilot.press("enter")
-    await shows(pilot, "rows in spooldeck-")
+        await operator.press(*["backspace"] * 3, "x")
+        await operator.sees("expected a name ending in .csv or .jsonl")
+        await operator.press("enter", "backspace", *form)
+    await operator.press("enter")
+    await operator.sees("rows in spooldeck-")
     (path,) = await asyncio.to_thread(lambda: list(Path().glob(f"spooldeck-*.{form}")))
     return path
 
@@ -482,17 +453,15 @@ async def test_a_queue_is_exported(
     """`e` asks where to, and writes all that the tab and its filter show, in its order."""
     monkeypatch.chdir(tmp_path)
     memory = a_memory(some_tasks(dead=90))
-    console = a_console(a_place(memory))
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
-        await pilot.press("4", "/", *"unknown", "enter", "o", "a")
-        await until(
-            pilot,
+    async with an_operator(a_place(memory)) as operator:
+        await operator.press("4", "/", *"unknown", "enter", "o", "a")
+        await operator.until(
             lambda: (
-                task_list(console).rows.view.loaded and task_list(console).rows.view.total == 30
+                operator.queue.widgets.list.rows.view.loaded
+                and operator.queue.widgets.list.rows.view.total == 30
             ),
         )
-        path = await export(pilot, form)
+        path = await export(operator, form)
         lines = (await asyncio.to_thread(path.read_text)).splitlines()
     read = list(csv.DictReader(lines)) if form == "csv" else [json.loads(line) for line in lines]
     expected = [t for t in memory.tasks.values() if t.state is State.DEAD and "unknown" in t.error]
@@ -506,12 +475,12 @@ async def test_the_overview_is_exported(
 ) -> None:
     """`e` on the overview writes a row for each queue."""
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
-    console = a_console(disk_place(spool), disk_place(spool, "other"), first=keys.OVERVIEW)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await until(
-            pilot, lambda: all(live.inspector.latest.is_complete for live in console.sessions)
-        )
-        text = await asyncio.to_thread((await export(pilot, "jsonl")).read_text)
+    async with an_operator(
+        disk_place(spool), disk_place(spool, "other"), first=keys.OVERVIEW
+    ) as operator:
+        sessions = operator.console.sessions
+        await operator.until(lambda: all(one.inspector.latest.is_complete for one in sessions))
+        text = await asyncio.to_thread((await export(operator, "jsonl")).read_text)
     rows = [json.loads(line) for line in text.splitlines()]
     pending = [(row["place"], row["tasks"]["pending"]) for row in rows]
     assert pending == [(str(spool), 40), ("other", 40)]
@@ -541,24 +510,23 @@ async def test_a_long_export_shows_its_progress_and_is_stopped(
 ) -> None:
     """An export that takes long says how far it is; Esc stops it, and nothing is left of it."""
     monkeypatch.chdir(tmp_path)
-    console = a_console(a_place(a_memory(some_tasks())), first=keys.OVERVIEW)
-    async with console.run_test(size=(80, 24)) as pilot:
-        slow = Slow(console.sessions, console.context)
+    async with an_operator(a_place(a_memory(some_tasks())), first=keys.OVERVIEW) as operator:
+        slow = Slow(operator.console.sessions, operator.console.context)
         slow.gate = asyncio.Semaphore(0)
-        console.push_screen(slow)
-        await until(pilot, lambda: console.screen is slow)
-        await pilot.press("e")
-        await shows(pilot, "export to")
-        await pilot.press("enter")
+        operator.console.push_screen(slow)
+        await operator.until(lambda: operator.console.screen is slow)
+        await operator.press("e")
+        await operator.sees("export to")
+        await operator.press("enter")
         slow.gate.release()
-        await shows(pilot, "10,000 of 40,000 rows  25%", "[###", "Esc stop")
+        await operator.sees("10,000 of 40,000 rows 25%", "[###", "Esc stop")
         slow.gate.release()
-        await shows(pilot, "20,000 of 40,000 rows  50%")
+        await operator.sees("20,000 of 40,000 rows 50%")
         assert await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
 
-        await pilot.press("escape")
+        await operator.press("escape")
         slow.gate.release()
-        await shows(pilot, "stopped; nothing written")
+        await operator.sees("stopped; nothing written")
         assert not await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
 
 
@@ -585,18 +553,19 @@ async def test_a_long_first_scan_shows_its_progress_and_is_stopped() -> None:
     """The progress of the first scan is below the list; Esc stops it, and `r` scans again."""
     Long.scans = 0
     memory, clock = a_memory(some_tasks()), Clock()
-    console = a_console(a_place(memory)._replace(open=lambda: Long(memory)), clock=clock)
-    async with console.run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "of 10,000,000 tasks", "[....", "Esc stops")
+    async with an_operator(
+        a_place(memory)._replace(open=lambda: Long(memory)), clock=clock, early=True
+    ) as operator:
+        await operator.sees("of 10,000,000 tasks", "[....", "Esc stops")
         clock.now += 10
-        await until(pilot, lambda: re.search(r"\d left  Esc stops", screen_text(console.screen)))
-        await pilot.press("escape")
-        await shows(pilot, "stopped at ", "; r continues")
-        assert queue_of(console).session.inspector.latest.is_stopped
-        assert "Esc stops" not in screen_text(console.screen)
-        await pilot.press("r")
-        await shows(pilot, "pending 40")
-        await until(pilot, lambda: "r continues" not in screen_text(console.screen))
+        await operator.until(lambda: re.search(r"\d left  Esc stops", operator.text))
+        await operator.press("escape")
+        await operator.sees("stopped at ", "; r continues")
+        assert operator.queue.session.inspector.latest.is_stopped
+        assert "Esc stops" not in operator.text
+        await operator.press("r")
+        await operator.sees("pending 40")
+        await operator.until(lambda: "r continues" not in operator.text)
 
 
 class Backwards(MemoryStore):
@@ -622,19 +591,20 @@ async def test_a_list_is_opened_at_its_top(
     monkeypatch.setattr(index_sync, "MAX_BATCH_SECONDS", PATIENCE)
     Backwards.gate = threading.Semaphore(0)
     memory = a_memory([a_task(number, rev="1") for number in range(300)])
-    console = a_console(a_place(memory)._replace(open=lambda: Backwards(memory)))
-    async with console.run_test(size=(80, 24)) as pilot:
+    async with an_operator(
+        a_place(memory)._replace(open=lambda: Backwards(memory)), early=True
+    ) as operator:
         try:
-            await shows(pilot, "row 1 of 100", a_task(200).id[-8:])
+            await operator.sees("row 1 of 100", a_task(200).id[-8:])
             if key:
-                await pilot.press(key)
-                await until(pilot, lambda: console.screen is not queue_of(console))
-                await pilot.press("escape")
+                await operator.press(key)
+                await operator.until(lambda: operator.console.screen is not operator.queue)
+                await operator.press("escape")
         finally:
             Backwards.gate.release(2)
-        await loaded(pilot)
-        await shows(pilot, f"row {at + 1} of 300")
-        assert task_list(console).rows.view.cursor.id == a_task(at).id
+        await loaded(operator.pilot)
+        await operator.sees(f"row {at + 1} of 300")
+        assert operator.queue.widgets.list.rows.view.cursor.id == a_task(at).id
 
 
 # Order and range
@@ -653,44 +623,41 @@ ORDERS = (
 async def test_each_order(letter: str, up: str, down: str, value: Callable[[Task], Any]) -> None:
     """`o` and a letter order by a column, again the other way; the title of it says so."""
     memory = a_memory([a_task(n, State.DEAD, attempts=n * 7 % 5, rev="1") for n in range(12)])
-    console = a_console(a_place(memory))
-    async with console.run_test(size=(80, 24)) as pilot:
-        await loaded(pilot)
-        await pilot.press("4")
+    async with an_operator(a_place(memory)) as operator:
+        await operator.press("4")
         for mark, falls in ((up, False), (down, True)):
-            await pilot.press("o")
-            await shows(pilot, "Order by")
-            again = re.search(rf" {letter} [a-z ]+\(reverse\)", screen_text(console.screen))
+            await operator.press("o")
+            await operator.until(lambda: "Order by" in operator.text)
+            again = re.search(rf" {letter} [a-z ]+\(reverse\)", operator.text)
             assert bool(again) is falls
-            await pilot.press(letter)
-            await shows(pilot, mark)
-            await until(pilot, lambda: task_list(console).rows.view.loaded)
+            await operator.opens(QueueScreen, letter)
+            await operator.sees(mark)
+            await operator.until(lambda: operator.queue.widgets.list.rows.view.loaded)
             values = [
-                value(memory.tasks["", t.id]) for t in task_list(console).rows.view.window.tasks
+                value(memory.tasks["", t.id])
+                for t in operator.queue.widgets.list.rows.view.window.tasks
             ]
             assert values == sorted(values, reverse=falls)
 
 
 async def test_a_range_is_marked() -> None:
     """`v`, a motion and `v` mark all rows between; Esc drops a range, and a verb waits for it."""
-    console = a_console(a_place(a_memory(some_tasks())))
 
     def marked() -> int:
-        return len(re.findall(r"^\|?[> ]\* \d", screen_text(console.screen), re.MULTILINE))
+        return len(re.findall(r"^\|?[> ]\* \d", operator.text, re.MULTILINE))
 
-    async with console.run_test(size=(100, 40)) as pilot:
-        await loaded(pilot)
-        await pilot.press("4")
-        await until(pilot, lambda: is_done(console))
-        await pilot.press("j", "v", "j", "j")
-        await shows(pilot, "3 ")
+    async with an_operator(a_place(a_memory(some_tasks())), size=(100, 40)) as operator:
+        await operator.press("4")
+        await operator.until(lambda: is_done(operator.console))
+        await operator.press("j", "v", "j", "j")
+        await operator.sees("3 ")
         assert marked() == 3
-        await pilot.press("R")
-        await shows(pilot, "range open: v marks it, Esc cancels")
-        await pilot.press("v")
-        await shows(pilot, "acts on 3 marked")
-        await pilot.press("v", "k", "escape")
-        await shows(pilot, "acts on 3 marked")
+        await operator.press("R")
+        await operator.sees("range open: v marks it, Esc cancels")
+        await operator.press("v")
+        await operator.sees("acts on 3 marked")
+        await operator.press("v", "k", "escape")
+        await operator.sees("acts on 3 marked")
         assert marked() == 3
-        await pilot.press("\\")
-        await shows(pilot, "acts on")
+        await operator.press("\\")
+        await operator.sees("acts on")

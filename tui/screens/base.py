@@ -86,12 +86,12 @@ class BaseScreen(SizedScreen[None]):
 
     @property
     def is_paintable(self) -> bool:
-        """True while the screen's parts can be painted: attached and not being removed.
+        """True while the screen's parts can be painted: composed and not being removed.
 
-        Textual ends a screen's workers after it removes the screen's parts, so a worker may still
-        run.
+        A screen can be resumed before it has parts. Textual ends a screen's workers after it
+        removes the screen's parts, so a worker may still run.
         """
-        return self.is_attached and self.display
+        return self.is_attached and self.display and bool(self.children)
 
     @property
     def is_pasted(self) -> bool:

@@ -72,11 +72,6 @@ class ListOperator(ConsoleOperator):
             await self.pilot.pause()
 
     @property
-    def queue(self) -> QueueScreen:
-        """The screen with the list, on top or below."""
-        return queue_of(self.console)
-
-    @property
     def list(self) -> TaskList:
         """The list."""
         return task_list(self.console)
