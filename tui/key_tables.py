@@ -14,6 +14,7 @@ from tui.screens.key_rows import KeyRow
 from tui.task.keys import ROWS as TASK_ROWS
 from tui.text import keys
 from tui.text.keys import Key
+from tui.transports.failures import ROWS as FAILURE_ROWS
 
 TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.OVERVIEW: OVERVIEW_ROWS,
@@ -23,6 +24,7 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.CLUSTERS: CLUSTER_ROWS,
     keys.CONTROLS: CONTROL_ROWS,
     keys.GROUPS: GROUP_ROWS,
+    keys.FAILURES: FAILURE_ROWS,
 }
 """The screens with key rows of their own."""
 

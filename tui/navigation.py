@@ -149,7 +149,7 @@ def _open_log(to: Navigator, target: Target) -> None:
 
 
 def _open_failures(to: Navigator, target: Target) -> None:
-    from tui.transports.failures_screen import FailuresScreen
+    from tui.transports.screen import FailuresScreen
 
     to.push(FailuresScreen(to.session, to.context, target.id))
 

@@ -88,7 +88,6 @@ MANY_METHODS = {
 """Classes with more than 60 methods with those of their bases; a number may only get smaller."""
 
 MANY_BASES = {
-    "FailuresScreen": 5,
     "LocksScreen": 6,
     "OperationsScreen": 5,
     "ReplayScreen": 6,
@@ -168,7 +167,7 @@ LINES = {
     "tui.task": 1850,
     "tui.terminal": 1800,
     "tui.text": 2400,
-    "tui.transports": 2300,
+    "tui.transports": 2350,
     "tui.widgets": 1700,
 }
 """Lines of each package, rounded up to a whole `STEP`: a number may only get smaller. A new feature

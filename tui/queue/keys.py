@@ -142,7 +142,7 @@ ROWS: tuple[Row, ...] = (
     make.asks(key("plain")),
     *map(_verb, ("retry", "purge", "hold", "release", "promote")),
     *map(_verb, ("edit", "kill", "reroute", "expire")),
-    make.goes(key("operations", keys.FAILURES), Target(keys.OPERATIONS)),
+    make.goes(key("operations", keys.PROBLEMS), Target(keys.OPERATIONS)),
     KeyRow(
         key("unlock", keys.LOCKS, is_minor=True),
         partial(actions.go, target=Target(keys.LOCK)),

@@ -71,7 +71,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = "shared problems record failures workers locks transports operations"
+_READ_ONLY = "shared problems record workers locks transports operations"
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"operation {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
@@ -99,13 +99,12 @@ open | enter | Enter | open | View | operations | operation details: who, why, e
 open | enter | Enter | errors | View | transports | latest errors, with the server's reply; the
     tasks of a destination
 open | enter | Enter | task | View | operation | the task of this result
-open | enter | Enter | log | View | failures | the log at the time of this error
 pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
 graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minutes, hour or day
 graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 log | t | t | log | View | shared | log lines of this task
-log | t | t | log | View | failures transports +minor | log lines of this transport
+log | t | t | log | View | transports +minor | log lines of this transport
 neighbor(1) | ] | [ ] | rows | View | shared lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | shared lock | previous row of the list
 reread | r | r | re-read | View | shared locks operations transports workers +minor |
@@ -155,7 +154,7 @@ drop | D | D | abandon | Act | operations | plan to abandon an interrupted opera
     rows stay
 operations | u | u | operations | Act | locks plan shared workers +minor | operations: who did what;
     undo
-operations | u | u | - | Act | failures problems transports | operations: who did what; undo
+operations | u | u | - | Act | problems transports | operations: who did what; undo
 unlock | U | U | unlock | Act | locks workers | lock holder, and a plan to free the lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume a transport, block or
     unblock a destination

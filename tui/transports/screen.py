@@ -14,13 +14,19 @@ from engine.text.safe import safe_line
 from tui.plan.acting_screen import PlanningScreen
 from tui.plan.planning import VerbRequest
 from tui.screens.base import PASTED, Copy, key_bindings
+from tui.screens.console_context import ConsoleContext
+from tui.screens.keyed_screen import row_bindings
+from tui.screens.list_panes import ListPanes
+from tui.screens.rows_screen import RowsScreen
 from tui.screens.target import Target
+from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.hints import hint_lines, next_line
 from tui.text.lines import Line
 from tui.transports import destination_lines
 from tui.transports import transport_lines as view
 from tui.transports.board import HOUR_MINUTES
+from tui.transports.failures import ROWS, FailureParts
 from tui.transports.table_screen import TransportTable
 from tui.widgets.line_widgets import Lines
 
@@ -186,3 +192,18 @@ class TransportsScreen(PlanningScreen, TransportTable):
         verb = "resume" if routes and transport.name in routes.stopped else "suspend"
         command = safe_line(shlex.join((*self.session.place.command, "mail", verb, transport.name)))
         return (Copy("n", "name", transport.name), *errors, *words, Copy("c", "command", command))
+
+
+class FailuresScreen(RowsScreen):
+    """The latest errors of one transport, kept up to date."""
+
+    KIND = keys.FAILURES
+    ROWS = ROWS
+    BINDINGS = row_bindings(ROWS)
+    parts: FailureParts
+
+    def __init__(self, session: PlaceSession, context: ConsoleContext, name: str) -> None:
+        """`name` is the transport's name."""
+        super().__init__()
+        self.panes = ListPanes()
+        self.parts = FailureParts(session, context, self, name)

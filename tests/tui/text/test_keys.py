@@ -30,8 +30,7 @@ from tui.screens.help import FILTER_ACTION, HelpScreen, help_lines
 from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
-from tui.transports.failures_screen import FailuresScreen
-from tui.transports.screen import TransportsScreen
+from tui.transports.screen import FailuresScreen, TransportsScreen
 
 
 def test_a_verb_that_a_store_has_in_no_state_has_no_key() -> None:
