@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
+from tui.locks.list_parts import ROWS as LOCKS_ROWS
 from tui.log.keys import ROWS as LOG_ROWS
 from tui.operations.control_parts import ROWS as CONTROL_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
@@ -24,6 +25,7 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.CLUSTERS: CLUSTER_ROWS,
     keys.CONTROLS: CONTROL_ROWS,
     keys.GROUPS: GROUP_ROWS,
+    keys.LOCKS: LOCKS_ROWS,
     keys.FAILURES: FAILURE_ROWS,
 }
 """The screens with key rows of their own."""

@@ -71,7 +71,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = "shared problems record workers locks transports operations"
+_READ_ONLY = "shared problems record workers transports operations"
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"operation {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
@@ -81,7 +81,7 @@ _SCREEN_SETS: Mapping[str, str] = {
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
-    "PANES": "locks operations transports workers",  # rows, and details of one
+    "PANES": "operations shared transports workers",  # rows, and details of one
 }
 
 _TABLE = """
@@ -94,20 +94,19 @@ move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
 move('first') | g home | g Home | - | Move | CURSOR | first line
 move('last') | G end | G End | - | Move | CURSOR | last line
 open | enter | Enter | task | View | workers | the task of this worker
-open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | errors | View | transports | latest errors, with the server's reply; the
     tasks of a destination
 open | enter | Enter | task | View | operation | the task of this result
 pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
-graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minutes, hour or day
+graph_range | z | z | range | View | lock +minor | graph: the last 10 minutes, hour or day
 graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 log | t | t | log | View | shared | log lines of this task
 log | t | t | log | View | transports +minor | log lines of this transport
 neighbor(1) | ] | [ ] | rows | View | shared lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | shared lock | previous row of the list
-reread | r | r | re-read | View | shared locks operations transports workers +minor |
+reread | r | r | re-read | View | shared operations transports workers +minor |
     scan everything again now
 screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
     transports log operations controls
@@ -152,10 +151,10 @@ go_on | R | R | resume | Act | operations | plan to resume an interrupted operat
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-operations | u | u | operations | Act | locks plan shared workers +minor | operations: who did what;
+operations | u | u | operations | Act | plan shared workers +minor | operations: who did what;
     undo
 operations | u | u | - | Act | problems transports | operations: who did what; undo
-unlock | U | U | unlock | Act | locks workers | lock holder, and a plan to free the lock
+unlock | U | U | unlock | Act | shared workers | lock holder, and a plan to free the lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume a transport, block or
     unblock a destination
 suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
@@ -191,7 +190,7 @@ digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the ho
 digit | DIGITS | 0-9 | type the PID | Act | worker +key | confirm a worker that ends a stuck holder:
     type the PID of the holder
 rub_out | backspace | Bksp | - | Act | control lock plan worker | delete the last digit
-worker | W | W | worker | Act | lock locks workers | plan to start or stop a worker
+worker | W | W | worker | Act | lock shared workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
 palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page
