@@ -16,6 +16,7 @@ from tui.task.keys import ROWS as TASK_ROWS
 from tui.text import keys
 from tui.text.keys import Key
 from tui.transports.failures import ROWS as FAILURE_ROWS
+from tui.transports.keys import ROWS as TRANSPORT_ROWS
 
 TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.OVERVIEW: OVERVIEW_ROWS,
@@ -26,6 +27,7 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.CONTROLS: CONTROL_ROWS,
     keys.GROUPS: GROUP_ROWS,
     keys.LOCKS: LOCKS_ROWS,
+    keys.TRANSPORTS: TRANSPORT_ROWS,
     keys.FAILURES: FAILURE_ROWS,
 }
 """The screens with key rows of their own."""

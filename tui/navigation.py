@@ -127,9 +127,7 @@ def _open_locks(to: Navigator, target: Target) -> None:
 def _open_transports(to: Navigator, target: Target) -> None:
     from tui.transports.screen import TransportsScreen
 
-    screen = TransportsScreen(to.session, to.context)
-    screen.aim = target.id
-    to.show_board(screen)
+    to.show_board(TransportsScreen(to.session, to.context, target.id))
 
 
 def _open_controls(to: Navigator, target: Target) -> None:

@@ -141,6 +141,8 @@ class ListPanes:
         """Show the details in the board, or as one text."""
         assert self.board is not None
         self.board.display, self.details.display = is_shown, not is_shown
+        if is_shown and self.in_details:
+            self.focus(details=False)
 
     def show_frames(self, rows: Frame, details: Frame, size: Size) -> None:
         """Write the frames, and give each pane its place and its height."""

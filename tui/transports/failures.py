@@ -19,6 +19,9 @@ from tui.text.table import Choice, ShownRows
 from tui.text.times import format_time_with_age
 from tui.transports import detail_lines as view
 
+LOG_WORDS = "log | t | t | log | View +minor | log lines of this transport"
+"""Words of the key, here and on the transports screen."""
+
 
 class FailureParts(RowsParts):
     """The errors that the session has read, and the one under the cursor."""
@@ -123,7 +126,7 @@ ROWS: tuple[KeyRow[FailureParts, Change], ...] = (
         open_line,
         refusal=FailureParts.open_refusal,
     ),
-    KeyRow(key("log", keys.TRANSPORTS), open_log),
+    make.own(LOG_WORDS, open_log),
     make.digits(),
     make.repaint(),
     make.asks(key("yank")),
