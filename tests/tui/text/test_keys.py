@@ -124,6 +124,8 @@ def test_a_search_says_where_else_there_is_such_a_key() -> None:
     (key,) = (key for key in keys_on(keys.LIST) if key.action == FILTER_ACTION)
     assert elsewhere.count(f"  {key.shown:<9}{key.description}") == 1
     assert not any("not here" in line for line in helped(keys.LIST, "filter"))
+    copied = [line for line in helped(keys.PLAN, "copy the id") if "not here" not in line]
+    assert len([line for line in copied if line]) == 1
     assert helped(keys.LIST, "no such words") == []
 
 
