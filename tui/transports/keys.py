@@ -11,10 +11,9 @@ from engine.index.filter_language import equality_filter, format_term
 from engine.index.schema import Query
 from engine.model import State
 from engine.text.safe import safe_line
-from tui.plan.open_plan import open_plan
+from tui.plan.open_plan import plan_rows
 from tui.plan.planning import VerbRequest
-from tui.plan.refusals import describe_report
-from tui.screens.base import PASTED, BaseScreen
+from tui.screens.base import PASTED
 from tui.screens.key_rows import KeyRow
 from tui.screens.row_maker import RowMaker
 from tui.screens.rows_parts import Change
@@ -54,18 +53,7 @@ def retry(parts: TransportParts) -> Change:
     origin = parts.screen.cursor.key
     query = Query(State.DEAD, equality_filter("dest", origin))
     asked = VerbRequest("retry", None, query, lambda _: f"all failed for {safe_line(origin)}")
-
-    def show(screen: BaseScreen) -> None:
-        open_plan(
-            screen,
-            parts.session,
-            parts.context,
-            asked,
-            task=None,
-            applied=lambda report: screen.say(describe_report(report)),
-        )
-
-    parts.screen.open(show)
+    parts.screen.open(lambda screen: plan_rows(screen, parts, asked))
     return Change.NOTHING
 
 
