@@ -121,7 +121,7 @@ class LocksParts(RowsParts):
     @property
     def selected(self) -> PlaceSession | None:
         """The place under the cursor; before it is painted, the one that gets the cursor."""
-        key = self.aim or self.screen.cursor.key
+        key = self.screen.cursor.key or self.aim
         return next((session for session in self.sessions if str(session.number) == key), None)
 
     def no_lock_reason(self) -> str:

@@ -40,11 +40,10 @@ class TransportParts(RowsParts):
         super().__init__(session, context, screen, aim)
         self.minutes = HOUR_MINUTES
         """Length of the graph."""
-        self._destinations: tuple[SeenDestination, ...] = ()
-        """The destinations as they were painted."""
         self._sending_rows: Sequence[mixed_table.SendingRow] = ()
-        """The rows, if there are destinations; their cells."""
+        """The rows as they were painted, if there are destinations."""
         self._width = 0
+        """Cells of a row."""
 
     @property
     def _sending(self) -> MailHealth:
@@ -58,6 +57,10 @@ class TransportParts(RowsParts):
     def _limit(self) -> float:
         """Share of failures from which a transport fails."""
         return self.session.place.alerts.transport_failures
+
+    @property
+    def _destinations(self) -> Sequence[SeenDestination]:
+        return seen_destinations(self.session)
 
     # What is under the cursor
 
@@ -159,7 +162,7 @@ class TransportParts(RowsParts):
     def rows(self, width: int) -> ShownRows:
         """One row for each transport and destination."""
         sending, now, limit, routes = self._sending, self.context.clock(), self._limit, self._routes
-        self._destinations, self._width = seen_destinations(self.session), width
+        self._width = width
         foot: Sequence[Line] = ()
         if self._destinations:
             self._sending_rows = mixed_table.sending_rows(
