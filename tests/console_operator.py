@@ -164,7 +164,7 @@ PERIODS = {
     "tui.session.place_session": ("JOURNAL_INTERVAL_SECONDS",),
     "tui.terminal.bandwidth": ("ANSWER_SECONDS", "SAMPLE_SECONDS", "MAX_SAMPLE_SECONDS"),
     "tui.locks.screen": ("EXAMINE_SECONDS", "OUTPUT_READ_SECONDS"),
-    "tui.locks.list_follower": ("CHANGED_COUNT_SECONDS",),
+    "tui.locks.list_parts": ("CHANGED_COUNT_SECONDS",),
     "tui.overview.reads": ("CHANGED_READ_SECONDS",),
     "tui.operations.screen": ("JOURNAL_READ_SECONDS",),
     "tui.plan.plan_facts": ("DRIFT_CHECK_SECONDS",),

@@ -21,6 +21,7 @@ from tui.log.screen import LogScreen
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.page import ListScreen
+from tui.screens.rows_screen import RowsScreen
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 from tui.task.screen import TaskScreen
@@ -256,7 +257,7 @@ BEGUN = {
 }
 """Workers, by their group, that a key begins and that end by themselves."""
 
-BOARDS = (ListScreen, LogScreen, OverviewScreen)
+BOARDS = (ListScreen, RowsScreen, LogScreen, OverviewScreen)
 """Screens that paint all they show each second."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
+from tui.locks.list_parts import ROWS as LOCKS_ROWS
 from tui.log.keys import ROWS as LOG_ROWS
 from tui.operations.control_parts import ROWS as CONTROL_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
@@ -14,6 +15,8 @@ from tui.screens.key_rows import KeyRow
 from tui.task.keys import ROWS as TASK_ROWS
 from tui.text import keys
 from tui.text.keys import Key
+from tui.transports.failures import ROWS as FAILURE_ROWS
+from tui.transports.keys import ROWS as TRANSPORT_ROWS
 
 TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.OVERVIEW: OVERVIEW_ROWS,
@@ -23,6 +26,9 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.CLUSTERS: CLUSTER_ROWS,
     keys.CONTROLS: CONTROL_ROWS,
     keys.GROUPS: GROUP_ROWS,
+    keys.LOCKS: LOCKS_ROWS,
+    keys.TRANSPORTS: TRANSPORT_ROWS,
+    keys.FAILURES: FAILURE_ROWS,
 }
 """The screens with key rows of their own."""
 

@@ -127,9 +127,7 @@ def _open_locks(to: Navigator, target: Target) -> None:
 def _open_transports(to: Navigator, target: Target) -> None:
     from tui.transports.screen import TransportsScreen
 
-    screen = TransportsScreen(to.session, to.context)
-    screen.aim = target.id
-    to.show_board(screen)
+    to.show_board(TransportsScreen(to.session, to.context, target.id))
 
 
 def _open_controls(to: Navigator, target: Target) -> None:
@@ -149,7 +147,7 @@ def _open_log(to: Navigator, target: Target) -> None:
 
 
 def _open_failures(to: Navigator, target: Target) -> None:
-    from tui.transports.failures_screen import FailuresScreen
+    from tui.transports.screen import FailuresScreen
 
     to.push(FailuresScreen(to.session, to.context, target.id))
 

@@ -83,16 +83,12 @@ def _lowest() -> list[str]:
 MANY_METHODS = {
     "OperationsScreen": 62,
     "ReplayScreen": 65,
-    "TransportsScreen": 72,
 }
 """Classes with more than 60 methods with those of their bases; a number may only get smaller."""
 
 MANY_BASES = {
-    "FailuresScreen": 5,
-    "LocksScreen": 6,
     "OperationsScreen": 5,
     "ReplayScreen": 6,
-    "TransportsScreen": 7,
     "WorkersScreen": 5,
 }
 """Classes with more than 4 bases in the project; a number may only get smaller."""
@@ -100,11 +96,9 @@ MANY_BASES = {
 SHARED = {
     "DirectRun": 1,
     "Ledger": 1,
-    "LocksScreen": 3,
     "LongText": 1,
     "PullBackRun": 1,
     "RowTable": 1,
-    "TransportsScreen": 1,
     "_JobNames": 2,
 }
 """By class: how many private attributes one class of its chain sets and another uses; a number may
@@ -156,7 +150,7 @@ LINES = {
     "tui.cli.setup": 2500,
     "tui.confirm": 800,
     "tui.groups": 1300,
-    "tui.locks": 1900,
+    "tui.locks": 1950,
     "tui.log": 1900,
     "tui.operations": 3450,
     "tui.overview": 3950,
@@ -168,7 +162,7 @@ LINES = {
     "tui.task": 1850,
     "tui.terminal": 1800,
     "tui.text": 2400,
-    "tui.transports": 2300,
+    "tui.transports": 2500,
     "tui.widgets": 1700,
 }
 """Lines of each package, rounded up to a whole `STEP`: a number may only get smaller. A new feature

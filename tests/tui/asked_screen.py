@@ -53,7 +53,7 @@ class AskedScreen(Generic[C]):
 class AskedRowsScreen(AskedScreen[Change]):
     """Its cursor is where the test puts it."""
 
-    is_large = False
+    is_large, is_current = False, True
 
     def __init__(self) -> None:
         super().__init__()

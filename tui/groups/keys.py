@@ -44,7 +44,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
             f"open | enter | Enter | show these | View | the queue, filtered by this {noun}",
             actions.open_list,
         ),
-        KeyRow(key("pane(1)", keys.LOCKS), lambda parts: parts.screen.switch_pane()),
+        KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
         *[turn] * (screen == keys.GROUPS),
         make.digits(),
         make.repaint(),

@@ -38,7 +38,7 @@ class GroupsScreen(RowsScreen):
 
     def plan(self, asked: VerbRequest) -> None:
         """See `GroupScreenActions`."""
-        plan_rows(self, asked)
+        plan_rows(self, self.parts, asked)
 
 
 class ClustersScreen(RowsScreen):
@@ -61,4 +61,4 @@ class ClustersScreen(RowsScreen):
 
     def plan(self, asked: VerbRequest) -> None:
         """See `GroupScreenActions`."""
-        plan_rows(self, asked)
+        plan_rows(self, self.parts, asked)

@@ -80,7 +80,7 @@ ROWS: tuple[KeyRow[LogParts, Change], ...] = (
     make.repaint(),
     make.asks(key("yank")),
     make.asks(key("plain")),
-    make.goes(key("operations", keys.FAILURES), Target(keys.OPERATIONS)),
+    make.goes(key("operations", keys.PROBLEMS), Target(keys.OPERATIONS)),
     make.asks(key("palette")),
     make.asks(key("help")),
     KeyRow(key("back"), actions.back),

@@ -63,7 +63,7 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
         "groups | b | b | - | View | groups of tasks of the place under the cursor",
         lambda parts: actions.go(parts, parts.groups_target),
     ),
-    KeyRow(key("reread", keys.LOCKS), actions.reread, _while_live("r")),
+    KeyRow(key("reread"), actions.reread, _while_live("r")),
     own(
         "freeze | p | p | freeze | View +minor | freeze the screen to go back in "
         "history; again: live",
@@ -85,7 +85,7 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
     make.asks(key("plain")),
     make.goes(key("operations"), Target(keys.OPERATIONS)),
     KeyRow(
-        key("unlock", keys.LOCKS),
+        key("unlock"),
         actions.unlock,
         _while_live("U"),
         is_absent=lambda parts: (

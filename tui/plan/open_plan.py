@@ -12,7 +12,7 @@ from tui.plan.planning import VerbRequest
 from tui.plan.refusals import describe_report
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_parts import RowsParts
 from tui.session.place_session import PlaceSession
 
 
@@ -64,13 +64,12 @@ def open_plan(
         show_form(asked, task)
 
 
-def plan_rows(screen: RowsScreen, asked: VerbRequest) -> None:
+def plan_rows(screen: BaseScreen, parts: RowsParts, asked: VerbRequest) -> None:
     """Freeze a plan above a screen of rows; its result is said there."""
-    session, context = screen.parts.session, screen.parts.context
     open_plan(
         screen,
-        session,
-        context,
+        parts.session,
+        parts.context,
         asked,
         task=None,
         applied=lambda report: screen.say(describe_report(report)),

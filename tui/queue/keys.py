@@ -142,9 +142,9 @@ ROWS: tuple[Row, ...] = (
     make.asks(key("plain")),
     *map(_verb, ("retry", "purge", "hold", "release", "promote")),
     *map(_verb, ("edit", "kill", "reroute", "expire")),
-    make.goes(key("operations", keys.FAILURES), Target(keys.OPERATIONS)),
+    make.goes(key("operations", keys.PROBLEMS), Target(keys.OPERATIONS)),
     KeyRow(
-        key("unlock", keys.LOCKS, is_minor=True),
+        key("unlock", is_minor=True),
         partial(actions.go, target=Target(keys.LOCK)),
         refusal=lambda parts: parts.place.why_no_unlock(is_read_only(parts)),
         is_absent=lambda parts: is_read_only(parts) or parts.place.has_leases,
@@ -165,7 +165,7 @@ ROWS: tuple[Row, ...] = (
     KeyRow(key("note", is_minor=True), actions.note, is_absent=is_read_only),
     make.arm(Change.SCOPE | Change.HEADER),
     KeyRow(
-        key("worker", keys.LOCKS, is_minor=True),
+        key("worker", is_minor=True),
         actions.worker,
         is_absent=lambda parts: is_read_only(parts) or not parts.place.worker_command,
     ),

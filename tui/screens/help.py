@@ -143,10 +143,14 @@ def _other_screens(
     keys_on: KeysOn, screen: str, terms: list[str]
 ) -> Iterator[tuple[str, Sequence[keys.Key]]]:
     """Matching keys of other screens under the screen's name, each key once."""
-    listed = set[keys.Key]()
+    listed = set[tuple[str, str]]()
     for other, title in SCREEN_TITLES.items():
-        matching = [key for key in keys_on(other, ()) if _matches(key, terms) and key not in listed]
-        listed.update(matching)
+        matching = [
+            key
+            for key in keys_on(other, ())
+            if _matches(key, terms) and (key.shown, key.description) not in listed
+        ]
+        listed.update((key.shown, key.description) for key in matching)
         if other != screen:
             yield f"not here, but in {title}", matching
 

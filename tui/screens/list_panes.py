@@ -93,7 +93,7 @@ class ListPanes:
         text.
         """
         is_page = self._page_keys_scroll and ("page" in how or "half" in how)
-        scrolls = not self._shows_board and (self.in_details or is_page)
+        scrolls = not self.shows_board and (self.in_details or is_page)
         is_cursor = bool(self.rows.rows) and not scrolls
         (self.rows if is_cursor else self.details).move(how)
         return is_cursor
@@ -129,7 +129,8 @@ class ListPanes:
     # Painting
 
     @property
-    def _shows_board(self) -> bool:
+    def shows_board(self) -> bool:
+        """The details are shown in the board, which does not scroll."""
         return self.board is not None and self.board.display
 
     def show_rows(self, shown: ShownRows) -> None:
@@ -140,6 +141,8 @@ class ListPanes:
         """Show the details in the board, or as one text."""
         assert self.board is not None
         self.board.display, self.details.display = is_shown, not is_shown
+        if is_shown and self.in_details:
+            self.focus(details=False)
 
     def show_frames(self, rows: Frame, details: Frame, size: Size) -> None:
         """Write the frames, and give each pane its place and its height."""

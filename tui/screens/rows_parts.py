@@ -53,6 +53,11 @@ class RowsActions(ScreenActions[Change], Protocol):
         ...
 
     @property
+    def is_current(self) -> bool:
+        """It is on top: what its parts read can be seen."""
+        ...
+
+    @property
     def is_large(self) -> bool:
         """True if it has room for more than rows and one text below them."""
         ...

@@ -15,6 +15,7 @@ from tui.screens.key_rows import hints_of
 from tui.screens.keyed_screen import KeyedScreen
 from tui.screens.list_panes import ListPanes, frame_panes, is_large
 from tui.screens.rows_parts import Change, RowCursor, RowsParts
+from tui.session.place_session import PlaceSession
 from tui.text.frames import frame_border
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class RowsScreen(KeyedScreen):
 
     def switch_pane(self) -> Change:
         """See `RowsActions`."""
-        self.panes.focus(details=not self.panes.in_details)
+        self.panes.focus(details=not self.panes.in_details and not self.panes.shows_board)
         return Change.ROWS
 
     def action_move(self, how: str) -> None:
@@ -76,6 +77,11 @@ class RowsScreen(KeyedScreen):
         self.paint()
 
     # What the app asks for
+
+    @property
+    def session(self) -> PlaceSession:
+        """The place, whose words the help uses."""
+        return self.parts.session
 
     def copies(self) -> tuple[Copy, ...]:
         """What can be copied now."""
@@ -112,6 +118,7 @@ class RowsScreen(KeyedScreen):
             parts.aim = ""
         panes.details.show(parts.details(panes.details_width(size)))
         self.paint_frames()
+        self.call_after_refresh(self.paint_frames)  # the lines below are known then
 
     def paint_frames(self) -> None:
         """Write the frames."""

@@ -71,7 +71,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = "shared problems record failures workers locks transports operations"
+_READ_ONLY = "shared problems record workers operations"
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"operation {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
@@ -81,7 +81,7 @@ _SCREEN_SETS: Mapping[str, str] = {
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
-    "PANES": "locks operations transports workers",  # rows, and details of one
+    "PANES": "operations shared workers",  # rows, and details of one
 }
 
 _TABLE = """
@@ -94,21 +94,15 @@ move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
 move('first') | g home | g Home | - | Move | CURSOR | first line
 move('last') | G end | G End | - | Move | CURSOR | last line
 open | enter | Enter | task | View | workers | the task of this worker
-open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
-open | enter | Enter | errors | View | transports | latest errors, with the server's reply; the
-    tasks of a destination
 open | enter | Enter | task | View | operation | the task of this result
-open | enter | Enter | log | View | failures | the log at the time of this error
 pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
-graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minutes, hour or day
-graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
+graph_range | z | z | range | View | lock +minor | graph: the last 10 minutes, hour or day
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 log | t | t | log | View | shared | log lines of this task
-log | t | t | log | View | failures transports +minor | log lines of this transport
 neighbor(1) | ] | [ ] | rows | View | shared lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | shared lock | previous row of the list
-reread | r | r | re-read | View | shared locks operations transports workers +minor |
+reread | r | r | re-read | View | shared operations workers +minor |
     scan everything again now
 screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
     transports log operations controls
@@ -119,8 +113,6 @@ export | e | e | export | Copy | plan +minor | export the shown rows to a file (
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
 plan('retry') | R | R | retry | Act | shared | plan a retry; of done tasks: a rerun;
     in the trash: a restore
-plan('retry') | R | R | retry failed | Act | transports | plan to send again what failed for this
-    destination
 plan('purge') | X | X | purge | Act | shared | plan a move to the trash; in the trash:
     plan to delete (final)
 plan('hold') | H | H | hold | Act | shared | plan to hold until released
@@ -153,16 +145,12 @@ go_on | R | R | resume | Act | operations | plan to resume an interrupted operat
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-operations | u | u | operations | Act | locks plan shared workers +minor | operations: who did what;
+operations | u | u | operations | Act | plan shared workers +minor | operations: who did what;
     undo
-operations | u | u | - | Act | failures problems transports | operations: who did what; undo
-unlock | U | U | unlock | Act | locks workers | lock holder, and a plan to free the lock
-suspend | S | S | suspend | Act | transports | plan to suspend or resume a transport, block or
-    unblock a destination
+operations | u | u | - | Act | problems | operations: who did what; undo
+unlock | U | U | unlock | Act | shared workers | lock holder, and a plan to free the lock
 suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
     suspended
-probe | O | O | probe | Act | transports | plan to probe this destination now
-trial | M | M | test mail | Act | transports | plan one test mail via this transport only
 controls | C | C | controls | Act | shared +minor | the whole queue: its status and its controls
 pause_queue | P | P | pause | Act | shared +minor | plan to pause or resume the whole queue
 fill | enter | Enter | type it | Act | control | type the target or the new value
@@ -173,7 +161,7 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | shared +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | shared workers lock transports plan operations
+arm | ! | ! | arm | Act | shared workers lock plan operations
     operation drop worker suspend trial control | arm writes (15 min, extends on use);
     again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
@@ -192,7 +180,7 @@ digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the ho
 digit | DIGITS | 0-9 | type the PID | Act | worker +key | confirm a worker that ends a stuck holder:
     type the PID of the holder
 rub_out | backspace | Bksp | - | Act | control lock plan worker | delete the last digit
-worker | W | W | worker | Act | lock locks workers | plan to start or stop a worker
+worker | W | W | worker | Act | lock shared workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
 palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page

@@ -14,7 +14,16 @@ from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
 from engine.model import State, Task
 from tests.console_operator import ConsoleOperator, an_operator
-from tests.console_places import NOW, a_memory, a_place, a_task, disk_place, make_spool, some_tasks
+from tests.console_places import (
+    NOW,
+    a_memory,
+    a_place,
+    a_stuck_lock,
+    a_task,
+    disk_place,
+    make_spool,
+    some_tasks,
+)
 from tests.nftban_queues import Run
 from tui.groups.group_lines import group_table, group_values
 from tui.groups.screen import GroupsScreen
@@ -159,6 +168,16 @@ async def test_a_verb_plans_for_the_whole_group() -> None:
         await operator.press("escape", "j", "R")
         await operator.sees("no task of this group in")
         assert isinstance(operator.console.screen, GroupsScreen)
+
+
+async def test_the_help_of_groups_has_what_is_refused() -> None:
+    """Verbs of the state that are refused now are listed first, with the reason."""
+    place = a_place(a_memory([a_task(1, State.ACTIVE)]), lock=a_stuck_lock)
+    async with an_operator(place) as operator:
+        operator.console.navigator.goto(Target(keys.GROUPS, state=State.ACTIVE))
+        await operator.opens(GroupsScreen)
+        await operator.press("question_mark")
+        await operator.sees("Refused now", "K kill: ")
 
 
 async def test_other_groups_are_counted() -> None:

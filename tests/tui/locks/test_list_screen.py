@@ -124,25 +124,6 @@ async def test_enter_opens_the_lock_under_the_cursor(roots: list[Path]) -> None:
             assert isinstance(operator.console.screen, LocksScreen)
 
 
-async def test_a_board_that_is_removed_has_no_row_under_the_cursor(roots: list[Path]) -> None:
-    """A task that wakes while the parts of the board are removed finds no row to ask about."""
-    async with opened(roots) as operator:
-        screen = operator.console.screen
-        assert isinstance(screen, LocksScreen)
-        asked = []
-
-        async def ask_on() -> None:
-            while screen.children:
-                asked.append(screen.selected_key)
-                await asyncio.sleep(0)
-
-        asking = asyncio.ensure_future(ask_on())
-        await asyncio.sleep(0)
-        await screen.remove()
-        await asking
-        assert (asked[0], asked[-1], screen.selected_key) == ("1", "", "")
-
-
 async def test_z_changes_the_range_of_each_graph(roots: list[Path]) -> None:
     """On a wide screen the graph beside the locks, and that of one lock, show ten minutes, an hour,
     a day; the recorded course is read for the longer ones.

@@ -31,7 +31,6 @@ from tui.operations.replay_lines import step_lines
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
-from tui.screens.two_panes import TwoPanes
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText
@@ -43,7 +42,7 @@ async def test_tab_goes_to_the_details_and_back() -> None:
         a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock) for name in ("one", "two")
     ]
     async with an_operator(*places, first=keys.OVERVIEW, size=(80, 16)) as operator:
-        board = await operator.opens(TwoPanes, "5")
+        board = await operator.opens(LocksScreen, "5")
         await operator.until(lambda: board.query_one(LongText).below)
         await operator.press("g")
         at = operator.picker.key

@@ -30,8 +30,7 @@ from tui.screens.help import FILTER_ACTION, HelpScreen, help_lines
 from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
-from tui.transports.failures_screen import FailuresScreen
-from tui.transports.screen import TransportsScreen
+from tui.transports.screen import FailuresScreen, TransportsScreen
 
 
 def test_a_verb_that_a_store_has_in_no_state_has_no_key() -> None:
@@ -125,6 +124,8 @@ def test_a_search_says_where_else_there_is_such_a_key() -> None:
     (key,) = (key for key in keys_on(keys.LIST) if key.action == FILTER_ACTION)
     assert elsewhere.count(f"  {key.shown:<9}{key.description}") == 1
     assert not any("not here" in line for line in helped(keys.LIST, "filter"))
+    copied = [line for line in helped(keys.PLAN, "copy the id") if "not here" not in line]
+    assert len([line for line in copied if line]) == 1
     assert helped(keys.LIST, "no such words") == []
 
 

@@ -46,8 +46,7 @@ from tui.transports import board, detail_lines
 from tui.transports import suspend_lines as suspend_view
 from tui.transports import transport_lines as view
 from tui.transports.board import TransportBoard
-from tui.transports.failures_screen import FailuresScreen
-from tui.transports.screen import TransportsScreen
+from tui.transports.screen import FailuresScreen, TransportsScreen
 from tui.widgets.line_widgets import Lines, LongText
 
 NOW = 1_795_167_600.0

@@ -43,6 +43,7 @@ from tui.text import keys
 from tui.transports.destination_lines import detail_lines
 from tui.transports.mixed_table import MAX_ROWS
 from tui.transports.screen import TransportsScreen
+from tui.widgets.line_widgets import LongText
 
 DOWN, FINE, SHUT, NEW = (f"https://{name}.example" for name in ("down", "fine", "shut", "new"))
 KEY = "A" * 43 + "="
@@ -136,7 +137,9 @@ def deliveries(tmp_path: Path) -> Iterator[Deliveries]:
 
 async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) -> None:
     """What needs an operator is first; each row has state, waiting and failed tasks, the age of the
-    oldest, the next probe and the reason; details have the codes and the keys' fingerprints."""
+    oldest, the next probe and the reason; details have the codes and the keys' fingerprints, and
+    Tab leads to them.
+    """
     async with deliveries.screen(DOWN, size=(120, 40)) as operator:
         rows = [line.replace("!", " ").split() for line in operator.rows.splitlines()]
         assert rows[0][:3] == ["down.example", "UNHEALTHY", "3"]
@@ -154,6 +157,8 @@ async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) 
         operator.picker.select_key(SHUT)
         await operator.sees("spam \ufffd[31m", "S unblocks it")
         operator.assert_inert()
+        await operator.press("tab")
+        assert operator.console.screen.query_one(LongText).has_class("-focused")
 
 
 async def test_all_failed_tasks_of_a_destination_are_one_plan(deliveries: Deliveries) -> None:
