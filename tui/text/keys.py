@@ -71,7 +71,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = "shared problems record workers operations"
+_READ_ONLY = "shared problems record operations"
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"operation {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
@@ -81,7 +81,7 @@ _SCREEN_SETS: Mapping[str, str] = {
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
-    "PANES": "operations shared workers",  # rows, and details of one
+    "PANES": "operations shared",  # rows, and details of one
 }
 
 _TABLE = """
@@ -93,7 +93,6 @@ move('half_down') | ctrl+d | Ctrl-d | - | Move | CURSOR | half a page down
 move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
 move('first') | g home | g Home | - | Move | CURSOR | first line
 move('last') | G end | G End | - | Move | CURSOR | last line
-open | enter | Enter | task | View | workers | the task of this worker
 open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | task | View | operation | the task of this result
 pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
@@ -102,7 +101,7 @@ clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into
 log | t | t | log | View | shared | log lines of this task
 neighbor(1) | ] | [ ] | rows | View | shared lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | shared lock | previous row of the list
-reread | r | r | re-read | View | shared operations workers +minor |
+reread | r | r | re-read | View | shared operations +minor |
     scan everything again now
 screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
     transports log operations controls
@@ -145,10 +144,9 @@ go_on | R | R | resume | Act | operations | plan to resume an interrupted operat
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-operations | u | u | operations | Act | plan shared workers +minor | operations: who did what;
-    undo
+operations | u | u | operations | Act | plan shared +minor | operations: who did what; undo
 operations | u | u | - | Act | problems | operations: who did what; undo
-unlock | U | U | unlock | Act | shared workers | lock holder, and a plan to free the lock
+unlock | U | U | unlock | Act | shared | lock holder, and a plan to free the lock
 suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
     suspended
 controls | C | C | controls | Act | shared +minor | the whole queue: its status and its controls
@@ -161,7 +159,7 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | shared +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | shared workers lock plan operations
+arm | ! | ! | arm | Act | shared lock plan operations
     operation drop worker suspend trial control | arm writes (15 min, extends on use);
     again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
@@ -180,7 +178,7 @@ digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the ho
 digit | DIGITS | 0-9 | type the PID | Act | worker +key | confirm a worker that ends a stuck holder:
     type the PID of the holder
 rub_out | backspace | Bksp | - | Act | control lock plan worker | delete the last digit
-worker | W | W | worker | Act | lock shared workers | plan to start or stop a worker
+worker | W | W | worker | Act | lock shared | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
 palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page
