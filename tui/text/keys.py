@@ -71,7 +71,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = "shared problems record operations"
+_READ_ONLY = "shared problems record"
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"operation {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
@@ -81,7 +81,6 @@ _SCREEN_SETS: Mapping[str, str] = {
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
-    "PANES": "operations shared",  # rows, and details of one
 }
 
 _TABLE = """
@@ -93,15 +92,14 @@ move('half_down') | ctrl+d | Ctrl-d | - | Move | CURSOR | half a page down
 move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
 move('first') | g home | g Home | - | Move | CURSOR | first line
 move('last') | G end | G End | - | Move | CURSOR | last line
-open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | task | View | operation | the task of this result
-pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
+pane(1) | tab shift+tab | Tab | pane | View | shared +minor | scroll the details; again: to the rows
 graph_range | z | z | range | View | lock +minor | graph: the last 10 minutes, hour or day
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 log | t | t | log | View | shared | log lines of this task
 neighbor(1) | ] | [ ] | rows | View | shared lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | shared lock | previous row of the list
-reread | r | r | re-read | View | shared operations +minor |
+reread | r | r | re-read | View | shared +minor |
     scan everything again now
 screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
     transports log operations controls
@@ -138,17 +136,11 @@ slower | - | - | slower | Act | operation | halve the rate
 stop | s | s | stop | Act | operation | stop the replay; sent tasks stay sent
 leave_open | w | w | do not wait | Act | operation | end the replay without waiting for the missing
     outcomes
-plan_undo | u | u | undo | Act | operation operations record | plan to undo it: shows which tasks
+plan_undo | u | u | undo | Act | operation record | plan to undo it: shows which tasks
     can be restored, writes nothing
-go_on | R | R | resume | Act | operations | plan to resume an interrupted operation with its
-    remaining rows
-drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
-    rows stay
 operations | u | u | operations | Act | plan shared +minor | operations: who did what; undo
 operations | u | u | - | Act | problems | operations: who did what; undo
 unlock | U | U | unlock | Act | shared | lock holder, and a plan to free the lock
-suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
-    suspended
 controls | C | C | controls | Act | shared +minor | the whole queue: its status and its controls
 pause_queue | P | P | pause | Act | shared +minor | plan to pause or resume the whole queue
 fill | enter | Enter | type it | Act | control | type the target or the new value
@@ -159,7 +151,7 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | shared +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | shared lock plan operations
+arm | ! | ! | arm | Act | shared lock plan
     operation drop worker suspend trial control | arm writes (15 min, extends on use);
     again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
