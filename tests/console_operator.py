@@ -168,7 +168,7 @@ PERIODS = {
     "tui.overview.reads": ("CHANGED_READ_SECONDS",),
     "tui.operations.operations_parts": ("JOURNAL_READ_SECONDS",),
     "tui.plan.plan_facts": ("DRIFT_CHECK_SECONDS",),
-    "tui.operations.running_screen": ("REPAINT_SECONDS",),
+    "tui.operations.running_parts": ("REPAINT_SECONDS",),
 }
 """Seconds between two looks at what changes by itself."""
 FASTER = 5

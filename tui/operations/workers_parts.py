@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tui.operations import worker_lines as view
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
-from tui.screens.rows_parts import Change, RowsActions, RowsParts
+from tui.screens.rows_parts import RowsActions, RowsParts
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text.figures import format_count
@@ -32,11 +32,7 @@ class WorkersParts(RowsParts):
         self.sessions = sessions
         self.height = 0
         """Lines for the details: the logs get what is left of them."""
-        self.has_moved = False
-        """True once the operator has moved the cursor; before, it follows what needs a hand."""
         self._rows: dict[str, WorkerRow] = {}
-        self._followed = ""
-        """Key of the row that the cursor was put on."""
         self._has_destinations = False
         """True once a task had one: the column stays."""
 
@@ -45,11 +41,6 @@ class WorkersParts(RowsParts):
         """The row under the cursor and its place; None if it has left."""
         row = self._rows.get(self.screen.cursor.key)
         return None if row is None else (row, self.sessions[row.number - 1])
-
-    def cursor_moved(self) -> Change:
-        """Follow no longer if the operator moved it."""
-        self.has_moved |= self.screen.cursor.key not in ("", self._followed)
-        return Change.ROWS
 
     # What is shown
 
@@ -61,11 +52,10 @@ class WorkersParts(RowsParts):
         """The worst first; the cursor follows it, or the first worker of a place without one."""
         rows = all_worker_rows(self.sessions, self.context.clock())
         key, before, self._rows = self.screen.cursor.key, self.selected, view.keyed_rows(rows)
-        if not self.has_moved and rows:
-            number = rows[0].number if rows[0].is_stuck else self.session.number
-            self.aim = self._followed = self._first_of(number)
-        elif before and key not in self._rows and before[0].pid is None and not before[0].owner:
+        if before and key not in self._rows and before[0].pid is None and not before[0].owner:
             self.aim = self._first_of(before[0].number)  # its first worker has come
+        if rows:
+            self.lead(self._first_of(rows[0].number if rows[0].is_stuck else self.session.number))
         self._has_destinations |= any(row.destination for row in rows)
         head, lines = view.worker_table(rows, width, has_destinations=self._has_destinations)
         return ShownRows(head, [Choice(*row) for row in zip(self._rows, lines, strict=True)])

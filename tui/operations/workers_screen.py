@@ -29,11 +29,6 @@ make = RowMaker[WorkersParts, Change](keys.WORKERS, Change.NOTHING)
 own, key = make.own, make.key
 
 
-def _move(parts: WorkersParts, how: str) -> Change:
-    parts.has_moved = True
-    return parts.screen.move(how)
-
-
 def _why_no_task(parts: WorkersParts) -> str:
     starts = False
     if (selected := parts.selected) is not None:
@@ -75,7 +70,7 @@ def _worker(parts: WorkersParts) -> Change:
 
 
 ROWS: tuple[KeyRow[WorkersParts, Change], ...] = (
-    *make.moves(_move),
+    *make.moves(lambda parts, how: parts.move(how)),
     own(
         "open | enter | Enter | task | View | the task of this worker",
         _open_task,
