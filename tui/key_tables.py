@@ -9,6 +9,9 @@ from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
 from tui.locks.list_parts import ROWS as LOCKS_ROWS
 from tui.log.keys import ROWS as LOG_ROWS
 from tui.operations.control_parts import ROWS as CONTROL_ROWS
+from tui.operations.running_screen import ROWS as RUNNING_ROWS
+from tui.operations.screen import ROWS as OPERATIONS_ROWS
+from tui.operations.workers_screen import ROWS as WORKERS_ROWS
 from tui.overview.keys import ROWS as OVERVIEW_ROWS
 from tui.queue.keys import ROWS as QUEUE_ROWS
 from tui.screens.key_rows import KeyRow
@@ -29,6 +32,9 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
     keys.LOCKS: LOCKS_ROWS,
     keys.TRANSPORTS: TRANSPORT_ROWS,
     keys.FAILURES: FAILURE_ROWS,
+    keys.WORKERS: WORKERS_ROWS,
+    keys.OPERATIONS: OPERATIONS_ROWS,
+    keys.RUNNING_OPERATION: RUNNING_ROWS,
 }
 """The screens with key rows of their own."""
 

@@ -196,8 +196,8 @@ def _open_operations(to: Navigator, target: Target) -> None:
     from tui.operations.screen import OperationsScreen
 
     screen = to.find(OperationsScreen)
-    if screen is not None and screen.session is to.session:
-        screen.aim(target.id)
+    if screen is not None and screen.parts.session is to.session:
+        screen.parts.aim = target.id
         to.close_above(screen)
     else:
         to.push(OperationsScreen(to.session, to.context, target.id))

@@ -268,7 +268,7 @@ async def lead(operator: ConsoleOperator, screen: str) -> None:
             await press_on(operator, key)
         there = operator.console.screen
         if isinstance(there, OperationsScreen):
-            await operator.until(partial(lambda board: board.selected is not None, there))
+            await operator.until(partial(lambda board: board.parts.selected is not None, there))
         if isinstance(there, TransportsScreen | ControlsScreen):
             await operator.until(partial(lambda board: board.query_one(Picker).rows, there))
     await operator.until(lambda: getattr(operator.console.screen, "KIND", "") == screen)

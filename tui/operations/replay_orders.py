@@ -1,176 +1,186 @@
-"""The orders that an operator gives to a running operation: pause, rate, stop, undo."""
+"""The orders that an operator gives to a running operation: pause, rate, stop, undo.
+
+Orders that slow an operation down are always allowed; others need ARMED.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-
-from textual import work as in_background
+from functools import partial
 
 from engine.model import State
 from engine.replay.progress import Phase
 from engine.replay.settings import RemainderPolicy
 from engine.store import StoreError
 from engine.text.safe import safe_line
-from engine.verbs import VERBS
+from tui.operations.running_parts import RunningParts
 from tui.operations.undo_plans import show_undo
 from tui.plan.planning import preparing
-from tui.screens.base import PASTED
-from tui.screens.page import ListScreen
+from tui.screens.base import PASTED, BaseScreen
+from tui.screens.rows_parts import Change
 from tui.screens.target import Target
 from tui.session.runners import RunningOperation
 from tui.text import keys
-from tui.text.hints import hint_lines
-from tui.widgets.line_widgets import Lines
-
-ARM_FIRST = "OBSERVE: press ! first: {what} changes more tasks"
-
 
 _CLUSTER_MARK = re.compile(r"\bF-[0-9A-F]{4}\b")
 """The name of an error cluster in the reason of a stop."""
 
+SENDING_PHASES = (Phase.STARTING, Phase.SENDING, Phase.WAITING)
+"""Phases in which tasks may be sent without an order."""
 
-class OrderScreen(ListScreen):
-    """Orders that slow an operation down are always allowed; others need ARMED."""
 
-    work: RunningOperation
+def _phase(parts: RunningParts) -> Phase | None:
+    """The phase of a replay that runs; None for another operation, and after the end."""
+    now = parts.work.progress
+    return None if now is None or parts.work.ended is not None else now.phase
 
-    def _order(self, name: str, words: str) -> None:
-        if self.work.ended is not None:
-            self.say("already ended")
-            return
-        self.work.order(name)
-        self.say(words, "")
-        self.paint()
 
-    def _may_send_more(self, what: str) -> bool:
-        arming = self.context.arming
-        if self.is_pasted:
-            self.say(PASTED)
-        elif arming.read_only:
-            self.say("read only: started with --read-only")
-        elif not arming.is_armed:
-            self.say(ARM_FIRST.format(what=what))
-        else:
-            arming.extend()
-            return True
-        return False
+def is_paused(parts: RunningParts) -> bool:
+    """True if it sends nothing until it gets an order."""
+    return _phase(parts) in (Phase.PAUSED, Phase.ASKING)
 
-    def action_pause(self) -> None:
-        """Pause sending, or resume."""
-        now = self.work.progress
-        if now is None:
-            self.say("cannot be paused: s stops it")
-        elif now.phase is Phase.ASKING:
-            if self._may_send_more("resuming"):
-                self._order("go_on", "continues")
-        elif now.phase is Phase.PAUSED:
-            if self._may_send_more("resuming"):
-                self._order("resume", "resumed")
-        else:
-            self._order("pause", "paused: Space resumes")
 
-    def action_faster(self) -> None:
-        """Double the rate."""
-        now = self.work.progress
-        if now is None or now.pace.rate is None:
-            self.say("no rate limit set")
-        elif self._may_send_more("going faster"):
-            self._order("faster", "twice as fast")
+def is_sending(parts: RunningParts) -> bool:
+    """True if a replay has tasks to send."""
+    return _phase(parts) not in (None, Phase.ENDING)
 
-    def action_slower(self) -> None:
-        """Halve the rate."""
-        if self.work.progress is None:
-            self.say("cannot be slowed down: s stops it")
-        else:
-            self._order("slower", "half as fast")
 
-    def action_stop(self) -> None:
-        """Stop sending; the rest is handled by the chosen rule."""
-        now = self.work.progress
-        holds = now is not None and now.pace.stops.rest is RemainderPolicy.HOLD and now.unsent
-        if now is not None and now.stopped:
-            self.say("already stopped")
-        elif not holds or self._may_send_more("holding the rest"):
-            dead = safe_line(self.session.inspector.states.get(State.DEAD, "its state"))
-            what = "is held" if holds else f"stays in {dead}"
-            fate = "the rest is unchanged" if now is None else f"the rest {what}"
-            self._order("stop", f"stopped: {fate}")
+def is_waiting(parts: RunningParts) -> bool:
+    """True if a replay has sent all and waits for outcomes."""
+    return _phase(parts) is Phase.ENDING
 
-    def action_leave_open(self) -> None:
-        """End without waiting for the missing outcomes."""
-        now = self.work.progress
-        if now is None or now.phase is not Phase.ENDING:
-            self.say("still sending: s stops it")
-        else:
-            self._order("leave", "ends now")
 
-    def action_plan_undo(self) -> None:
-        """Open a plan to undo what has not run; a running replay is paused for it."""
-        self._plan_undo()
+def can_stop(parts: RunningParts) -> bool:
+    """True if there is something to stop."""
+    now = parts.work.progress
+    is_stopped = now is not None and bool(now.stopped)
+    return parts.work.ended is None and not is_stopped and not is_waiting(parts)
 
-    @in_background(exclusive=True, group="undo")
-    async def _plan_undo(self) -> None:
-        if not self.work.op:
-            running = self.work.ended is None
-            self.say("not in the journal" + (" yet" if running else ""))
-            return
-        try:
-            await _pause_sending(self.work)
-            with preparing(self, "the undo plan"):
-                operation = await self.session.history.operation(self.work.op)
-        except StoreError as error:
-            self.say(f"no plan: {error}")
-            return
-        if operation is None:
-            self.say("no longer in the journal")
-            return
-        paused = "paused; applying this plan stops it" * (self.work.ended is None)
-        await show_undo(self, self.session, self.context, operation, [paused] if paused else [])
 
-    def action_clusters(self) -> None:
-        """Open the error clusters of the DLQ, with the cursor on the one that stopped it."""
-        progress = self.work.progress
-        match = None if progress is None else _CLUSTER_MARK.search(progress.stopped)
-        mark = match.group() if match else ""
-        self.go(Target(keys.CLUSTERS, place=self.session.number, state=State.DEAD, id=mark))
+# Why an operation that has not ended takes an order not now
 
-    # Hints
 
-    def without(self) -> set[str]:
-        """Keys that have no function now."""
-        now = self.work.progress
-        orders = {"pause", "faster", "slower", "stop", "leave_open"}
-        other = {"clusters"} if now is None else set()  # only a replay is of the DLQ
-        if self.work.ended is not None:
-            return orders | other | (set() if self.is_undoable else {"plan_undo"})
-        if now is None:
-            return orders - {"stop"} | other | {"plan_undo"}
-        if now.phase is Phase.ENDING:
-            return orders - {"leave_open"}
-        return {"leave_open"} | ({"stop"} if now.stopped else set())
+def _why_not_more(parts: RunningParts, what: str) -> str:
+    if parts.context.arming.read_only:
+        return "read only: started with --read-only"
+    is_armed = parts.context.arming.is_armed
+    return "" if is_armed else f"OBSERVE: press ! first: {what} changes more tasks"
 
-    @property
-    def is_undoable(self) -> bool:
-        """True if a task that it changed has not run since."""
-        work = self.work
-        if not work.op or not VERBS[work.plan.verb].is_undoable:
-            return False
-        if work.progress is None:
-            return work.report is not None and bool(work.report.done)
-        return work.progress.tally.waiting > 0
 
-    def show_hints(self, grey: Collection[str] = ()) -> None:
-        """Show the available orders; those that need ARMED are grey in OBSERVE."""
-        now, armed = self.work.progress, self.context.arming.is_armed
-        is_paused = now is not None and now.phase in (Phase.PAUSED, Phase.ASKING)
-        refused = {*grey, *(() if armed else ("faster", *(("pause",) if is_paused else ())))}
-        words = {"arm": keys.arm_hint(armed)}
-        if is_paused:
-            words["pause"] = "resume"
-        hints = keys.hints_of(self.KIND, refused, self.without(), words)
-        hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
-        self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
+def why_no_pause(parts: RunningParts) -> str:
+    """Only a replay pauses; resuming needs ARMED."""
+    if parts.work.progress is None:
+        return "cannot be paused: s stops it"
+    return _why_not_more(parts, "resuming") if is_paused(parts) else ""
+
+
+def why_not_faster(parts: RunningParts) -> str:
+    """Only with a rate, and ARMED."""
+    now = parts.work.progress
+    if now is None or now.pace.rate is None:
+        return "no rate limit set"
+    return _why_not_more(parts, "going faster")
+
+
+def why_not_slower(parts: RunningParts) -> str:
+    """Only a replay has a rate."""
+    return "" if parts.work.progress is not None else "cannot be slowed down: s stops it"
+
+
+def _holds_rest(parts: RunningParts) -> bool:
+    """True if a stop holds the tasks that are not sent."""
+    now = parts.work.progress
+    return now is not None and now.pace.stops.rest is RemainderPolicy.HOLD and bool(now.unsent)
+
+
+def why_no_stop(parts: RunningParts) -> str:
+    """Once; holding the rest needs ARMED."""
+    now = parts.work.progress
+    if now is not None and now.stopped:
+        return "already stopped"
+    return _why_not_more(parts, "holding the rest") if _holds_rest(parts) else ""
+
+
+def why_no_end(parts: RunningParts) -> str:
+    """Only after all was sent."""
+    return "" if is_waiting(parts) else "still sending: s stops it"
+
+
+def why_no_undo(parts: RunningParts) -> str:
+    """Only what the journal has, also after the end."""
+    yet = " yet" if parts.work.ended is None else ""
+    return "" if parts.work.op else f"not in the journal{yet}"
+
+
+# Orders
+
+
+def _order(parts: RunningParts, name: str, words: str) -> Change:
+    parts.work.order(name)
+    parts.say(words, "")
+    return Change.ROWS
+
+
+def _order_more(parts: RunningParts, name: str, words: str) -> Change:
+    """Give an order that changes more tasks; not by pasted input."""
+    if parts.screen.is_pasted:
+        return parts.say(PASTED)
+    parts.context.arming.extend()
+    return _order(parts, name, words)
+
+
+def pause(parts: RunningParts) -> Change:
+    """Pause sending, or resume."""
+    if not is_paused(parts):
+        return _order(parts, "pause", "paused: Space resumes")
+    if _phase(parts) is Phase.ASKING:
+        return _order_more(parts, "go_on", "continues")
+    return _order_more(parts, "resume", "resumed")
+
+
+def faster(parts: RunningParts) -> Change:
+    """Double the rate."""
+    return _order_more(parts, "faster", "twice as fast")
+
+
+def slower(parts: RunningParts) -> Change:
+    """Halve the rate."""
+    return _order(parts, "slower", "half as fast")
+
+
+def stop(parts: RunningParts) -> Change:
+    """Stop sending; the rest is handled by the chosen rule."""
+    if _holds_rest(parts):
+        return _order_more(parts, "stop", "stopped: the rest is held")
+    dead = safe_line(parts.session.inspector.states.get(State.DEAD, "its state"))
+    fate = "is unchanged" if parts.work.progress is None else f"stays in {dead}"
+    return _order(parts, "stop", f"stopped: the rest {fate}")
+
+
+def leave_open(parts: RunningParts) -> Change:
+    """End without waiting for the missing outcomes."""
+    return _order(parts, "leave", "ends now")
+
+
+def plan_undo(parts: RunningParts) -> Change:
+    """Open a plan to undo what has not run; a running replay is paused for it."""
+    parts.screen.open(lambda screen: parts.screen.run("undo", partial(_plan_undo, parts, screen)))
+    return Change.NOTHING
+
+
+async def _plan_undo(parts: RunningParts, screen: BaseScreen) -> Change:
+    session, work = parts.session, parts.work
+    try:
+        await _pause_sending(work)
+        with preparing(screen, "the undo plan"):
+            operation = await session.history.operation(work.op)
+    except StoreError as error:
+        return parts.say(f"no plan: {error}")
+    if operation is None:
+        return parts.say("no longer in the journal")
+    paused = ["paused; applying this plan stops it"] * (work.ended is None)
+    await show_undo(screen, session, parts.context, operation, paused)
+    return Change.NOTHING
 
 
 async def _pause_sending(work: RunningOperation) -> None:
@@ -182,5 +192,20 @@ async def _pause_sending(work: RunningOperation) -> None:
             await work.wait_for_change()
 
 
-SENDING_PHASES = (Phase.STARTING, Phase.SENDING, Phase.WAITING)
-"""Phases in which tasks may be sent without an order."""
+# Other screens
+
+
+def open_task(parts: RunningParts) -> Change:
+    """Open the task of the result under the cursor."""
+    ident, number = parts.screen.cursor.key, parts.session.number
+    parts.screen.go(Target(keys.TASK, place=number, id=ident))
+    return Change.NOTHING
+
+
+def open_clusters(parts: RunningParts) -> Change:
+    """Open the error clusters of the DLQ, with the cursor on the one that stopped it."""
+    progress, number = parts.work.progress, parts.session.number
+    match = None if progress is None else _CLUSTER_MARK.search(progress.stopped)
+    mark = match.group() if match else ""
+    parts.screen.go(Target(keys.CLUSTERS, place=number, state=State.DEAD, id=mark))
+    return Change.NOTHING

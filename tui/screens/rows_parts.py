@@ -78,12 +78,27 @@ class RowsParts:
         """`aim`: key of the row on which the cursor is put when it appears."""
         self.session, self.context, self.screen, self.aim = session, context, screen, aim
         self.message = Message(context.clock)
+        self._led = ""
+        self._has_moved = False
 
     def start(self) -> None:
         """The screen is open: start what reads for it in the background."""
 
+    # The cursor
+
+    def lead(self, key: str) -> None:
+        """Put the cursor on a row, unless the operator has moved it."""
+        if not self._has_moved:
+            self.aim = self._led = key
+
+    def move(self, how: str) -> Change:
+        """Move the cursor, or scroll the details."""
+        self._has_moved = True
+        return self.screen.move(how)
+
     def cursor_moved(self) -> Change:
-        """Another row is under the cursor."""
+        """Another row is under the cursor, maybe a clicked one."""
+        self._has_moved |= bool(self._led) and self.screen.cursor.key not in ("", self._led)
         return Change.ROWS
 
     # What the screen shows

@@ -110,15 +110,20 @@ class RowsScreen(KeyedScreen):
 
     def paint_panes(self) -> None:
         """Paint rows, details and frames."""
-        parts, panes, size = self.parts, self.panes, self.size
-        shown = parts.rows(panes.rows_width(size))
+        self.paint_rows()
+        width = self.panes.details_width(self.size)
+        self.panes.details.show(self.parts.details(width))
+        self.paint_frames()
+        self.call_after_refresh(self.paint_frames)  # the lines below are known then
+
+    def paint_rows(self) -> None:
+        """Paint the rows, and put the cursor on one."""
+        parts, panes = self.parts, self.panes
+        shown = parts.rows(panes.rows_width(self.size))
         panes.show_rows(shown)
         if parts.aim in [row.key for row in shown.rows]:
             panes.rows.select_key(parts.aim)
             parts.aim = ""
-        panes.details.show(parts.details(panes.details_width(size)))
-        self.paint_frames()
-        self.call_after_refresh(self.paint_frames)  # the lines below are known then
 
     def paint_frames(self) -> None:
         """Write the frames."""

@@ -71,17 +71,14 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "SCREENS": tuple("123456789"),
 }
 
-_READ_ONLY = "shared problems record workers operations"
 _CONFIRM = "plan lock drop worker control suspend trial"
-_BROWSE = f"operation {_READ_ONLY}"
+_BROWSE = "shared problems record"
 _SCREEN_SETS: Mapping[str, str] = {
-    "READ_ONLY": _READ_ONLY,  # on top of another screen; Esc closes them
     "BROWSE": _BROWSE,  # neither a plan nor a form: digits open screens
     "CONFIRM": _CONFIRM,
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
-    "PANES": "operations shared workers",  # rows, and details of one
 }
 
 _TABLE = """
@@ -93,16 +90,12 @@ move('half_down') | ctrl+d | Ctrl-d | - | Move | CURSOR | half a page down
 move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
 move('first') | g home | g Home | - | Move | CURSOR | first line
 move('last') | G end | G End | - | Move | CURSOR | last line
-open | enter | Enter | task | View | workers | the task of this worker
-open | enter | Enter | open | View | operations | operation details: who, why, every row
-open | enter | Enter | task | View | operation | the task of this result
-pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again: to the rows
+pane(1) | tab shift+tab | Tab | pane | View | shared +minor | scroll the details; again: to the rows
 graph_range | z | z | range | View | lock +minor | graph: the last 10 minutes, hour or day
-clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 log | t | t | log | View | shared | log lines of this task
 neighbor(1) | ] | [ ] | rows | View | shared lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | shared lock | previous row of the list
-reread | r | r | re-read | View | shared operations workers +minor |
+reread | r | r | re-read | View | shared +minor |
     scan everything again now
 screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
     transports log operations controls
@@ -133,24 +126,11 @@ reason | tab | Tab | reason | Act | plan | give a reason (written to the journal
 reason | tab | Tab | reason | Act | suspend | give a reason (shown to all users, written to the log)
 to | tab | Tab | to whom | Act | trial | change the recipient address
 pace | p | p | rate | Act | plan | set the rate, the canary and the stop rules
-pause | space | Space | pause | Act | operation | pause the replay; again: resume (needs ARMED)
-faster | + | + | faster | Act | operation | double the rate
-slower | - | - | slower | Act | operation | halve the rate
-stop | s | s | stop | Act | operation | stop the replay; sent tasks stay sent
-leave_open | w | w | do not wait | Act | operation | end the replay without waiting for the missing
-    outcomes
-plan_undo | u | u | undo | Act | operation operations record | plan to undo it: shows which tasks
+plan_undo | u | u | undo | Act | record | plan to undo it: shows which tasks
     can be restored, writes nothing
-go_on | R | R | resume | Act | operations | plan to resume an interrupted operation with its
-    remaining rows
-drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
-    rows stay
-operations | u | u | operations | Act | plan shared workers +minor | operations: who did what;
-    undo
+operations | u | u | operations | Act | plan shared +minor | operations: who did what; undo
 operations | u | u | - | Act | problems | operations: who did what; undo
-unlock | U | U | unlock | Act | shared workers | lock holder, and a plan to free the lock
-suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
-    suspended
+unlock | U | U | unlock | Act | shared | lock holder, and a plan to free the lock
 controls | C | C | controls | Act | shared +minor | the whole queue: its status and its controls
 pause_queue | P | P | pause | Act | shared +minor | plan to pause or resume the whole queue
 fill | enter | Enter | type it | Act | control | type the target or the new value
@@ -161,9 +141,8 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | shared +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | shared workers lock plan operations
-    operation drop worker suspend trial control | arm writes (15 min, extends on use);
-    again: disarm
+arm | ! | ! | arm | Act | shared lock plan drop worker suspend trial
+    control | arm writes (15 min, extends on use); again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
 digit | DIGITS | 0-9 | type the count | Act | plan +key | confirm the plan by typing its count; the
     last digit applies it
@@ -180,11 +159,11 @@ digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the ho
 digit | DIGITS | 0-9 | type the PID | Act | worker +key | confirm a worker that ends a stuck holder:
     type the PID of the holder
 rub_out | backspace | Bksp | - | Act | control lock plan worker | delete the last digit
-worker | W | W | worker | Act | lock shared workers | plan to start or stop a worker
+worker | W | W | worker | Act | lock shared | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
 palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page
-back | escape q | Esc | back | Quit | control operation trial | back; the operation continues in the
+back | escape q | Esc | back | Quit | control trial | back; the operation continues in the
     background
 next | tab down | Tab | next | Move | FORMS | next field
 previous | shift+tab up | S-Tab | - | Move | FORMS | previous field
@@ -193,7 +172,7 @@ type | DIGITS full_stop | 0-9 | - | Act | pace +key | type the value of the fiel
 rub_out | backspace | Bksp | - | Act | pace | delete the last digit
 take | enter | Enter | save | Quit | pace | use these settings
 back | escape | Esc | cancel | Quit | pace | keep the former settings
-back | escape q | Esc | back | Quit | READ_ONLY | back to the screen before
+back | escape q | Esc | back | Quit | BROWSE | back to the screen before
 back | escape q | Esc | back | Quit | lock | back to the list; a running recovery continues
 back | escape | Esc | back | Quit | help | close the help
 back | escape | Esc | close | Quit | edit menu palette | close without a choice

@@ -52,6 +52,18 @@ async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
         await operator.opens(LockScreen)
 
 
+async def test_a_clicked_row_keeps_the_cursor() -> None:
+    """The cursor follows what needs a hand only until the operator moves it, also by a click."""
+    place = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
+    ill = a_place(a_memory([at_work(2, 2820)]), name="/srv/ill", lock=a_stuck_lock)
+    async with an_operator(place, ill, size=(100, 30), first=keys.WORKERS) as operator:
+        await operator.opens(WorkersScreen)
+        await operator.sees("PID 4711 on ill", "1 00000001", "1 00000002")
+        operator.picker.select_line(2)
+        await operator.sees("on well")
+        await operator.until(lambda: operator.picker.key == "1.1")
+
+
 async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
     """The row says that no worker runs, W opens the plan, and nothing is started without `y`."""
     place = a_place(a_memory([a_task(1)]), lock=free, worker_command=("true",))

@@ -1,0 +1,181 @@
+"""The parts of the screen of a running operation, without Textual: progress, results, the queue
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.replay.progress import Phase
+from engine.text.safe import safe_line
+from engine.text.times import format_time
+from engine.verbs import VERBS
+from tui.operations import replay_lines as view
+from tui.operations.replay_lines import FLOW_SECONDS, SPARKLINE_CELLS
+from tui.operations.worker_lines import format_seconds
+from tui.screens.base import Copy
+from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import latest_flow
+from tui.screens.rows_parts import Change, RowsActions, RowsParts
+from tui.session.place_session import PlaceSession
+from tui.session.runners import RunningOperation
+from tui.session.running_operations import describe_result
+from tui.text.figures import format_count
+from tui.text.flow_graph import graph_steps
+from tui.text.frames import Frame
+from tui.text.hints import next_line
+from tui.text.lines import Line
+from tui.text.table import ShownRows
+from tui.text.times import format_clock
+
+REPAINT_SECONDS = 1.0
+"""Seconds between two repaints while it runs, on every link."""
+
+WAIT_BEFORE_SECONDS = 5.0
+"""Seconds after the start for which the waiting time is not yet changed by the operation."""
+
+
+class RunningParts(RowsParts):
+    """An operation of this console; its rows are the results, problems first."""
+
+    def __init__(
+        self,
+        work: RunningOperation,
+        session: PlaceSession,
+        context: ConsoleContext,
+        screen: RowsActions,
+    ) -> None:
+        super().__init__(session, context, screen)
+        self.work = work
+        self._wait_before: float | None = None
+        """Waiting time when it began, in seconds; None if the screen was opened later."""
+
+    def start(self) -> None:
+        """Follow the operation."""
+        self.screen.run("operation", self.follow)
+
+    async def follow(self) -> Change:
+        """Show what changes until it has ended."""
+        loop, painted = asyncio.get_running_loop(), float("-inf")
+        while self.work.ended is None:
+            await self.work.wait_for_change()
+            now = loop.time()
+            if self.screen.is_current and now - painted >= REPAINT_SECONDS:
+                painted = now
+                self.screen.show_change(Change.ROWS)
+        return Change.ROWS
+
+    @property
+    def is_undoable(self) -> bool:
+        """True if a task that it changed has not run since."""
+        work = self.work
+        if not work.op or not VERBS[work.plan.verb].is_undoable:
+            return False
+        if work.progress is None:
+            return work.report is not None and bool(work.report.done)
+        return work.progress.tally.waiting > 0
+
+    @property
+    def _view(self) -> view.OperationView:
+        return view.operation_view(self.work, self.session.inspector.states, self.context.clock())
+
+    def say(self, text: str, style: str = "warn") -> Change:
+        """Show a message, but not the result of this operation, which is on the screen."""
+        is_shown = self.work.ended is not None and text == describe_result(self.work)
+        return Change.NOTHING if is_shown else super().say(text, style)
+
+    # What is shown
+
+    def trail(self) -> tuple[str, ...]:
+        """The place and the operation."""
+        return (self.session.name, self.work.name)
+
+    def rows(self, width: int) -> ShownRows:
+        """The results, with the cursor on the first one."""
+        title, tasks = view.task_table(self._view.tasks, VERBS[self.work.plan.verb].past, width)
+        if tasks:
+            self.lead(tasks[0].key)
+        return ShownRows(title if tasks else (), tasks)
+
+    def details(self, width: int) -> list[Line]:
+        """Its state and the counts of its tasks."""
+        return view.head_lines(self._view, width)
+
+    def steps(self, width: int) -> list[Line]:
+        """The steps of a replay."""
+        progress = self.work.progress
+        return [] if progress is None else view.step_lines(progress, width)
+
+    def flow(self, width: int, rows: int) -> list[Line]:
+        """The queue before and since the start; graphs if so many rows hold them."""
+        now, wide = self.context.clock(), rows >= view.GRAPH_ROWS
+        steps = graph_steps(width) if wide else 2 * SPARKLINE_CELLS
+        series = self.session.flow.series(now, FLOW_SECONDS, steps)
+        length = FLOW_SECONDS / steps
+        before = steps - 1 - int(now // length - self.work.began // length)
+        waits = [kind.wait_p95 for kind in self.session.readings.kinds or ()]
+        wait = max((seconds for seconds in waits if seconds is not None), default=None)
+        if now - self.work.began < WAIT_BEFORE_SECONDS:
+            self._wait_before = wait
+        latest = latest_flow(self.session, now)
+        compared = wait, self._wait_before
+        return view.flow_lines(
+            series, max(0, before), width, rows=rows, wait_p95=compared, latest=latest
+        )
+
+    def rows_frame(self) -> Frame:
+        """How many results there are."""
+        results = len(self._view.tasks)
+        order: Line = (("problems first", "muted"),) if results > 1 else ()
+        return Frame("Results", "", f"{results:,}" if results else "", order)
+
+    def details_frame(self, below: int) -> Frame:
+        """Who started it and when."""
+        work = self.work
+        age = format_seconds(max(0.0, self.context.clock() - work.began))
+        who = safe_line(work.intent.who.name)
+        started: Line = ((f"started {format_clock(work.began)} by {who}, {age} ago", "muted"),)
+        title = f"{work.name.upper()} {format_count(work.planned, 'TASK').upper()}"
+        return Frame(title, right=started)
+
+    def flow_frame(self) -> Frame:
+        """The place, while it runs or ran."""
+        when = "while it runs" if self.work.ended is None else "while it ran"
+        return Frame(f"{safe_line(self.session.name)} {when}", right=(("last 10m", "muted"),))
+
+    def next_step(self, width: int) -> Line:
+        """The next step, and how many tasks wait."""
+        now, work = self._view, self.work
+        acts_on = f"{now.waiting:,} waiting" if now.waiting and work.ended is None else ""
+        key, does = self._next_step(now)
+        return next_line(key, does, acts_on, width)
+
+    def _next_step(self, now: view.OperationView) -> tuple[str, str]:
+        progress = self.work.progress
+        if progress is not None and progress.phase is Phase.ASKING:
+            return "Space", "continues, s stops"
+        if progress is not None and progress.phase is Phase.PAUSED:
+            return "Space", "resumes, s stops"
+        if now.tasks and now.tasks[0].is_problem and now.tasks[0].result not in ("gone", "skipped"):
+            others = "" if progress is None else "; c shows other clusters"
+            return "Enter", f"shows the failed task{others}"
+        if work_hint := self.session.worker_hint(self.work.plan.verb):
+            return "", work_hint
+        if self.work.ended is None:
+            return "Esc", "leaves; it continues in the background"
+        return ("u", "plans the undo") if self.is_undoable else ("Esc", "goes back")
+
+    def copies(self) -> tuple[Copy, ...]:
+        """Its name in the journal, the ids of the results, and all results as text."""
+        now = self._view
+        _, rows = view.task_table(now.tasks, VERBS[self.work.plan.verb].past, 200)
+        lines = [*view.head_lines(now, 100), *(row.line for row in rows)]
+        text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+        began = f"{self.work.name} {format_time(self.work.began)}"
+        op = (Copy("o", "operation", self.work.op),) if self.work.op else ()
+        ids = "\n".join(row.key for row in rows)
+        return (
+            *op,
+            *((Copy("i", "ids", ids),) if ids else ()),
+            Copy("t", "text", f"{began}\n{text}"),
+        )
