@@ -20,7 +20,6 @@ from tui.app import Console
 from tui.log.screen import LogScreen
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.page import ListScreen
 from tui.screens.rows_screen import RowsScreen
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
@@ -257,7 +256,7 @@ BEGUN = {
 }
 """Workers, by their group, that a key begins and that end by themselves."""
 
-BOARDS = (ListScreen, RowsScreen, LogScreen, OverviewScreen)
+BOARDS = (RowsScreen, LogScreen, OverviewScreen)
 """Screens that paint all they show each second."""
 
 

@@ -23,7 +23,6 @@ from tui.leaving import ConsoleExit
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
-from tui.screens.page import ListScreen, Page
 from tui.screens.target import Target
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession, count_totals, follow_places
@@ -226,8 +225,6 @@ class Console(SafeApp, inherit_bindings=False):
         if isinstance(screen, Cancels):
             if screen.cancels():
                 await self.action_quit()
-        elif isinstance(screen, Page | ListScreen):
-            screen.action_back()
         else:
             await screen.run_action("back")
 

@@ -46,17 +46,11 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         ),
         KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
         *[turn] * (screen == keys.GROUPS),
-        make.digits(),
-        make.repaint(),
-        make.asks(key("yank")),
-        make.asks(key("plain")),
+        *make.views(),
         *map(verb, verbs),
         make.goes(key("operations"), Target(keys.OPERATIONS)),
         make.arm(Change.EDGES),
-        make.asks(key("palette")),
-        make.asks(key("help")),
-        make.closes(),
-        make.app(key("app.suspend_process")),
+        *make.ends(),
     )
     return rows
 

@@ -124,6 +124,11 @@ class LocksParts(RowsParts):
         key = self.screen.cursor.key or self.aim
         return next((session for session in self.sessions if str(session.number) == key), None)
 
+    @property
+    def selected_session(self) -> PlaceSession:
+        """That place, or the one that was open before."""
+        return self.selected or self.session
+
     def no_lock_reason(self) -> str:
         """Why there is no place to act on; "" if there is one."""
         return "" if self.selected is not None else self.no_row_reason(NO_LOCKS)
@@ -248,9 +253,6 @@ ROWS: tuple[KeyRow[LocksParts, Change], ...] = (
         ),
     ),
     KeyRow(key("worker"), worker, refusal=LocksParts.no_lock_reason, is_absent=is_read_only),
-    make.asks(key("palette")),
-    make.asks(key("help")),
-    make.closes(),
-    make.app(key("app.suspend_process")),
+    *make.ends(),
 )
 """All keys; pressing one is the Textual action `key` of the screen."""

@@ -166,10 +166,7 @@ ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
         is_absent=ControlParts.has_no_controls,
     ),
     KeyRow(make.key("reread", keys.SHARED), ControlParts.reread),
-    make.digits(),
-    make.repaint(),
-    make.asks(make.key("yank")),
-    make.asks(make.key("plain")),
+    *make.views(),
     make.goes(make.key("operations"), Target(keys.OPERATIONS)),
     KeyRow(
         make.key("pause_queue", keys.SHARED),
@@ -178,9 +175,6 @@ ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
         is_absent=ControlParts.has_no_controls,
     ),
     replace(make.arm(Change.EDGES), is_absent=ControlParts.has_no_controls),
-    make.asks(make.key("palette")),
-    make.asks(make.key("help")),
-    make.closes(),
-    make.app(make.key("app.suspend_process")),
+    *make.ends(),
 )
 """All keys, in the order of their hints."""

@@ -210,16 +210,10 @@ ROWS: tuple[KeyRow[OperationsParts, Change], ...] = (
         is_absent=lambda parts: _has_none(parts) or not any(one.suspended for one in parts.listed),
     ),
     replace(make.arm(Change.EDGES), is_absent=_has_none),
-    make.asks(key("palette")),
-    make.asks(key("help")),
-    make.closes(),
-    make.app(key("app.suspend_process")),
+    *make.ends(),
     KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
     KeyRow(key("reread"), _reread),
-    make.digits(),
-    make.repaint(),
-    make.asks(key("yank")),
-    make.asks(key("plain")),
+    *make.views(),
 )
 """All keys in the order of their hints; pressing one is the Textual action `key` of the screen."""
 

@@ -42,6 +42,11 @@ class WorkersParts(RowsParts):
         row = self._rows.get(self.screen.cursor.key)
         return None if row is None else (row, self.sessions[row.number - 1])
 
+    @property
+    def selected_session(self) -> PlaceSession:
+        """Its place, or the one that was open before."""
+        return self.selected[1] if self.selected else self.session
+
     # What is shown
 
     def trail(self) -> tuple[str, ...]:

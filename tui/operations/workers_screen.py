@@ -78,10 +78,7 @@ ROWS: tuple[KeyRow[WorkersParts, Change], ...] = (
     ),
     KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
     KeyRow(key("reread"), WorkersParts.reread),
-    make.digits(),
-    make.repaint(),
-    make.asks(key("yank")),
-    make.asks(key("plain")),
+    *make.views(),
     make.goes(key("operations"), Target(keys.OPERATIONS)),
     KeyRow(
         key("unlock"),
@@ -93,10 +90,7 @@ ROWS: tuple[KeyRow[WorkersParts, Change], ...] = (
     ),
     make.arm(Change.EDGES),
     KeyRow(key("worker"), _worker, _why_no_place, is_absent=is_read_only),
-    make.asks(key("palette")),
-    make.asks(key("help")),
-    make.closes(),
-    make.app(key("app.suspend_process")),
+    *make.ends(),
 )
 """All keys in the order of their hints; pressing one is the Textual action `key` of the screen."""
 

@@ -43,33 +43,10 @@ VERB_WITHOUT_EDGE: Mapping[str, str] = {"purge": "expunge", "kill": "bounce"}
 store without a trash only deletes, and what waits has a sender but no worker."""
 
 
-def hint_words(edges: Edges, state: State | None) -> dict[str, str]:
-    """The hints of the keys that mean another verb in a state, by action."""
-    verbs = ((key, verb_in_state(key.verb, state, edges)) for key in keys.verb_keys())
-    return {key.action: verb for key, verb in verbs if verb != key.verb}
-
-
-def verbs_elsewhere(edges: Edges, state: State | None) -> set[str]:
-    """Actions of the verbs for which the store has no edge from a state: they are for tasks in
-    other states.
-    """
-    actions = set()
-    for key in keys.verb_keys():
-        verb = verb_in_state(key.verb, state, edges)
-        if state is None or not edges_of(edges, verb, state):
-            actions.add(key.action)
-    return actions
-
-
 def has_verb(edges: Edges, verb: str) -> bool:
     """True if the store has an edge for a verb from some state, or before its edges are known."""
     meant = ((verb_in_state(verb, state, edges), state) for state in State)
     return not edges or any(edges_of(edges, one, state) for one, state in meant)
-
-
-def absent_verbs(edges: Edges) -> set[str]:
-    """Actions of the verbs that the store does not have."""
-    return {key.action for key in keys.verb_keys() if not has_verb(edges, key.verb)}
 
 
 def help_words(edges: Edges) -> dict[str, str]:

@@ -153,6 +153,20 @@ class RowMaker(Generic[P, C]):
 
         return KeyRow(self.key("back"), act)
 
+    def views(self) -> Iterator[KeyRow[P, C]]:
+        """Other screens, and this one painted again, copied or as plain text."""
+        yield self.digits()
+        yield self.repaint()
+        yield self.asks(self.key("yank"))
+        yield self.asks(self.key("plain"))
+
+    def ends(self) -> Iterator[KeyRow[P, C]]:
+        """The last keys of a screen that Esc closes: the last two hints are help and back."""
+        yield self.asks(self.key("palette"))
+        yield self.asks(self.key("help"))
+        yield self.closes()
+        yield self.app(self.key("app.suspend_process"))
+
     def arm(self, changes: C) -> KeyRow[P, C]:
         """Arm or disarm, which changes this; not by pasted input."""
 

@@ -144,11 +144,17 @@ class RowsParts:
         self.message.say(text, style)
         return Change.EDGES
 
+    @property
+    def selected_session(self) -> PlaceSession:
+        """The place of the row under the cursor."""
+        return self.session
+
     def reread(self) -> Change:
-        """Scan the place again in the background."""
+        """Scan that place again in the background."""
+        session = self.selected_session
 
         async def scan() -> Change:
-            await self.session.inspector.scan_now()
+            await session.inspector.scan_now()
             return self.say("scan complete") | Change.ROWS
 
         self.screen.run("reread", scan)

@@ -127,14 +127,8 @@ ROWS: tuple[KeyRow[FailureParts, Change], ...] = (
         refusal=FailureParts.open_refusal,
     ),
     make.own(LOG_WORDS, open_log),
-    make.digits(),
-    make.repaint(),
-    make.asks(key("yank")),
-    make.asks(key("plain")),
+    *make.views(),
     make.goes(key("operations", keys.PROBLEMS), Target(keys.OPERATIONS)),
-    make.asks(key("palette")),
-    make.asks(key("help")),
-    make.closes(),
-    make.app(key("app.suspend_process")),
+    *make.ends(),
 )
 """All keys; pressing one is the Textual action `key` of the screen."""

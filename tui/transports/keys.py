@@ -108,10 +108,7 @@ ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
         is_absent=_is_destination,
     ),
     KeyRow(key("reread"), TransportParts.reread),
-    make.digits(),
-    make.repaint(),
-    make.asks(key("yank")),
-    make.asks(key("plain")),
+    *make.views(),
     own(
         "plan('retry') | R | R | retry failed | Act | plan to send again what failed for this "
         "destination",
@@ -141,9 +138,6 @@ ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
         is_absent=lambda parts: parts.is_fixed or _is_destination(parts),
     ),
     replace(make.arm(Change.EDGES), is_absent=lambda parts: parts.is_fixed),
-    make.asks(key("palette")),
-    make.asks(key("help")),
-    make.closes(),
-    make.app(key("app.suspend_process")),
+    *make.ends(),
 )
 """All keys; pressing one is the Textual action `key` of the screen."""

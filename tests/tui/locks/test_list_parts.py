@@ -50,6 +50,7 @@ def test_a_key_acts_on_the_place_under_the_cursor() -> None:
     parts.aim, screen.cursor = "3", RowCursor("2")
     press(ROWS, "5", parts, parts.say)
     assert screen.targets == [Target(keys.LOCKS, place=1), Target(keys.LOCKS, place=2)]
+    assert parts.selected_session.number == 2  # r scans it
     press(ROWS, "enter", parts, parts.say)
     assert parts.message.text == "no recovery command for this place's lock"
 

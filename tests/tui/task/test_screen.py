@@ -41,7 +41,6 @@ from tests.nftban_queues import Run, store_at
 from tests.tui.drawn_screens import AT_WORK
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
-from tui.key_tables import keys_on
 from tui.plan import planning
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
@@ -462,13 +461,6 @@ async def test_enter_goes_to_a_child_and_back_to_its_parent() -> None:
         await operator.until(
             lambda: "Children" not in operator.text and "Enter relative" not in operator.text
         )
-
-
-def test_a_task_offers_the_verbs_that_its_store_has_for_its_state() -> None:
-    """Of an active job only what its store has an edge for."""
-    actions = {key.action for key in keys_on(keys.TASK) if key.verb}
-    offered = actions - planning.verbs_elsewhere(EDGES, State.ACTIVE)
-    assert offered == {"plan('release')", "plan('kill')"}
 
 
 async def test_a_verb_that_the_server_does_not_permit_is_grey_with_its_reason() -> None:

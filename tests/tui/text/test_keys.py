@@ -8,9 +8,7 @@ import pytest
 from textual.binding import Binding
 from textual.screen import Screen
 
-from engine.formats.zmailer.spool.permissions import MAIL_EDGES
 from engine.index.filter_language import FIELDS
-from engine.model import Edge, Edges, State
 from engine.verbs import VERBS
 from tests.console_places import a_console, a_memory, a_place
 from tui.app import Console
@@ -22,7 +20,6 @@ from tui.operations.record_screen import RecordScreen
 from tui.operations.running_screen import ReplayScreen
 from tui.operations.screen import OperationsScreen
 from tui.plan.pace_form import PaceScreen
-from tui.plan.planning import absent_verbs, help_words
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
@@ -31,19 +28,6 @@ from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.transports.screen import FailuresScreen, TransportsScreen
-
-
-def test_a_verb_that_a_store_has_in_no_state_has_no_key() -> None:
-    """Keys of another format's verbs are in no help; before the edges are known all are."""
-    edges: Edges = {(State.PENDING, State.HELD): Edge(), (State.PENDING, State.DEAD): Edge()}
-    hidden = absent_verbs(edges)
-    assert "plan('hold')" not in hidden
-    assert {"plan('reroute')", "plan('expire')", "plan('release')"} <= hidden
-    assert absent_verbs({}) == set()
-    assert help_words(edges) == {}
-    assert absent_verbs(MAIL_EDGES) & {"plan('reroute')", "plan('expire')", "plan('kill')"} == set()
-    assert "bounce" in help_words(MAIL_EDGES)["plan('kill')"]
-
 
 SCREENS: dict[str, type[Screen[Any]]] = {
     keys.LIST: QueueScreen,
