@@ -27,9 +27,10 @@ from tui.app import show_result
 from tui.confirm.action_screen import ActionScreen
 from tui.operations import operation_lines as view
 from tui.operations.record_screen import RecordScreen
-from tui.operations.screen import OperationsScreen
+from tui.operations.screen import ROWS, OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
+from tui.screens.key_rows import hints_of
 from tui.session.place import Place
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.text import keys
@@ -79,12 +80,19 @@ async def operations(place: Place, *texts: str, **fields: Any) -> AsyncIterator[
         yield operator
 
 
+def grey_keys(operator: ConsoleOperator) -> set[str]:
+    """The keys that are refused for the operation under the cursor."""
+    screen = operator.console.screen
+    assert isinstance(screen, OperationsScreen)
+    return {hint.shown for hint in hints_of(ROWS, screen.parts) if hint.is_refused}
+
+
 # ---- the list
 
 
 async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None:
     """A line for each: who did it, what, how far it came, and for how long it can be undone. One
-    that another process carries out can be neither undone nor gone on with.
+    that another process carries out can be neither undone nor gone on with: these keys are grey.
     """
     filtered = Intent("purge", BEN, filter="kind=geoban_apply")
     await off(carried_out, place, "purge", dead[:2], at=NOW - 7200, intent=filtered)
@@ -109,6 +117,9 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
             ):
                 await operator.press("g", "j", key)
                 await operator.sees(message)
+            assert grey_keys(operator) == {"u", "R", "D"}
+            await operator.press("g")
+            await operator.until(lambda: not grey_keys(operator))
     finally:
         running.__exit__(None, None, None)
 
