@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from tui.screens.base import PASTED, TOO_EARLY
-from tui.screens.console_context import ConsoleContext
+from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.lines import Line
 
@@ -88,7 +88,7 @@ class Confirmation:
         if settled := self.settled:
             return settled
         if arming.read_only:
-            return "read only: started with --read-only"
+            return READ_ONLY
         if not arming.is_armed:
             return "OBSERVE: press ! first (arms writes for 15 min)"
         if press.columns < LEAST_COLUMNS or press.lines < LEAST_LINES:

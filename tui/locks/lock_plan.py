@@ -87,19 +87,21 @@ class LockPlan:
 
     def next_step(self, is_armed: bool) -> tuple[str, str]:
         """The key of the next step, and what it does."""
+        can_start = bool(self._session.place.worker_command)
         if self._recovery.running:
             return "Esc", "leaves; the recovery continues"
         if self.is_begun:
-            lacks_worker = self._session.lacks_worker
             start = ("W", "starts a worker: no worker running")
-            return start if lacks_worker else ("Esc", "closes the result")
+            return (
+                start if self._session.lacks_worker and can_start else ("Esc", "closes the result")
+            )
         if self.withdrawn:
             return "Esc", "closes; then U makes a new plan"
         if not self.is_open:
             return "Esc", "goes back"
         if not is_armed:
             return "!", "arms writes; the plan stays open"
-        return "", "then W starts a worker"
+        return "", "then W starts a worker" if can_start else "then a worker must be started"
 
     def acts_on(self, report: LockReport, row: str) -> str:
         """What a key acts on; `row` is the task under the cursor, "" if none can be changed."""

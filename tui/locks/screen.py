@@ -21,7 +21,7 @@ from tui.locks.panes import LockPanes
 from tui.operations.worker_action import show_worker_plan
 from tui.plan import planning
 from tui.screens.base import PASTED, key_bindings, opened_from
-from tui.screens.console_context import ConsoleContext
+from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import why_not_abandoned
@@ -212,7 +212,7 @@ class LockScreen(ConfirmScreen):
         """Why active tasks cannot be changed, for any verb; "" if they can."""
         report = self._exam.report
         if self.context.arming.read_only:
-            return "read only: started with --read-only"
+            return READ_ONLY
         if report is None or not report.is_examined:
             return "lock not examined yet"
         if self.session.recovery.running:

@@ -13,6 +13,7 @@ from tui.operations import control_lines as view
 from tui.operations.control_action import show_control_plan
 from tui.plan.refusals import control_refusal, pause_control
 from tui.screens.base import Copy
+from tui.screens.console_context import READ_ONLY
 from tui.screens.key_rows import KeyRow
 from tui.screens.row_maker import RowMaker, is_read_only
 from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowsParts
@@ -121,7 +122,7 @@ class ControlParts(RowsParts):
         if why:
             return next_line("", f"refused: {safe_line(why)}", name, width)
         if is_read_only(self):
-            return next_line("", "read only: started with --read-only", name, width)
+            return next_line("", READ_ONLY, name, width)
         return next_line("Enter", "plans the change", name, width)
 
     def copies(self) -> tuple[Copy, ...]:

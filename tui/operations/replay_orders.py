@@ -17,6 +17,7 @@ from tui.operations.running_parts import RunningParts
 from tui.operations.undo_plans import show_undo
 from tui.plan.planning import preparing
 from tui.screens.base import PASTED, BaseScreen
+from tui.screens.console_context import READ_ONLY
 from tui.screens.rows_parts import Change
 from tui.screens.target import Target
 from tui.session.runners import RunningOperation
@@ -62,7 +63,7 @@ def can_stop(parts: RunningParts) -> bool:
 
 def _why_not_more(parts: RunningParts, what: str) -> str:
     if parts.context.arming.read_only:
-        return "read only: started with --read-only"
+        return READ_ONLY
     is_armed = parts.context.arming.is_armed
     return "" if is_armed else f"OBSERVE: press ! first: {what} changes more tasks"
 

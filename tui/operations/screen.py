@@ -18,7 +18,7 @@ from tui.operations.operation_lines import ListedOperation
 from tui.operations.operations_parts import OperationsParts
 from tui.plan.planning import preparing
 from tui.screens.base import PASTED, BaseScreen
-from tui.screens.console_context import ConsoleContext
+from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.key_rows import KeyRow
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.list_panes import ListPanes
@@ -72,7 +72,7 @@ def _why_no_plan(parts: OperationsParts, other: str = "") -> str:
     interrupted ones only.
     """
     if is_read_only(parts):
-        return "read only: started with --read-only"
+        return READ_ONLY
     if (selected := parts.selected) is None:
         return parts.no_row_reason("no operation here")
     if other and not selected.operation.is_interrupted:

@@ -10,7 +10,7 @@ from engine.text.safe import safe_line
 from tui.confirm.action import Action, Fact, Reason
 from tui.confirm.action_screen import show_action
 from tui.screens.base import PASTED, BaseScreen
-from tui.screens.console_context import ConsoleContext
+from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.figures import format_count
@@ -25,7 +25,7 @@ def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: Console
     none.
     """
     if context.arming.read_only:
-        screen.say("read only: started with --read-only")
+        screen.say(READ_ONLY)
     elif not session.place.worker_command:
         why = f": {session.place.no_worker}" if session.place.no_worker else ""
         screen.say(f"no worker to start here{why}")

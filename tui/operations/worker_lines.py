@@ -304,10 +304,9 @@ def _log_lines(name: str, log: Sequence[LogLine], width: int, height: int) -> li
 
 def next_step(row: WorkerRow, session: PlaceSession) -> tuple[str, str]:
     """The key for a row, and what it does."""
-    lock = session.readings.lock
+    lock, can_start = session.readings.lock, bool(session.place.worker_command)
     if lock is not None and lock.verdict is Verdict.STUCK:
-        return "U", f"frees the lock of {row.name}; then W starts a worker"
-    can_start = bool(session.place.worker_command)
+        return "U", f"frees the lock of {row.name}" + "; then W starts a worker" * can_start
     if row.pid is None and row.note == NO_WORKER and can_start:
         return "W", f"starts a worker at {row.name}"
     if row.is_abandoned and session.place.has_leases:

@@ -7,7 +7,7 @@ from engine.operations.notes import DELETE_INPUT, note_problem, notes_of, parse_
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.screens.base import PASTED, BaseScreen
-from tui.screens.console_context import ConsoleContext
+from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
 from tui.text.figures import format_count
@@ -39,7 +39,7 @@ def note_refusal(session: PlaceSession, context: ConsoleContext) -> str:
     if session.place.notes is None:
         return "this place has no notes"
     if context.arming.read_only:
-        return "read only: started with --read-only"
+        return READ_ONLY
     # A note changes no task, but it excludes the task from a purge. OBSERVE must leave no trace.
     if not context.arming.is_armed:
         return "OBSERVE: press ! first: a note is visible to all"

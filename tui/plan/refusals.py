@@ -11,7 +11,7 @@ from engine.operations.plans import bar_reason
 from engine.operations.plans import verb_refusal as edge_refusal
 from engine.verbs import VERBS
 from tui.plan import planning
-from tui.screens.console_context import ConsoleContext
+from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.session.place_session import PlaceSession
 from tui.text.keys import Key
 
@@ -21,7 +21,6 @@ TASK_JUST_CHANGED = "task changed just now: check it, press the key again"
 MAX_OTHER_VERBS = 3
 """Number of verbs that a refusal names as the next step."""
 
-READ_ONLY = "read only: this console was started with --read-only"
 
 NO_PAUSE = "this queue cannot be paused"
 

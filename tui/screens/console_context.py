@@ -14,6 +14,9 @@ from tui.text.lines import Line
 ARMED_SECONDS = 900.0
 """Seconds for which the console stays armed, after arming and after each write."""
 
+READ_ONLY = "read only: started with --read-only"
+"""Why a console changes nothing."""
+
 
 class Arming:
     """Whether one console is armed; shared by its screens."""
