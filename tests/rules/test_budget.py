@@ -116,7 +116,7 @@ LINES = {
     "engine.mail.message": 850,
     "engine.mail.send": 3250,
     "engine.mail.transports": 1000,
-    "engine.monitor": 4550,
+    "engine.monitor": 4600,
     "engine.operations": 3700,
     "engine.replay": 1850,
     "engine.system": 3150,

@@ -521,6 +521,12 @@ class PlaceSession:
             rates=self.flow.rates(now),
             alerts=self.alerts,
             tokens=self.readings.tokens,
+            finer={
+                word: (state, self.inspector.latest.words.get(word, 0))
+                for word, state in self.inspector.words.items()
+            },
+            lease_workers=count_lease_workers(self) if self.place.has_leases else 0,
+            gone_failures=sum(self.readings.queue_figures.gone_failures.values()),
         )
 
     def _record(self) -> None:
