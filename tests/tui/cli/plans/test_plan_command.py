@@ -90,6 +90,28 @@ REFUSED = {
 """Commands, and what standard error contains."""
 
 
+def test_a_limit_takes_the_oldest_tasks_that_can_change(root: Path, act: Command) -> None:
+    """The plan has the N oldest, says of how many, and its command has the limit; the next one
+    goes on behind them. A task that the plan would exclude is none of the N."""
+    output = act("purge --limit 2 --dry-run")[1]
+    assert "the oldest 2 of 6 in dlq" in output
+    assert "purge --limit 2 --apply 2" in output
+    done = []
+    for left in (6, 4):
+        foreseen = act("purge --filter paper --limit 2 --dry-run")[1]
+        assert f"the oldest 2 of {left} matching in dlq" in foreseen
+        (result,) = objects(act("purge --filter paper --limit 2 --apply 2 --json"))
+        done += [ident[-8:] for ident in result["done"]]
+    assert done == [f"{number:08x}" for number in range(4)]
+    (noted, free) = sorted(ids_at(root, "dlq"))
+    assert act("note", noted, "keep")[0] == 0
+    (foreseen_one,) = objects(act("purge --limit 1 --dry-run --json"))
+    assert foreseen_one["acted_on"] == 1
+    (last,) = objects(act("purge --limit 1 --apply 1 --json"))
+    assert last["done"] == [free]
+    assert act("purge --limit 0 --dry-run")[0] == 64
+
+
 def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
     """Wrong words are exit code 64 and one line; an operation that is not found, or another number
     of tasks than there are, is 1. With `require_reason: true` only a dry run needs no reason.
