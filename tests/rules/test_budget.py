@@ -108,7 +108,7 @@ LINES = {
     "engine.formats.nftban": 5750,
     "engine.formats.zgb": 5350,
     "engine.formats.zmailer": 15400,
-    "engine.index": 2850,
+    "engine.index": 2900,
     "engine.live": 2300,
     "engine.locks": 2200,
     "engine.logs": 2500,

@@ -28,7 +28,7 @@ from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
-from tui.cli.setup.filter_option import parse_filter_option
+from tui.cli.setup.filter_option import parse_filter_option, read_data
 from tui.cli.setup.output import show_progress
 from tui.cli.setup.setup import Setup, parse_states
 from tui.plan.plan_lines import warn_of_whole_state
@@ -158,7 +158,7 @@ def _planned_tasks(
     verb: str, setup: Setup, store: ReadableStore, arguments: Namespace
 ) -> ShownPlan:
     now = time.time()
-    filter = parse_filter_option(arguments.filter, store.states, now, store.words)
+    filter = parse_filter_option(arguments.filter, store.states, now, store.words, reads_data=True)
     words = _words(verb, setup, store, arguments, filter)
     careful = VERBS[verb].excludes_suspicious
     sizes: dict[str, int] = {}
@@ -277,7 +277,8 @@ def _tasks(
         dict.fromkeys(store.states[state] for state in words.values())
     )
     scan = show_progress(store.scan(scan_names), "tasks read")
-    for scanned in select_matching(scan, filter, now) if filter else scan:
+    read = partial(read_data, store)
+    for scanned in select_matching(scan, filter, now, read) if filter else scan:
         if isinstance(scanned, Problem):
             print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")
         elif isinstance(scanned, Task):
