@@ -100,6 +100,7 @@ class QueueSettings(NamedTuple):
     mail_metrics: str | None = None
     counters: str | None = None
     mail_spool: str | None = None
+    place_label: str | None = None
     max_retries: int | None = None
     backoff_base: float | None = None
     backoff_max: float | None = None
@@ -130,6 +131,8 @@ class Queue(NamedTuple):
     counters: str
     """A folder, like `check_mail_spool`."""
     mail_spool: str
+    place_label: str = ""
+    """The value of a label `place` in the metrics files; "" for none."""
     max_retries: int = 3
     backoff_base: float = 60
     """Seconds."""
@@ -511,6 +514,7 @@ _PATHS = (
 
 _QUEUE: Mapping[str, validators.Check] = {
     **dict.fromkeys(_PATHS, validators.check_path),
+    "place_label": validators.check_label,
     "max_retries": validators.whole_number_check(0, "retries"),
     "backoff_base": validators.duration_check(0),
     "backoff_max": validators.duration_check(0),

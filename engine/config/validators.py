@@ -221,6 +221,17 @@ def check_identifier(value: object, at: ConfigLocation) -> str:
     return name
 
 
+MAX_LABEL_CHARS = 100
+
+
+def check_label(value: object, at: ConfigLocation) -> str:
+    """The value of a label of Prometheus: text that needs no escape."""
+    text = value if isinstance(value, str) else ""
+    if not 0 < len(text) <= MAX_LABEL_CHARS or not text.isprintable() or {*text} & {'"', "\\"}:
+        raise at.wrong_value('printable text without " and backslash', value)
+    return text
+
+
 def check_table(value: object, at: ConfigLocation) -> str:
     """The name of a table, or SCHEMA.TABLE."""
     names = value.split(".") if isinstance(value, str) else []

@@ -6,6 +6,7 @@
     dest=gmail.com       exactly; != is not; : is a part, in any case; ~ and !~ a pattern
     tries>=5 age>2h      numbers, durations, times: = != > >= < <=
     err:"user unknown"   quotes keep blanks, | and ! as they are; "" in them is one quote
+    data~pattern         what the task carries, where the caller can read it (`reads_data`)
     since:14:00          created since, until:"yesterday 6pm", between:02:10..02:20
     @name                the clauses of a saved filter
 
@@ -28,6 +29,9 @@ from engine.text.time_expressions import Clock, RelativeTime
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
 """Maximum characters of a filter, typed and with saved filters in place; maximum words and
 comparisons."""
+
+DATA_FIELD = "data"
+"""The field of what a task carries: the data of a job, a payload, a mail. No index has it."""
 
 SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error")
 """The columns that plain words are searched in."""
@@ -71,7 +75,10 @@ class FilterTerm(NamedTuple):
 
     @property
     def condition(self) -> str:
-        """Its SQL. For a task without the field, a term is false and its negation is true."""
+        """Its SQL. For a task without the field, a term is false and its negation is true; data
+        that could not be read matches neither."""
+        if self.negated and self.field == DATA_FIELD:
+            return f"coalesce(NOT ({self.sql}), 0)"
         return f"NOT coalesce({self.sql}, 0)" if self.negated else f"({self.sql})"
 
 
@@ -143,6 +150,11 @@ class Filter:
         """True if the filter mentions a field."""
         return any(term.field == field for clause in self.clauses for term in clause.terms)
 
+    def without_field(self, field: str) -> Filter:
+        """The filter without the clauses that mention a field; it may match more tasks."""
+        clauses = [c for c in self.clauses if all(term.field != field for term in c.terms)]
+        return Filter(" ".join(clause.text for clause in clauses), tuple(clauses))
+
     def is_only(self, field: str) -> bool:
         """True if the filter is one value of a field, such as `cluster=F-276D`, and no more."""
         terms = [term for clause in self.clauses for term in clause.terms]
@@ -159,6 +171,8 @@ def parse_filter(
     now: float = 0.0,
     words: Mapping[str, State] = {},
     saved: SavedLookup = no_saved_filters,
+    *,
+    reads_data: bool = False,
 ) -> Filter:
     """Parse a typed filter.
 
@@ -166,7 +180,8 @@ def parse_filter(
     a state (`Store.words`): `state=` accepts them, and the name of a state then excludes them. A
     time of day, a date and a word such as `yesterday` are resolved at `now` (epoch seconds UTC);
     `age>2h`, `-2h` and `now` are resolved each time the query runs. `saved` finds the text behind
-    `@name`, which the text of the result has in its place.
+    `@name`, which the text of the result has in its place. With `reads_data`, the caller hands
+    the filter to `select_matching` with a reader of data; without it, `data~` is refused.
 
     Raises:
         BadFilter: the text is not a valid filter.
@@ -174,7 +189,7 @@ def parse_filter(
     text = text.encode("utf-8", "replace").decode()
     if not text.strip():
         return NO_FILTER
-    parser = _Parser(text, _ParseContext(states, now, words, saved))
+    parser = _Parser(text, _ParseContext(states, now, words, saved, reads_data))
     clauses = parser.clauses()
     if parser.is_expanded:
         text = " ".join(clause.text for clause in clauses)
@@ -213,6 +228,7 @@ class _ParseContext(NamedTuple):
     now: float
     words: Mapping[str, State]
     saved: SavedLookup
+    reads_data: bool = False
 
 
 # ---- conditions
@@ -263,6 +279,13 @@ def _code(column: str, op: str, text: str, context: _ParseContext) -> Condition:
 def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     """Compare an age: older than a duration means created before a time."""
     return f"{column} {_TURNED[op]} ?", (RelativeTime(parse_duration(text)),)
+
+
+def _data(column: str, op: str, text: str, context: _ParseContext) -> Condition:
+    if not context.reads_data:
+        raise ValueError("expected in --filter of queue list or of a verb: the index has no data")
+    sql, values = _text(column, op, text, context)
+    return f"CASE WHEN {column} IS NOT NULL THEN {sql} END", values
 
 
 def _moment(column: str, op: str, text: str, context: _ParseContext) -> Condition:
@@ -357,6 +380,7 @@ FIELDS: Mapping[str, FilterField] = {
     "word": FilterField("word", _text, _TEXTS),
     "payload": FilterField("payload", _text, _TEXTS),
     "group": FilterField("grp", _text, _TEXTS),
+    "data": FilterField("data", _data, (":", "~", "!~")),
     "since": FilterField("created", _since, _ONE),
     "until": FilterField("created", _until, _ONE),
     "between": FilterField("created", _between, _ONE),

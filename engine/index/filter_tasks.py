@@ -1,14 +1,15 @@
-"""Apply a filter to tasks without an index: the same SQL, on a temporary table in memory."""
+"""Apply a filter to tasks without an index: the same SQL, on a temporary table in memory, which may
+have the data of the tasks too."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 from typing import TypeVar
 
-from engine.index.filter_language import Filter
+from engine.index.filter_language import DATA_FIELD, Filter
 from engine.index.regexp_operator import Matcher
 from engine.index.schema import (
     CHUNK_ROWS,
@@ -23,22 +24,39 @@ from engine.model import Task
 T = TypeVar("T")
 
 
-def select_matching(items: Iterable[T], filter: Filter, now: float) -> Iterator[T]:
+def select_matching(
+    items: Iterable[T],
+    filter: Filter,
+    now: float,
+    read_data: Callable[[Task], str | None] = lambda _: None,
+) -> Iterator[T]:
     """Yield the tasks that match at `now` (epoch seconds UTC), and all items that are not tasks.
+
+    `read_data` returns what a task carries, None if it cannot be read; it is called only if the
+    filter mentions it, and only for tasks that match the rest of the filter.
 
     Raises:
         Unavailable: matching a pattern took longer than `regexp_operator.QUERY_SECONDS`.
     """
     met, values = filter_condition(filter, now)
+    cheap = filter.without_field(DATA_FIELD)
+    first_met, first_values = filter_condition(cheap, now)
     waiting = iter(items)
     matcher = Matcher()
     with matcher.query(), closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         matcher.install(db)
         db.execute(CREATE_TABLE)
+        db.execute(f"ALTER TABLE task ADD COLUMN {DATA_FIELD} TEXT")
         while some := list(islice(waiting, CHUNK_ROWS)):
             rows = ((*clean_row(row_of(t)), n) for n, t in enumerate(some) if isinstance(t, Task))
             db.execute("BEGIN")
             db.executemany(INSERT_TASK, rows)
+            if len(cheap.clauses) < len(filter.clauses):
+                found = db.execute(f"SELECT n FROM task WHERE {first_met}", first_values).fetchall()
+                for (n,) in found:
+                    task = some[n]
+                    data = read_data(task) if isinstance(task, Task) else None
+                    db.execute(f"UPDATE task SET {DATA_FIELD} = ? WHERE n = ?", (data, n))
             matching = {n for (n,) in db.execute(f"SELECT n FROM task WHERE {met}", values)}
             db.execute("ROLLBACK")
             yield from (t for n, t in enumerate(some) if n in matching or not isinstance(t, Task))

@@ -44,7 +44,7 @@ def require_addresses(text: str, strict: bool = True) -> list[str]:
 
 
 def require_address(text: str, strict: bool = True) -> str:
-    """Return the text if it is exactly one mail address.
+    """Return the text if it is exactly one mail address, with its domain in ASCII (IDNA: `xn--`).
 
     With `strict`, it has a domain with a dot, or an IP address in brackets. Without it, local
     addresses such as `root@localhost` and `root` are accepted too.
@@ -52,12 +52,28 @@ def require_address(text: str, strict: bool = True) -> str:
     Raises:
         BadMail: it is not one; the message is one line, without the domain.
     """
+    named, text = text, _with_ascii_domain(text)
     why = _describe_fault(text, strict)
     if why:
+        text = named
         local, at, _ = text.partition("@")
         excerpt = safe_line(local[:_MAX_SHOWN_LENGTH]) + ("@..." if at else "")
         raise BadMail(f"'{excerpt}' {why}, expected one address such as admin@example.com")
     return text
+
+
+def _with_ascii_domain(text: str) -> str:
+    """The address with the labels of its domain as `xn--`; unchanged if its domain is ASCII, or is
+    no name that IDNA 2003 and IDNA 2008 read in one way."""
+    local, at, domain = text.rpartition("@")
+    if domain.isascii() or not at:
+        return text
+    try:
+        encoded = domain.lower().encode("idna").decode()
+        is_same = encoded.encode().decode("idna") == domain.lower()
+    except UnicodeError:  # also one that is too long
+        return text
+    return f"{local}{at}{encoded}" if is_same else text
 
 
 def domain_of(address: str) -> str:
@@ -75,7 +91,9 @@ def _describe_fault(text: str, strict: bool) -> str:
     if any(not "!" <= c <= "~" for c in text if c.isascii()):
         return "contains a space or a control character"
     if not text.isascii():
-        return "contains a non-ASCII character, which only SMTPUTF8 and the form xn-- could send"
+        if local.isascii():
+            return "has a non-ASCII domain that can be read in two ways: write its form xn--"
+        return "contains a non-ASCII character before the @, which only SMTPUTF8 could send"
     if text.startswith("-"):
         return "begins with a dash, as options do"
     if _QUOTED(local):

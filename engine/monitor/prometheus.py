@@ -104,10 +104,12 @@ def _is_comment(line: str) -> bool:
 
 _match_simple = partial(
     re.fullmatch,
-    r'([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([a-zA-Z_][a-zA-Z0-9_]*)="([^"\\]*)"\})? '
+    r"([a-zA-Z_:][a-zA-Z0-9_:]*)"
+    r'(?:\{(?:place="[^"\\]*"(?:,(?=[a-z]))?)?(?:([a-zA-Z_][a-zA-Z0-9_]*)="([^"\\]*)")?\})? '
     r"([0-9]{1,15}(?:\.[0-9]{1,15})?)",
 )
-"""Matches a sample with at most one label, as our own and the real program's files have them."""
+"""Matches a sample with at most one label, as our own and the real program's files have them,
+besides the one of `add_place`, which is dropped."""
 
 
 def _values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -121,10 +123,27 @@ def _values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     from prometheus_client.parser import text_string_to_metric_families  # loads 140 modules
 
     return {
-        (sample.name, tuple(sorted(sample.labels.items()))): float(sample.value)
+        (
+            sample.name,
+            tuple(sorted(label for label in sample.labels.items() if label[0] != "place")),
+        ): float(sample.value)
         for family in text_string_to_metric_families(text + "\n")
         for sample in family.samples
     }
+
+
+def add_place(text: bytes, place: str) -> bytes:
+    """A metrics file of ours with a label `place` in each sample; as it is if `place` is ""."""
+    if not place:
+        return text
+    label = f'place="{place}"'
+    return re.sub(
+        rb"(?m)^([a-z_]+)(?:\{(.*)\})?( [^ ]+)$",
+        lambda found: (
+            b"%s{%s}%s" % (found[1], b",".join(filter(None, (label.encode(), found[2]))), found[3])
+        ),
+        text,
+    )
 
 
 class QueueGauges(NamedTuple):

@@ -69,6 +69,12 @@ class RecordedSample(NamedTuple):
     """Totals and windows, without error clusters and sparklines."""
     tokens: Sequence[BucketState] | str = ()
     """Token buckets; the reason if they were not known."""
+    lease_workers: int = 0
+    """Number of workers of a place without a lock."""
+    gone_failures: int = 0
+    """Failures of the last tasks that left the store."""
+    finer: Mapping[str, tuple[State, int]] = {}
+    """Words of the store that are finer than a state: the state and the count of each."""
 
 
 def make_sample(
@@ -82,6 +88,9 @@ def make_sample(
     rates: Rates | None = None,
     alerts: Sequence[Alert] = (),
     tokens: Sequence[BucketState] | str = (),
+    finer: Mapping[str, tuple[State, int]] | None = None,
+    lease_workers: int = 0,
+    gone_failures: int = 0,
 ) -> RecordedSample:
     """Build the sample of a place from its facts, cut to what is stored."""
     lock = inputs.lock
@@ -90,6 +99,7 @@ def make_sample(
         by,
         {state: word[:_NAME] for state, word in inputs.states.items()},
         counts={state: inputs.counts.get(state, 0) for state in inputs.states},
+        finer={word[:_NAME]: count for word, count in (finer or {}).items()},
         complete=inputs.complete,
         unavailable=inputs.unavailable[:_WORDS],
         problems=inputs.problems,
@@ -102,6 +112,8 @@ def make_sample(
         alerts=tuple(alerts[:_MANY]),
         transports=tuple(map(_brief, inputs.transports[:_MANY])),
         tokens=tokens[:_WORDS] if isinstance(tokens, str) else tuple(tokens[:_MANY]),
+        lease_workers=lease_workers,
+        gone_failures=gone_failures,
     )
 
 
@@ -140,7 +152,13 @@ def _shorter(sample: RecordedSample) -> RecordedSample:
         sample.when, "", bare, sample.counts, sample.complete, problems=sample.problems
     )
     return minimal._replace(
-        oldest=sample.oldest, due=sample.due, died=sample.died, rates=sample.rates
+        finer=sample.finer,
+        oldest=sample.oldest,
+        due=sample.due,
+        died=sample.died,
+        rates=sample.rates,
+        lease_workers=sample.lease_workers,
+        gone_failures=sample.gone_failures,
     )
 
 
@@ -154,21 +172,29 @@ def _plain(sample: RecordedSample) -> list[object]:
         int(sample.complete),
         sample.unavailable,
         sample.problems,
-        [sample.oldest, sample.due, sample.died],
+        [sample.oldest, sample.due, sample.died, *_later_fields(sample)],
         sample.rates and [round(rate, 3) for rate in sample.rates],
         lock and [str(lock.verdict), lock.pid, lock.since, round(lock.age), lock.reason],
         [[str(a.level), str(a.kind), a.text, a.since, *_target(a.target)] for a in sample.alerts],
         [
             [
                 w.name,
-                w.totals and w.totals[:3],
+                w.totals,
                 *_last_times(w),
-                [x.tally and x.tally[:3] for x in w.windows],
+                [x.tally for x in w.windows],
             ]
             for w in sample.transports
         ],
         tokens if isinstance(tokens, str) else [list(bucket) for bucket in tokens],
     ]
+
+
+def _later_fields(sample: RecordedSample) -> list[object]:
+    """What samples of earlier versions lack; nothing if there is nothing to say."""
+    numbers = (sample.lease_workers, sample.gone_failures)
+    if not any(numbers) and not sample.finer:
+        return []
+    return [*numbers, [[word, str(state), n] for word, (state, n) in sample.finer.items()]]
 
 
 def _target(goal: Goal) -> list[object]:
@@ -198,12 +224,14 @@ def decode_sample(data: bytes, place: str) -> RecordedSample:
 
 def _sample(row: list[Any], place: str) -> RecordedSample:
     states = [(State(name), _text(word), _whole(n)) for name, word, n in _list(row[3])]
-    oldest, due, died = _list(row[7])
+    oldest, due, died, *later = _list(row[7])
+    workers, gone, words = later or (0, 0, [])
     return RecordedSample(
         _number(row[1]),
         _text(row[2]),
         {state: word or str(state) for state, word, _ in states},
         counts={state: n for state, _, n in states},
+        finer={_text(word): (State(name), _whole(n)) for word, name, n in _list(words)},
         complete=row[4] == 1,
         unavailable=_text(row[5]),
         problems=_whole(row[6]),
@@ -217,6 +245,8 @@ def _sample(row: list[Any], place: str) -> RecordedSample:
         tokens=_text(row[12])
         if isinstance(row[12], str)
         else tuple(_bucket(n) for n in _list(row[12])),
+        lease_workers=_whole(workers),
+        gone_failures=_whole(gone),
     )
 
 
@@ -256,8 +286,9 @@ def _why(tally: DeliveryCounts | None) -> str:
 
 
 def _tally(row: Any) -> DeliveryCounts:
-    attempts, success, failures = map(_whole, row)
-    return DeliveryCounts(attempts, success, failures)
+    # Samples of earlier versions lack the mails to bad addresses.
+    attempts, success, failures, *refused = map(_whole, row)
+    return DeliveryCounts(attempts, success, failures, *refused[:1])
 
 
 def _bucket(row: Any) -> BucketState:

@@ -178,7 +178,7 @@ def freeze_rows(
 
     def make(each: tuple[str, State, str, float, str]) -> tuple[Row, float]:
         ident, state, rev, created, bar = each
-        exclusion = _default_exclusion(created, ident in noted, now) if careful else ""
+        exclusion = default_exclusion(created, ident in noted, now) if careful else ""
         return Row(ident, state, rev, default_exclusion=exclusion, target=None, barred=bar), created
 
     waiting = map(make, facts)
@@ -199,7 +199,8 @@ def freeze_rows(
     return Plan(verb, ordered, now, filter, oldest=oldest, newest=newest)
 
 
-def _default_exclusion(created: float, has_note: bool, now: float) -> str:
+def default_exclusion(created: float, has_note: bool, now: float) -> str:
+    """Why a careful verb excludes a task that the operator does not include; "" if it does not."""
     if has_note:
         return REASON_NOTED
     return REASON_RECENT if now - created < RECENT_SECONDS else ""

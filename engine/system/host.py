@@ -49,6 +49,16 @@ def count_free_tasks(folders: Iterable[str]) -> dict[str, int]:
     return free_tasks
 
 
+def identify_folders(folders: Iterable[str]) -> tuple[tuple[int, int], ...]:
+    """Device and inode of each folder: others where a disk was mounted over one, or a backup was
+    put in its place. () while one cannot be reached."""
+    try:
+        stats = [os.stat(folder) for folder in folders]
+    except OSError:
+        return ()
+    return tuple((each.st_dev, each.st_ino) for each in stats)
+
+
 def _existing(folder: str) -> str:
     while not os.path.lexists(folder) and (parent := os.path.dirname(folder)) not in ("", folder):
         folder = parent

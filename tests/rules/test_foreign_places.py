@@ -653,6 +653,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/formats/nftban/demo.py": _DEMO,
     "engine/formats/zgb/demo.py": _DEMO,
     "tui/cli/formats/zmailer/scheduler.py": _MACHINE,
+    "engine/formats/zmailer/scheduling/agent_process.py": _OPENED,
     "engine/formats/bullmq/repeats.py": _MACHINE,
     "engine/formats/zmailer/demo.py": _DEMO,
     "tui/cli/formats/kannader/commands.py": "the mail that the command names: it may be a pipe",

@@ -165,6 +165,7 @@ def test_the_palette_finds_names_first(typed: str) -> None:
         ("test", "test mail"),
         ("sort", "order"),
         ("unlock", "unlock"),
+        ("exit", "quit"),
         ("worker", "workers"),
         ("pause", "pause queue"),
         ("stop", "start or stop worker"),

@@ -56,6 +56,7 @@ COMMAND_TABLE = """
 @verb
     @place @filter @state
     --id ID... | only this task; may be repeated
+    --limit N:count=0 | only the N oldest of these tasks
     @apply
 @pace
     --rate N|now | tasks per second (2); now: no limit

@@ -22,14 +22,19 @@ class LineTask:
         """Its id; "" if the line names none."""
         self._task: Task | None = None
         self._is_known = False
+        self._generation = -1
+        """That of the index for which it was asked last."""
 
     def select(self, entry: FileEntry | None) -> bool:
-        """Select the task that an entry names; True if that is another one than before."""
+        """Select the task that an entry names; True if it is to be looked up: it is another one
+        than before, or the index has changed since then."""
         named = view.labelled_ids(entry.line.text)[:1] if entry is not None else ()
         before, self.id = self.id, named[0] if named else ""
-        if self.id == before:
+        if self.id != before:
+            self._task, self._is_known = None, False
+        elif self._generation == self._session.inspector.latest.generation:
             return False
-        self._task, self._is_known = None, False
+        self._generation = self._session.inspector.latest.generation
         return bool(self.id)
 
     async def look_up(self) -> None:

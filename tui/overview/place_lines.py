@@ -83,10 +83,7 @@ class PlaceLine(NamedTuple):
     alert_level: str = ""
     """Level of the most urgent alert; "" without alerts."""
     word_counts: Mapping[str, int] = {}
-    """Counts by all of the store's own words, including those finer than a state.
-
-    Empty for recorded times, which have states only.
-    """
+    """Counts by all of the store's own words, including those finer than a state."""
     fine_words: Sequence[str] = ()
     """The words that are finer than a state."""
     parts: tuple[QueuePart, ...] = ()
@@ -207,9 +204,10 @@ def _state_cell(state: State, width: int) -> Cell:
     def cell(queue: PlaceLine, now: float) -> Run:
         if state not in queue.words and queue.words:
             return "", ""
-        number = queue.counts.get(state, 0) + queue.gone_failures * (state is State.DEAD)
+        number = queue.counts.get(state, 0)
         if len(queue.fine_words) == 1:  # which has a column of its own
             number = queue.word_counts.get(queue.words.get(state, ""), number)
+        number += queue.gone_failures * (state is State.DEAD)
         return _count_run(queue, number, width, "")
 
     return cell

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.destinations.watch import SeenDestination
 from engine.locks.token_buckets import BucketState
-from engine.model import LockEvidence, State
+from engine.model import LockEvidence, State, count_by_words
 from engine.monitor.alerts import Alert, is_stalled, needs_attention
 from engine.monitor.forecast import Forecast, ForecastInputs, drain_with_rate_limit, make_forecasts
 from engine.monitor.latency import KindFigures
@@ -166,6 +166,14 @@ def recorded_snapshot(
         drain=drain_with_rate_limit(basis.pace, forecasts) if known else Drain(Trend.UNKNOWN),
         spark=past.sparkline(at, cells),
         alert_level=recorded.alerts[0].level if needs_attention(recorded.alerts) else "",
+        word_counts=count_by_words(
+            recorded.counts,
+            {word: count for word, (_, count) in recorded.finer.items()},
+            recorded.words,
+            {word: state for word, (state, _) in recorded.finer.items()},
+        ),
+        fine_words=tuple(recorded.finer),
+        gone_failures=recorded.gone_failures,
     )
     return PlaceSnapshot(
         queue,
@@ -181,6 +189,7 @@ def recorded_snapshot(
         tokens=recorded.tokens,
         forecasts=forecasts if known else (),
         recorded=recorded,
+        lease_workers=recorded.lease_workers,
     )
 
 

@@ -136,7 +136,8 @@ def _action_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
         name = name or key.action.rpartition(".")[2].replace("_", " ")
         listed = not key.passes_key and key.group != "Move" and key.action not in _UNLISTED
         if listed and "(" not in name:
-            yield PaletteCommand(name, key.description, key.shown, action=key.call or key.action)
+            also = _QUIT.also if key.action == _QUIT.action else ()
+            yield PaletteCommand(name, key.description, key.shown, also, key.call or key.action)
 
 
 def _screen_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:

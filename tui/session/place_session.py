@@ -175,6 +175,10 @@ class PlaceSession:
         UTC.
         """
         self.flow = FlowHistory()
+        self.is_replaced = False
+        """True from a change of its folders until what is there now was read."""
+        self._identity: tuple[tuple[int, int], ...] = ()
+        """Its folders as they were last found."""
         self.unsent_samples: deque[tuple[float, int]] = deque(
             [(clock(), 0)], maxlen=MAX_COUNT_SAMPLES
         )
@@ -310,6 +314,10 @@ class PlaceSession:
                 if not self._closed:
                     raise
                 return  # closed before the call
+            if found := readings.identity:
+                if self._identity and found != self._identity:
+                    self._keep_running(self._restart_flow())
+                self._identity = found
             _note_lock(self)
             if self.worker.has_ended:
                 self.messages.append(await asyncio.to_thread(self.worker.describe_end))
@@ -320,6 +328,14 @@ class PlaceSession:
             waiters, self._waiters = self._waiters, []
             _settle(waiters)
             await self._turns.wait(is_due)
+
+    async def _restart_flow(self) -> None:
+        """Other folders are where its tasks were, by a mount or a rename: what is there now has not
+        come. Rates begin again once all of it was read."""
+        self.is_replaced, self.flow = True, FlowHistory()
+        await self.inspector.scan_now()
+        self.is_replaced = False
+        self.count_samples.clear()
 
     @property
     def lacks_worker(self) -> bool:
@@ -521,6 +537,12 @@ class PlaceSession:
             rates=self.flow.rates(now),
             alerts=self.alerts,
             tokens=self.readings.tokens,
+            finer={
+                word: (state, self.inspector.latest.words.get(word, 0))
+                for word, state in self.inspector.words.items()
+            },
+            lease_workers=count_lease_workers(self) if self.place.has_leases else 0,
+            gone_failures=sum(self.readings.queue_figures.gone_failures.values()),
         )
 
     def _record(self) -> None:
@@ -801,7 +823,7 @@ def _note_lock(session: PlaceSession) -> None:
 def _add_counts(session: PlaceSession) -> None:
     """Add the present counts to the samples of a place."""
     latest, now = session.inspector.latest, session.clock()
-    if latest.is_complete:
+    if latest.is_complete and not session.is_replaced:
         session.count_samples.append((now, latest.counts))
         figures = session.readings.queue_figures
         failed = None if figures.unknown else figures.failed

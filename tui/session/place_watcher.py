@@ -37,7 +37,7 @@ from engine.monitor.transport_health import (
 from engine.operations.notes import NO_NOTES, NotesById
 from engine.store import StoreError, Unavailable
 from engine.system import mounts
-from engine.system.host import HostFigures
+from engine.system.host import HostFigures, identify_folders
 from engine.text.error_text import error_text
 from tui.session.history import folder_mtime
 from tui.session.place import Place, WholeQueueFigures
@@ -94,6 +94,8 @@ class PlaceReadings(NamedTuple):
     """When and by how much the clock was set; "" if it was not."""
     mail_obstacle: str = ""
     """Why no mail can be sent, and time alone will not change it; "" if it can."""
+    identity: tuple[tuple[int, int], ...] = ()
+    """Device and inode of the folders of its tasks, or of its file; () if unknown, or a server."""
     free_tasks: Mapping[str, int] = {}
     """How many more tasks fit on each disk that is written to, by the path of a folder there."""
     limits: tuple[LimitUse, ...] = ()
@@ -248,6 +250,7 @@ class PlaceWatcher:
             lacks=events.current_lacks(now),
             clock_step=self._place.clock_step(),
             mail_obstacle=obstacle,
+            identity=identify_folders((self._place.location, *self._place.task_folders)),
             free_tasks=self._place.free_tasks(),
             limits=tuple(limit_open_files(lock, facts.workers)),
             rest=read_rest(self._place, self._clock),

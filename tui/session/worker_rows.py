@@ -184,8 +184,14 @@ def _rank(row: WorkerRow) -> tuple[bool, bool, float, int, str]:
 
 
 def count_workers(rows: Iterable[WorkerRow]) -> int:
-    """Count the workers of some rows."""
-    return len({(row.number, row.pid, row.owner) for row in rows if row.pid or row.owner})
+    """Count the workers of some rows; those without a name by their connections."""
+    return len(
+        {
+            (row.number, row.pid, row.owner, row.connection if row.owner == NO_NAME else "")
+            for row in rows
+            if row.pid or row.owner
+        }
+    )
 
 
 def kind_figures(session: PlaceSession, now: float) -> tuple[KindFigures, ...]:

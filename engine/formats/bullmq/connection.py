@@ -32,6 +32,7 @@ MAX_LOGIN_BYTES = 64 << 10
 
 CLIENT_NAME = "spooldeck"
 READ_ONLY_REPLICA = "the server is a read-only replica: change the primary"
+IN_CLUSTER = "a node of a Redis Cluster, which is not supported; expected a server of its own"
 MINIMUM_VERSION = (6, 2)
 """COPY and LPOS; BullMQ recommends the same."""
 
@@ -443,7 +444,7 @@ class Connection:
         except Denied:  # nothing is known of the server
             return ServerFacts()
         if int(info.get("cluster_enabled", 0)):
-            raise Unavailable(f"{self._place.text}: Redis Cluster is not supported")
+            raise Unavailable(f"{self._place.text}: {IN_CLUSTER}")
         if int(info.get("loading", 0)):
             raise Unavailable(f"{self._place.text}: the server is still loading its data")
         version = str(info.get("redis_version", ""))
@@ -480,7 +481,7 @@ class Connection:
             why = "the server's memory is full (maxmemory): expunge frees some, purge copies"
             return Full(f"{at}: {why}")
         if text.startswith(("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")):
-            return Unavailable(f"{at}: Redis Cluster is not supported")
+            return Unavailable(f"{at}: {IN_CLUSTER}")
         if "WRONGTYPE" in text:
             return Unsupported(f"{at}: a key has another type than BullMQ expects: {text}")
         if isinstance(error, Exception) and not isinstance(error, self._redis.RedisError):

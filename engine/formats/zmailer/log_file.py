@@ -1,7 +1,4 @@
-"""The log of a scheduler: lines with a time, in a file that another program may rotate.
-
-Standard error of the agents is the same file.
-"""
+"""The log of a scheduler: lines with a time, in a file that another program may rotate."""
 
 from __future__ import annotations
 

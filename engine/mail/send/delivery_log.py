@@ -20,7 +20,7 @@ from engine.logs.delivery_records import (
 )
 from engine.logs.log_tail import format_log_line
 from engine.mail.send.mail_metrics import METRIC_TRANSPORTS, NONE_LABEL, MailFigures, render_metrics
-from engine.monitor.prometheus import CounterFiles
+from engine.monitor.prometheus import CounterFiles, add_place
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
@@ -50,6 +50,8 @@ class DeliveryPaths(NamedTuple):
     """Number of delivery records to keep."""
     root: str = ""
     """The data folder; below it no symbolic link is followed."""
+    place_label: str = ""
+    """The value of a label `place` in the metrics; "" for none."""
 
 
 class DeliveryFiles:
@@ -85,9 +87,8 @@ class DeliveryFiles:
                 selected=selected,
             )
             self._make_folder_of(self._places.metrics)
-            files.replace_file(
-                self._places.metrics, render_metrics(figures), root=self._places.root
-            )
+            text = add_place(render_metrics(figures), self._places.place_label)
+            files.replace_file(self._places.metrics, text, root=self._places.root)
 
     def _log(self, level: str, text: str) -> None:
         path = self._places.log

@@ -85,6 +85,7 @@ def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path:
           profile: shipped
           rate: {per_hour: 40, burst: 2}
           run_as: root
+          place_label: out
           durable: false
         logs: [/var/log/a.log]
         theme: night
@@ -123,6 +124,7 @@ def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path:
             profile="shipped",
             rate=Rate(40, 2),
             run_as="root",
+            place_label="out",
             durable=False,
         ),
         logs=("/var/log/a.log",),
@@ -221,6 +223,8 @@ REFUSED = (
     ("alerts: {oldest: 1.0e+300}", "alerts.oldest", "at most 1,000,000,000"),
     ("trash: {quota: 999999999T}", "trash.quota", "at most 1,152,921,504,606,846,976"),
     ("handlers: {a: {command: [x], timeout: 0}}", "handlers.a.timeout", "at least 0.1"),
+    ("queue: {place_label: 'a\"b'}", "queue.place_label", "printable text without"),
+    ("queue: {place_label: 7}", "queue.place_label", "printable text without"),
     ("handlers: {a: {command: [x], run_as: nosuch}}", "handlers.a.run_as", "a user of this system"),
     ("handlers: {a: {command: [x], run_as: 0}}", "handlers.a.run_as", "expected text"),
     (

@@ -342,6 +342,31 @@ def test_an_interrupt_in_a_match_ends_the_command(monkeypatch: pytest.MonkeyPatc
         list(select_matching([TASK], filter, NOW))
 
 
+def test_data_is_read_for_what_else_matches_and_unread_data_matches_nothing() -> None:
+    """Data is read only for tasks that match the other words; what could not be read matches
+    neither a word nor its negation; without a reader the field is refused."""
+    data = {"a": "to ANNA, 4 items", "b": "to bert", "c": None, "d": "to anna"}
+    tasks = [a_row(id=name, kind="other" if name == "d" else "mail") for name in data]
+    asked = list[str]()
+
+    def read(task: Task) -> str | None:
+        asked.append(task.id)
+        return data[task.id]
+
+    def matching(text: str) -> list[str]:
+        found = parse_filter(text, STATES, NOW, reads_data=True)
+        chosen = select_matching(tasks, found, NOW, read)
+        return [task.id for task in chosen if isinstance(task, Task)]
+
+    assert matching("kind=mail data:anna") == ["a"]
+    assert asked == ["a", "b", "c"]
+    assert matching("kind=mail !data:anna") == ["b"]
+    assert matching(r"kind=mail data!~\d\sitems") == ["b"]
+    assert matching("data~^to|kind=other") == ["a", "b", "d"]
+    with pytest.raises(BadFilter, match="data~ at 6: expected in --filter of queue list"):
+        parse_filter("data~x", STATES, NOW)
+
+
 TYPED = st.text(st.sampled_from("ab019@ .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30)
 FIELD = st.sampled_from([*FIELDS, "fo", ""])
 OP = st.sampled_from(["=", "!=", "~", "!~", ">", ">=", "<", "<=", ":", ""])

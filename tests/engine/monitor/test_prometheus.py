@@ -68,6 +68,25 @@ def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last:
     assert len(got.values) == 23
 
 
+def test_a_label_names_the_place_in_each_sample(
+    said: Callable[[str | bytes], Samples], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of several places in one folder differ in each sample; they are read without the
+    label, by the quick way as by the library."""
+    plain = prometheus.render_queue(QueueGauges(1, 0, 0), {}, 5)
+    mail = (GOLDEN / "mail.after-success.prom").read_bytes()
+    for text in (plain, mail):
+        labelled = prometheus.add_place(text, "mail out")
+        lines = [line for line in labelled.decode().split("\n") if line and line[0] != "#"]
+        assert all('{place="mail out"' in line for line in lines)
+        assert said(labelled).values == said(text).values
+        assert said(labelled + b"odd +Inf\n").values.items() >= said(text).values.items()
+    assert b'send_failures_total{place="mail out",transport="sendmail"} 0' in labelled
+    assert prometheus.add_place(plain, "") == plain
+    monkeypatch.setitem(sys.modules, "prometheus_client.parser", None)
+    assert said(labelled).values
+
+
 FORMS = {
     "a 3": (("a", ()), 3.0),
     "a 3.0": (("a", ()), 3.0),

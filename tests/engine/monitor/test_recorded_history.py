@@ -37,8 +37,9 @@ from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
 
 
 def test_a_moment_comes_back_as_it_was() -> None:
-    """Counts, rates, ages, lock, alerts, transports and tokens are what they were; an alert is of
-    the place as it is called now; of a place that could not be read only the reason comes back."""
+    """Counts by state and finer word, rates, ages, lock, alerts, transports with their mails to bad
+    addresses, tokens and workers are what they were; an alert is of the place as it is called now;
+    of a place that could not be read only the reason comes back."""
     sample = a_sample()
     again = decode_sample(encode_sample(sample), "mail.out")
     assert again._replace(transports=()) == sample._replace(transports=())
@@ -50,6 +51,16 @@ def test_a_moment_comes_back_as_it_was() -> None:
         decode_sample(encode_sample(sample), "/srv/mail.out").alerts[0].target.place
         == "/srv/mail.out"
     )
+    refused = (a_way("sendmail")._replace(totals=DeliveryCounts(17, 10, 7, 6)),)
+    fine = sample._replace(
+        transports=refused,
+        finer={"retry": (State.PENDING, 4), "chunk": (State.ACTIVE, 0)},
+        lease_workers=2,
+        gone_failures=3,
+    )
+    again = decode_sample(encode_sample(fine), "mail.out")
+    assert again._replace(transports=()) == fine._replace(transports=())
+    assert again.transports[0].totals == DeliveryCounts(17, 10, 7, 6)
     unread = NOTHING_KNOWN._replace(name="x", unavailable="No such file")
     lost = make_sample(unread, NOW, "a console", tokens="no limits file")
     assert decode_sample(encode_sample(lost), "x") == lost
@@ -105,6 +116,9 @@ SPOILT: list[tuple[int, Any]] = [
     (3, [["pending", "pending", True]]),
     (6, 1 << 60),
     (7, [None, None]),
+    (7, [None, None, None, 1]),
+    (7, [None, None, None, 1, 0, [["retry", "elsewhere", 1]]]),
+    (7, [None, None, None, 1, 0, [["retry", "pending", -1]]]),
     (8, [0.1]),
     (9, ["free", "x", None, 0, ""]),
     (10, [["LOUD", "an old task", "", None, "queue", None, ""]]),

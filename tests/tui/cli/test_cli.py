@@ -477,6 +477,26 @@ def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
     assert tasks_at(root, "pending", "work") == []
     assert "nftban_queue_tasks_processed_total 5" in Path(root, "metrics", "queue.prom").read_text()
 
+
+def test_the_metrics_of_a_place_have_its_label(spooldeck: Run, root: str, tmp_path: Path) -> None:
+    """With `place_label` each sample of the file has the label; `queue metrics` has the same text,
+    its JSON the names alone, and the file agrees with the counts."""
+    config = tmp_path / "labelled.yaml"
+    config.write_text(
+        f"queue: {{root: {root}, place_label: out}}\nhandlers: {{t: {{command: ['true']}}}}\n"
+    )
+    named = ("--config", str(config))
+    spooldeck(*named, "queue", "add", "t", "one")
+    spooldeck(*named, "queue", "process-next")
+    text = Path(root, "metrics", "queue.prom").read_text()
+    assert 'nftban_queue_tasks_processed_total{place="out"} 1\n' in text
+    assert (
+        'nftban_queue_tasks_pending{place="out"} 0' in spooldeck(*named, "queue", "metrics").stdout
+    )
+    values = json.loads(spooldeck(*named, "queue", "metrics", "--json").stdout)["metrics"]
+    assert values["nftban_queue_tasks_processed_total"] == 1
+    assert "differs" not in spooldeck(*named, "overview").stdout
+
     settings = "handlers: {report: {command: ['true'], rate: {per_hour: 1, burst: 1}}}"
     for _ in range(2):
         add_task(root)

@@ -8,14 +8,16 @@ import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
+from engine import verbs
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, WARN
 from engine.logs.log_tail import LogLine
+from engine.model import Task
 from tests import command
 from tests.console_operator import ConsoleOperator, an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_task, make_spool, some_tasks
@@ -276,6 +278,16 @@ async def test_the_next_step_is_the_task_of_the_line(tmp_path: Path) -> None:
         assert len(operator.shown) == 2
         await operator.ask("&", "nothing")
         assert "Esc shows all lines" in operator.line("word")
+
+
+async def test_the_task_of_the_line_is_what_it_is_now(tmp_path: Path) -> None:
+    """Its state changes beside the line while the cursor stays."""
+    async with a_log(tmp_path, line(1, f"sent {TASK.id}"), size=(120, 40)) as operator:
+        await operator.until(lambda: ": pending" in operator.line("word"))
+        with closing(operator.console.sessions[0].place.open()) as store:
+            (found,) = (one for one in store.scan([TASK.id]) if isinstance(one, Task))
+            store.swap(found, verbs.hold(found, NOW))
+        await operator.until(lambda: ": held" in operator.line("word"))
 
 
 async def test_the_histogram_shows_when_errors_came(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tui.operations import worker_lines as view
 from tui.operations.workers_screen import WorkersScreen
 from tui.session.place import WholeQueueFigures
 from tui.session.worker_process import WorkerProcess
-from tui.session.worker_rows import IDLE, NO_WORKER, WorkerRow, count_workers
+from tui.session.worker_rows import IDLE, NO_NAME, NO_WORKER, WorkerRow, count_workers
 from tui.task.screen import TaskScreen
 from tui.task.why_waiting import outlook
 from tui.text import keys
@@ -258,13 +258,16 @@ def test_columns_that_no_row_has_are_absent() -> None:
 
 def test_a_process_counts_once() -> None:
     """Several tasks of one process are several rows and one worker; a place without a worker is
-    none.
+    none; workers without a name are counted by their connections.
     """
     row = WorkerRow("/srv/a", 1, "a", 8609, "t1")
 
     rows = [row, row._replace(task="t2"), row._replace(pid=None, task="", note=NO_WORKER)]
 
     assert count_workers(rows) == 1
+    unnamed = WorkerRow("q", 1, "q", owner=NO_NAME, note=IDLE)
+    served = [unnamed._replace(connection=f"127.0.0.1; serves {name}") for name in ("a", "b")]
+    assert count_workers([*rows, *served]) == 3
     assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]
 
 

@@ -48,8 +48,9 @@ from tests.tui.cli.print.test_overview import row_of
 from tests.tui.drawn_screens import settled
 from tests.tui.overview.test_screen import overview, screen_of
 from tui.overview.freeze import Freeze, FrozenTime
+from tui.overview.place_lines import table_layout
 from tui.overview.screen import OverviewScreen
-from tui.overview.snapshot import recorded_snapshot
+from tui.overview.snapshot import recorded_snapshot, totals
 from tui.session.place import Place
 from tui.session.recent_events import NO_EVENTS, EventMemory, RecentTaskEvents
 
@@ -334,6 +335,23 @@ def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
     counts = [DeliveryCounts(0, sent, 0) for sent in (0, 2, 3)]
     assert health(memory) == [(Health.OK, counts)]
     assert health(NO_EVENTS) == [(Health.UNKNOWN, [None, None, None])]
+
+
+def test_the_line_of_then_counts_what_the_live_one_counts(root: Path) -> None:
+    """Tasks of a word finer than a state are counted apart in a recorded line, too, and the header
+    has the workers of then."""
+    sample = a_sample(NOW - 30, pending=20)._replace(
+        finer={"failed": (State.PENDING, 4)}, lease_workers=2, gone_failures=3, lock=None
+    )
+    history = RecordedHistory((), "mail.out", sample)
+    past = recorded_snapshot(disk_place(root), 1, history, at=NOW - 20, cells=10)
+    line = past.queue
+    form = table_layout([line], 120)
+    cells = {column.title: column.cell(line, NOW)[0].strip() for column in form.columns}
+    assert (cells["PEND"], cells["FAILED"], cells["DLQ"]) == ("16", "4", "15")
+    counted = totals([past])
+    assert counted is not None
+    assert counted.workers == 2
 
 
 async def test_a_gap_is_shown_as_one(root: Path) -> None:

@@ -223,6 +223,19 @@ async def test_filter_while_typing() -> None:
         )
 
 
+async def test_a_queue_without_dead_tasks_leads_to_a_place_that_has_some() -> None:
+    """An empty list of dead tasks says how many other places have, and the key that leads there."""
+    places = a_place(a_memory([])), a_place(a_memory(some_tasks()))
+    async with an_operator(*places) as made:
+        operator = ListOperator(made.console, made.pilot)
+        await operator.press(DEAD)
+        await operator.until(
+            lambda: "no tasks in dead here, 12 at other places: ] then 4" in operator.text
+        )
+        await operator.press("]", "4")
+        await operator.until(lambda: operator.list.rows.view.total == 12)
+
+
 async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
     """Enter shows the task under the cursor, `?` the help, which is moved through; Esc goes back;
     `r` looks at everything again, and says when it has.

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -125,6 +126,34 @@ def test_a_hung_place_delays_no_other_at_the_start(
     with pytest.raises(Unavailable, match="no answer when opened"):
         hung.open()
     healthy.open().close()
+
+
+def test_a_place_that_opens_gives_the_next_one_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow places are waited for as long as one after the other answers."""
+    names = [str(tmp_path / name) for name in ("first", "second", "third")]
+    for name in names:
+        make_spool(Path(name), [])
+    setup = setup_for(queue_config.load_config(None, {}), names[0], os.environ)
+    detect, waits = setup_for, [threading.Event() for _ in names]
+    waits[0].set()
+
+    def in_turn(config: queue_config.Config, place: str, *more: object) -> object:
+        waits[names.index(place)].wait()
+        return detect(config, place, *more)  # type: ignore[arg-type]
+
+    def wait_for_next(opening: set[Future[object]], seconds: float, when: str) -> object:
+        done, rest = wait(opening, 60, when)
+        next_one = len(names) - len(rest)
+        for event in waits[next_one : next_one + 1]:
+            event.set()
+        return done, rest
+
+    monkeypatch.setattr("tui.cli.setup.places.setup_for", in_turn)
+    monkeypatch.setattr("concurrent.futures.wait", wait_for_next)
+    for place in opening.make_places(setup, names):
+        place.open().close()
 
 
 def test_a_hung_call_delays_no_other_and_not_the_end(answers: threading.Event) -> None:

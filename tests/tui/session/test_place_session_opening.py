@@ -8,15 +8,17 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from engine import verbs
 from engine.model import LockEvidence, Verdict
+from engine.monitor.throughput import Rates
 from engine.store import Store, Unavailable
 from engine.system import mounts
-from tests.console_places import PATIENCE, disk_place, make_spool, some_tasks
+from tests.console_places import NOW, PATIENCE, disk_place, make_spool, some_tasks
 from tui.session import place_session as live_module
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession, follow_places
@@ -24,10 +26,12 @@ from tui.session.place_session import PlaceSession, follow_places
 
 @asynccontextmanager
 async def followed(
-    place: Place, is_shown: Callable[[], bool] = lambda: True
+    place: Place,
+    is_shown: Callable[[], bool] = lambda: True,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[PlaceSession]:
     """A place that is followed as the console follows it."""
-    live = PlaceSession(place, time.time)
+    live = PlaceSession(place, clock)
     following = asyncio.create_task(
         follow_places([live], lambda: 0.01, 0.001, lambda _: is_shown())
     )
@@ -120,6 +124,31 @@ async def test_a_place_that_is_not_open_is_read_less_often(tmp_path: Path) -> No
         await eventually(lambda: reads >= waited + 3)
     assert unopened <= 2
     assert waited >= 2
+
+
+async def test_tasks_of_another_folder_in_its_place_have_not_come(tmp_path: Path) -> None:
+    """If other folders are where those of a place were, as after a mount, its tasks are counted,
+    but are in no rate."""
+    root, other = tmp_path / "root", tmp_path / "other"
+    make_spool(root, some_tasks()[:2])
+    make_spool(other, some_tasks())
+    ticks = count(2 * NOW)
+    place = disk_place(root)._replace(location=str(root))
+    async with asyncio.timeout(PATIENCE), followed(place, clock=lambda: next(ticks) / 2) as live:
+        await eventually(lambda: len(live.count_samples) >= 5)
+        few = sum(live.count_samples[-1][1].values())
+        root.rename(tmp_path / "before")
+        other.rename(root)
+        await eventually(lambda: bool(live.count_samples) and _count(live) > few)
+        seen = live.flow.rates(live.clock())
+        while seen is None:
+            await asyncio.sleep(0.01)
+            seen = live.flow.rates(live.clock())
+    assert seen == Rates(0.0, 0.0)
+
+
+def _count(live: PlaceSession) -> int:
+    return sum(live.count_samples[-1][1].values())
 
 
 @pytest.mark.parametrize("is_watched", [True, False])

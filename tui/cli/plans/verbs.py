@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
+from itertools import count
+from math import inf
 
 from engine.index.filter_language import Filter
 from engine.index.filter_tasks import select_matching
@@ -25,7 +28,7 @@ from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
-from tui.cli.setup.filter_option import parse_filter_option
+from tui.cli.setup.filter_option import parse_filter_option, read_data
 from tui.cli.setup.output import show_progress
 from tui.cli.setup.setup import Setup, parse_states
 from tui.plan.plan_lines import warn_of_whole_state
@@ -155,14 +158,17 @@ def _planned_tasks(
     verb: str, setup: Setup, store: ReadableStore, arguments: Namespace
 ) -> ShownPlan:
     now = time.time()
-    filter = parse_filter_option(arguments.filter, store.states, now, store.words)
+    filter = parse_filter_option(arguments.filter, store.states, now, store.words, reads_data=True)
     words = _words(verb, setup, store, arguments, filter)
     careful = VERBS[verb].excludes_suspicious
     sizes: dict[str, int] = {}
-    tasks = _measured_tasks(
-        store, _tasks(verb, store, words, arguments=arguments, filter=filter, now=now), sizes
-    )
+    tasks = _tasks(verb, store, words, arguments=arguments, filter=filter, now=now)
     noted_ids = setup.notes().noted_ids() if careful else frozenset()
+    total = 0
+    if limit := getattr(arguments, "limit", 0):
+        acted_on = _acted_on(verb, store, arguments, noted_ids, now)
+        tasks, total = _take_oldest(tasks, limit, acted_on)
+    tasks = _measured_tasks(store, tasks, sizes)
     plan = _freeze(verb, store, tasks, now=now, filter=filter.text, noted_ids=noted_ids)
     if careful:
         plan = _include_suspicious(plan, arguments)
@@ -177,12 +183,42 @@ def _planned_tasks(
         )
     if any(end is State.TRASH for _, end in VERBS[verb].edges):
         known = plan_command.fit_into_trash(setup, store, plan, sizes)
-    if careful and plan.rows and not (arguments.filter or arguments.id):
+    if careful and plan.rows and not (arguments.filter or arguments.id or total):
         whole = warn_of_whole_state(
             " and ".join(words), len(plan.rows), sum(store.count_tasks().values())
         )
         known = known._replace(warnings=[*known.warnings, *whole])
-    return known._replace(scope=_scope(plan, words, arguments))
+    return known._replace(scope=_scope(plan, words, arguments, total))
+
+
+def _acted_on(
+    verb: str, store: ReadableStore, arguments: Namespace, noted_ids: frozenset[str], now: float
+) -> Callable[[Task], bool]:
+    """Which tasks a verb acts on: not those that the store bars, or that the plan excludes."""
+    edges, careful = store.edges, VERBS[verb].excludes_suspicious and not arguments.include_all
+
+    def acts_on(task: Task) -> bool:
+        if plans.bar_reason(edges, verb, task, now=now):
+            return False
+        is_noted = task.id in noted_ids
+        is_excluded = careful and plans.default_exclusion(task.created, is_noted, now)
+        return not is_excluded or task.id in arguments.include
+
+    return acts_on
+
+
+def _take_oldest(
+    tasks: Iterable[Task], limit: int, acts_on: Callable[[Task], bool]
+) -> tuple[Iterator[Task], int]:
+    """The oldest tasks that a verb acts on, those without a time of creation last, and the number
+    of all tasks. Only `limit` tasks are kept in memory."""
+    counted = count()
+    kept = heapq.nsmallest(
+        limit,
+        (task for task in tasks if next(counted) >= 0 and acts_on(task)),
+        key=lambda task: (task.created or inf, len(task.id), task.id),
+    )
+    return iter(kept), next(counted)
 
 
 def _freeze(
@@ -241,7 +277,8 @@ def _tasks(
         dict.fromkeys(store.states[state] for state in words.values())
     )
     scan = show_progress(store.scan(scan_names), "tasks read")
-    for scanned in select_matching(scan, filter, now) if filter else scan:
+    read = partial(read_data, store)
+    for scanned in select_matching(scan, filter, now, read) if filter else scan:
         if isinstance(scanned, Problem):
             print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")
         elif isinstance(scanned, Task):
@@ -287,9 +324,12 @@ def _include_suspicious(plan: Plan, arguments: Namespace) -> Plan:
     return plan._replace(included_ids=named, includes_suspicious=arguments.include_all)
 
 
-def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace) -> str:
+def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace, total: int) -> str:
     where = " and ".join(words)
     amount = f"{len(plan.rows) - plan.added:,}"
+    if getattr(arguments, "limit", 0):
+        what = "named " if arguments.id else "matching " if plan.filter else ""
+        return f"the oldest {amount} of {total:,} {what}in {where}"
     if arguments.id:
         return f"{amount} by their ids, in {where}"
     return f"all {amount} {'matching ' if plan.filter else ''}in {where}"
@@ -303,6 +343,8 @@ def _verb_command(verb: str, setup: Setup, shown_plan: ShownPlan, arguments: Nam
             words += [f"--{name}", value]
     for ident in arguments.id:
         words += ["--id", ident]
+    if arguments.limit:
+        words += ["--limit", str(arguments.limit)]
     if getattr(arguments, "include_all", False):
         words.append("--include-all")
     else:

@@ -371,6 +371,7 @@ class MetricsWriter:
         try:
             totals = {name: self._counters.read(name) for name in prometheus.QUEUE_COUNTERS}
             text = prometheus.render_queue(self._gauges(now), totals, now)
+            text = prometheus.add_place(text, self._setup.queue.place_label)
             files.replace_file(path, text, root=self._setup.queue.root)
             trouble = ""
         except (OSError, StoreError) as error:

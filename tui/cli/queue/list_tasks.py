@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
 
 from engine.model import Problem, State, Task, counted_attempts, own_word
 from engine.store import ReadableStore
@@ -56,11 +57,11 @@ def _filtered_tasks(
     if not text:
         return _tasks(store, words)
     from engine.index.filter_tasks import select_matching
-    from tui.cli.setup.filter_option import parse_filter_option
+    from tui.cli.setup.filter_option import parse_filter_option, read_data
 
     now = time.time()
-    filter = parse_filter_option(text, store.states, now, store.words)
-    return select_matching(_tasks(store, words), filter, now)
+    filter = parse_filter_option(text, store.states, now, store.words, reads_data=True)
+    return select_matching(_tasks(store, words), filter, now, partial(read_data, store))
 
 
 def _tasks(store: ReadableStore, words: Mapping[str, State]) -> Iterator[Task | Problem]:

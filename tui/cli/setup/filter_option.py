@@ -1,4 +1,6 @@
-"""Parse the option `--filter`, in which `@name` is a saved filter of the user."""
+"""Parse the option `--filter`, in which `@name` is a saved filter of the user, and read the data
+that it may mention.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,19 @@ from collections.abc import Mapping
 
 from engine.config.saved_filters import lookup_in
 from engine.index.filter_language import BadFilter, Filter, parse_filter
-from engine.model import State
+from engine.model import State, Task
+from engine.store import ReadableStore, StoreError, Unsupported
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_USAGE, fail
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
 
 
 def parse_filter_option(
-    text: str, states: Mapping[State, str], now: float, words: Mapping[str, State]
+    text: str,
+    states: Mapping[State, str],
+    now: float,
+    words: Mapping[str, State],
+    *,
+    reads_data: bool = False,
 ) -> Filter:
     """Parse `--filter` with the states and words of a store; times are resolved at `now`.
 
@@ -21,6 +29,28 @@ def parse_filter_option(
         CommandError: it is no valid filter; the message has the position and what was expected.
     """
     try:
-        return parse_filter(text, states, now, words, lookup_in(os.environ))
+        saved = lookup_in(os.environ)
+        return parse_filter(text, states, now, words, saved, reads_data=reads_data)
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {safe_line(error.message)}")
+
+
+def read_data(store: ReadableStore, task: Task) -> str | None:
+    """What a task carries, for `data~`: its parts behind the first, or the first if it is alone.
+    None if one cannot be read; that, and that only a beginning was read, is said on standard
+    error."""
+    try:
+        first, *others = store.parts(task)
+        texts = []
+        for part in others or [first]:
+            if part.refusal:
+                raise Unsupported(f"{part.name}: {part.refusal}")
+            data = store.read(task, part.name)
+            if part.size is not None and len(data) < part.size:
+                read = f"only {len(data):,} of {part.size:,} bytes of its {part.name} were searched"
+                print_error(safe_line(f"{task.id}: {read}"))
+            texts.append(data.decode("utf-8", "replace"))
+    except StoreError as error:
+        print_error(safe_line(f"{task.id}: not searched: {error}"))
+        return None
+    return "\n".join(texts)

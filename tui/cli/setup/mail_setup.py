@@ -131,6 +131,7 @@ class MailSetup:
             deliveries=settings.delivery_log,
             max_records=settings.delivery_log_max,
             root=queue.root,
+            place_label=queue.place_label,
         )
         return Ledger(places, complain or print_error, time.time)
 

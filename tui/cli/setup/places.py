@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 OPEN_SECONDS = 3.0
-"""Seconds to wait for the places: reading what they are takes milliseconds."""
+"""Seconds to wait for the next place that opens: reading what one is takes milliseconds, but on a
+loaded host the modules of several formats load first."""
 
 NO_ANSWER = "no answer when opened: start the console again once its file system answers"
 
@@ -57,13 +58,16 @@ def make_places(setup: Setup, names: Sequence[str]) -> list[Place]:
     Raises:
         CommandError: the only one cannot be used.
     """
-    from concurrent.futures import wait
+    from concurrent.futures import FIRST_COMPLETED, wait
 
     from engine.live.call_thread import DaemonExecutor
 
     places, executor = [], DaemonExecutor()
     opening = [executor.submit(make_place, setup, name) for name in names]
-    wait(opening, OPEN_SECONDS)
+    answered, waiting = True, set(opening)
+    while answered and waiting:
+        done, waiting = wait(waiting, OPEN_SECONDS, FIRST_COMPLETED)
+        answered = bool(done)
     for name, opened in zip(names, opening, strict=True):
         try:
             places.append(opened.result() if opened.done() else _unusable_place(name, NO_ANSWER))

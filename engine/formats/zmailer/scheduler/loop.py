@@ -36,22 +36,20 @@ class SchedulerLoop:
         self,
         parts: SchedulerParts,
         limits: AgentLimits,
-        log_fd: int,
         recover: Callable[[], None],
         *,
         is_synchronous: bool = False,
         is_frozen: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`log_fd` gets the errors of agents; `recover` completes what a dead agent has begun;
-        `is_synchronous`: read all files before the first agent is started (option -S);
-        `is_frozen`: start none, asked in each turn."""
+        """`recover` completes what a dead agent has begun; `is_synchronous`: read all files before
+        the first agent is started (option -S); `is_frozen`: start none, asked in each turn."""
         self.parts = parts
         self.flow = MessageFlow(parts)
         self._selector = selectors.DefaultSelector()
         handlers = AgentHandlers(
             self.flow.answered, self.flow.resync, parts.log, parts.trace, recover
         )
-        self.agents = RunningAgents(parts.work, self._selector, handlers, limits, log_fd)
+        self.agents = RunningAgents(parts.work, self._selector, handlers, limits)
         self._is_synchronous = is_synchronous
         self._is_frozen = is_frozen
         self._tidy_at = self._report_at = 0.0

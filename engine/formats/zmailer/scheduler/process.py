@@ -232,7 +232,6 @@ class SchedulerProcess:
         return SchedulerLoop(
             parts,
             agent_limits,
-            self._log.fd,
             recover,
             is_synchronous=options.is_synchronous,
             is_frozen=lambda: options.is_frozen or spool_controls.is_frozen(folders),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, AgentText
 from engine.formats.zmailer.scheduling.agent_process import (
     OPEN_FILES,
     Agent,
+    ErrorOutput,
     StartRate,
     agent_account,
     agent_program,
@@ -32,6 +34,12 @@ RATE_RETRY_SECONDS = 1.0
 
 MAX_TEXTS_PER_MINUTE, MAX_TEXT_BYTES = 20, 1000
 """Lines of one agent that are logged although they are no answers, and bytes of each."""
+MAX_ERRORS_PER_MINUTE = 200
+"""Lines of its standard error that are logged: a stack trace has many."""
+
+
+ERROR_OUTPUT = "standard error"
+"""The kind of the lines that an agent writes as errors."""
 
 
 class AgentHandlers(NamedTuple):
@@ -85,17 +93,18 @@ class RunningAgents:
         selector: selectors.BaseSelector,
         handlers: AgentHandlers,
         limits: AgentLimits,
-        log_fd: int,
     ) -> None:
-        """`log_fd` gets what agents write as errors."""
         self._work, self._selector, self._handlers = work, selector, handlers
-        self._limits, self._log_fd = limits, log_fd
+        self._limits = limits
         self.agents: dict[int, Agent[Job]] = {}
         """By PID."""
         self._starts: dict[int, tuple[str, AgentStart]] = {}
         """The host for which each was started, and how; by PID."""
-        self._texts: dict[int, tuple[float, int]] = {}
-        """The minute of the last line of an agent that is no answer, and their number in it."""
+        self._errors: dict[int, ErrorOutput] = {}
+        """By PID."""
+        self._texts: dict[tuple[int, bool], tuple[float, int]] = {}
+        """The minute of the last line of an agent that is no answer, and their number in it; apart
+        for its standard error."""
         self._rate = StartRate(limits.start_rate)
         self.wait_until = 0.0
         """No agent is started before: the rate is reached. A time that is past: now."""
@@ -128,16 +137,8 @@ class RunningAgents:
         _, channel, host = thread.key
         try:
             start = agent_start(thread.settings, channel, host, self._limits.environ)
-            open_files = self._limits.open_files
-            agent: Agent[Job] = start_agent(
-                start.program,
-                self._log_fd,
-                now,
-                open_files=open_files,
-                nice=start.nice,
-                priority=start.priority,
-            )
-        except CannotRun as error:
+            agent, errors = self._start_program(start, now)
+        except (CannotRun, OSError) as error:
             self._handlers.log(f"{channel}/{host}: no agent: {error}")
             self._work.refuse(thread, FORK_FAILURE, now + FORK_RETRY_SECONDS)
             return
@@ -145,10 +146,33 @@ class RunningAgents:
             self._handlers.log(agent.warning)
         self._handlers.trace(f"agent {agent.pid} started for {channel}/{host}")
         self.agents[agent.pid] = agent
-        self._starts[agent.pid] = host, start
+        self._starts[agent.pid], self._errors[agent.pid] = (host, start), errors
         self._work.add(agent.pid, thread)
         self._selector.register(agent.sock, selectors.EVENT_READ, agent)
+        self._selector.register(errors.fd, selectors.EVENT_READ, agent)
         self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
+
+    def _start_program(self, start: AgentStart, now: float) -> tuple[Agent[Job], ErrorOutput]:
+        """Raises:
+        CannotRun: it cannot be started.
+        OSError: no descriptor is free.
+        """
+        errors, limits = ErrorOutput(), self._limits
+        try:
+            agent: Agent[Job] = start_agent(
+                start.program,
+                errors.agent_end,
+                now,
+                open_files=limits.open_files,
+                nice=start.nice,
+                priority=start.priority,
+            )
+        except CannotRun:
+            errors.close()
+            raise
+        finally:
+            os.close(errors.agent_end)
+        return agent, errors
 
     def reconfigure(self, environ: Mapping[str, str], find: FindSettings, now: float) -> None:
         """Use a new configuration: agents that would be started otherwise now get no more jobs, and
@@ -187,6 +211,8 @@ class RunningAgents:
                 self._log_text(agent, event, now)
             else:
                 self._work.release(self._work.agents[agent.pid], now)
+        for line in self._errors[agent.pid].read_lines():
+            self._log_text(agent, AgentText(ERROR_OUTPUT, line), now)
         if agent.is_over:
             self._close(agent, now)
             return
@@ -197,14 +223,17 @@ class RunningAgents:
     def _log_text(self, agent: Agent[Job], event: AgentText, now: float) -> None:
         """Log a line of an agent that is no answer; of one that floods, few in a minute."""
         minute = now // 60
-        since, count = self._texts.get(agent.pid, (minute, 0))
+        is_error = event.kind == ERROR_OUTPUT
+        limit = MAX_ERRORS_PER_MINUTE if is_error else MAX_TEXTS_PER_MINUTE
+        since, count = self._texts.get((agent.pid, is_error), (minute, 0))
         count = count + 1 if since == minute else 1
-        self._texts[agent.pid] = minute, count
-        text = safe_line(event.text[:MAX_TEXT_BYTES].decode("utf-8", "replace"))
-        if count <= MAX_TEXTS_PER_MINUTE:
+        self._texts[agent.pid, is_error] = minute, count
+        if count <= limit:
+            text = safe_line(event.text[:MAX_TEXT_BYTES].decode("utf-8", "replace"))
             self._handlers.log(f"agent {agent.pid}: {event.kind}: {text}")
-        elif count == MAX_TEXTS_PER_MINUTE + 1:
-            self._handlers.log(f"agent {agent.pid}: more such lines of this minute are not logged")
+        elif count == limit + 1:
+            what = "more such lines of this minute are not logged"
+            self._handlers.log(f"agent {agent.pid}: {event.kind}: {what}")
 
     def handle_left(self, now: float) -> None:
         """Handle the lines that were read, and were too many for one turn."""
@@ -274,11 +303,16 @@ class RunningAgents:
             how = f"signal {-status}" if status < 0 else f"exit {status}"
             self._handlers.log(f"agent {agent.pid}: {how}, {len(work.outstanding)} jobs open")
             self._handlers.died()
+        errors = self._errors.pop(agent.pid)
         self._watch(agent, 0)
+        self._selector.unregister(errors.fd)
         self._selector.unregister(agent.pidfd)
+        for line in errors.close():
+            self._log_text(agent, AgentText(ERROR_OUTPUT, line), now)
         agent.close()
         del self.agents[agent.pid], self._starts[agent.pid]
-        self._texts.pop(agent.pid, None)
+        for is_error in (False, True):
+            self._texts.pop((agent.pid, is_error), None)
         self._work.end(work, now)
 
     # ---- ends

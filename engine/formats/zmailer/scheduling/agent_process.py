@@ -30,6 +30,9 @@ LAST_READ_BYTES = 256 << 10
 """Bytes that are read after the end of an agent: the socket holds less. A child of the agent may
 still have the socket, and write without end."""
 
+MAX_ERROR_LINE = 4096
+"""Bytes of a line on standard error that are waited for."""
+
 MAX_STARTS_PER_SECOND = 30
 OPEN_FILES = 32
 """Limit of open files of an agent (options -R and -N of scheduler(8zm))."""
@@ -161,6 +164,47 @@ def start_agent(
         except OSError as error:
             agent.warning = f"{program.argv[0]}: its niceness cannot be set: {error_text(error)}"
     return agent
+
+
+class ErrorOutput:
+    """What an agent writes as errors: a pipe that is read without blocking, so that one that floods
+    fills no disk. The agent's end is open for reading too: it is never full for long, and if this
+    process is killed, an agent that writes an error is neither signalled (SIGPIPE) nor blocked."""
+
+    def __init__(self) -> None:
+        """Raises:
+        OSError: no descriptor is free.
+        """
+        self.fd, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        """Where to read."""
+        os.close(writer)
+        try:
+            flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+            self.agent_end = os.open(f"/proc/self/fd/{self.fd}", flags)
+            """What the agent gets; close it once the agent has been started."""
+        except OSError:
+            os.close(self.fd)
+            raise
+        self._rest = b""
+
+    def read_lines(self) -> list[bytes]:
+        """The lines that were written since the last call, at most `READ_BYTES`; the beginning of a
+        line counts as one from `MAX_ERROR_LINE` bytes on."""
+        try:
+            data = os.read(self.fd, READ_BYTES)
+        except BlockingIOError:
+            return []
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) >= MAX_ERROR_LINE:
+            lines.append(self._rest)
+            self._rest = b""
+        return lines
+
+    def close(self) -> list[bytes]:
+        """Close it; returns the last lines."""
+        lines = self.read_lines()
+        os.close(self.fd)
+        return [*lines, self._rest] if self._rest else lines
 
 
 class Agent(Generic[J]):

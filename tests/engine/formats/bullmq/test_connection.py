@@ -331,9 +331,13 @@ def test_jobs_of_a_full_server_can_be_deleted(server: TestServer, *, is_paused: 
 
 
 def test_a_cluster_is_refused() -> None:
-    """Before anything is read."""
+    """Before anything is read, in one line with the address, what is there and what was
+    expected."""
     with running_server("--cluster-enabled", "yes", "--databases", "1") as server:
-        assert "Redis Cluster is not supported" in refusal(server.place())
+        said = refusal(server.place())
+    assert said.partition(": ")[2] == (
+        "a node of a Redis Cluster, which is not supported; expected a server of its own"
+    )
 
 
 def test_a_server_that_loads_its_data_is_waited_for(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from engine.config import queue_config
 from engine.locks import queue_lock
 from engine.operations import plan_rows, plans, sizes
 from tests.nftban_queues import ids_at, journal_at, store_at, write_config
-from tests.tui.cli.plans.queue_of_plans import Command, act, objects, root, setup_of, tree
+from tests.tui.cli.plans.queue_of_plans import LONG_AGO, Command, act, objects, root, setup_of, tree
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
 
@@ -88,6 +88,48 @@ REFUSED = {
     "journal --apply 3": "expected with --resume",
 }
 """Commands, and what standard error contains."""
+
+
+def test_a_limit_takes_the_oldest_tasks_that_can_change(root: Path, act: Command) -> None:
+    """The plan has the N oldest, says of how many, and its command has the limit; the next one
+    goes on behind them. A task that the plan would exclude is none of the N."""
+    output = act("purge --limit 2 --dry-run")[1]
+    assert "the oldest 2 of 6 in dlq" in output
+    assert "purge --limit 2 --apply 2" in output
+    done = []
+    for left in (6, 4):
+        foreseen = act("purge --filter paper --limit 2 --dry-run")[1]
+        assert f"the oldest 2 of {left} matching in dlq" in foreseen
+        (result,) = objects(act("purge --filter paper --limit 2 --apply 2 --json"))
+        done += [ident[-8:] for ident in result["done"]]
+    assert done == [f"{number:08x}" for number in range(4)]
+    (noted, free) = sorted(ids_at(root, "dlq"))
+    assert act("note", noted, "keep")[0] == 0
+    (foreseen_one,) = objects(act("purge --limit 1 --dry-run --json"))
+    assert foreseen_one["acted_on"] == 1
+    (last,) = objects(act("purge --limit 1 --apply 1 --json"))
+    assert last["done"] == [free]
+    assert act("purge --limit 0 --dry-run")[0] == 64
+
+
+def test_a_filter_reads_what_tasks_carry(root: Path, act: Command) -> None:
+    """`data:` of a list and of a plan searches the payload; a task whose payload cannot be read is
+    named on standard error, and is in neither the list nor its opposite."""
+    spool = root / "mailspool"
+    spool.mkdir(exist_ok=True)
+    (spool / "kept").write_text("Subject: invoice 7\n")
+    with store_at(root) as store:
+        for name in ("kept", "lost"):
+            task = verbs.enqueue("mail_send", LONG_AGO + 60, name)
+            store.swap(None, task._replace(payload=f"{spool}/{name}"))
+    for text, ids in (("data:INVOICE", ["kept"]), (r"!data~invoice\s7", [])):
+        code, output, complaints = act("queue", "list", "--filter", f"kind=mail_send {text}")
+        assert code == 0
+        assert [name for name in ("kept", "lost") if f"-{name} |" in output] == ids
+        assert "lost: not searched: " in complaints
+    assert "purge --filter data:invoice --apply 1" in act(
+        "purge --state pending --filter data:invoice --dry-run"
+    )[1].replace(" --state pending", "")
 
 
 def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:

@@ -30,7 +30,12 @@ def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
         yield "server", Finding(Grade.BAD, str(error), "give its user the rights (ACL SETUSER)")
         return
     except Unavailable as error:
-        yield "server", Finding(Grade.BAD, str(error), "start it, or correct its address")
+        yield (
+            "server",
+            Finding(
+                Grade.BAD, str(error), "start it, or correct its address or what is named here"
+            ),
+        )
         return
     except StoreError as error:
         yield "server", Finding(Grade.BAD, str(error), "give this user the permission")

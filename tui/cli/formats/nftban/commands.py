@@ -168,7 +168,8 @@ def show_metrics(setup: Setup, arguments: Namespace) -> int:
     store.close()
     if arguments.json:
         rows = (line.rsplit(" ", 1) for line in text.splitlines() if line[:1] not in ("#", ""))
-        print_json({"place": setup.place, "metrics": {name: float(value) for name, value in rows}})
+        metrics = {name.partition("{")[0]: float(value) for name, value in rows}
+        print_json({"place": setup.place, "metrics": metrics})
     else:
         sys.stdout.write(text)
     return 0

@@ -191,7 +191,8 @@ def render_metrics(setup: Setup, store: NftbanStore, now: float, ran: float | No
         oldest_age=oldest,
     )
     totals = {name: _read_counter(setup, name) for name in prometheus.QUEUE_COUNTERS}
-    return prometheus.render_queue(gauges, totals, now if ran is None else ran)
+    text = prometheus.render_queue(gauges, totals, now if ran is None else ran)
+    return prometheus.add_place(text, setup.queue.place_label)
 
 
 def _read_counter(setup: Setup, name: str) -> int:

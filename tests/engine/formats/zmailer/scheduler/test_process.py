@@ -17,6 +17,7 @@ from engine.formats.zmailer import notify
 from engine.formats.zmailer.environment import NOTIFY_SOCKET
 from engine.formats.zmailer.mailq.acl import digest
 from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.scheduler.running_agents import MAX_ERRORS_PER_MINUTE
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.store import ZmailerStore
@@ -161,6 +162,23 @@ def test_an_agent_that_floods_fills_no_log(place: Place) -> None:
         until(lambda: not good.exists())
     assert "b'" not in place.log()[first:]
     assert place.log().count("#more") <= 40  # the minute may end meanwhile
+
+
+def test_errors_of_an_agent_are_logged_and_fill_no_log(place: Place) -> None:
+    """What an agent writes to standard error is in the log as lines with time and PID, the last
+    without an end too; of one that writes without end, a few hundred a minute, and other mail is
+    delivered."""
+    place.write_agent("bad", "echo 'no such host' >&2; printf 'last words' >&2; exit 3")
+    place.put(70, "bad")
+    with place.running():
+        until(lambda: "last words" in place.log())
+    assert "standard error: no such host\n" in place.log()
+    place.write_agent("bad", "exec yes oops >&2")
+    with place.running():
+        until(lambda: "standard error: more such lines of this minute" in place.log())
+        good = place.put(80, "good")
+        until(lambda: not good.exists())
+    assert place.log().count(": oops\n") <= 2 * MAX_ERRORS_PER_MINUTE  # the minute may end
 
 
 def test_signals(place: Place) -> None:

@@ -13,6 +13,7 @@ import pytest
 from engine.formats.zmailer.scheduling.agent_lines import AgentText, JobLine
 from engine.formats.zmailer.scheduling.agent_process import (
     Agent,
+    ErrorOutput,
     StartRate,
     agent_account,
     agent_program,
@@ -281,6 +282,33 @@ def test_a_flooding_agent_takes_bounded_memory_and_time(start: StartScript) -> N
         select.select([agent.sock], [], [])
         assert len(list(agent.read(1.0))) <= 1000
         assert len(agent.talk._lines) <= 64 << 10
+
+
+def test_errors_of_an_agent_come_as_lines() -> None:
+    """A long line comes in pieces, the last one without its end when the output is closed."""
+    errors = ErrorOutput()
+    os.write(errors.agent_end, b"one\ntwo\nthr")
+    assert errors.read_lines() == [b"one", b"two"]
+    os.write(errors.agent_end, b"x" * 9000)
+    assert errors.read_lines() == [b"thr" + b"x" * 9000]
+    assert errors.read_lines() == []
+    os.write(errors.agent_end, b"four\nend")
+    os.close(errors.agent_end)
+    assert errors.close() == [b"four", b"end"]
+
+
+def test_errors_without_a_reader_stop_no_agent() -> None:
+    """An agent whose scheduler was killed is neither signalled nor blocked by its errors."""
+    errors = ErrorOutput()
+    script = "echo '#hungry'; read go; head -c 300000 /dev/zero >&2; echo more >&2; exit 7"
+    program = Program(["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"})
+    agent: Agent[str] = start_agent(program, errors.agent_end, 0.0)
+    os.close(errors.agent_end)
+    errors.close()
+    feed(agent, 5)
+    wait(agent)
+    agent.close()
+    assert agent.status == 7
 
 
 def test_a_stop_waits_for_the_job_that_an_agent_has(start: StartScript) -> None:
