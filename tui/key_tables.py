@@ -40,7 +40,7 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
 
 KEYS: tuple[Key, ...] = (
     *(row.key for rows in TABLES.values() for row in rows),
-    *(key._replace(screens=key.screens - {keys.SHARED}) for key in keys.KEYS),
+    *(key for key in keys.KEYS if key.screens != {keys.SHARED}),
 )
 """A key that several screens have can be in it more than once."""
 

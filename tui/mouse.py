@@ -20,14 +20,11 @@ from tui.widgets.task_list import TaskList
 WHEEL_LINES = 3
 """Lines per step of the mouse wheel."""
 
-MAX_PANES = 16
-"""More panes than any screen has."""
-
 MAX_TABS = 20
 """More tabs than any screen has."""
 
-TAB_ACTIONS = {"tabs": "action_key", "parts": "action_key"}
-"""Lines with tabs, and the action that goes on to the next one."""
+TAB_LINES = {"tabs", "parts"}
+"""Lines with tabs; the key `right` goes on to the next one."""
 
 CURRENT_TAB_LOOKS = {"tab", "chip-accent"}
 """Looks of the current tab."""
@@ -52,7 +49,7 @@ def click(app: App[Any], event: events.Click) -> None:
         if _select_line(screen, widget, y):
             press(app, "enter")
     elif isinstance(widget, Lines) and 0 <= y < len(widget.lines):
-        if widget.id in TAB_ACTIONS:
+        if widget.id in TAB_LINES:
             _switch_tab(screen, widget, tab_at(widget.lines[y], x))
         elif hint := hint_at(widget.lines[y], x):
             press(app, key_of(getattr(screen, "KIND", ""), hint))
@@ -66,8 +63,6 @@ def press(app: App[Any], key: str) -> None:
 
 def _select_line(screen: Screen[Any], widget: TaskList | Picker | LogLines, y: int) -> bool:
     """Move the cursor to a line of the list; return True if it was there before."""
-    if getattr(screen, "in_details", False):
-        screen.action_pane(1)  # type: ignore[attr-defined]
     was_active = _activate_pane(screen, widget)
     if isinstance(widget, Picker):
         return widget.select_line(y) and was_active
@@ -94,29 +89,20 @@ def _line_of_cursor(widget: TaskList | LogLines) -> int:
 
 
 def _activate_pane(screen: Screen[Any], widget: Widget) -> bool:
-    """Go to the clicked pane, from pane to pane if the screen has no other way; True if it had the
-    cursor before.
-    """
+    """Go to the clicked pane; True if it had the cursor before."""
+    was_active = bool(getattr(widget, "is_active", True))
     if (focus := getattr(screen, "focus_pane", None)) is not None:
-        was_active = bool(getattr(widget, "is_active", True))
         focus(widget)
-        return was_active
-    for step in range(MAX_PANES):
-        if getattr(widget, "is_active", True):
-            return step == 0
-        if (go_on := getattr(screen, "action_pane", None)) is not None:
-            go_on(1)
-    return False
+    return was_active
 
 
 def _switch_tab(screen: Screen[Any], widget: Lines, name: str) -> None:
     """Go on from tab to tab until the one of that name is the current one."""
-    go_on = getattr(screen, TAB_ACTIONS[widget.id or ""])
     for _ in range(MAX_TABS if name else 0):
         current = [text for text, style in widget.lines[0] if style in CURRENT_TAB_LOOKS]
         if any(text.strip(" []").startswith(name) for text in current):
             return
-        go_on("right")
+        screen.action_key("right")  # type: ignore[attr-defined]
 
 
 def tab_at(line: Line, x: int) -> str:

@@ -144,7 +144,7 @@ LINES = {
     "tui.packaging": 600,
     "tui.plan": 2550,
     "tui.queue": 2800,
-    "tui.screens": 2400,
+    "tui.screens": 2450,
     "tui.session": 3250,
     "tui.task": 1850,
     "tui.terminal": 1800,

@@ -39,7 +39,7 @@ def _rows(screen: str, noun: str, *verbs: str) -> tuple[Row, ...]:
         actions.group_by,
     )
     rows: tuple[Row, ...] = (
-        *make.moves(lambda parts, how: parts.screen.move(how)),
+        *make.moves(lambda parts, how: parts.move(how)),
         make.own(
             f"open | enter | Enter | show these | View | the queue, filtered by this {noun}",
             actions.open_list,

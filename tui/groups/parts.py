@@ -131,9 +131,11 @@ class GroupParts(RowsParts, Generic[G]):
         screen: GroupScreenActions,
         query: Query,
         grouping: Grouping[G],
+        *,
+        aim: str = "",
     ) -> None:
-        """`query` is the state and filter of the task list."""
-        super().__init__(session, context, screen)
+        """`query` is the state and filter of the task list; the group `aim` gets the cursor."""
+        super().__init__(session, context, screen, aim)
         self.query, self.grouping = query, grouping
         self.groups: Sequence[G] = ()
         self._tasks: tuple[str, tuple[Task, ...]] = ("", ())

@@ -56,8 +56,8 @@ class ClustersScreen(RowsScreen):
         super().__init__()
         self.panes, clock = ListPanes(), context.clock
         clusters = ErrorClusters(session, clock, query, lambda: not parts.verb_refusal("retry"))
-        self.parts = parts = GroupParts(session, context, self, query, clusters)
-        parts.aim = aim
+        # The clusters ask these parts, once there are keys.
+        self.parts = parts = GroupParts(session, context, self, query, clusters, aim=aim)
 
     def plan(self, asked: VerbRequest) -> None:
         """See `GroupScreenActions`."""

@@ -226,7 +226,7 @@ make = RowMaker[LocksParts, Change](keys.LOCKS, Change.NOTHING)
 key = make.key
 
 ROWS: tuple[KeyRow[LocksParts, Change], ...] = (
-    *make.moves(lambda parts, how: parts.screen.move(how)),
+    *make.moves(lambda parts, how: parts.move(how)),
     make.own(
         "open | enter | Enter | open | View | lock details: holder, evidence, recovery",
         unlock,

@@ -36,6 +36,11 @@ class LocksScreen(RowsScreen):
         """The details of another lock are shown from their first line."""
         self.panes.details.move("first")
 
+    def paint_panes(self) -> None:
+        """Paint the graph again once its height is known."""
+        super().paint_panes()
+        self.call_after_refresh(self.paint_frames)
+
     def paint_frames(self) -> None:
         """Write the frames; the graph gets the lines that the rows leave."""
         session, parts = self.parts.selected, self.parts

@@ -21,9 +21,6 @@ from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.lines import BLANK_LINE, Line, Run, fact_lines, part_line
 
-CONTROL_KEYS = frozenset({"pause_queue"})
-"""Actions of other screens that open a plan for a control."""
-
 
 def show_control_plan(
     screen: BaseScreen, session: PlaceSession, context: ConsoleContext, name: str, target: str = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 
 from engine.locks.token_buckets import BucketState
 from engine.operations.controls import ControlRow, control_rows
@@ -159,7 +158,7 @@ def _show_plan(parts: ControlParts, name: str, target: str = "") -> None:
 make = RowMaker[ControlParts, Change](keys.CONTROLS, Change.NOTHING)
 
 ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
-    *make.moves(lambda parts, how: parts.screen.move(how)),
+    *make.moves(lambda parts, how: parts.move(how)),
     make.own(
         "open | enter | Enter | plan | View | plan this control: shows its effect, writes nothing",
         _open_plan,
@@ -175,7 +174,7 @@ ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
         refusal=ControlParts.pause_refusal,
         is_absent=ControlParts.has_no_controls,
     ),
-    replace(make.arm(Change.EDGES), is_absent=ControlParts.has_no_controls),
+    make.arm(Change.EDGES, ControlParts.has_no_controls),
     *make.ends(),
 )
 """All keys, in the order of their hints."""

@@ -155,7 +155,7 @@ class ReplayScreen(RowsScreen):
         yield from (edges.top, self.state, self.steps, rows, self.flow, edges.message, edges.hints)
 
     def paint_panes(self) -> None:
-        """Paint state, steps, results and the queue meanwhile, and write their frames."""
+        """Paint state, steps, results and the queue meanwhile."""
         parts, size = self.parts, self.size
         border, width = frame_border(*size), self.panes.rows_width(size)
         state, steps = parts.details(width), parts.steps(width)
@@ -166,7 +166,16 @@ class ReplayScreen(RowsScreen):
         flow = parts.flow(width, size.height // 3 if border == BOX else 2)
         _show_lines(self.flow, flow, border, free)
         self.paint_rows()
+        self.paint_frames()
+
+    def paint_frames(self) -> None:
+        """Write the frames: what it is, its steps, its results, the queue meanwhile."""
+        parts = self.parts
         self.state.show_frame(parts.details_frame(0), focused=True)
         self.steps.show_frame(Frame("Steps"))
         self.panes.rows.show_frame(parts.rows_frame())
         self.flow.show_frame(parts.flow_frame())
+
+    def shows_operation(self, operation: object) -> bool:
+        """True for its own."""
+        return operation is self.parts.work

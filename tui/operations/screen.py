@@ -6,7 +6,6 @@ It shows its parts (`tui.operations.operations_parts`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 
 from engine.operations.journal import Operation
@@ -181,7 +180,7 @@ def _has_none(parts: OperationsParts) -> bool:
 
 
 ROWS: tuple[KeyRow[OperationsParts, Change], ...] = (
-    *make.moves(lambda parts, how: parts.screen.move(how)),
+    *make.moves(lambda parts, how: parts.move(how)),
     own(
         "open | enter | Enter | open | View | operation details: who, why, every row",
         _open,
@@ -209,7 +208,7 @@ ROWS: tuple[KeyRow[OperationsParts, Change], ...] = (
         refusal=_why_not_suspended,
         is_absent=lambda parts: _has_none(parts) or not any(one.suspended for one in parts.listed),
     ),
-    replace(make.arm(Change.EDGES), is_absent=_has_none),
+    make.arm(Change.EDGES, _has_none),
     *make.ends(),
     KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
     KeyRow(key("reread"), _reread),

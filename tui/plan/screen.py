@@ -407,7 +407,9 @@ class PlanScreen(ConfirmScreen):
         is_announced = False
         while run.ended is None:
             is_asking = phase_of(run) is Phase.ASKING
-            if is_asking and not is_announced and getattr(self.app.screen, "work", None) is not run:
+            top = self.app.screen
+            is_shown = isinstance(top, BaseScreen) and top.shows_operation(run)
+            if is_asking and not is_announced and not is_shown:
                 self.session.messages.append(f"{run.name} asks whether to continue: u, Enter")
                 is_announced = True
             is_announced = is_announced and is_asking

@@ -53,7 +53,7 @@ class QueueScreen(KeyedScreen):
 
     def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
-        self.session, self.context = session, context
+        self.context = context
         self.parts = QueueParts(session, context, self)
         self.is_looked_up = False
         """True if lock, metrics and log are painted."""

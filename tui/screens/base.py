@@ -128,6 +128,10 @@ class BaseScreen(SizedScreen[None]):
         """Show a message to the operator."""
         raise NotImplementedError
 
+    def shows_operation(self, operation: object) -> bool:
+        """True if the screen shows the progress of that running operation, and what it asks."""
+        return False
+
     def neighbor(self, by: int) -> Target | None:
         """Move the cursor to the next row, or with -1 to the previous one; return what Enter opens
         there, None at the end of the rows and for screens without any.

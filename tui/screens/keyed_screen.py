@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from engine.store import Unavailable
 from tui.screens.base import QUIT_AGAIN, BaseScreen
 from tui.screens.key_rows import KeyRow, absent_actions, press, refusals_of
+from tui.session.place_session import PlaceSession
 
 
 def row_bindings(rows: Sequence[KeyRow[Any, Any]]) -> list[BindingType]:
@@ -24,12 +25,20 @@ def row_bindings(rows: Sequence[KeyRow[Any, Any]]) -> list[BindingType]:
 class KeyedScreen(BaseScreen):
     """Passes keys to their rows, and paints what the action of a row has changed.
 
-    What it can do for its parts is in `ScreenActions`.
+    What it can do for its parts is in `ScreenActions`. Textual calls `on_mount`, `on_resize`,
+    `on_screen_resume` and other handlers of every class of a screen, that of the subclass first:
+    they add to those here.
     """
 
     ROWS: Sequence[KeyRow[Any, Any]]
     parts: Any
     """What the screen shows and its keys act on; without Textual."""
+
+    @property
+    def session(self) -> PlaceSession:
+        """The place, for the help: its refusals and words; the overview has several."""
+        session: PlaceSession = self.parts.session
+        return session
 
     # Painting
 

@@ -167,7 +167,7 @@ class RowMaker(Generic[P, C]):
         yield self.closes()
         yield self.app(self.key("app.suspend_process"))
 
-    def arm(self, changes: C) -> KeyRow[P, C]:
+    def arm(self, changes: C, is_absent: Callable[[P], bool] | None = None) -> KeyRow[P, C]:
         """Arm or disarm, which changes this; not by pasted input."""
 
         def act(parts: P) -> C:
@@ -179,7 +179,7 @@ class RowMaker(Generic[P, C]):
         return KeyRow(
             self.key("arm"),
             act,
-            is_absent=is_read_only,
+            is_absent=is_absent or is_read_only,
             label=lambda parts: keys.arm_hint(parts.context.arming.is_armed),
         )
 

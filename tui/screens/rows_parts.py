@@ -29,7 +29,7 @@ class Change(Flag):
     EDGES = auto()
     """The message and the keys."""
     ROWS = auto()
-    """The rows, or the one under the cursor."""
+    """The rows, the details of the one under the cursor, and the frames."""
 
 
 class RowCursor(NamedTuple):
@@ -79,7 +79,9 @@ class RowsParts:
         self.session, self.context, self.screen, self.aim = session, context, screen, aim
         self.message = Message(context.clock)
         self._led = ""
+        """The row on which `lead` put the cursor."""
         self._has_moved = False
+        """True once the operator has moved the cursor from there."""
 
     def start(self) -> None:
         """The screen is open: start what reads for it in the background."""
@@ -88,6 +90,7 @@ class RowsParts:
 
     def lead(self, key: str) -> None:
         """Put the cursor on a row, unless the operator has moved it."""
+        self._note_move()  # a click that is not reported yet
         if not self._has_moved:
             self.aim = self._led = key
 
@@ -98,8 +101,11 @@ class RowsParts:
 
     def cursor_moved(self) -> Change:
         """Another row is under the cursor, maybe a clicked one."""
-        self._has_moved |= bool(self._led) and self.screen.cursor.key not in ("", self._led)
+        self._note_move()
         return Change.ROWS
+
+    def _note_move(self) -> None:
+        self._has_moved |= bool(self._led) and self.screen.cursor.key not in ("", self._led)
 
     # What the screen shows
 
@@ -108,7 +114,7 @@ class RowsParts:
         raise NotImplementedError
 
     def rows(self, width: int) -> ShownRows:
-        """The rows for a width in cells."""
+        """The rows for a width in cells. Called before what follows, which may use what it read."""
         raise NotImplementedError
 
     def details(self, width: int) -> Sequence[Line]:

@@ -15,7 +15,6 @@ from tui.screens.key_rows import hints_of
 from tui.screens.keyed_screen import KeyedScreen
 from tui.screens.list_panes import ListPanes, frame_panes, is_large
 from tui.screens.rows_parts import Change, RowCursor, RowsParts
-from tui.session.place_session import PlaceSession
 from tui.text.frames import frame_border
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RowsScreen(KeyedScreen):
-    """Paints its parts each second, and what an action has changed at once."""
+    """Paints its parts each second, and after an action what that has changed."""
 
     parts: RowsParts
     panes: ListPanes
@@ -59,29 +58,26 @@ class RowsScreen(KeyedScreen):
 
     def move(self, how: str) -> Change:
         """See `RowsActions`."""
-        # A cursor that moved has its own event.
-        return Change.NOTHING if self.panes.move(how) else Change.ROWS
+        if not self.panes.move(how):  # a cursor that moved has its own event
+            self.paint_frames()  # they count the lines below
+        return Change.NOTHING
 
     def switch_pane(self) -> Change:
         """See `RowsActions`."""
         self.panes.focus(details=not self.panes.in_details and not self.panes.shows_board)
-        return Change.ROWS
+        self.paint_frames()
+        return Change.NOTHING
 
     def action_move(self, how: str) -> None:
         """Move as the key of that name does."""
-        self.show_change(self.move(how))
+        self.show_change(self.parts.move(how))
 
     def focus_pane(self, widget: object) -> None:
-        """Give the keys that move to a clicked pane."""
+        """Give the keys that move to a clicked pane, whose rows stay as they were clicked."""
         self.panes.focus(details=widget is self.panes.details)
-        self.paint()
+        self.paint_frames()
 
     # What the app asks for
-
-    @property
-    def session(self) -> PlaceSession:
-        """The place, whose words the help uses."""
-        return self.parts.session
 
     def copies(self) -> tuple[Copy, ...]:
         """What can be copied now."""
@@ -114,7 +110,12 @@ class RowsScreen(KeyedScreen):
         width = self.panes.details_width(self.size)
         self.panes.details.show(self.parts.details(width))
         self.paint_frames()
-        self.call_after_refresh(self.paint_frames)  # the lines below are known then
+        self.call_after_refresh(self._count_below, self.panes.details.below)
+
+    def _count_below(self, painted: int) -> None:
+        """Write the frames again if the layout has left another number of lines below."""
+        if self.panes.details.below != painted:
+            self.paint_frames()
 
     def paint_rows(self) -> None:
         """Paint the rows, and put the cursor on one."""

@@ -64,7 +64,7 @@ SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
 GROUPS = "groups"
 SHARED = "shared"
-"""Words of keys that only screens with key rows of their own have."""
+"""Words of keys for screens with key rows of their own (`tui.key_tables`)."""
 
 _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "DIGITS": tuple("0123456789"),
@@ -191,7 +191,8 @@ back | escape | Esc | stay | Quit | quit | stay in the console
 """
 """One row for each action on some screens: action, keys, keys as shown, hint ("-": none), heading
 of the help, screens and flags, description. `+key` passes the key to the action, and `+minor` drops
-its hint first. An indented line continues the row above. The order is that of the hints."""
+its hint first. An indented line continues the row above. The order is that of the hints,
+except for `shared` keys."""
 
 
 def key_of_row(row: str) -> Key:

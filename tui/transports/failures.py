@@ -120,7 +120,7 @@ make = RowMaker[FailureParts, Change](keys.FAILURES, Change.NOTHING)
 key = make.key
 
 ROWS: tuple[KeyRow[FailureParts, Change], ...] = (
-    *make.moves(lambda parts, how: parts.screen.move(how)),
+    *make.moves(lambda parts, how: parts.move(how)),
     make.own(
         "open | enter | Enter | log | View | the log at the time of this error",
         open_line,

@@ -4,7 +4,6 @@ refused.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from engine.index.filter_language import equality_filter, format_term
@@ -83,7 +82,7 @@ make = RowMaker[TransportParts, Change](keys.TRANSPORTS, Change.NOTHING)
 own, key = make.own, make.key
 
 ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
-    *make.moves(lambda parts, how: parts.screen.move(how)),
+    *make.moves(lambda parts, how: parts.move(how)),
     own(
         "open | enter | Enter | errors | View | latest errors, with the server's reply; the tasks "
         "of a destination",
@@ -137,7 +136,7 @@ ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
         refusal=TransportParts.test_mail_refusal,
         is_absent=lambda parts: parts.is_fixed or _is_destination(parts),
     ),
-    replace(make.arm(Change.EDGES), is_absent=lambda parts: parts.is_fixed),
+    make.arm(Change.EDGES, lambda parts: parts.is_fixed),
     *make.ends(),
 )
 """All keys; pressing one is the Textual action `key` of the screen."""

@@ -18,7 +18,7 @@ from tui.screens.rows_parts import RowsActions, RowsParts
 from tui.session.place_session import PlaceSession, seen_destinations
 from tui.text import keys
 from tui.text.figures import format_count
-from tui.text.frames import BOX_FRAME_CELLS, Frame
+from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import BLANK_LINE, Line, fold_text
 from tui.text.table import Choice, ShownRows
@@ -232,7 +232,7 @@ class TransportParts(RowsParts):
         summary = view.summary_line(sending, self._limit, self._routes)
         if not self._destinations:
             return Frame("Transports", "6", f"{len(sending.transports)}", summary)
-        is_wide = self._width + BOX_FRAME_CELLS >= view.USE_MIN_WIDTH
+        is_wide = self._width >= view.USE_MIN_WIDTH
         lead = summary if sending.transports and is_wide else ()
         amount = len(self._destinations) + len(sending.transports)
         right = mixed_table.summary_line(self._sending_rows, lead)

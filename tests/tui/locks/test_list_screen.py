@@ -19,9 +19,18 @@ from engine.locks import queue_lock
 from engine.locks.queue_lock import PidLock
 from engine.model import LockEvidence, Verdict
 from tests.console_operator import ConsoleOperator, an_operator, words
-from tests.console_places import NOW, a_stuck_lock, disk_place, make_spool
+from tests.console_places import (
+    NOW,
+    a_memory,
+    a_place,
+    a_stuck_lock,
+    disk_place,
+    make_spool,
+    some_tasks,
+)
 from tests.engine.monitor.test_alerts import a_stale_lock, write_task
 from tests.lock_processes import later
+from tui import mouse
 from tui.locks import list_lines as view
 from tui.locks.list_lines import PlaceLock
 from tui.locks.list_screen import LocksScreen
@@ -174,3 +183,30 @@ def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
     assert "no process is signalled: it was taken on the host mx2" in " ".join(text.split())
     assert "SIGTERM" not in text
     assert "ps -o pid,user,lstart,args -p 4711" in text
+
+
+async def test_a_click_opens_the_row_that_was_clicked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the rows change their order between paint and click, that of the paint counts."""
+    places = [
+        a_place(a_memory([]), name=name, lock=a_stuck_lock, recovery_command=("true",))
+        for name in ("aaa", "bbb")
+    ]
+    async with an_operator(*places, size=(100, 30), first=keys.LOCKS) as operator:
+        screen = await operator.opens(LocksScreen)
+        await operator.until(lambda: operator.picker.key == "1" and len(operator.picker.rows) == 2)
+        worst_first = view.worst_first
+        monkeypatch.setattr(view, "worst_first", lambda locks: worst_first(locks)[::-1])
+        assert not mouse._select_line(screen, operator.picker, 2)
+        assert operator.picker.key == "2"
+
+
+async def test_a_scroll_of_the_details_reads_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes the frames, which count the lines below."""
+    place = a_place(a_memory(some_tasks()), lock=a_stuck_lock)
+    async with an_operator(place, size=(80, 16), first=keys.LOCKS) as operator:
+        screen = await operator.opens(LocksScreen)
+        await operator.press("tab")
+        with monkeypatch.context() as patch:
+            patch.setattr(screen.parts, "rows", None)
+            screen.action_move("down")
+        assert screen.panes.details.top == 1

@@ -246,7 +246,7 @@ async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
 
 async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
     """A canary whose outcome is not known waits for the operator; the header of each screen says
-    so. Space goes on all the same.
+    so, its own as the next step, without a message over that. Space goes on all the same.
     """
     async with an_operator(place, clock=clock) as operator:
         plan = plans.freeze_plan("retry", await off(seen, place, State.DEAD), NOW)
@@ -258,6 +258,7 @@ async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
         await operator.sees("type 12 to replay 12")
         await operator.opens(ReplayScreen, "1", "2")
         await operator.sees("PAUSED", "next Space continues, s stops")
+        assert not console.navigator.session.messages
         await operator.opens(QueueScreen, "ctrl+c")
         await operator.sees("ops 1 0% asks", "replay asks whether to continue: u, Enter")
         console.navigator.goto(Target(keys.RUNNING_OPERATION))

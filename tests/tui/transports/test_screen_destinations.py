@@ -141,6 +141,7 @@ async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) 
     Tab leads to them.
     """
     async with deliveries.screen(DOWN, size=(120, 40)) as operator:
+        await operator.until(lambda: "REFUSED 2, other 1" in operator.rows)  # the tasks are counted
         rows = [line.replace("!", " ").split() for line in operator.rows.splitlines()]
         assert rows[0][:3] == ["down.example", "UNHEALTHY", "3"]
         assert rows[0][3] == "3"

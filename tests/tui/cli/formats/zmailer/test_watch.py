@@ -26,6 +26,7 @@ from tui.cli.formats.zmailer.watch import SpoolWatch
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
+from tui.task.screen import TaskScreen
 
 NOW = 1_795_170_000.0
 CONF = """PARAMmailqsock=UNIX:{folder}/mailq.sock
@@ -261,6 +262,10 @@ async def test_groups_are_shown_by_thread_and_ring(running: Setup) -> None:
     (place,) = await asyncio.to_thread(open_places, running, [running.place])
     async with an_operator(place, size=(120, 40), clock=time.time) as operator:
         await operator.sees("1001/91")
+        await operator.opens(TaskScreen, "enter")
+        await operator.press("question_mark")
+        await operator.sees("plan to bounce waiting tasks")  # in the help of a task, too
+        await operator.press("escape", "escape")
         await operator.press("b")
         await operator.sees("THREAD", "channel", "smtp/a.test", ">MaxRing")
         await operator.sees("X purge", "H hold")
