@@ -1,4 +1,6 @@
-"""Clicks: a row is selected, then opened; a tab is switched to; a hint presses its key."""
+"""Clicks: a row is selected, then opened; a title orders; a tab is switched to; a hint presses its
+key.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def click(app: App[Any], event: events.Click) -> None:
     screen = app.screen
     widget, _ = screen.get_widget_at(*event.screen_offset)
     x, y = event.screen_offset - widget.content_region.offset
-    if isinstance(widget, TaskList | Picker | LogLines):
+    if isinstance(widget, TaskList) and y == 0 and (order := widget.order_at(x)):
+        screen.action_sort(order)  # type: ignore[attr-defined]
+    elif isinstance(widget, TaskList | Picker | LogLines):
         if _select_line(screen, widget, y):
             press(app, "enter")
     elif isinstance(widget, Lines) and 0 <= y < len(widget.lines):

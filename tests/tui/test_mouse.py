@@ -31,12 +31,21 @@ async def click_on(operator: ConsoleOperator, text: str) -> None:
 
 
 async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
-    """On the list and on the overview; a click on the titles or below the rows does nothing."""
+    """On the list and on the overview; a click on a title orders, again the other way; one below
+    the rows does nothing.
+    """
     async with an_operator(a_place(a_memory(some_tasks()))) as operator:
         rows = task_list(operator.console).rows
         await operator.until(lambda: rows.view.cursor.id)
         before = rows.view.cursor.id
         await click_on(operator, "AGE")
+        await operator.sees("vAGE")
+        await click_on(operator, "vAGE")
+        await operator.sees("^AGE")
+        await click_on(operator, "KIND")
+        await operator.sees("^KIND")
+        await click_on(operator, "ID ")
+        await operator.until(lambda: rows.view.loaded and "^KIND" not in operator.text)
         assert rows.view.cursor.id == before
         await click_on(operator, "feeds_sync")
         assert rows.view.cursor.at > 0

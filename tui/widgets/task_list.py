@@ -17,8 +17,8 @@ from engine.model import AttemptLimit, attempts_allowed
 from engine.store import StoreError
 from engine.text.figure import Figure
 from engine.text.safe import safe_line
-from tui.text.lines import BLANK_LINE, Line, cut_line
-from tui.text.table import Column
+from tui.text.lines import BLANK_LINE, MARGIN_CELLS, Line, cut_line
+from tui.text.table import COLUMN_GAP_CELLS, Column
 from tui.text.task_list import (
     NO_TRASH_FACTS,
     ListedTask,
@@ -78,7 +78,11 @@ class TaskList(Painted, can_focus=True):
         self._now = clock()
         self._painted: dict[int, Line] = {}
         self._made: dict[int, tuple[tuple[object, ...], Line]] = {}
-        self._columns: tuple[object, tuple[Column[ListedTask], ...]] = (None, ())
+        self._grounds: object = None
+        """What the columns were looked up for."""
+        self._layout: object = None
+        """What they were made from."""
+        self._columns: tuple[Column[ListedTask], ...] = ()
         self._reported: tuple[object, ...] = ()
 
     @property
@@ -175,28 +179,39 @@ class TaskList(Painted, can_focus=True):
         query, window = self.rows.view.query, self.rows.view.window
         options = self.signs.shown
         grounds = (query, width, window.generation, window.start, window.total, options)
-        if self._columns[0] != grounds:
-            tasks = window.tasks
+        if self._grounds != grounds:
+            self._grounds, tasks = grounds, window.tasks
             longest = id_cells(tasks)
             kinds = max((cell_len(safe_line(kind)) for kind in {t.kind for t in tasks}), default=0)
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
-            columns: tuple[Column[ListedTask], ...] = ()
-            if query.state:
-                columns = task_columns(
-                    query.state,
-                    width,
-                    destined,
-                    longest,
-                    worded,
-                    limit=self._max_attempts,
-                    kinds=kinds,
-                    trash=self._trash,
-                )
             listed = tasks if "ids" in options else ()
             ids = max((cell_len(safe_line(task.id)) for task in listed), default=0)
-            columns = resize_columns(columns, width, ids, is_wide="wide" in options)
-            self._columns = grounds, columns
-        return self._columns[1]
+            layout = (query.state, width, destined, longest, worded, kinds, ids, options)
+            # Columns that are made again are equal but for their functions: all rows would be, too.
+            if layout != self._layout:
+                columns: tuple[Column[ListedTask], ...] = ()
+                if query.state:
+                    columns = task_columns(
+                        query.state,
+                        width,
+                        destined,
+                        longest,
+                        worded,
+                        limit=self._max_attempts,
+                        kinds=kinds,
+                        trash=self._trash,
+                    )
+                columns = resize_columns(columns, width, ids, is_wide="wide" in options)
+                self._layout, self._columns = layout, columns
+        return self._columns
+
+    def order_at(self, x: int) -> str:
+        """The order of the index by which the title at a column of the screen sorts; "" if none."""
+        for column in self._shape(self.size.width):
+            x -= column.width + COLUMN_GAP_CELLS
+            if x < MARGIN_CELLS - COLUMN_GAP_CELLS:
+                return column.order
+        return ""
 
     def _line(self, y: int, width: int) -> Line:
         query, notice = self.rows.view.query, self.signs.notice

@@ -300,6 +300,19 @@ async def test_an_unmoved_cursor_stays_at_the_top() -> None:
         assert held.app.said == []
 
 
+async def test_rows_are_not_made_again_when_only_more_of_them_arrive() -> None:
+    """Their columns are the same as long as nothing has another width."""
+    held = Held(200)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        width = held.list.size.width
+        columns, line = held.list._shape(width), held.list._line(1, width)
+        held.list.rows.store_changed()
+        await held.rest(pilot)
+        assert held.list._shape(width) is columns
+        assert held.list._line(1, width) is line
+
+
 async def test_during_the_scan_the_cursor_is_the_first_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
