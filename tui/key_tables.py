@@ -40,9 +40,10 @@ TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {
 
 KEYS: tuple[Key, ...] = (
     *(row.key for rows in TABLES.values() for row in rows),
-    *(key for key in keys.KEYS if key.screens != {keys.SHARED}),
+    *(key._replace(screens=key.screens - {keys.SHARED}) for key in keys.KEYS),
 )
-"""A key that several screens have can be in it more than once."""
+"""A key of several screens can be in it more than once; the words that only key rows share have no
+screen."""
 
 
 def keys_on(screen: str, without: Collection[str] = ()) -> Iterator[Key]:

@@ -81,10 +81,7 @@ def _lowest() -> list[str]:
 
 
 SHARED = {
-    "DirectRun": 1,
     "Ledger": 1,
-    "LongText": 1,
-    "PullBackRun": 1,
     "RowTable": 1,
     "_JobNames": 2,
 }

@@ -36,8 +36,8 @@ MAX_TASKS = 50
 CURSOR_REST_SECONDS = 0.15
 """Seconds that the cursor must rest before the tasks of its group are read."""
 
-READ_COST_FACTOR = 5
-"""Minimum pause between reads, as a multiple of their duration."""
+READ_COST_FACTOR, MAX_PAUSE_SECONDS = 5, 10.0
+"""Minimum pause between reads, as a multiple of their duration; never longer than this."""
 
 
 class GroupScreenActions(RowsActions, Protocol):
@@ -171,7 +171,8 @@ class GroupParts(RowsParts, Generic[G]):
                 self.is_known = not self.session.inspector.latest.unavailable
                 self.screen.show_change(Change.ROWS)
                 self.screen.run("tasks", self.read_tasks)
-                await asyncio.sleep(READ_COST_FACTOR * (asyncio.get_running_loop().time() - began))
+                took = asyncio.get_running_loop().time() - began
+                await asyncio.sleep(min(READ_COST_FACTOR * took, MAX_PAUSE_SECONDS))
             await self.session.wait_for_readings()
 
     async def read_tasks(self) -> Change:

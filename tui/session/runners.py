@@ -49,7 +49,7 @@ class RunningOperation:
         self.name = plan.verb
         self.is_stopped = False
         """True if an operator stopped it."""
-        self._clock = clock
+        self.clock = clock
 
     @property
     def planned(self) -> int:
@@ -133,7 +133,7 @@ class DirectRun(RunningOperation):
             # the journal not be written: nothing was done.
             report = failed_report(self.plan, str(error))
         self.counts = _counts_of(report)
-        self.report, self.ended = report, self._clock()
+        self.report, self.ended = report, self.clock()
 
     def _update_counts(self, counts: Mapping[RowResult, int]) -> None:
         self.counts = counts
@@ -255,7 +255,7 @@ class PullBackRun(RunningOperation):
     def ended(self) -> float | None:  # type: ignore[override]
         """End time; None while it runs."""
         if self._ended is None and self.report is not None:
-            self._ended = self._clock()
+            self._ended = self.clock()
         return self._ended
 
 

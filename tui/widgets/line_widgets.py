@@ -141,28 +141,24 @@ class Lines(Painted):
 
     def __init__(self, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._lines: tuple[Line, ...] = ()
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
+        self.lines: tuple[Line, ...] = ()
         """The lines that are shown."""
-        return self._lines
 
     def show(self, lines: Sequence[Line]) -> None:
         """Show these lines; unchanged ones are not repainted."""
-        before, self._lines = self._lines, tuple(lines)
-        if len(before) != len(self._lines) and self.styles.is_auto_height:
+        before, self.lines = self.lines, tuple(lines)
+        if len(before) != len(self.lines) and self.styles.is_auto_height:
             self.refresh_height()
             return
-        self.repaint_lines(changed_lines(before, self._lines))
+        self.repaint_lines(changed_lines(before, self.lines))
 
     def render_line(self, y: int) -> Strip:
         """One of the shown lines."""
-        return self.strip_of(self._lines[y] if y < len(self._lines) else BLANK_LINE)
+        return self.strip_of(self.lines[y] if y < len(self.lines) else BLANK_LINE)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """The number of lines."""
-        return len(self._lines)
+        return len(self.lines)
 
 
 class LongText(Lines, can_focus=True):
@@ -184,11 +180,11 @@ class LongText(Lines, can_focus=True):
 
     def show(self, lines: Sequence[Line]) -> None:
         """Show another text, with the same scroll position."""
-        before, top, self._lines = self._lines, self._top, tuple(lines)
+        before, top, self.lines = self.lines, self._top, tuple(lines)
         self.move_to(top)
         if self._top == top:
             height = self.size.height
-            visible = (lines[top : top + height] for lines in (before, self._lines))
+            visible = (lines[top : top + height] for lines in (before, self.lines))
             self.repaint_lines(changed_lines(*visible))
 
     def render_line(self, y: int) -> Strip:
