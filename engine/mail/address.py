@@ -92,7 +92,7 @@ def _describe_fault(text: str, strict: bool) -> str:
         return "contains a space or a control character"
     if not text.isascii():
         if local.isascii():
-            return "has a non-ASCII domain that can be read in two ways: write its form xn--"
+            return "has a non-ASCII domain that is invalid or read in two ways: write its xn--"
         return "contains a non-ASCII character before the @, which only SMTPUTF8 could send"
     if text.startswith("-"):
         return "begins with a dash, as options do"

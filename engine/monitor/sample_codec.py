@@ -151,7 +151,7 @@ def _shorter(sample: RecordedSample) -> RecordedSample:
     minimal = RecordedSample(
         sample.when, "", bare, sample.counts, sample.complete, problems=sample.problems
     )
-    return minimal._replace(
+    shortest = minimal._replace(
         finer=sample.finer,
         oldest=sample.oldest,
         due=sample.due,
@@ -160,6 +160,7 @@ def _shorter(sample: RecordedSample) -> RecordedSample:
         lease_workers=sample.lease_workers,
         gone_failures=sample.gone_failures,
     )
+    return shortest if shortest != sample else shortest._replace(finer={})
 
 
 def _plain(sample: RecordedSample) -> list[object]:

@@ -128,7 +128,7 @@ LINES = {
     "tui.cli.formats.nftban": 4250,
     "tui.cli.formats.zgb": 1400,
     "tui.cli.formats.zmailer": 1400,
-    "tui.cli.plans": 1900,
+    "tui.cli.plans": 1950,
     "tui.cli.print": 1450,
     "tui.cli.queue": 1300,
     "tui.cli.setup": 2550,

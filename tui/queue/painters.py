@@ -120,7 +120,7 @@ def _empty_text(parts: QueueParts, state: State) -> str:
         return f"0 of {format_count(amount, 'task')} match in {where}: Esc clears the filter"
     totals = parts.context.totals()
     if state is State.DEAD and totals is not None and totals.dead:
-        return f"no tasks in {where} here, {totals.dead:,} at other places: ] then 4"
+        return f"no tasks in {where} here, {totals.dead:,} at other places"
     return f"no tasks in {where}"
 
 

@@ -229,9 +229,7 @@ async def test_a_queue_without_dead_tasks_leads_to_a_place_that_has_some() -> No
     async with an_operator(*places) as made:
         operator = ListOperator(made.console, made.pilot)
         await operator.press(DEAD)
-        await operator.until(
-            lambda: "no tasks in dead here, 12 at other places: ] then 4" in operator.text
-        )
+        await operator.until(lambda: "no tasks in dead here, 12 at other places" in operator.text)
         await operator.press("]", "4")
         await operator.until(lambda: operator.list.rows.view.total == 12)
 

@@ -43,9 +43,18 @@ RETRY_INSTEAD = {
 """The command to use for a task that is not in the DLQ, if its store has an edge to PENDING."""
 
 
+MAX_LIMIT = 1000
+"""Most ids that a plan of the oldest tasks names in its command."""
+
+
 def act(verb: str, setup: Setup, arguments: Namespace) -> int:
     """Show the plan of a verb, or apply it."""
     plan_command.require_one(arguments)
+    if limit := getattr(arguments, "limit", 0):
+        if arguments.apply:  # by now the oldest N can be others than those that were shown
+            fail(EX_USAGE, "--limit: expected --dry-run; the command that it prints names the ids")
+        if limit > MAX_LIMIT:
+            fail(EX_USAGE, f"--limit: expected at most {MAX_LIMIT:,}")
     if arguments.apply:
         setup.require_writable()
         plan_command.require_reason(setup, arguments.reason)
@@ -183,7 +192,7 @@ def _planned_tasks(
         )
     if any(end is State.TRASH for _, end in VERBS[verb].edges):
         known = plan_command.fit_into_trash(setup, store, plan, sizes)
-    if careful and plan.rows and not (arguments.filter or arguments.id or total):
+    if careful and plan.rows and not (arguments.filter or arguments.id or len(plan.rows) < total):
         whole = warn_of_whole_state(
             " and ".join(words), len(plan.rows), sum(store.count_tasks().values())
         )
@@ -341,10 +350,9 @@ def _verb_command(verb: str, setup: Setup, shown_plan: ShownPlan, arguments: Nam
     for name in ("state", "filter", "reason"):
         if value := getattr(arguments, name):
             words += [f"--{name}", value]
-    for ident in arguments.id:
+    oldest = [row.id for row in shown_plan.plan.rows] if arguments.limit else []
+    for ident in oldest or arguments.id:
         words += ["--id", ident]
-    if arguments.limit:
-        words += ["--limit", str(arguments.limit)]
     if getattr(arguments, "include_all", False):
         words.append("--include-all")
     else:

@@ -37,8 +37,8 @@ def parse_filter_option(
 
 def read_data(store: ReadableStore, task: Task) -> str | None:
     """What a task carries, for `data~`: its parts behind the first, or the first if it is alone.
-    None if one cannot be read; that, and that only a beginning was read, is said on standard
-    error."""
+    None if one cannot be read or only in part: what was not searched must not count as without the
+    word. That is said on standard error. A NUL, which would end the text for SQLite, is U+FFFD."""
     try:
         first, *others = store.parts(task)
         texts = []
@@ -47,9 +47,9 @@ def read_data(store: ReadableStore, task: Task) -> str | None:
                 raise Unsupported(f"{part.name}: {part.refusal}")
             data = store.read(task, part.name)
             if part.size is not None and len(data) < part.size:
-                read = f"only {len(data):,} of {part.size:,} bytes of its {part.name} were searched"
-                print_error(safe_line(f"{task.id}: {read}"))
-            texts.append(data.decode("utf-8", "replace"))
+                read = f"{part.name}: only {len(data):,} of {part.size:,} bytes can be read"
+                raise Unsupported(read)
+            texts.append(data.decode("utf-8", "replace").replace("\0", "\ufffd"))
     except StoreError as error:
         print_error(safe_line(f"{task.id}: not searched: {error}"))
         return None

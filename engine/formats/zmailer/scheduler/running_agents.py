@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import selectors
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -153,9 +152,11 @@ class RunningAgents:
         self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
 
     def _start_program(self, start: AgentStart, now: float) -> tuple[Agent[Job], ErrorOutput]:
-        """Raises:
-        CannotRun: it cannot be started.
-        OSError: no descriptor is free.
+        """Start an agent with a pipe for its errors.
+
+        Raises:
+            CannotRun: it cannot be started.
+            OSError: no descriptor is free.
         """
         errors, limits = ErrorOutput(), self._limits
         try:
@@ -167,11 +168,9 @@ class RunningAgents:
                 nice=start.nice,
                 priority=start.priority,
             )
-        except CannotRun:
+        except (CannotRun, OSError):
             errors.close()
             raise
-        finally:
-            os.close(errors.agent_end)
         return agent, errors
 
     def reconfigure(self, environ: Mapping[str, str], find: FindSettings, now: float) -> None:

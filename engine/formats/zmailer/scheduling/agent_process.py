@@ -4,6 +4,7 @@ without blocking. Its end is seen by pidfd, so that only this process is ever si
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import resource
@@ -166,10 +167,18 @@ def start_agent(
     return agent
 
 
+F_SETPIPE_SZ = 1031
+"""Of Linux (fcntl.h); Python has the name from 3.10 on only where its C library had it."""
+
+PIPE_BYTES = 1 << 20
+"""Bytes of errors that an agent can write between two turns of the scheduler."""
+
+
 class ErrorOutput:
     """What an agent writes as errors: a pipe that is read without blocking, so that one that floods
-    fills no disk. The agent's end is open for reading too: it is never full for long, and if this
-    process is killed, an agent that writes an error is neither signalled (SIGPIPE) nor blocked."""
+    fills no disk. The agent's end is open for reading too: if this process is killed, an agent that
+    writes an error is neither signalled (SIGPIPE) nor blocked. What does not fit into the pipe
+    between two turns of the scheduler is lost: the write of the agent fails (EAGAIN)."""
 
     def __init__(self) -> None:
         """Raises:
@@ -181,7 +190,10 @@ class ErrorOutput:
         try:
             flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
             self.agent_end = os.open(f"/proc/self/fd/{self.fd}", flags)
-            """What the agent gets; close it once the agent has been started."""
+            """What the agent gets. It stays open here: else an agent that closes its own would end
+            the pipe, and an end can be read all the time."""
+            with suppress(PermissionError):  # beyond the user's share of pipes it keeps 64 KiB
+                fcntl.fcntl(self.agent_end, F_SETPIPE_SZ, PIPE_BYTES)
         except OSError:
             os.close(self.fd)
             raise
@@ -204,6 +216,7 @@ class ErrorOutput:
         """Close it; returns the last lines."""
         lines = self.read_lines()
         os.close(self.fd)
+        os.close(self.agent_end)
         return [*lines, self._rest] if self._rest else lines
 
 

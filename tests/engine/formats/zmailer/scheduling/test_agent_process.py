@@ -293,8 +293,18 @@ def test_errors_of_an_agent_come_as_lines() -> None:
     assert errors.read_lines() == [b"thr" + b"x" * 9000]
     assert errors.read_lines() == []
     os.write(errors.agent_end, b"four\nend")
-    os.close(errors.agent_end)
     assert errors.close() == [b"four", b"end"]
+
+
+def test_an_agent_that_closes_its_errors_ends_no_pipe() -> None:
+    """An end of the pipe could be read all the time: the scheduler would never wait again."""
+    errors = ErrorOutput()
+    program = Program(["/bin/sh", "-c", "exec 2>&-; echo '#hungry'"], {"PATH": "/usr/bin:/bin"})
+    agent: Agent[str] = start_agent(program, errors.agent_end, 0.0)
+    wait(agent)
+    agent.close()
+    assert select.select([errors.fd], [], [], 0.0) == ([], [], [])
+    errors.close()
 
 
 def test_errors_without_a_reader_stop_no_agent() -> None:
@@ -303,7 +313,6 @@ def test_errors_without_a_reader_stop_no_agent() -> None:
     script = "echo '#hungry'; read go; head -c 300000 /dev/zero >&2; echo more >&2; exit 7"
     program = Program(["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"})
     agent: Agent[str] = start_agent(program, errors.agent_end, 0.0)
-    os.close(errors.agent_end)
     errors.close()
     feed(agent, 5)
     wait(agent)
