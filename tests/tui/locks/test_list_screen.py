@@ -206,6 +206,7 @@ async def test_a_scroll_of_the_details_reads_no_rows(monkeypatch: pytest.MonkeyP
     async with an_operator(place, size=(80, 16), first=keys.LOCKS) as operator:
         screen = await operator.opens(LocksScreen)
         await operator.press("tab")
+        await operator.until(lambda: screen.panes.in_details and screen.panes.details.below)
         with monkeypatch.context() as patch:
             patch.setattr(screen.parts, "rows", None)
             screen.action_move("down")
