@@ -21,6 +21,9 @@ from engine.index.schema import (
 )
 from engine.model import Task
 
+CHUNK_ROWS_WITH_DATA = 16
+"""Tasks whose data are in memory together, up to 1 MB of each piece."""
+
 T = TypeVar("T")
 
 
@@ -47,11 +50,12 @@ def select_matching(
         matcher.install(db)
         db.execute(CREATE_TABLE)
         db.execute(f"ALTER TABLE task ADD COLUMN {DATA_FIELD} TEXT")
-        while some := list(islice(waiting, CHUNK_ROWS)):
+        reads_data = len(cheap.clauses) < len(filter.clauses)
+        while some := list(islice(waiting, CHUNK_ROWS_WITH_DATA if reads_data else CHUNK_ROWS)):
             rows = ((*clean_row(row_of(t)), n) for n, t in enumerate(some) if isinstance(t, Task))
             db.execute("BEGIN")
             db.executemany(INSERT_TASK, rows)
-            if len(cheap.clauses) < len(filter.clauses):
+            if reads_data:
                 found = db.execute(f"SELECT n FROM task WHERE {first_met}", first_values).fetchall()
                 for (n,) in found:
                     task = some[n]

@@ -7,6 +7,7 @@ Addresses go to programs as single words, never through a shell: its characters 
 
 import ipaddress
 import re
+from unicodedata import normalize
 
 from engine.mail.model import BadMail
 from engine.text.safe import safe_line
@@ -66,8 +67,11 @@ def _with_ascii_domain(text: str) -> str:
     """The address with the labels of its domain as `xn--`; unchanged if its domain is ASCII, or is
     no name that IDNA 2003 and IDNA 2008 read in one way."""
     local, at, domain = text.rpartition("@")
+    domain = normalize("NFC", domain)  # macOS types an accent as a character of its own
     if domain.isascii() or not at:
         return text
+    if any(label.startswith("-") or label.endswith("-") for label in domain.split(".")):
+        return text  # as of an ASCII name
     try:
         encoded = domain.lower().encode("idna").decode()
         is_same = encoded.encode().decode("idna") == domain.lower()
@@ -92,7 +96,7 @@ def _describe_fault(text: str, strict: bool) -> str:
         return "contains a space or a control character"
     if not text.isascii():
         if local.isascii():
-            return "has a non-ASCII domain that is invalid or read in two ways: write its xn--"
+            return "has a non-ASCII domain that is invalid or read in two ways: write it as xn--"
         return "contains a non-ASCII character before the @, which only SMTPUTF8 could send"
     if text.startswith("-"):
         return "begins with a dash, as options do"

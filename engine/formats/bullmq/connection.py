@@ -32,7 +32,7 @@ MAX_LOGIN_BYTES = 64 << 10
 
 CLIENT_NAME = "spooldeck"
 READ_ONLY_REPLICA = "the server is a read-only replica: change the primary"
-IN_CLUSTER = "a node of a Redis Cluster, which is not supported; expected a server of its own"
+IN_CLUSTER = "a node of a Redis Cluster, which is not supported; expected a single server"
 MINIMUM_VERSION = (6, 2)
 """COPY and LPOS; BullMQ recommends the same."""
 

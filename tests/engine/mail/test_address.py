@@ -23,6 +23,7 @@ HOSTILE = {
     "read in two ways": [
         "b@straße.example", "b@a\u200db.example", "b@a\u00adb.example", "b@a\u3002example",
         "b@\uff41.example", "b@ü..example", f"b@{'ü' * 64}.example", "b@\ud800.example",
+        "b@-ü.example", "b@ü-.example",
     ],
     "space": [
         "<b@example.com> NOTIFY=NEVER", "b@example.com NOTIFY=NEVER", " b@example.com",
@@ -59,6 +60,7 @@ def test_a_domain_of_other_letters_is_sent_as_ascii() -> None:
     """Each label is encoded by IDNA, in any case; the rest of the address stays as it is."""
     for address, sent in (
         ("A.b@bücher.example", "A.b@xn--bcher-kva.example"),
+        ("a@bu\u0308cher.example", "a@xn--bcher-kva.example"),
         ("a@Mail.BÜCHER.example", "a@mail.xn--bcher-kva.example"),
         ("a@почта.рф", "a@xn--80a1acny.xn--p1ai"),
     ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
@@ -173,10 +174,10 @@ def _planned_tasks(
     sizes: dict[str, int] = {}
     tasks = _tasks(verb, store, words, arguments=arguments, filter=filter, now=now)
     noted_ids = setup.notes().noted_ids() if careful else frozenset()
-    total = 0
+    total, passed_over = 0, Counter[str]()
     if limit := getattr(arguments, "limit", 0):
-        acted_on = _acted_on(verb, store, arguments, noted_ids, now)
-        tasks, total = _take_oldest(tasks, limit, acted_on)
+        why_not = _why_not(verb, store, arguments, noted_ids, now)
+        tasks, total = _take_oldest(tasks, limit, why_not, passed_over)
     tasks = _measured_tasks(store, tasks, sizes)
     plan = _freeze(verb, store, tasks, now=now, filter=filter.text, noted_ids=noted_ids)
     if careful:
@@ -197,35 +198,46 @@ def _planned_tasks(
             " and ".join(words), len(plan.rows), sum(store.count_tasks().values())
         )
         known = known._replace(warnings=[*known.warnings, *whole])
-    return known._replace(scope=_scope(plan, words, arguments, total))
+    passed = [f"{n:,} excluded: {safe_line(why)}" for why, n in passed_over.most_common()]
+    warnings = [*known.warnings, *passed]
+    return known._replace(scope=_scope(plan, words, arguments, total), warnings=warnings)
 
 
-def _acted_on(
+def _why_not(
     verb: str, store: ReadableStore, arguments: Namespace, noted_ids: frozenset[str], now: float
-) -> Callable[[Task], bool]:
-    """Which tasks a verb acts on: not those that the store bars, or that the plan excludes."""
+) -> Callable[[Task], str]:
+    """Why a verb does not act on a task: it is barred, or excluded by the plan; "" if it does."""
     edges, careful = store.edges, VERBS[verb].excludes_suspicious and not arguments.include_all
 
-    def acts_on(task: Task) -> bool:
-        if plans.bar_reason(edges, verb, task, now=now):
-            return False
-        is_noted = task.id in noted_ids
-        is_excluded = careful and plans.default_exclusion(task.created, is_noted, now)
-        return not is_excluded or task.id in arguments.include
+    def why_not(task: Task) -> str:
+        if barred := plans.bar_reason(edges, verb, task, now=now):
+            return barred
+        if not careful or task.id in arguments.include:
+            return ""
+        excluded = plans.default_exclusion(task.created, task.id in noted_ids, now)
+        return f"{excluded} (--include-all)" if excluded else ""
 
-    return acts_on
+    return why_not
 
 
 def _take_oldest(
-    tasks: Iterable[Task], limit: int, acts_on: Callable[[Task], bool]
+    tasks: Iterable[Task], limit: int, why_not: Callable[[Task], str], passed_over: Counter[str]
 ) -> tuple[Iterator[Task], int]:
     """The oldest tasks that a verb acts on, those without a time of creation last, and the number
-    of all tasks. Only `limit` tasks are kept in memory."""
+    of all tasks; `passed_over` counts the others by their reason. Only `limit` tasks are kept in
+    memory."""
     counted = count()
+
+    def acted_on() -> Iterator[Task]:
+        for task in tasks:
+            next(counted)
+            if why := why_not(task):
+                passed_over[why] += 1
+            else:
+                yield task
+
     kept = heapq.nsmallest(
-        limit,
-        (task for task in tasks if next(counted) >= 0 and acts_on(task)),
-        key=lambda task: (task.created or inf, len(task.id), task.id),
+        limit, acted_on(), key=lambda task: (task.created or inf, len(task.id), task.id)
     )
     return iter(kept), next(counted)
 

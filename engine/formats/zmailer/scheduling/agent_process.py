@@ -34,6 +34,9 @@ still have the socket, and write without end."""
 MAX_ERROR_LINE = 4096
 """Bytes of a line on standard error that are waited for."""
 
+PIPE_BYTES = 1 << 20
+"""Bytes of errors that an agent can write between two turns of the scheduler."""
+
 MAX_STARTS_PER_SECOND = 30
 OPEN_FILES = 32
 """Limit of open files of an agent (options -R and -N of scheduler(8zm))."""
@@ -126,15 +129,15 @@ class StartRate:
 
 def start_agent(
     program: Program,
-    log: int,
+    errors: int,
     now: float,
     *,
     open_files: int = OPEN_FILES,
     nice: int = 0,
     priority: int | None = None,
 ) -> Agent[J]:
-    """Start an agent, in our working directory; what it writes as errors goes to the descriptor
-    `log`. `nice` is added to our niceness, `priority` is the niceness itself. We must have no other
+    """Start an agent, in our working directory; it writes its errors to the descriptor `errors`.
+    `nice` is added to our niceness, `priority` is the niceness itself. We must have no other
     threads.
 
     Raises:
@@ -152,7 +155,7 @@ def start_agent(
     try:
         with child_socket:
             end = child_socket.fileno()
-            pid = supervisor.spawn(program, end, end, log, limit_ourselves)
+            pid = supervisor.spawn(program, end, end, errors, limit_ourselves)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         parent_socket.close()
         why = error_text(error)
@@ -165,13 +168,6 @@ def start_agent(
         except OSError as error:
             agent.warning = f"{program.argv[0]}: its niceness cannot be set: {error_text(error)}"
     return agent
-
-
-F_SETPIPE_SZ = 1031
-"""Of Linux (fcntl.h); Python has the name from 3.10 on only where its C library had it."""
-
-PIPE_BYTES = 1 << 20
-"""Bytes of errors that an agent can write between two turns of the scheduler."""
 
 
 class ErrorOutput:
@@ -193,7 +189,7 @@ class ErrorOutput:
             """What the agent gets. It stays open here: else an agent that closes its own would end
             the pipe, and an end can be read all the time."""
             with suppress(PermissionError):  # beyond the user's share of pipes it keeps 64 KiB
-                fcntl.fcntl(self.agent_end, F_SETPIPE_SZ, PIPE_BYTES)
+                fcntl.fcntl(self.agent_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         except OSError:
             os.close(self.fd)
             raise

@@ -336,7 +336,7 @@ def test_a_cluster_is_refused() -> None:
     with running_server("--cluster-enabled", "yes", "--databases", "1") as server:
         said = refusal(server.place())
     assert said.partition(": ")[2] == (
-        "a node of a Redis Cluster, which is not supported; expected a server of its own"
+        "a node of a Redis Cluster, which is not supported; expected a single server"
     )
 
 

@@ -93,7 +93,7 @@ REFUSED = {
 def test_a_limit_takes_the_oldest_tasks_that_can_change(root: Path, act: Command) -> None:
     """The plan has the N oldest, says of how many, and its command has their ids, as by then others
     can be the oldest; the next plan goes on behind them. A task that the plan would exclude is none
-    of the N."""
+    of the N, and is counted with its reason."""
     done = []
     for left in (6, 4):
         foreseen = act("purge --filter paper --limit 2 --dry-run")[1]
@@ -107,6 +107,7 @@ def test_a_limit_takes_the_oldest_tasks_that_can_change(root: Path, act: Command
     assert act("note", noted, "keep")[0] == 0
     output = act("purge --limit 1 --dry-run")[1]
     assert f"--id {free} --apply 1" in output
+    assert "1 excluded: " in output and "(--include-all)" in output
     for wrong in ("--limit 0 --dry-run", "--limit 1 --apply 1", "--limit 1001 --dry-run"):
         assert act(f"purge {wrong}")[0] == 64
     assert len(ids_at(root, "dlq")) == 2

@@ -32,9 +32,7 @@ def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
     except Unavailable as error:
         yield (
             "server",
-            Finding(
-                Grade.BAD, str(error), "start it, or correct its address or what is named here"
-            ),
+            Finding(Grade.BAD, str(error), "start it, or correct what the text names"),
         )
         return
     except StoreError as error:
