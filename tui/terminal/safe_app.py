@@ -200,6 +200,12 @@ class SafeApp(App[None], inherit_bindings=False):
         self._return_code = EX_SOFTWARE
         self._close_messages_no_wait()
 
+    async def _close_all(self) -> None:
+        # Before the screens, as when the message loop ends: a worker of the app that outlives its
+        # screen finds none. Without it, the end of a Textual pilot closes the screens first.
+        self.workers.cancel_all()
+        await super()._close_all()
+
     def end(self, code: int) -> None:
         """Close with that exit code after a signal; an early signal waits for the start."""
         self._ended = code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import re
@@ -238,3 +239,21 @@ def test_a_screen_that_opens_while_the_console_ends_is_no_crash(
 
     assert console.return_code == (143 if is_ending else crash_report.EX_SOFTWARE)
     assert console.crash is None if is_ending else isinstance(console.crash, NoMatches)
+
+
+async def test_a_worker_that_asks_for_the_screen_while_the_console_ends_is_no_crash() -> None:
+    """It is cancelled before the screens are gone, also where a pilot ends the console."""
+    console = SafeApp()
+    reads = 0
+
+    async def follow() -> None:
+        nonlocal reads
+        while console.screen is not None:
+            reads += 1
+            await asyncio.sleep(0)
+
+    async with console.run_test():
+        console.run_worker(follow())
+
+    assert console.crash is None
+    assert reads
