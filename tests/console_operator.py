@@ -14,11 +14,11 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.timer import Timer
 
+from engine.places.place import Place
 from tests.console_places import BOARDS, Clock, a_console, is_known, loaded, queue_of, until
 from tui.app import Console
 from tui.key_tables import KEYS
 from tui.queue.screen import QueueScreen
-from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.terminal import bandwidth
 from tui.terminal.paste_detector import BURST_KEYS, PasteDetector

@@ -15,13 +15,13 @@ from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.locks import queue_lock
 from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.monitor.prometheus import QueueGauges, render_queue
+from engine.places.place import Place
 from tests.open_store import open_store
 from tui.app import Console
 from tui.log.screen import LogScreen
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.rows_screen import RowsScreen
-from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 from tui.task.screen import TaskScreen
 from tui.terminal.safe_app import SafeApp

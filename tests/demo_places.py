@@ -12,15 +12,17 @@ from pathlib import Path
 import psutil
 
 from engine.config import queue_config
-from engine.demo.demo import CONFIG_FILE
+from engine.demo.demo import CONFIG_FILE, class_name
+from engine.formats.known_formats import FORMATS, setup_for
 from engine.live.folder_events import FolderEventSource
 from engine.model import Task
 from engine.store import Store
-from tui.cli.setup.place_formats import FORMATS, setup_for
 
 PROGRAM = [sys.executable, "-m", "tui.cli"]
 
-NFTBAN, KANNADER, ZGB = (FORMATS[name].demo[""] for name in ("nftban", "kannader", "zgb"))
+NFTBAN, KANNADER, ZGB = (
+    class_name(FORMATS[name].demo_place("")) for name in ("nftban", "kannader", "zgb")
+)
 
 START = f"""
 import sys

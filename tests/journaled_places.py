@@ -14,9 +14,9 @@ from engine.operations import plans
 from engine.operations.execute import PlanRun
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan
+from engine.places.place import Place
 from engine.replay.settings import ReplayPace, pace_to_json
 from tests.console_places import NOW, disk_place
-from tui.session.place import Place
 
 ANA = Who("root", "ana", "192.0.2.7 50122 192.0.2.1 22", "mx1", 4243)
 BEN = Who("ben", "", "", "mx1", 3181)

@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.queue_config import load_config
+from engine.formats.base.format import Setup
 from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.formats.known_formats import setup_for
 from engine.formats.zgb.log import Log, LogEvent, read_recent
+from engine.formats.zgb.mail import HourlyLimit, MailingParts, RegistrationHandler
 from engine.formats.zgb.place import DEFAULT_LETTERS, RateLimit, ZgbSettings
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
@@ -30,9 +33,6 @@ from tests import command
 from tests.mail_sender import NOW, Recorder, SenderParts
 from tests.programs import a_script
 from tests.smtp_server import HOST, Server
-from tui.cli.formats.zgb.mail import HourlyLimit, MailingParts, RegistrationHandler
-from tui.cli.setup.place_formats import setup_for
-from tui.cli.setup.setup import Setup
 
 FROM, TO, ALSO = "foo@example.org", "bar@example.net", "baz@example.org"
 TEXT = b"Subject: hi\n\n.dot, caf\xe9 and \xff\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 from engine.config.mail_config import METHODS
 from engine.mail.send.suspensions import Suspensions
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
+from engine.places.place import PlaceMail
 from engine.store import Unavailable
-from tui.session.place import PlaceMail
 
 INSTALLED = ("postfix", "curl")
 """Those that are installed; the others are not."""

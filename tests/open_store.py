@@ -7,19 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.config.place_address import Address
-from engine.formats.kannader.detect import is_spool
+from engine.formats.kannader.format import FORMAT as KANNADER
 from engine.formats.nftban import detect
-from engine.formats.zgb.detect import is_database
+from engine.formats.zgb.format import FORMAT as ZGB
 from engine.store import Store
 
 
 def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     """Open the store at a path; raises `Unavailable`."""
-    if is_spool(Address(place)):
+    if KANNADER.detects(Address(place)):
         from engine.formats.kannader.store import KannaderStore
 
         return KannaderStore(place, clock)
-    if is_database(Address(place)):
+    if ZGB.detects(Address(place)):
         from engine.formats.zgb.place import ZgbDatabase
         from engine.formats.zgb.store import ZgbStore
 

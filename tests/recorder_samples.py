@@ -12,9 +12,9 @@ from engine.monitor.recorder import RecorderLocation
 from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import Rates
 from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
-from tui.session.alert_facts import NO_TASKS, make_alert_inputs
-from tui.session.place import Place
-from tui.session.place_watcher import PlaceReadings
+from engine.places.alert_facts import NO_TASKS, make_alert_inputs
+from engine.places.place import Place
+from engine.places.place_watcher import PlaceReadings
 
 NOW = 1_795_167_728.0
 WORDS = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}

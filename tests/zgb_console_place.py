@@ -10,10 +10,10 @@ from engine.formats.zgb.place import ZgbDatabase as Settings
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.operations.journal import Journal
+from engine.places.place import Place, WholeQueueFigures
 from tests.console_places import NOW
 from tests.journaled_places import ANA
 from tests.mail_queue_commands import Database
-from tui.session.place import Place, WholeQueueFigures
 
 DAY = 86_400
 PAUSE, RATE, REDIRECT = "mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSchumbi"

@@ -18,13 +18,13 @@ from textual.binding import Binding
 from engine.live.call_thread import DaemonExecutor
 from engine.live.shared_parts import SharedParts
 from engine.locks.lock_file import boot_seconds
+from engine.places.place import Place
 from engine.text.safe import safe_line
 from tui.leaving import ConsoleExit
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.target import Target
-from tui.session.place import Place
 from tui.session.place_session import PlaceSession, count_totals, follow_places
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
 from tui.terminal.driver import SIGNAL_EXIT_CODES

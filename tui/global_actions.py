@@ -11,6 +11,7 @@ from textual.app import App, SuspendNotSupported
 
 from engine.model import State
 from engine.store import StoreError
+from engine.text.figures import format_count
 from tui.key_tables import keys_on
 from tui.plan import planning
 from tui.screens import palette_commands
@@ -27,7 +28,6 @@ from tui.session.place_session import PlaceSession
 from tui.terminal import clipboard, plain_text
 from tui.text import export, keys
 from tui.text.export import Export, ExportRefused, ExportTable
-from tui.text.figures import format_count
 from tui.text.progress_bar import ProgressBar
 from tui.widgets.theme import theme_names as theme_names
 

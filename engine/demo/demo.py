@@ -19,7 +19,9 @@ from engine.config.place_address import parse_address, places_folder
 from engine.system import files
 from engine.text.error_text import error_text
 
-KEEPER_MODULE = "engine.demo.keeper"
+KEEPER = (
+    "import spooldeck; spooldeck.use_own_modules(); from engine.demo.keeper import main; main()"
+)
 CONFIG_FILE = "spooldeck.yaml"
 LOG_FILE = "demo.log"
 """In the demo's folder: what the keeper and the workers print, with the traceback of an error."""
@@ -28,6 +30,11 @@ READY, FAILED = "ready", "failed"
 
 _MAX_MESSAGE_BYTES = 65536
 """Bytes of the keeper's lines that are read at a time: what a pipe holds."""
+
+
+def class_name(place: type) -> str:
+    """A class as "MODULE:CLASS", by which another process finds it."""
+    return f"{place.__module__}:{place.__qualname__}"
 
 
 class Demo:
@@ -40,15 +47,15 @@ class Demo:
         subcommand are added.
 
         `keep` names a folder for the places that is not deleted; "": a temporary one.
-        `demo_places` are the classes of the places, as "MODULE:CLASS".
+        `demo_places` are the classes of the places, as `class_name` has them.
         """
         self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
         self._stays = bool(keep)
         self._argv = [
             sys.executable,
             "-P",
-            "-m",
-            KEEPER_MODULE,
+            "-c",
+            KEEPER,
             self.folder,
             str(tasks),
             "keep" if keep else "leave-nothing",

@@ -241,3 +241,11 @@ def _write(fd: int, buckets: Mapping[str, Bucket]) -> None:
     os.lseek(fd, 0, os.SEEK_SET)
     files.write_all(fd, data)
     files.ftruncate(fd, len(data))
+
+
+def describe_bucket(bucket: BucketState) -> str:
+    """The tokens of a rate limit and its rate: `0 of 5 tokens, 720/h`."""
+    if bucket.paused:
+        return "PAUSED"
+    rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
+    return f"{bucket.tokens:,} of {bucket.burst:,} tokens{rate}"

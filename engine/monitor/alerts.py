@@ -143,7 +143,7 @@ class AlertInputs(NamedTuple):
     """The facts about one place that the rules need.
 
     No field has a default, so that a fact cannot be forgotten: what is not known must be passed as
-    such. Only `tui/session/alert_facts.py` makes these values.
+    such. Only `engine/places/alert_facts.py` makes these values.
     """
 
     name: str

@@ -14,18 +14,18 @@ import pytest
 
 from engine.config import place_address as addresses
 from engine.config import queue_config
+from engine.formats import known_formats as known_formats
+from engine.formats.base.format import Format, Setup
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.model import State
-from engine.policy import contract_retries
+from engine.policy import RetryPolicy, contract_retries
 from engine.store import Store, Unavailable
 from tests.conformance import test_conformance
 from tests.conformance.test_conformance import SHAPES, Shape
 from tests.console_operator import an_operator
 from tests.engine.task_builders import a_task as new_task
 from tui.cli import main
-from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
-from tui.cli.setup.setup import Format, Setup
 from tui.text import keys
 
 for _name, _test in vars(test_conformance).items():
@@ -54,6 +54,27 @@ class FakeServer:
         return FakeStore(self.tasks, lease_seconds=300.0)
 
 
+class FakeFormat(Format):
+    """The format of that server."""
+
+    name, title = "fake", "a fake queue"
+
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+
+    def detects(self, at: addresses.Address) -> bool:
+        """By the scheme."""
+        return at.scheme == "fake"
+
+    def open(self, setup: Setup) -> Store:
+        """Connect to the server."""
+        return self._server.open(setup)
+
+    def retry_policy(self, setup: Setup) -> RetryPolicy:
+        """Three attempts."""
+        return contract_retries(60, 3600, 3)
+
+
 class FakeStore(MemoryStore):
     """A store of this format, with words of its own."""
 
@@ -77,13 +98,7 @@ def shape() -> Shape:
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeServer:
     """The format in the table, and a server with three tasks."""
     server = FakeServer()
-    row = Format(
-        "a fake queue",
-        is_here=lambda at: at.scheme == "fake",
-        open_store=server.open,
-        retry_policy=lambda setup: contract_retries(60, 3600, 3),
-    )
-    monkeypatch.setitem(place_formats.FORMATS, "fake", row)
+    monkeypatch.setitem(known_formats.FORMATS, "fake", FakeFormat(server))
     monkeypatch.setattr(addresses, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     store = FakeStore(server.tasks)
@@ -170,7 +185,7 @@ async def test_the_retry_key_reruns_done_tasks(server: FakeServer, config: str) 
     """On the tab of done tasks the key of retry is named rerun, and shows its plan."""
     finish_tasks(server)
     loaded = queue_config.load_config(config, {})
-    (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
+    (place,) = open_places(known_formats.setup_for(loaded, "", {}), [])
     async with an_operator(place, size=(120, 40), clock=time.time) as operator:
         await operator.sees("fake-pending")
         await operator.press("left", "left", "left")
@@ -191,7 +206,7 @@ def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
 async def test_the_console_shows_it(server: FakeServer, config: str) -> None:
     """Its tasks are a list, a plan for them is made, and the password is nowhere on a screen."""
     loaded = queue_config.load_config(config, {})
-    (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
+    (place,) = open_places(known_formats.setup_for(loaded, "", {}), [])
     assert SECRET not in repr(place)
 
     async with an_operator(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as operator:
@@ -271,7 +286,7 @@ def test_an_unusable_place_does_not_hide_the_others(server: FakeServer, tmp_path
     path = tmp_path / "several.yaml"
     path.write_text(json.dumps({"places": [WITH_SECRET, "nothing://host/"]}))
     loaded = queue_config.load_config(str(path), {})
-    usable, other = open_places(place_formats.setup_for(loaded, "", {}), [])
+    usable, other = open_places(known_formats.setup_for(loaded, "", {}), [])
     usable.open().close()
     with pytest.raises(Unavailable, match="no format with URLs"):
         other.open()

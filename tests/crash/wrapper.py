@@ -98,9 +98,9 @@ def _no(kind: str) -> bool:
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code; its output is not flushed yet."""
+    from engine.formats.base.format import Setup
     from tui import cli
     from tui.cli.formats.nftban import work
-    from tui.cli.setup.setup import Setup
 
     option, root, *rest = words
     assert option == "--root"

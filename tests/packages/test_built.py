@@ -15,7 +15,7 @@ from engine.version import VERSION
 from tests.programs import needs
 from tui.cli.commands import COMMAND_WORDS
 from tui.packaging.man_pages import split_sections
-from tui.packaging.share_files import COMPLETIONS
+from tui.packaging.share_files import COMPLETIONS, PACKAGE_FILES
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,8 +48,11 @@ def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
     ]
 
     build_only = ("tui/packaging/", "tui/cli/texts/debian/")
-    expected = {name for name in files if not name.startswith(build_only)}
-    completions = {f"tui/cli/texts/completion/spooldeck.{shell}" for shell in COMPLETIONS}
+    names = {name: PACKAGE_FILES.get(name, name) for name in (*files, "spooldeck.py")}
+    expected = {
+        f"spooldeck/{name}" for file, name in names.items() if not file.startswith(build_only)
+    }
+    completions = {f"spooldeck/tui/cli/texts/completion/spooldeck.{shell}" for shell in COMPLETIONS}
     others = {f"{data}{name}" for name in (*pages, *COMPLETIONS.values())}
     assert {name for name in inside if ".dist-info/" not in name} == expected | completions | others
     groups = {word.path[0] for word in COMMAND_WORDS if not word.function and len(word.path) == 1}
@@ -58,6 +61,7 @@ def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
     assert f"spooldeck-{VERSION}.dist-info/licenses/LICENSE" in inside
     assert source_names >= {f"build/{name}" for name in pages} | {
         *files,
+        "spooldeck.py",
         "tests/packages/test_built.py",
     }
     assert metadata["Version"] == VERSION

@@ -43,7 +43,7 @@ systemd-analyze security --offline=yes --threshold=30 spooldeck-queue.service
 printf 'handlers: {report: {command: [/bin/true]}}\\nqueue: {root: %s}\\n' \\
     /var/lib/spooldeck/default > /etc/spooldeck/config.yaml
 run() { setpriv --reuid spooldeck --regid spooldeck --clear-groups "$@"; }
-run /usr/lib/spooldeck/bin/python3 -v -P -m tui.cli queue process-next 2>/loaded
+run /usr/lib/spooldeck/bin/python3 -v -P -m spooldeck queue process-next 2>/loaded
 echo "compiled $(grep -c "^# code object from [^']*site-packages.*py$" /loaded || true)" >&3
 test "$(grep -c "pyc'$" /loaded)" -gt 20
 spooldeck queue count >&3

@@ -124,7 +124,7 @@ def make_place(prefix: Path) -> Path:
 
 def timer_command(inside: Path, place: Path) -> list[str | Path]:
     """The command of a timer, by an interpreter that reports from where it loads each module."""
-    return [inside / "python", "-v", "-P", "-m", "tui.cli", "--root", place, *_PROCESS_NEXT]
+    return [inside / "python", "-v", "-P", "-m", "spooldeck", "--root", place, *_PROCESS_NEXT]
 
 
 _PROCESS_NEXT = ("queue", "process-next")

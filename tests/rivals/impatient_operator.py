@@ -8,8 +8,8 @@ import sys
 from argparse import Namespace
 
 from engine.config import queue_config
+from engine.formats.known_formats import setup_for
 from tui.cli.formats.nftban import recover
-from tui.cli.setup.place_formats import setup_for
 
 
 def main(path: str, root: str, seconds: str) -> int:

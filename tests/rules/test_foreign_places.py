@@ -659,9 +659,9 @@ BY_PATH: Mapping[str, str] = {
     "tui/cli/formats/kannader/commands.py": "the mail that the command names: it may be a pipe",
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
     "tui/cli/formats/nftban/add_batch.py": "the tasks that the command names: it may be a pipe",
-    "tui/cli/formats/nftban/spool.py": "names in the work folder: their files are not opened",
-    "tui/cli/setup/errors.py": _MACHINE,
-    "tui/cli/setup/place_formats.py": "names beside a missing place: their files are not opened",
+    "engine/formats/nftban/queue_folders.py": "names in work/: their files are not opened",
+    "engine/system/command_errors.py": _MACHINE,
+    "engine/formats/known_formats.py": "names beside a missing place: their files are not opened",
     "tui/packaging/debian.py": "the folder build of our own tree",
     "tui/terminal/crash_report.py": "a new file in the temporary folder, if not in its own",
 }

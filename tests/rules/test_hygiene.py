@@ -101,7 +101,7 @@ def test_the_version_and_the_status_load_little(tmp_path: Path) -> None:
 DEVNULL_REASONS = {
     "engine/system/supervisor.py": "outlives its caller, whose streams close; reports by a pipe",
     "tui/cli/__init__.py": "a descriptor that was closed before the start gets no other file",
-    "tui/cli/setup/errors.py": "the reader of the stream has gone",
+    "engine/system/command_errors.py": "the reader of the stream has gone",
     "tui/cli/formats/zmailer/scheduler.py": "a daemon: its reports are in its log",
 }
 """Modules that open /dev/null, and why."""

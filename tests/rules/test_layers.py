@@ -33,24 +33,32 @@ PACKAGES = {
     "engine.work": "engine.mail.send engine.operations",
     "engine.delivery": "engine.destinations engine.work",
     "engine.demo": "engine.work",
-    "engine.formats.base": "engine.config",
-    "engine.formats.nftban": "engine.demo engine.formats.base",
-    "engine.formats.nftban.doctor": "engine.doctor engine.formats.nftban",
-    "engine.formats.kannader": "engine.demo engine.formats.base",
-    "engine.formats.zgb": "engine.demo engine.formats.base",
-    "engine.formats.bullmq": "engine.demo engine.formats.base",
-    "engine.formats.bullmq.federation": "engine.delivery engine.formats.bullmq",
+    "engine.places": "engine.index engine.work",
+    "engine.formats.base": "engine.delivery engine.demo engine.doctor engine.places",
+    "engine.formats.nftban": "engine.formats.base",
+    "engine.formats.nftban.doctor": "engine.formats.nftban",
+    "engine.formats.nftban.format": "engine.formats.nftban.doctor",
+    "engine.formats.kannader": "engine.formats.base",
+    "engine.formats.kannader.format": "engine.formats.kannader",
+    "engine.formats.zgb": "engine.formats.base",
+    "engine.formats.zgb.format": "engine.formats.zgb",
+    "engine.formats.bullmq": "engine.formats.base",
+    "engine.formats.bullmq.federation": "engine.formats.bullmq",
+    "engine.formats.bullmq.format": "engine.formats.bullmq.federation",
     "engine.formats.zmailer.scheduling": "engine.config",
     "engine.formats.zmailer.mailq": "engine.config",
     "engine.formats.zmailer.mailq_store": "engine.formats.zmailer.mailq",
     "engine.formats.zmailer.spool": "engine.formats.base",
-    "engine.formats.zmailer": "engine.demo engine.formats.zmailer.scheduling "
-    "engine.formats.zmailer.spool",
+    "engine.formats.zmailer": "engine.formats.zmailer.scheduling engine.formats.zmailer.spool",
     "engine.formats.zmailer.scheduler": "engine.formats.zmailer engine.formats.zmailer.mailq",
     "engine.formats.zmailer.agents": "engine.mail.send engine.formats.zmailer",
+    "engine.formats.zmailer.format": "engine.formats.zmailer.mailq_store "
+    "engine.formats.zmailer.scheduler",
+    "engine.formats": "engine.formats.bullmq.format engine.formats.kannader.format "
+    "engine.formats.nftban.format engine.formats.zgb.format engine.formats.zmailer.format",
     "themes": "",
     "tui.text": "engine.live engine.monitor",
-    "tui.session": "engine.replay tui.text",
+    "tui.session": "engine.places engine.replay tui.text",
     "tui.terminal": "tui.text",
     "tui.widgets": "engine.config tui.terminal themes",
     "tui.screens": "tui.session tui.widgets",
@@ -65,17 +73,15 @@ PACKAGES = {
     "tui.groups": "tui.queue",
     "tui.overview": "tui.queue",
     "tui": "tui.groups tui.locks tui.log tui.overview",
-    "tui.cli.setup": "engine.formats.bullmq engine.formats.kannader engine.formats.nftban "
-    "engine.formats.zgb engine.formats.zmailer tui.session",
+    "tui.cli.setup": "engine.formats tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
-    "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
-    "tui.cli.formats.nftban": "engine.formats.nftban.doctor tui.cli.queue",
+    "tui.cli.queue": "tui.cli.plans",
+    "tui.cli.formats.nftban": "tui.cli.queue",
     "tui.cli.formats.nftban.mail": "tui.cli.formats.nftban",
     "tui.cli.formats.kannader": "tui.cli.queue",
     "tui.cli.formats.zgb": "tui.cli.queue",
-    "tui.cli.formats.bullmq": "engine.formats.bullmq.federation tui.cli.queue",
-    "tui.cli.formats.zmailer": "engine.formats.zmailer.agents engine.formats.zmailer.mailq_store "
-    "engine.formats.zmailer.scheduler tui.cli.queue",
+    "tui.cli.formats.bullmq": "tui.cli.queue",
+    "tui.cli.formats.zmailer": "engine.formats.zmailer.agents tui.cli.queue",
     "tui.cli": "tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
     "tui.packaging": "tui.cli",
@@ -97,7 +103,11 @@ MODULES = modules()
 
 
 def package_of(name: str) -> str:
-    """The package of a module; a package is its own."""
+    """The package of a module; a package is its own, and so is the module with a format's object,
+    which stands above all other packages of its format.
+    """
+    if re.fullmatch(r"engine\.formats\.[a-z]+\.format", name) and ".base." not in name:
+        return name
     return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
 
 
@@ -230,10 +240,10 @@ def test_only_the_terminal_uses_private_names_of_textual() -> None:
         assert not {other for other in from_textual if "._" in other}, name
 
 
-FORMATS = frozenset(name.split(".")[2] for name in MODULES if name.startswith("engine.formats."))
+FORMATS = frozenset(path.parent.name for path in ROOT.glob("engine/formats/*/__init__.py"))
 """The names of the formats."""
 
-FORMAT_LISTS = ("tui.cli.setup.place_formats", "tui.cli.command_table")
+FORMAT_LISTS = ("engine.formats.known_formats", "tui.cli.command_table")
 """The table of formats and that of commands: the only modules that name those of a format."""
 
 OTHER_MEANINGS = {"engine.locks.lock_holder": "nftban"}
@@ -243,7 +253,7 @@ OTHER_MEANINGS = {"engine.locks.lock_holder": "nftban"}
 def format_of(module: str) -> str:
     """The format whose module it is; "" for the modules that all formats share."""
     parts = module.removeprefix("tui.cli.").removeprefix("engine.").split(".")
-    return parts[1] if parts[0] == "formats" and len(parts) > 1 and parts[1] != "base" else ""
+    return parts[1] if parts[0] == "formats" and {*parts[1:2]} & FORMATS - {"base"} else ""
 
 
 def named_modules(name: str) -> Iterator[str]:

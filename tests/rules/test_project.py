@@ -78,8 +78,12 @@ def test_package_init_is_a_docstring(package: str) -> None:
 
 
 def test_wheel_packages() -> None:
-    """The wheel is told to carry the engine, the console and the themes, and nothing more."""
-    assert pyproject()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == PACKAGES
+    """The wheel is told to carry the engine, the console and the themes in one package, and nothing
+    more.
+    """
+    wheel = pyproject()["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["only-include"] == PACKAGES
+    assert wheel["sources"] == {name: f"spooldeck/{name}" for name in PACKAGES}
 
 
 @pytest.mark.parametrize("package", ["engine", "tui"])
@@ -127,7 +131,7 @@ def test_each_runtime_dependency_is_imported() -> None:
         )
     }
     # rich belongs to textual; _typeshed is known to type checkers only.
-    unlisted = roots - sys.stdlib_module_names - set(PACKAGES) - {"rich", "_typeshed"}
+    unlisted = roots - sys.stdlib_module_names - {*PACKAGES, "spooldeck", "rich", "_typeshed"}
     assert {known.get(name, name) for name in unlisted} - OPTIONAL - BUILD == RUNTIME
 
 
@@ -154,8 +158,8 @@ def test_textual_is_exact_in_the_extra_test() -> None:
 
 
 def test_command() -> None:
-    """The command is spooldeck, and it starts in tui.cli."""
-    assert pyproject()["project"]["scripts"] == {"spooldeck": "tui.cli:main"}
+    """The command is spooldeck, and it starts in the module of that name."""
+    assert pyproject()["project"]["scripts"] == {"spooldeck": "spooldeck:main"}
 
 
 def test_speaks_only_of_itself() -> None:

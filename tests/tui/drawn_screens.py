@@ -17,6 +17,7 @@ from engine.formats.nftban.folder import TaskFolder
 from engine.formats.nftban.recovery import broken_file
 from engine.model import LockEvidence, Missing, Problem, State, Task, Verdict
 from engine.operations.journal import Journal
+from engine.places.place import Place
 from engine.system.files import Refused
 from tests.console_places import (
     NOW,
@@ -41,7 +42,6 @@ from tests.tui.screenshot_places import (
     mail_of_screenshots,
 )
 from tui.app import Console
-from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 from tui.terminal.plain_text import screen_text
 from tui.text import keys

@@ -21,6 +21,7 @@ from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import format_log_line
 from engine.model import Missing, Problem, State, Task
 from engine.monitor.prometheus import QueueGauges, render_queue
+from engine.places.place import Place, PlaceDestinations, PlaceMail, WholeQueueFigures
 from engine.store import Store
 from engine.system.host import HostFigures
 from tests.console_places import NOW, a_memory, a_task, disk_place, free, put_file, recover_command
@@ -28,7 +29,6 @@ from tests.journaled_places import make_past
 from tests.mail_transports import PlaceTransports
 from tests.open_store import open_store
 from tests.zgb_console_place import ZgbConsolePlace
-from tui.session.place import Place, PlaceDestinations, PlaceMail, WholeQueueFigures
 
 NAME = "/var/lib/nftban"
 """What the spool is called, also where the path of its folder is drawn."""

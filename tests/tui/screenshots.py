@@ -19,13 +19,13 @@ import resvg_py
 from rich.terminal_theme import TerminalTheme
 
 from engine.config import queue_config
-from engine.demo.demo import Demo
+from engine.demo.demo import Demo, class_name
+from engine.formats.known_formats import demo_formats, setup_for
+from engine.version import program_command
 from tests.console_places import in_utc, is_known, until
 from tests.tui.drawn_screens import DRAWN_SCREENS, FIRST, settled, taken
 from tests.tui.screenshot_places import NAME, made_days
 from tui.app import Console
-from tui.cli.setup.errors import program_command
-from tui.cli.setup.place_formats import demo_formats, setup_for
 from tui.cli.setup.places import make_places
 from tui.text.glyphs import UTF8
 
@@ -153,7 +153,7 @@ async def draw(
 async def draw_demo(family: str) -> list[Path]:
     """Draw the overview of the real demo with its Redis queues, after some seconds of traffic; its
     numbers differ each time."""
-    demo_places = [form.demo["redis"] for form in demo_formats("redis")]
+    demo_places = [class_name(form.demo_place("redis")) for form in demo_formats("redis")]
     with Demo(DEMO_TASKS, "", program_command(), demo_places) as show:
         names = show.wait_for_places()
         config = queue_config.load_config(show.config_path, os.environ)

@@ -16,13 +16,13 @@ from engine.logs.log_tail import format_log_line
 from engine.model import State, Task
 from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
+from engine.places.place import Place
 from tests.console_operator import ConsoleOperator, an_operator, key_of
 from tests.console_places import make_spool
 from tests.tui.workers_with_lock import wired
 from tui.log.screen import LogScreen
 from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
-from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.text import keys
 

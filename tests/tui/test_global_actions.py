@@ -23,6 +23,7 @@ from engine.live import index_sync
 from engine.model import Missing, Problem, State, Task
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
+from engine.places.place import Place
 from engine.replay.settings import ReplayPace
 from engine.store import Control, Store
 from tests.console_operator import ConsoleOperator, an_operator
@@ -61,7 +62,6 @@ from tui.screens.palette_commands import (
     match_commands,
 )
 from tui.screens.target import Target
-from tui.session.place import Place
 from tui.text import keys
 from tui.text.export import ExportTable, RowSink
 from tui.transports.screen import TransportsScreen

@@ -9,15 +9,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from engine.config import queue_config
+from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
 from engine.model import Task
+from engine.places.place import Place
 from tests.console_operator import ConsoleOperator
 from tests.lock_processes import cli_later, later
 from tests.open_store import open_store
-from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
 from tui.locks.screen import LockScreen
-from tui.session.place import Place
 
 HOLDER = """
 import signal, sys, time

@@ -29,12 +29,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from engine.config import queue_config
 from engine.config.place_address import has_password, is_url
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import (
+    default_place,
+    has_file_suffix,
+    has_queue,
+    is_format_url,
+    is_same_place,
+    setup_despite,
+    setup_for,
+)
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.text.error_text import error_text
-from engine.text.safe import safe_line
-from tui.cli.command_table import HELP_TEXT, REPORT_LOST_MAIL, USAGE, WITHOUT_CONFIGURATION
-from tui.cli.commands import COMMAND_WORDS, COMMANDS, CommandWord
-from tui.cli.setup.errors import (
+from engine.system.command_errors import (
     EX_CONFIG,
     EX_IOERR,
     EX_NOPERM,
@@ -47,6 +53,16 @@ from tui.cli.setup.errors import (
     fail,
     print_error,
 )
+from engine.text.error_text import error_text
+from engine.text.safe import safe_line
+from tui.cli.command_table import (
+    HELP_TEXT,
+    REPORT_LOST_MAIL,
+    USAGE,
+    WITHOUT_CONFIGURATION,
+    load_function,
+)
+from tui.cli.commands import COMMAND_WORDS, COMMANDS, CommandWord
 from tui.cli.setup.output import (
     COLOR_WORDS,
     ReaderGone,
@@ -55,16 +71,6 @@ from tui.cli.setup.output import (
     guard_streams,
     print_controls,
 )
-from tui.cli.setup.place_formats import (
-    default_place,
-    has_file_suffix,
-    has_queue,
-    is_format_url,
-    is_same_place,
-    setup_despite,
-    setup_for,
-)
-from tui.cli.setup.setup import Setup, load_function
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

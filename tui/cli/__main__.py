@@ -1,7 +1,10 @@
-"""`python -m tui.cli`: the command with the running interpreter."""
+"""`python -m spooldeck`: the command with the running interpreter.
+
+The build makes it the `__main__` of the package; in the repository it also is `python -m tui.cli`.
+"""
 
 import sys
 
-from tui.cli import main
+import spooldeck
 
-sys.exit(main())
+sys.exit(spooldeck.main())

@@ -10,8 +10,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tui.cli.json_schemas import json_schemas
-from tui.cli.setup.errors import (
+from engine.system.command_errors import (
     EX_CONFIG,
     EX_IOERR,
     EX_NOPERM,
@@ -21,6 +20,7 @@ from tui.cli.setup.errors import (
     EX_USAGE,
     NOT_PRINTED,
 )
+from tui.cli.json_schemas import json_schemas
 from tui.terminal.crash_report import EX_SOFTWARE
 
 EXIT_CODES: Mapping[int, str] = {

@@ -24,6 +24,18 @@ indent continues the row above.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def load_function(where: str) -> Callable[..., Any]:
+    """Import and return the function of a "MODULE:FUNCTION" text of this module."""
+    module, name = where.split(":")
+    function: Callable[..., Any] = getattr(import_module(f"tui.cli.{module}"), name)
+    return function
+
+
 WITHOUT_CONFIGURATION = {
     "shell-init": "formats.nftban.shell_and_units:shell_init",
     "completion": "completion:completion",
@@ -34,6 +46,9 @@ broken; each of them reads it when it is called.
 
 REPORT_LOST_MAIL = "formats.nftban.mail.send:report_lost_mail"
 """The function that reports a mail of a command that could not even start, so that none is lost."""
+
+DEMO_AS_TEXT = "formats.nftban.demo_text:run_as_text"
+"""The function that runs an operator's commands on the demo where there is no terminal."""
 
 COMMAND_TABLE = """
 @id id ID
@@ -341,8 +356,8 @@ zgb work @place @json | formats.zgb.commands:work | send the mails that the rate
         run, as from cron each minute; exit 2 if another run is active
     --loop | repeat until stopped
     --quiet | print nothing if OK or if another run is active
-zgb doctor @place @json | formats.zgb.doctor:doctor | why mails do not arrive, and the repair; exit
-        0 OK, 1 needs attention
+zgb doctor @place @json | formats.zgb.commands:doctor | why mails do not arrive, and the repair;
+        exit 0 OK, 1 needs attention
 queue | - | commands for one queue
 queue status @place @json | queue.status:status | the same as `spooldeck status`
     --exact | read every task; else of more than 5,000 only a sample, and count the others

@@ -24,12 +24,12 @@ from engine.config import queue_config
 from engine.config.mail_config import METHODS
 from engine.config.place_address import is_url
 from engine.config.queue_config import Config
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import default_place, has_file_suffix, setup_for
 from engine.model import State, Task, state_words
 from engine.store import StoreError
+from engine.system.command_errors import EX_UNAVAILABLE, CommandError, fail
 from tui.cli.commands import COMMAND_WORDS
-from tui.cli.setup.errors import EX_UNAVAILABLE, CommandError, fail
-from tui.cli.setup.place_formats import default_place, has_file_suffix, setup_for
-from tui.cli.setup.setup import Setup
 
 READ_SECONDS = 0.1
 """Seconds to read a place for values. The start of the command takes about as long."""

@@ -12,15 +12,16 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from engine.config import queue_config
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import demo_formats, demo_options
 from engine.store import Unavailable
 from engine.system import malloc
+from engine.system.command_errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
-from engine.version import VERSION
-from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error, program_command
-from tui.cli.setup.place_formats import demo_formats, demo_options
+from engine.version import VERSION, program_command
+from tui.cli.command_table import DEMO_AS_TEXT, load_function
 from tui.cli.setup.places import make_places, place_names
-from tui.cli.setup.setup import Setup, load_function
 from tui.cli.splash import SplashScreen
 from tui.text.glyphs import glyphs_of_locale
 
@@ -150,7 +151,7 @@ def _demo_option(arguments: Namespace) -> str:
 
 def demo(setup: Setup, arguments: Namespace) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
-    from engine.demo.demo import CONFIG_FILE, Demo
+    from engine.demo.demo import CONFIG_FILE, Demo, class_name
 
     kept = arguments.keep
     if kept:
@@ -163,7 +164,9 @@ def demo(setup: Setup, arguments: Namespace) -> int:
         )
     option, has_screen = _demo_option(arguments), not _why_no_screen()
     forms, program = demo_formats(option), program_command()
-    with Demo(arguments.tasks, kept, program, [form.demo[option] for form in forms]) as show:
+    with Demo(
+        arguments.tasks, kept, program, [class_name(form.demo_place(option)) for form in forms]
+    ) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         if has_screen:
             import_module("tui.app")  # in parallel with the making of the places
@@ -175,10 +178,8 @@ def demo(setup: Setup, arguments: Namespace) -> int:
                 loaded = queue_config.load_config(show.config_path, os.environ)
                 code = run(setup._replace(config=loaded), places, arguments, show.trouble)
             else:
-                for form in forms:
-                    if form.demo_text:
-                        run_as_text = load_function(form.demo_text)
-                        run_as_text(show.folder, show.config_path, program, places)
+                run_as_text = load_function(DEMO_AS_TEXT)
+                run_as_text(show.folder, show.config_path, program, places)
         finally:
             if trouble := show.trouble():
                 print_error(safe_line(trouble))

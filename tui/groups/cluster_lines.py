@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
 from engine.text.error_pattern import reply_code
+from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line
 from tui.groups.group_lines import task_lines
 from tui.session.recurrence_check import CheckedCluster
-from tui.text.figures import fit_count, format_count
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.graphs import bar, braille_line, resample
 from tui.text.lines import MARGIN_CELLS, Line, Run, cut_line, fact_lines, fit_text, width_of

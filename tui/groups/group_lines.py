@@ -8,11 +8,11 @@ from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
 from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.metrics_check import OwnCounts
+from engine.places.place import GroupFacts
+from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line, state_name
 from tui.queue.metrics_pane import BAR_LOOKS, state_lines
-from tui.session.place import GroupFacts
 from tui.text import task_list
-from tui.text.figures import fit_count, format_count
 from tui.text.frames import NARROW_COLUMNS
 from tui.text.graphs import FULL_CELL, bar
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of, cut_line, fact_lines, heading_line

@@ -9,11 +9,11 @@ from engine.index.group_counts import FILTER_FIELDS, TaskGroup
 from engine.index.schema import Query
 from engine.model import State, Task
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
 from tui.groups import group_lines as view
 from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.session.place_session import PlaceSession
-from tui.text.figures import format_count
 from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line, fit_text

@@ -18,10 +18,10 @@ from engine.logs.merged_log import describe_troubles
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
 from engine.monitor.lock_diagnosis import LockDiagnosis, TaskLogSummary
+from engine.places.place import Place
+from engine.places.place_watcher import read_lock, why_not_abandoned
 from engine.store import Unavailable
-from tui.session.place import Place
 from tui.session.place_session import PlaceSession
-from tui.session.place_watcher import read_lock, why_not_abandoned
 from tui.task import lookup
 
 SAMPLE_SPAN_SECONDS = 5.0

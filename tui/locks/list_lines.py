@@ -11,13 +11,13 @@ from engine.index.backlog import BacklogSummary
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, Verdict
 from engine.monitor import lock_diagnosis
+from engine.places.place import NO_WORKER_HINT
 from engine.text.figure import UNKNOWN, Figure
+from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line
 from tui.locks import lock_lines as view
 from tui.locks.examination import LockReport
-from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
-from tui.text.figures import fit_count, format_count
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cut_line, folded_lines, section
 from tui.text.lock import ALARMING_VERDICTS, is_freeable
 from tui.text.table import REST, Column, Table, alarm_sign, short_names

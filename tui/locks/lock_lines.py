@@ -10,10 +10,10 @@ from engine.locks import lock_breaker, process_stats
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
 from engine.text.figure import UNKNOWN, Figure
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import describe_limit, format_deadline, format_rough_duration
 from tui.locks.examination import ActiveTask, LockReport
-from tui.text.figures import format_count
 from tui.text.lines import (
     BLANK_LINE,
     Line,

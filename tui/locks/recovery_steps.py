@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Verdict
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
-from tui.text.figures import format_count
 from tui.text.lines import Line, fit_text, fold_text, folded_lines
 
 LOCK_TAKEN_LINE = "the lock is taken over"

@@ -12,6 +12,7 @@ from engine.model import State
 from engine.monitor import lock_diagnosis
 from engine.operations.execute import Report
 from engine.operations.plans import verb_refusal
+from engine.places.place_watcher import why_not_abandoned
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
@@ -24,7 +25,6 @@ from tui.screens.base import PASTED, key_bindings, opened_from
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
-from tui.session.place_watcher import why_not_abandoned
 from tui.text import keys
 
 EXAMINE_SECONDS = 1.0

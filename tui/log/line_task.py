@@ -6,10 +6,10 @@ from engine.logs.log_file import FileEntry
 from engine.model import State, Task
 from engine.store import Unavailable
 from engine.text.error_pattern import fold_error, pattern_name
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.log import log_lines as view
 from tui.session.place_session import PlaceSession
-from tui.text.figures import format_count
 from tui.text.task_list import count_runs
 
 

@@ -6,11 +6,11 @@ from pathlib import PurePath
 
 from engine.logs.log_filter import DEBUG
 from engine.logs.merged_log import NO_LOG_FILE
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.log import log_lines as view
 from tui.log.parts import LogParts
 from tui.log.reader import SHOW_PROGRESS_SECONDS
-from tui.text.figures import format_count
 from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line, cells_of, fit_text_end, join_ends, width_of

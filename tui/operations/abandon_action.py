@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from engine.text.figures import format_count
 from tui.confirm.action import Action, Fact, Reason
 from tui.operations import operation_lines as view
 from tui.operations import undo_plans
 from tui.operations.operation_lines import ListedOperation
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.figures import format_count
 from tui.text.lines import BLANK_LINE, Line, Run, folded_lines
 
 

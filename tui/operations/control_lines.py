@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.locks.token_buckets import BucketState
+from engine.locks.token_buckets import BucketState, describe_bucket
 from engine.model import Problem
 from engine.operations import controls
 from engine.operations.controls import ControlRow, Order
+from engine.places.place import WholeQueueFigures
 from engine.store import Control
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from engine.text.times import format_deadline, format_rough_duration
-from tui.session.place import WholeQueueFigures
 from tui.text import lines as lines_text
-from tui.text.figures import describe_bucket
 from tui.text.graphs import bar
 from tui.text.lines import (
     BLANK_LINE,

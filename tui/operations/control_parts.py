@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from engine.locks.token_buckets import BucketState
 from engine.operations.controls import ControlRow, control_rows
+from engine.places.place import WholeQueueFigures
 from engine.text.safe import safe_line
 from tui.operations import control_lines as view
 from tui.operations.control_action import show_control_plan
@@ -17,7 +18,6 @@ from tui.screens.key_rows import KeyRow
 from tui.screens.row_maker import RowMaker, is_read_only
 from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowsParts
 from tui.screens.target import Target
-from tui.session.place import WholeQueueFigures
 from tui.text import keys
 from tui.text.frames import Frame
 from tui.text.hints import next_line

@@ -15,13 +15,13 @@ from engine.policy import DAY_SECONDS
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.settings import pace_from_json
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
 from tui.operations.replay_lines import format_pace
 from tui.plan.plan_lines import describe_value
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
-from tui.text.figures import format_count
 from tui.text.lines import (
     BLANK_LINE,
     Line,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.operations import operation_lines as view
 from tui.operations import undo_plans
@@ -13,7 +14,6 @@ from tui.screens.base import Copy
 from tui.screens.rows_parts import Change, RowsParts
 from tui.session.history import operation_name
 from tui.text import keys
-from tui.text.figures import format_count
 from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line

@@ -14,13 +14,13 @@ from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON
 from engine.replay.settings import ReplayPace
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_rate
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.session.runners import RunningOperation
-from tui.text.figures import format_rate
 from tui.text.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
 from tui.text.graphs import braille_line
 from tui.text.lines import (

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.replay.progress import Phase
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from engine.verbs import VERBS
@@ -20,7 +21,6 @@ from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result
-from tui.text.figures import format_count
 from tui.text.flow_graph import graph_steps
 from tui.text.frames import Frame
 from tui.text.hints import next_line

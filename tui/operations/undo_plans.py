@@ -9,6 +9,7 @@ from engine.operations.journal import Operation
 from engine.operations.plans import Plan
 from engine.operations.undo import REASON_RETENTION_OVER
 from engine.replay.settings import ReplayPace, pace_from_json
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.plan.planning import prepare
@@ -16,7 +17,6 @@ from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
-from tui.text.figures import format_count
 from tui.text.times import format_clock
 
 UNLIMITED_DAYS = float("inf")

@@ -6,6 +6,7 @@ import asyncio
 import shlex
 
 from engine.model import State, Verdict
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.confirm.action import Action, Fact, Reason
 from tui.confirm.action_screen import show_action
@@ -13,7 +14,6 @@ from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.session.place_session import PlaceSession
 from tui.text import keys
-from tui.text.figures import format_count
 from tui.text.lines import Line, Run, folded_lines
 
 CHECK_SECONDS = 1.0

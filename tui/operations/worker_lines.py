@@ -14,11 +14,11 @@ from engine.model import STALLED_KEY, State, Task, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count, format_rate
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import IDLE, NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
-from tui.text.figures import format_count, format_rate
 from tui.text.lines import (
     UNKNOWN_RUN,
     Line,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.text.figures import format_count
 from tui.operations import worker_lines as view
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.rows_parts import RowsActions, RowsParts
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
-from tui.text.figures import format_count
 from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, bucket_filter
+from engine.text.figures import fit_count
 from engine.text.safe import safe_line
-from tui.text.figures import fit_count
 from tui.text.glyphs import CURSOR
 from tui.text.graphs import heat_style
 from tui.text.lines import Line, cut_line, fit_text, fit_text_end, merge_runs

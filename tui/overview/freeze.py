@@ -10,10 +10,10 @@ from typing import NamedTuple
 from engine.monitor.recorded_history import RecordedHistory, step_seconds, step_time
 from engine.monitor.recorder import DAY_SECONDS, Role, UnreadableRecording
 from engine.monitor.sample_codec import RecordedSample
+from engine.places.recent_events import NO_EVENTS, EventMemory
 from tui.overview import snapshot
 from tui.overview.snapshot import PlaceSnapshot
 from tui.session.place_session import PlaceSession
-from tui.session.recent_events import NO_EVENTS, EventMemory
 
 KEY_REPEAT_SECONDS = 0.4
 """Seconds between two key presses from which on the key does not count as held."""

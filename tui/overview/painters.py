@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from engine.index.filter_language import format_term
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.overview import alert_lines, snapshot
 from tui.overview import place_lines as view
@@ -21,7 +22,6 @@ from tui.screens.rows_parts import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession, lease_workers
 from tui.text import keys
-from tui.text.figures import format_count
 from tui.text.hints import next_line
 from tui.text.keys import Hint
 from tui.text.lines import Line, cells_of

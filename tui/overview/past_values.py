@@ -9,6 +9,7 @@ from typing import NamedTuple
 from engine.logs.log_tail import LogLine
 from engine.monitor.latency import NO_RUNS
 from engine.monitor.throughput import HISTORY_SECONDS
+from engine.places.recent_events import NO_EVENTS, EventMemory
 from engine.text.safe import safe_line
 from tui.overview.freeze import FrozenTime
 from tui.overview.side_panes import (
@@ -19,7 +20,6 @@ from tui.overview.side_panes import (
     unknown_then_line,
 )
 from tui.session.place_session import PlaceSession
-from tui.session.recent_events import NO_EVENTS, EventMemory
 from tui.text.lines import Line, cut_line
 
 NOTHING_LOGGED: Line = (("   none until then", "muted"),)

@@ -18,10 +18,10 @@ from engine.monitor.alerts import Level, needs_attention
 from engine.monitor.forecast import Forecast, drain_with_rate_limit
 from engine.monitor.throughput import Drain, Rates, Trend
 from engine.text.figure import UNKNOWN, Figure
+from engine.text.figures import fit_count, format_rate
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_time
 from tui.session.place_session import PlaceSession
-from tui.text.figures import fit_count, format_rate
 from tui.text.graphs import braille_line
 from tui.text.lines import (
     MARGIN_CELLS,

@@ -19,6 +19,7 @@ from engine.monitor.throughput import Trend
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, TransportHealth
 from engine.operations.journal import Operation
 from engine.text.figure import UNKNOWN
+from engine.text.figures import fit_count, format_bytes, format_count, format_rate
 from engine.text.safe import safe_line
 from engine.text.times import format_duration, format_time
 from tui.operations import operation_lines, worker_lines
@@ -33,7 +34,6 @@ from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.text import keys
-from tui.text.figures import fit_count, format_bytes, format_count, format_rate
 from tui.text.frames import Frame
 from tui.text.glyphs import SPARKS
 from tui.text.graphs import bar, resample

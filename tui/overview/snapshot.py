@@ -25,11 +25,12 @@ from engine.monitor.transport_health import (
     TransportHealth,
     find_mail_log,
 )
+from engine.places.place import Place
+from engine.places.recent_events import NO_EVENTS, EventMemory
 from engine.text.safe import safe_line
 from engine.text.times import format_duration
 from tui.overview import place_lines
 from tui.overview.place_lines import PlaceLine
-from tui.session.place import Place
 from tui.session.place_session import (
     QUIET_READ_SECONDS,
     PlaceSession,
@@ -37,7 +38,6 @@ from tui.session.place_session import (
     seen_destinations,
     sum_totals,
 )
-from tui.session.recent_events import NO_EVENTS, EventMemory
 from tui.session.worker_rows import kind_figures
 from tui.text.header import Totals
 from tui.text.lines import UNKNOWN_RUN, Line, cut_line, parts_that_fit, width_of

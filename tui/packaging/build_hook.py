@@ -22,7 +22,7 @@ class ShareHook(BuildHookInterface[Any]):
         if version == "editable":
             return
         sys.path.insert(0, self.root)
-        from tui.packaging.share_files import COMPLETIONS, write_share_files
+        from tui.packaging.share_files import COMPLETIONS, PACKAGE_FILES, write_share_files
 
         # Not `share` itself: hatchling adds no two files whose paths are the same before and after.
         prefix = Path(self.root, "build")
@@ -34,6 +34,8 @@ class ShareHook(BuildHookInterface[Any]):
             build_data["force_include"][str(prefix / "share")] = "build/share"
             return
         build_data["shared_data"][str(prefix / "share")] = "share"
+        for source, inside in PACKAGE_FILES.items():
+            build_data["force_include"][str(Path(self.root, source))] = f"spooldeck/{inside}"
         for shell, name in COMPLETIONS.items():
-            inside = f"tui/cli/texts/completion/spooldeck.{shell}"
+            inside = f"spooldeck/tui/cli/texts/completion/spooldeck.{shell}"
             build_data["force_include"][str(prefix / name)] = inside

@@ -12,6 +12,13 @@ from pathlib import Path
 from tui.cli.completion import make_script
 from tui.packaging.man_pages import write_pages
 
+PACKAGE_FILES = {
+    "spooldeck.py": "__init__.py",
+    "tui/cli/__main__.py": "__main__.py",
+    "engine/py.typed": "py.typed",
+}
+"""Files of the repository -> their names in the package of the wheel."""
+
 COMPLETIONS = {
     "bash": "share/bash-completion/completions/spooldeck",
     "zsh": "share/zsh/site-functions/_spooldeck",

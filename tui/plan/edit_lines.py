@@ -9,9 +9,9 @@ from engine.model import Edge, Task
 from engine.text import time_expressions
 from engine.text.decode import parse_digits
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_bytes
 from engine.text.json_text import compact_json, lay_out_json
 from engine.text.safe import contract_text, safe_line
-from tui.text.figures import format_bytes
 from tui.text.times import format_time_with_age
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from engine.model import Task
 from engine.operations.notes import DELETE_INPUT, note_problem, notes_of, parse_note
 from engine.store import Unavailable
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
-from tui.text.figures import format_count
 
 
 def prompt_for_note(

@@ -11,10 +11,10 @@ from engine.model import Edges, State
 from engine.operations import plans
 from engine.operations.execute import Report
 from engine.operations.plans import Plan, Row, TransitionPreview
+from engine.text.figures import format_bytes
 from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
 from tui.session.recurrence_check import CheckedCluster
-from tui.text.figures import format_bytes
 from tui.text.lines import (
     BLANK_LINE,
     MARGIN_CELLS,

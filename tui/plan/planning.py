@@ -13,13 +13,13 @@ from engine.index.schema import Query
 from engine.model import Edges, State, state_words
 from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan, describe_added
+from engine.places.place_watcher import read_lock, why_not_abandoned
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS, edges_of
 from tui.plan.plan_lines import PlanCounts, warn_of_whole_state
 from tui.session.place_session import PlaceSession
-from tui.session.place_watcher import read_lock, why_not_abandoned
 from tui.text import keys
 from tui.text.lines import Run
 

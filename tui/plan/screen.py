@@ -14,6 +14,7 @@ from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.replay.progress import Phase
 from engine.replay.settings import ReplayPace, rest_problem
+from engine.text.figures import format_count
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
 from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
@@ -45,7 +46,6 @@ from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result, phase_of
 from tui.text import keys
 from tui.text.export import ExportTable, RowSink
-from tui.text.figures import format_count
 from tui.text.frames import Frame, frame_border
 from tui.text.lines import Line, join_columns
 from tui.widgets.line_widgets import LongText
@@ -402,6 +402,10 @@ class PlanScreen(ConfirmScreen):
         self.app.run_worker(self._follow(self._run), name="apply", group="apply")
         if facts.pace is not None:
             self.go(Target(keys.RUNNING_OPERATION, id=self._run.op))
+
+    def shows_operation(self, operation: object) -> bool:
+        """True for its own: the screen of a paced one takes this one's place in a moment."""
+        return operation is self._run
 
     async def _follow(self, run: RunningOperation) -> None:
         is_announced = False

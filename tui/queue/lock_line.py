@@ -9,10 +9,10 @@ from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Rates
+from engine.places.place import Place
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_rate
 from engine.text.safe import safe_line
-from tui.session.place import Place
-from tui.text.figures import format_rate
 from tui.text.lines import Line, fact_line
 from tui.text.lock import ALARMING_VERDICTS, lock_line
 from tui.text.times import format_minutes

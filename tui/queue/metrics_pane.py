@@ -10,8 +10,8 @@ from engine.model import State
 from engine.monitor.metrics_check import GAUGES, MetricsReading, OwnCounts, find_differences
 from engine.monitor.prometheus import Samples
 from engine.text.figure import UNKNOWN
+from engine.text.figures import fit_count
 from engine.text.safe import safe_line, state_name
-from tui.text.figures import fit_count
 from tui.text.graphs import bar
 from tui.text.lines import Line, Run, cut_line, fit_text
 from tui.text.times import format_age, format_minutes

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from engine.model import Problem, State, Task
 from engine.operations.journal import Operation
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
-from tui.text.figures import format_count
 from tui.text.hints import Scope
 from tui.text.times import format_age
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from engine.model import State
 from engine.monitor.metrics_check import OwnCounts
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
 from tui.plan import planning
 from tui.queue import metrics_pane
@@ -16,7 +17,6 @@ from tui.queue.next_step import STATE_DIGITS, Situation, next_step
 from tui.queue.parts import QueueParts
 from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
 from tui.screens.key_rows import hints_of
-from tui.text.figures import format_count
 from tui.text.frames import RULE, Frame
 from tui.text.header import tab_line
 from tui.text.hints import hint_lines, next_line, scope_words

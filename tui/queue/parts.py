@@ -16,6 +16,7 @@ from engine.live.inspector import IndexChanged
 from engine.model import Problem, State, Task
 from engine.operations.execute import Report
 from engine.operations.trash import trashed_at
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.plan import planning, refusals
 from tui.plan.planning import VerbRequest
@@ -29,7 +30,6 @@ from tui.screens.message import Message
 from tui.screens.row_maker import ScreenActions
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.text.figures import format_count
 from tui.text.hints import Scope
 from tui.text.task_list import TrashFacts
 from tui.widgets.list_view import CursorPosition

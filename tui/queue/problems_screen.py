@@ -7,13 +7,13 @@ from itertools import islice
 
 from engine.model import Problem, State
 from engine.store import StoreError
+from engine.text.figures import format_count
 from engine.text.render_bytes import hex_dump
 from engine.text.safe import safe_line, state_name
 from tui.screens.base import Copy, key_bindings
 from tui.screens.page import Page
 from tui.task.parts_lines import bytes_per_row
 from tui.text import keys
-from tui.text.figures import format_count
 from tui.text.frames import Frame
 from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, fact_lines
 from tui.text.table import REST, Choice, Column, Table, alarm_sign

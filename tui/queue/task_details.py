@@ -12,9 +12,9 @@ from engine.monitor.recurrence import StillHappens
 from engine.operations.trash import trashed_at
 from engine.policy import died_at
 from engine.text.figure import UNKNOWN, Figure
+from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line, state_name
 from tui.session.recurrence_check import CheckedCluster
-from tui.text.figures import format_bytes, format_count
 from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
 from tui.text.styles import STILL_LOOKS
 from tui.text.task_list import count_runs

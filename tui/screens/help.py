@@ -9,11 +9,11 @@ from textual.containers import Horizontal
 from textual.widgets import Input
 
 from engine.index.filter_language import FIELDS
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.screens.base import key_bindings
 from tui.screens.page import Page
 from tui.text import keys
-from tui.text.figures import format_count
 from tui.text.keys import KeysOn
 from tui.text.lines import BLANK_LINE, Line, cut_line, fact_lines, heading_line
 from tui.widgets.line_widgets import Lines, LongText

@@ -9,13 +9,13 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from engine.model import State
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.screens.base import TOO_EARLY, key_bindings
 from tui.session.runners import RunningOperation
 from tui.terminal.paste_detector import ConfirmGuard
 from tui.terminal.sized_screen import SizedModalScreen
 from tui.text import keys
-from tui.text.figures import format_count
 from tui.text.lines import Line, cut_line, fold_text
 from tui.text.task_fields import states_name
 from tui.widgets.line_widgets import Lines

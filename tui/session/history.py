@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.monitor.alerts import Unfinished
 from engine.operations.journal import Operation
+from engine.places.place import Place
+from engine.places.place_watcher import folder_mtime
 from engine.policy import DAY_SECONDS
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.session.place import Place
 
 if TYPE_CHECKING:
     from engine.live.inspector import Inspector  # with asyncio and sqlite3, which `status` spares
@@ -164,11 +164,3 @@ class History:
             self._settled[operation.op] = (generation, now) if settled.moving else None
             self.half_moved[operation.op] = len(settled.moving)
         return ""
-
-
-def folder_mtime(folder: str) -> int:
-    """Modification time of a folder in nanoseconds; 0 if it is missing."""
-    try:
-        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - `status` spares pathlib
-    except OSError:
-        return 0

@@ -49,15 +49,15 @@ from engine.operations.execute import RefusalCheck, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.notes import NotesById
 from engine.operations.plans import Plan
+from engine.places.alert_facts import TaskFacts, make_alert_inputs, may_be_blocked
+from engine.places.place import NO_WORKER_HINT, Place
+from engine.places.place_watcher import PlaceReadings, PlaceWatcher, read_routes
 from engine.replay.settings import ReplayPace
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from engine.text.times import format_duration
-from tui.session.alert_facts import TaskFacts, make_alert_inputs, may_be_blocked
 from tui.session.background_command import MailTestProcess
 from tui.session.history import History, alert_input, operation_name
-from tui.session.place import NO_WORKER_HINT, Place
-from tui.session.place_watcher import PlaceReadings, PlaceWatcher, read_routes
 from tui.session.recovery_process import RecoveryProcess
 from tui.session.worker_process import WorkerProcess
 from tui.text.header import Totals

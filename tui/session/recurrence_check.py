@@ -11,9 +11,9 @@ from engine.index.schema import Query
 from engine.logs.task_events import EventKind
 from engine.model import State
 from engine.monitor.recurrence import Recurrence, StillHappens, check_recurrences
+from engine.places.place import WholeQueueFigures
 from engine.text.error_pattern import pattern_name
 from engine.text.figure import UNKNOWN
-from tui.session.place import WholeQueueFigures
 from tui.session.place_session import PlaceSession
 
 NOT_CHECKED = Recurrence(StillHappens.UNKNOWN, UNKNOWN, ("not checked yet",))

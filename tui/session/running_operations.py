@@ -11,6 +11,7 @@ from engine.model import LockEvidence, State, Verdict
 from engine.operations.execute import RefusalCheck, RowResult, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
+from engine.places.place import Place, WholeQueueFigures
 from engine.replay import estimate
 from engine.replay.estimate import WorkerPresence
 from engine.replay.log_event_reader import LogEventReader, make_processed_reader
@@ -21,7 +22,6 @@ from engine.replay.settings import ReplayPace
 from engine.replay.shared_rate import BUCKET_NAME
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.session.place import Place, WholeQueueFigures
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
 from tui.text.lines import Line
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from engine.text.figures import format_bytes
 from engine.text.safe import safe_line
 from tui.task import parts_lines
 from tui.task import task_lines as view
 from tui.task.parts_lines import Opened
 from tui.task.task_lines import TaskDetails
-from tui.text.figures import format_bytes
 from tui.text.frames import BOX_FRAME_CELLS, Frame
 from tui.text.task_list import short_id
 from tui.widgets.board import Board, Panel

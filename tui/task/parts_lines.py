@@ -10,9 +10,9 @@ from engine.model import Part
 from engine.system.files import Refused
 from engine.text import render_bytes
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.render_bytes import RenderedBytes
 from engine.text.safe import safe_line
-from tui.text.figures import format_count
 from tui.text.lines import (
     BLANK_LINE,
     Line,

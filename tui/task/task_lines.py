@@ -9,19 +9,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from engine.locks.token_buckets import describe_bucket
 from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Part, Relative, Relatives, State, Task
 from engine.operations.notes import Note
 from engine.policy import died_at
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
 from tui.session.recurrence_check import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
 from tui.text import glyphs
 from tui.text import lines as lines_text
-from tui.text.figures import describe_bucket, format_count
 from tui.text.lines import (
     BLANK_LINE,
     Line,

@@ -22,12 +22,12 @@ from engine.monitor.forecast import ExpectedStart, expected_start
 from engine.monitor.throughput import Trend
 from engine.operations.controls import control_rows
 from engine.operations.plans import bar_reason
+from engine.places.place import NO_WORKER_HINT, Place
+from engine.places.place_watcher import read_routes
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.waiting_reasons import Circumstances, why_waiting
-from tui.session.place import NO_WORKER_HINT, Place
 from tui.session.place_session import PlaceSession
-from tui.session.place_watcher import read_routes
 from tui.text.lock import ALARMING_VERDICTS
 from tui.transports.transport_lines import describe_suspension
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from engine.monitor.throughput import FlowSeries, Rates
 from engine.text.figure import UNKNOWN, Figure
-from tui.text.figures import format_rate
+from engine.text.figures import format_rate
 from tui.text.graphs import braille_line, overlay, rounded_top
 from tui.text.lines import Line, Run, cut_line, join_ends, width_of
 

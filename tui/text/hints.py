@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
-from tui.text.figures import format_count
 from tui.text.keys import Hint
 from tui.text.lines import Line, Run, cells_of, cut_line, join_ends, width_of
 from tui.text.task_list import MAX_ID_CELLS, short_id

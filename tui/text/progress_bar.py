@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from engine.live.inspector import IndexChanged
 from engine.model import State
-from tui.text.figures import format_count
+from engine.text.figures import format_count
 from tui.text.lines import Line, width_of
 from tui.text.times import format_countdown
 

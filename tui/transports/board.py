@@ -13,9 +13,9 @@ from engine.monitor.transport_health import (
     TransportSuspension,
 )
 from engine.text.figure import Figure
+from engine.text.figures import fit_count
 from engine.text.safe import safe_line
 from tui.session.place_session import PlaceSession
-from tui.text.figures import fit_count
 from tui.text.flow_graph import AXIS_CELLS, KEY, graph_steps, time_axis, with_axis
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame
 from tui.text.graphs import bar, braille_line, overlay, resample, rounded_top

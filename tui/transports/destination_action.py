@@ -7,11 +7,11 @@ from functools import partial
 
 from engine.destinations.destination import Destination
 from engine.destinations.watch import ACTIONS, SeenDestination
+from engine.places.place import PlaceDestinations
+from engine.places.place_watcher import read_destinations
 from engine.text.safe import safe_line
 from tui.confirm.action import Action, Fact, Reason
-from tui.session.place import PlaceDestinations
 from tui.session.place_session import PlaceSession, seen_destinations
-from tui.session.place_watcher import read_destinations
 from tui.text import keys
 from tui.text.lines import BLANK_LINE, Line, Run
 from tui.transports import destination_lines as view

@@ -15,8 +15,8 @@ from engine.destinations.watch import (
     SeenDestination,
 )
 from engine.text.figure import UNKNOWN
+from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line
-from tui.text.figures import fit_count, format_count
 from tui.text.lines import (
     BLANK_LINE,
     UNKNOWN_RUN,

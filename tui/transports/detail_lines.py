@@ -19,8 +19,8 @@ from engine.monitor.transport_health import (
     TransportHealth,
 )
 from engine.text.figure import UNKNOWN
+from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line
-from tui.text.figures import fit_count, format_count
 from tui.text.graphs import bar
 from tui.text.lines import (
     BLANK_LINE,

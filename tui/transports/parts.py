@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from engine.destinations.watch import ACTIONS, SeenDestination
 from engine.model import State
 from engine.monitor.transport_health import MailHealth, MailRoutes, TransportHealth, TransportUse
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.plan import refusals
 from tui.screens.base import Copy
@@ -17,7 +18,6 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.rows_parts import RowsActions, RowsParts
 from tui.session.place_session import PlaceSession, seen_destinations
 from tui.text import keys
-from tui.text.figures import format_count
 from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import BLANK_LINE, Line, fold_text

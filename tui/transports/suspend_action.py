@@ -10,10 +10,10 @@ from engine.index import filter_language
 from engine.index.schema import Query
 from engine.model import State
 from engine.monitor.transport_health import MailRoutes, TransportSuspension
+from engine.places.place import PlaceMail
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.confirm.action import Action, Fact, Reason
-from tui.session.place import PlaceMail
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.lines import BLANK_LINE, Line, Run

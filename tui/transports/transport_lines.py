@@ -18,8 +18,8 @@ from engine.monitor.transport_health import (
     TransportUse,
 )
 from engine.text.figure import UNKNOWN
+from engine.text.figures import fit_count, format_rate
 from engine.text.safe import safe_line
-from tui.text.figures import fit_count, format_rate
 from tui.text.graphs import braille_line, resample
 from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of
 from tui.text.table import REST, Column, Table, alarm_sign

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
 from engine.policy import DAY_SECONDS, RetryPolicy, retries_of
 from engine.schedules import NO_RETRY, exponential
+
+if TYPE_CHECKING:
+    from engine.mail.send.smtp_client import SmtpDestination
 
 DEFAULT_PROFILE, UPSTREAM_PROFILE = "default", "upstream"
 PROFILES = (DEFAULT_PROFILE, UPSTREAM_PROFILE)
@@ -141,3 +145,22 @@ _SETTINGS: Mapping[str, Check] = {
     "bounce": validators.check_bool,
     "concurrency": validators.whole_number_check(1, "mails"),
 }
+
+
+def destination(settings: KannaderSettings) -> SmtpDestination:
+    """The SMTP server of the settings."""
+    from engine.mail.host import full_name  # these only for a command that sends
+    from engine.mail.send.smtp_client import SmtpDestination
+
+    return SmtpDestination(
+        host=settings.host,
+        port=settings.port,
+        tls=settings.tls,
+        user=settings.user,
+        password_file=settings.password_file,
+        ca_file=settings.ca_file,
+        helo=settings.helo or full_name(os.uname().nodename),
+        connect_timeout=settings.connect_timeout,
+        timeout=settings.timeout,
+        max_time=settings.max_time,
+    )

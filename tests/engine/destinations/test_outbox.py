@@ -14,6 +14,7 @@ import redis
 from engine import verbs
 from engine.config.place_address import Address, parse_address
 from engine.config.queue_config import Config, OutboxConfig
+from engine.delivery.delivery_parts import with_outbox
 from engine.destinations.orphans import Orphans, find_orphans
 from engine.destinations.outbox import Outbox, RowRemover
 from engine.formats.bullmq.place import parse_place
@@ -29,7 +30,6 @@ from engine.work.worker import Worker
 from tests.bullmq_jobs import write_failed, write_hash, write_waiting
 from tests.nftban_spool import a_task, new_spool
 from tests.redis_server import TestServer
-from tui.cli.setup.delivery_parts import with_outbox
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 NOW = 1_800_000_000.0

@@ -20,12 +20,12 @@ from engine.model import State
 from engine.operations import controls, undo
 from engine.operations.controls import Order
 from engine.operations.journal import Intent, Journal, Operation
+from engine.places.place import WholeQueueFigures
 from engine.store import Control, ControlTarget, Store, Unavailable, Unsupported
 from tests.console_places import NOW
 from tests.journaled_places import ANA
 from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, ZgbConsolePlace
 from tui.operations import control_lines
-from tui.session.place import WholeQueueFigures
 
 
 def clock() -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
+from engine.formats.known_formats import setup_for
 from tests import command
 from tests.nftban_queues import (
     Run,
@@ -27,7 +28,6 @@ from tests.nftban_queues import (
 from tui import cli
 from tui.cli.print.wait import Observed, result_of, wait
 from tui.cli.setup.output import Progress, choose_color, note_if_empty, show_progress, wants_color
-from tui.cli.setup.place_formats import setup_for
 
 __all__ = ["root", "spooldeck"]
 

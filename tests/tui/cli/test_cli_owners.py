@@ -47,7 +47,7 @@ def test_folders_that_root_makes_for_nftban_belong_to_its_user(
     queue = place / "queue"
 
     def owners(user: str) -> set[int]:
-        monkeypatch.setattr("tui.cli.formats.nftban.spool.NFTBAN_USER", user)
+        monkeypatch.setattr("engine.formats.nftban.queue_folders.NFTBAN_USER", user)
         assert main(["--root", str(place), *words.format(place).split()]) in (0, 1)
         st_uids = {(queue / name).stat().st_uid for name in ("", "pending", "work", "dlq")}
         shutil.rmtree(queue)

@@ -14,14 +14,14 @@ from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.demo.demo import CONFIG_FILE
 from engine.formats.bullmq.demo import find_server
+from engine.formats.known_formats import FORMATS, demo_formats, detect_format, setup_for
+from engine.system.command_errors import CommandError
 from tests import command
 from tests.console_places import a_console, disk_place, make_spool, some_tasks, until
 from tests.demo_places import KANNADER, NFTBAN, ZGB, demo_of
 from tests.pseudo_terminals import ENTERS, LEAVES, UTF8, Terminal, left
 from tests.pseudo_terminals import console as on_a_terminal
 from tui.cli import open_console
-from tui.cli.setup.errors import CommandError
-from tui.cli.setup.place_formats import FORMATS, demo_formats, detect_format, setup_for
 from tui.cli.splash import splash_lines
 from tui.overview.screen import OverviewScreen
 from tui.terminal.plain_text import screen_text
@@ -101,7 +101,7 @@ LOADED_THEN = """
 import os, sys
 from tests.open_store import open_store
 from tui.app import Console
-from tui.session.place import Place
+from engine.places.place import Place
 
 class Told(Console):
     def on_ready(self):

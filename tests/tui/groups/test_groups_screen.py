@@ -13,6 +13,7 @@ import pytest
 from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
 from engine.model import State, Task
+from engine.places.place import GroupFacts
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import (
     NOW,
@@ -31,7 +32,6 @@ from tui.groups.task_groups import TaskGroups
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
-from tui.session.place import GroupFacts
 from tui.text import keys
 
 NOT_BY_TIME = GroupFacts("etrn/*", 0, None, "QueueOnly")

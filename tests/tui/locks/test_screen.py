@@ -21,6 +21,7 @@ from engine.locks.process_stats import ProcessStats
 from engine.model import LockEvidence, State, Verdict
 from engine.operations import run_plan
 from engine.operations.execute import Report
+from engine.places.place import Place
 from tests.console_operator import an_operator
 from tests.console_places import (
     a_memory,
@@ -53,7 +54,6 @@ from tui.locks.screen import LockScreen
 from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
-from tui.session.place import Place
 from tui.session.recovery_process import RecoveryProcess
 from tui.text import keys
 from tui.widgets.line_widgets import LongText

@@ -14,6 +14,7 @@ from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.locks.token_buckets import BucketState
 from engine.model import Problem, State
 from engine.operations.journal import Journal
+from engine.places.place import Place, WholeQueueFigures
 from engine.store import Control, ControlTarget, Outlook, Unavailable
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, Clock, a_memory, a_place, a_task, loaded, queue_of, some_tasks
@@ -23,7 +24,6 @@ from tui.operations import control_lines as view
 from tui.operations.controls_screen import ControlsScreen
 from tui.overview.screen import OverviewScreen
 from tui.screens.target import Target
-from tui.session.place import Place, WholeQueueFigures
 from tui.terminal.plain_text import screen_text
 from tui.text import keys
 

@@ -16,6 +16,7 @@ from engine.model import State
 from engine.operations import plans
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan, Row
+from engine.places.place import Place
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from tests import pseudo_terminals
@@ -29,7 +30,6 @@ from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.quit import QuitScreen, describe_ending
 from tui.screens.target import Target
-from tui.session.place import Place
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
 from tui.session.running_operations import describe_result
 from tui.task.screen import TaskScreen

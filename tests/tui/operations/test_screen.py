@@ -18,6 +18,7 @@ from engine.operations import controls, plans
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.undo import UndoPlan
+from engine.places.place import Place
 from engine.verbs import with_state
 from tests.console_operator import ConsoleOperator, an_operator, key_of, words
 from tests.console_places import NOW, Clock, make_spool, some_tasks
@@ -31,7 +32,6 @@ from tui.operations.screen import ROWS, OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.screens.key_rows import hints_of
-from tui.session.place import Place
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.text import keys
 

@@ -8,6 +8,7 @@ import pytest
 
 from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.forecast import ExpectedStart
+from engine.places.place import WholeQueueFigures
 from engine.store import Unavailable
 from tests.console_operator import an_operator, words
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
@@ -16,7 +17,6 @@ from tui.confirm.action_screen import ActionScreen
 from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
 from tui.operations.workers_screen import WorkersScreen
-from tui.session.place import WholeQueueFigures
 from tui.session.worker_process import WorkerProcess
 from tui.session.worker_rows import IDLE, NO_NAME, NO_WORKER, WorkerRow, count_workers
 from tui.task.screen import TaskScreen

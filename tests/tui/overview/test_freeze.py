@@ -39,6 +39,8 @@ from engine.monitor.transport_health import (
 from engine.operations import plans
 from engine.operations.execute import PlanRun
 from engine.operations.journal import Intent, Journal
+from engine.places.place import Place
+from engine.places.recent_events import NO_EVENTS, EventMemory, RecentTaskEvents
 from tests.console_operator import ConsoleOperator, clock_of
 from tests.console_places import NOW, Clock, a_task, disk_place, make_spool, put_file, some_tasks
 from tests.journaled_places import ANA, a_journaled_place, kept, seen
@@ -51,8 +53,6 @@ from tui.overview.freeze import Freeze, FrozenTime
 from tui.overview.place_lines import table_layout
 from tui.overview.screen import OverviewScreen
 from tui.overview.snapshot import recorded_snapshot, totals
-from tui.session.place import Place
-from tui.session.recent_events import NO_EVENTS, EventMemory, RecentTaskEvents
 
 
 @pytest.fixture

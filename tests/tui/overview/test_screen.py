@@ -29,8 +29,10 @@ from engine.logs.log_tail import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
+from engine.places.place import Place
 from engine.policy import Rate
 from engine.system.host import HostFigures, read_host_figures
+from engine.text import figures
 from tests import console_operator
 from tests.console_operator import ConsoleOperator, an_operator, clock_of, words
 from tests.console_places import (
@@ -75,9 +77,8 @@ from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.rows_parts import ROW_HAS_LEFT
-from tui.session.place import Place
 from tui.task.screen import TaskScreen
-from tui.text import figures, keys, table
+from tui.text import keys, table
 from tui.text.lines import Line
 from tui.transports.screen import TransportsScreen
 from tui.widgets.picker import Picker

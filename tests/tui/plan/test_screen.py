@@ -17,6 +17,7 @@ from engine.formats.base.memory import MemoryTasks
 from engine.model import LockEvidence, State, Verdict
 from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row
+from engine.places.place import NO_WORKER_HINT, Place
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import (
     NOW,
@@ -48,7 +49,6 @@ from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
 from tui.screens.target import Target
-from tui.session.place import NO_WORKER_HINT, Place
 from tui.terminal import paste_detector
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.terminal.key_queue import key_event

@@ -19,6 +19,7 @@ from textual.geometry import Size
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.logs.log_tail import format_log_line
 from engine.model import Edge, LockEvidence, State, Task, Verdict
+from engine.places.place import Place
 from engine.store import Store, Unavailable
 from tests.console_operator import ConsoleOperator, an_operator, clock_of
 from tests.console_places import (
@@ -48,7 +49,6 @@ from tui.queue.screen import QueueScreen
 from tui.screens.console_context import ARMED_SECONDS, Arming
 from tui.screens.help import HelpScreen
 from tui.screens.quit import QuitScreen
-from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText

@@ -10,11 +10,11 @@ import pytest
 from engine.destinations.destination import Destination
 from engine.formats.base.memory import MemoryStore
 from engine.model import Lease, LockEvidence, State, Task
+from engine.places.place import Place, PlaceDestinations
 from engine.store import Control
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
 from tui.screens.target import Target
-from tui.session.place import Place, PlaceDestinations
 from tui.text import keys
 
 

@@ -15,10 +15,10 @@ from engine.model import State
 from engine.operations import undo
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent
+from engine.places.place import Place
 from tests.console_places import NOW, Clock, make_spool, some_tasks
 from tests.journaled_places import a_journaled_place, interrupt, kept, seen
 from tui.session.history import SETTLE_RETRY_SECONDS, History
-from tui.session.place import Place
 
 off = asyncio.to_thread
 """Nothing of ours may block the loop, that of a test no more than a console's."""

@@ -15,20 +15,20 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
+from engine.formats.known_formats import setup_for
 from engine.live.call_thread import DaemonExecutor
 from engine.model import LockEvidence
 from engine.monitor.alerts import AlertKind
+from engine.places.place import Place
 from engine.store import Unavailable
 from tests.console_operator import an_operator
 from tests.console_places import a_memory, a_place, free, make_spool, some_tasks
 from tests.engine.monitor.test_alerts import write_task
 from tests.tui.session.hanging_mount import can_mount, hanging_mount
 from tui.cli.setup import places as opening
-from tui.cli.setup.place_formats import setup_for
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.session import place_session
-from tui.session.place import Place
 from tui.text import keys
 
 

@@ -16,11 +16,11 @@ import pytest
 from engine import verbs
 from engine.model import LockEvidence, Verdict
 from engine.monitor.throughput import Rates
+from engine.places.place import Place
 from engine.store import Store, Unavailable
 from engine.system import mounts
 from tests.console_places import NOW, PATIENCE, disk_place, make_spool, some_tasks
 from tui.session import place_session as live_module
-from tui.session.place import Place
 from tui.session.place_session import PlaceSession, follow_places
 
 

@@ -20,6 +20,7 @@ from engine import verbs
 from engine.config import queue_config
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.formats.bullmq.moves import EDGES
+from engine.formats.known_formats import setup_for
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import format_log_line
 from engine.model import ATTEMPTS_ALLOWED_KEY, Edges, Relative, Relatives, State, Task
@@ -39,7 +40,6 @@ from tests.console_places import (
 from tests.mail_transports import PlaceTransports
 from tests.nftban_queues import Run, store_at
 from tests.tui.drawn_screens import AT_WORK
-from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.plan import planning
 from tui.queue.problems_screen import ProblemsScreen

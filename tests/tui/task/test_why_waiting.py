@@ -18,6 +18,8 @@ from engine import verbs
 from engine.config.queue_config import load_config
 from engine.formats.kannader.store import KannaderStore
 from engine.formats.kannader.store import make_spool as make_empty_spool
+from engine.formats.known_formats import setup_for
+from engine.formats.nftban.queue_folders import handles_kind
 from engine.index.schema import Query
 from engine.live.inspector import Inspector
 from engine.locks import lock_file, queue_lock
@@ -26,6 +28,7 @@ from engine.model import LockEvidence, State, Task
 from engine.monitor import lock_diagnosis
 from engine.monitor.alerts import AlertKind, find_alerts
 from engine.monitor.lock_diagnosis import TaskLogSummary
+from engine.places.place import Place
 from engine.policy import DAY_SECONDS, Rate
 from engine.waiting_reasons import join_reasons
 from tests.console_places import (
@@ -41,11 +44,8 @@ from tests.console_places import (
 from tests.open_store import open_store
 from tests.recorder_samples import NOTHING_KNOWN
 from tests.tui.workers_with_lock import Child, children
-from tui.cli.formats.nftban.spool import handles_kind
-from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.locks.examination import LockExaminer
-from tui.session.place import Place
 from tui.task.why_waiting import reasons
 
 HOLDER = """

@@ -32,7 +32,7 @@ PLANTED = f"""
 import sys, threading
 from engine.locks import queue_lock
 from tui.cli import main
-from tui.cli.setup.setup import Setup
+from engine.formats.base.format import Setup
 from tui.queue.screen import QueueScreen
 
 def boom(*_, **__):
@@ -55,7 +55,7 @@ sys.exit(main(["--open", "queue", sys.argv[1]]))
 PLANTS = {
     "a key": ("QueueScreen.action_key = boom", "tui/"),
     "a callback": ("QueueScreen.action_key = later", "<string>:"),
-    "a worker": ("queue_lock.examine_lock = boom", "tui/cli/formats/nftban/spool.py:"),
+    "a worker": ("queue_lock.examine_lock = boom", "engine/formats/nftban/queue_folders.py:"),
     "a thread": ("queue_lock.examine_lock = beside", "<string>:"),
     "the index sync": ("Setup.open_store = boom", "tui/cli/setup/places.py:"),
     "the terminal": (

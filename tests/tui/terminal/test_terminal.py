@@ -454,7 +454,7 @@ import sys, threading
 from tests.open_store import open_store
 from tui.text import keys
 from tui.app import Console
-from tui.session.place import Place
+from engine.places.place import Place
 place = Place(sys.argv[1], lambda: open_store(sys.argv[1]), lock=threading.Event().wait)
 console = Console([place], first=keys.LIST)
 console.run()

@@ -10,13 +10,13 @@ import pytest
 from engine.destinations.destination import Destination
 from engine.destinations.watch import DestinationsReading
 from engine.monitor.transport_health import Failure, MailHealth, TransportHealth
+from engine.places.place import PlaceDestinations
 from tests.console_places import Clock, a_memory, a_place
 from tests.tui.asked_screen import AskedRowsScreen
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import KeyRow, absent_actions, hints_of, press
 from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowCursor, RowsParts
 from tui.screens.target import Target
-from tui.session.place import PlaceDestinations
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.transports import keys as transport_keys

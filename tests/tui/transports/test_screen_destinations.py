@@ -17,27 +17,27 @@ from engine.config.queue_config import Config
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
 from engine.destinations.watch import NO_TASKS, DestinationState, SeenDestination
+from engine.formats.base.destination_controls import place_destinations
 from engine.formats.bullmq.federation.jobs import POST, delivery_job
 from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
+from engine.formats.bullmq.watch import URL_FIELDS
+from engine.formats.known_formats import setup_for
 from engine.model import State, Task
 from engine.operations.journal import Journal
+from engine.places.place import Place
 from engine.store import Unavailable
 from tests.bullmq_jobs import write_failed
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import NOW, a_memory, a_place, a_task
 from tests.nftban_queues import Run
 from tests.redis_server import TestServer
-from tui.cli.formats.bullmq.watch import URL_FIELDS
-from tui.cli.setup.destination_controls import place_destinations
-from tui.cli.setup.place_formats import setup_for
 from tui.confirm.action_screen import ActionScreen
 from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
-from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.transports.destination_lines import detail_lines

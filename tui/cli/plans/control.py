@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import time
 from argparse import Namespace
@@ -11,17 +12,17 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from engine.config.place_address import is_url
+from engine.formats.base.format import Setup
 from engine.operations import controls
 from engine.operations.controls import ControlResult, Order
 from engine.operations.journal import Intent
+from engine.places.place import WholeQueueFigures
 from engine.store import Control, Unsupported
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
-from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import chosen_places, print_lines, scan_once
-from tui.cli.setup.setup import Setup
 from tui.operations import control_lines as view
-from tui.session.place import WholeQueueFigures
 from tui.session.place_session import PlaceSession
 
 DONE, NOT_DONE = 0, 1
@@ -105,11 +106,7 @@ def _show(setup: Setup, order: Order, arguments: Namespace) -> int:
         known = controls.checked_control(store, order)
         forecast = controls.forecast_control(store, order)
     count = controls.confirmation_count(known, forecast)
-    command = (
-        plan_command.shell_command(_control_command(setup, order, arguments.reason, count))
-        if count
-        else ""
-    )
+    command = shlex.join(_control_command(setup, order, arguments.reason, count)) if count else ""
     if arguments.json:
         row = view.control_values(order.name, known)
         order_fields = {"target": order.target, "value": order.value}
@@ -123,7 +120,7 @@ def _show(setup: Setup, order: Order, arguments: Namespace) -> int:
 
 
 def _control_command(setup: Setup, order: Order, reason: str, count: int) -> list[str]:
-    words = [*plan_command.command_base(setup), "control", order.name]
+    words = [*setup.command_words, "control", order.name]
     words += ["--target", order.target] if order.target else []
     words += ["--value", order.value] if order.value else []
     words += ["--reason", reason] if reason else []

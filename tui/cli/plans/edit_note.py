@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from engine import verbs
+from engine.formats.base.format import Setup
 from engine.model import Edge, Problem, Task
 from engine.operations import notes, plans, run_plan
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.store import DATA_PART, MAX_PART_BYTES, ChangeableStore, ReadableStore
+from engine.system.command_errors import EX_USAGE, CommandError, fail, print_error
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
-from tui.cli.setup.errors import EX_USAGE, CommandError, fail, print_error
 from tui.cli.setup.output import note_if_empty, print_json
-from tui.cli.setup.setup import Setup
 from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
 from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.text.task_row import time_fields, with_times

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
+from engine.formats.base.format import Setup
 from engine.operations import controls, undo
 from engine.operations.execute import RowResult
 from engine.operations.journal import Entry, Intent, Journal, Operation
@@ -16,15 +18,14 @@ from engine.operations.plans import Plan
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.replay import settings
 from engine.store import ChangeableStore, Unavailable
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.text.time_expressions import Clock, RelativeTime, parse_time
 from engine.text.times import format_time
 from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, ShownPlan
-from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.output import note_if_empty
-from tui.cli.setup.setup import Setup
 from tui.operations import operation_lines as view
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
@@ -249,9 +250,7 @@ def _shown_or_done(
     follows: Operation | None = None,
 ) -> int:
     if not arguments.apply:
-        command = plan_command.shell_command(
-            [*plan_command.command_base(setup), *words, "--apply", str(shown_plan.amount)]
-        )
+        command = shlex.join([*setup.command_words, *words, "--apply", str(shown_plan.amount)])
         plan_command.show_plan(
             shown_plan,
             plan_command.plan_view(setup, shown_plan, store, arguments, command),
@@ -377,9 +376,9 @@ def _in_full(setup: Setup, journal: Journal, operation: Operation) -> None:
         print(f"  {safe_line(row.id)}  {row.state}  {safe_line(words)}")
     if operation.is_interrupted and operation.open_rows:
         amount = str(operation.open_rows)
-        whole = [*plan_command.command_base(setup), "journal", operation.op]
-        print(f"continue: {plan_command.shell_command([*whole, '--resume', '--apply', amount])}")
-        print(f"abandon:  {plan_command.shell_command([*whole, '--abandon'])}")
+        whole = [*setup.command_words, "journal", operation.op]
+        print(f"continue: {shlex.join([*whole, '--resume', '--apply', amount])}")
+        print(f"abandon:  {shlex.join([*whole, '--abandon'])}")
 
 
 def _list_undoable(setup: Setup, journal: Journal, arguments: Namespace) -> int:
@@ -392,8 +391,8 @@ def _list_undoable(setup: Setup, journal: Journal, arguments: Namespace) -> int:
             print(task_row.json_line({**as_json(operation), "undone": back}), end="")
             continue
         print(operation_line(operation) + (f" | {back:,} of {done:,} undone" if back else ""))
-        words = [*plan_command.command_base(setup), "undo", operation.op, "--dry-run"]
-        print(f"    {plan_command.shell_command(words)}")
+        words = [*setup.command_words, "undo", operation.op, "--dry-run"]
+        print(f"    {shlex.join(words)}")
     return DONE
 
 

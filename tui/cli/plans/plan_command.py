@@ -11,29 +11,29 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import is_same_place, setup_for
 from engine.locks import lock_holder
 from engine.model import Edges, State
 from engine.operations import run_plan, trash
 from engine.operations.execute import RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
+from engine.places.place_watcher import why_not_abandoned
 from engine.store import ChangeableStore, ReadableStore
+from engine.system.command_errors import EX_USAGE, fail, print_error
+from engine.text.figures import format_share
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
 from tui.cli.setup.output import Progress
-from tui.cli.setup.place_formats import is_same_place, setup_for
-from tui.cli.setup.setup import Setup
 from tui.plan import plan_lines as view
-from tui.session.place_watcher import why_not_abandoned
 from tui.text import task_row
-from tui.text.figures import format_share
 
 DONE, NOT_ALL_DONE, LOCKED = 0, 1, 2
 """Exit codes: all done; not all done, or nothing; a worker holds the tasks."""
@@ -125,22 +125,11 @@ def require_reason(setup: Setup, reason: str) -> None:
         fail(EX_USAGE, "expected --reason TEXT: the configuration has `require_reason: true`")
 
 
-def command_base(setup: Setup) -> list[str]:
-    """The first words of a command on this queue."""
-    named = ["--config", os.path.abspath(setup.config.path)] if setup.config.path else []
-    return ["spooldeck", "--root", setup.place, *named]
-
-
-def shell_command(words: Iterable[str]) -> str:
-    """A command line quoted for a shell."""
-    return shlex.join(words)
-
-
 def guard(setup: Setup, plan: Plan) -> RefusalCheck:
     """A function that returns why a plan may not be applied now, checked again at each call."""
     if not any(row.state is State.ACTIVE for row, _ in plan.included_groups):
         return always_allowed
-    if not setup.format.lock:
+    if not setup.format.has_lock:
         return always_allowed  # no lock: the edges decide what may be done to claimed tasks
     path = setup.lock_path
     return lambda: why_not_abandoned(
@@ -365,7 +354,7 @@ def print_report(setup: Setup, report: Report, as_json: bool, more: Mapping[str,
         print_lines(view.result_lines(report, width))
         if report.is_undoable:
             # Without a count: tasks claimed in the meantime are excluded.
-            back = shell_command([*command_base(setup), "undo", report.op, "--dry-run"])
+            back = shlex.join([*setup.command_words, "undo", report.op, "--dry-run"])
             print(f"to undo: {back}")
     if report.trouble:
         print_error(report.trouble)

@@ -8,11 +8,13 @@ import threading
 import time
 from argparse import Namespace
 
+from engine.formats.base.format import Setup
 from engine.logs import task_events
 from engine.logs.recent_lines import RecentLines
 from engine.model import State
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
+from engine.places.place_watcher import read_queue_figures
 from engine.replay import estimate
 from engine.replay.log_event_reader import LogEventReader, make_processed_reader
 from engine.replay.outcome_poller import OutcomeSources
@@ -28,16 +30,14 @@ from engine.replay.settings import (
 )
 from engine.replay.shared_rate import BUCKET_NAME
 from engine.store import ReadableStore, StoreError
+from engine.system.command_errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.cli.plans import plan_command
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, SignalCounter
-from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
 from tui.cli.setup.places import make_place
-from tui.cli.setup.setup import Setup
-from tui.session.place_watcher import read_queue_figures
 from tui.session.running_operations import find_worker
 
 POLL_INTERVAL_SECONDS = 0.25

@@ -7,21 +7,21 @@ from argparse import Namespace
 from contextlib import closing, suppress
 from functools import partial
 
+from engine.formats.base.format import Setup
 from engine.model import State
 from engine.operations import notes, trash
 from engine.operations.sizes import task_bytes
 from engine.operations.trash import Origin
 from engine.store import Unavailable
+from engine.system.command_errors import EX_NOPERM, fail, print_error
 from engine.text.figure import UNKNOWN
+from engine.text.figures import format_bytes, format_share
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.plans import verbs
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE
-from tui.cli.setup.errors import EX_NOPERM, fail, print_error
 from tui.cli.setup.output import print_json, show_progress
-from tui.cli.setup.setup import Setup
 from tui.text import task_row
-from tui.text.figures import format_bytes, format_share
 
 
 def list_trash(setup: Setup, arguments: Namespace) -> int:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import heapq
+import shlex
 import time
 from argparse import Namespace
 from collections import Counter
@@ -16,6 +17,7 @@ from functools import partial
 from itertools import count
 from math import inf
 
+from engine.formats.base.format import Setup
 from engine.index.filter_language import Filter
 from engine.index.filter_tasks import select_matching
 from engine.model import Problem, State, Task, own_word
@@ -24,14 +26,13 @@ from engine.operations.execute import Report
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace, rest_problem
 from engine.store import ChangeableStore, ReadableStore, Unavailable
+from engine.system.command_errors import EX_NOPERM, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
-from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
-from tui.cli.setup.filter_option import parse_filter_option, read_data
+from tui.cli.setup.filter_option import parse_filter_option, parse_states, read_data
 from tui.cli.setup.output import show_progress
-from tui.cli.setup.setup import Setup, parse_states
 from tui.plan.plan_lines import warn_of_whole_state
 
 NEEDS_STATE = {"expunge": None}
@@ -89,9 +90,7 @@ def restore_named(setup: Setup, arguments: Namespace) -> int:
     with closing(setup.open_store()) as store:
         shown_plan = _planned_tasks("restore", setup, store, arguments)
         if arguments.dry_run:
-            command = plan_command.shell_command(
-                [*plan_command.command_base(setup), "trash", "restore", *arguments.id]
-            )
+            command = shlex.join([*setup.command_words, "trash", "restore", *arguments.id])
             return show_verb(setup, store, shown_plan, arguments, command)
         code = (
             apply_verb(setup, store, shown_plan, arguments)
@@ -358,7 +357,7 @@ def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace, total: 
 
 def _verb_command(verb: str, setup: Setup, shown_plan: ShownPlan, arguments: Namespace) -> str:
     """The command that applies the shown plan."""
-    words = [*plan_command.command_base(setup), COMMAND_NAMES.get(verb, verb)]
+    words = [*setup.command_words, COMMAND_NAMES.get(verb, verb)]
     for name in ("state", "filter", "reason"):
         if value := getattr(arguments, name):
             words += [f"--{name}", value]
@@ -372,4 +371,4 @@ def _verb_command(verb: str, setup: Setup, shown_plan: ShownPlan, arguments: Nam
             words += ["--include", ident]
     if VERBS[verb].paced_name:
         words += replay_options.typed_options(arguments)
-    return plan_command.shell_command([*words, "--apply", str(shown_plan.amount)])
+    return shlex.join([*words, "--apply", str(shown_plan.amount)])

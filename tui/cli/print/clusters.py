@@ -8,14 +8,14 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from engine.formats.base.format import Setup
 from engine.index.schema import Query
 from engine.live.index_sync import Found
 from engine.model import State, Task, state_words
 from engine.store import ReadableStore, Unavailable
+from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
-from tui.cli.setup.setup import Setup
 from tui.groups import cluster_lines as view
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters

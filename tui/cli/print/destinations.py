@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from argparse import Namespace
 from collections.abc import Sequence
@@ -12,14 +13,14 @@ from typing import NamedTuple
 from engine.destinations.destination import Destination, origin_of
 from engine.destinations.registry import Registry
 from engine.destinations.watch import ACTIONS, DestinationState, SeenDestination
+from engine.formats.base.destination_controls import open_seen_registry, run_action
+from engine.formats.base.format import Setup
 from engine.monitor.transport_health import MailHealth
 from engine.store import StoreError, Unavailable, Unsupported
+from engine.system.command_errors import EX_CONFIG, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
-from tui.cli.setup.destination_controls import open_seen_registry, run_action
-from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import chosen_places, print_lines, scan_once
-from tui.cli.setup.setup import Setup
 from tui.session.place_session import PlaceSession, seen_destinations
 from tui.transports import destination_lines as view
 from tui.transports import mixed_table
@@ -123,8 +124,8 @@ def _preview(
 ) -> int:
     reason = ["--reason", arguments.reason] if arguments.reason else []
     action, origin = ACTIONS[verb], destination.origin
-    command = [*plan_command.command_base(setup), "destinations", verb, origin, *reason]
-    to_apply = safe_line(plan_command.shell_command([*command, "--apply", "1"]))
+    command = [*setup.command_words, "destinations", verb, origin, *reason]
+    to_apply = safe_line(shlex.join([*command, "--apply", "1"]))
     if arguments.json:
         facts = {"effect": action.effect, "now": action.fact(destination), "count": 1}
         print(json.dumps({"verb": verb, "destination": origin, **facts, "command": to_apply}))

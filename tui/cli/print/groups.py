@@ -7,14 +7,14 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
+from engine.formats.base.format import Setup
 from engine.index.group_counts import GROUP_COLUMNS, MAX_GROUPS
 from engine.model import State
 from engine.store import Unavailable
+from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
 from tui.cli.print.clusters import state_query
-from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, print_lines, scan_once
-from tui.cli.setup.setup import Setup
 from tui.groups import group_lines as view
 from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.session.place_session import PlaceSession

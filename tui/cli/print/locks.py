@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.formats.base.format import Setup
 from engine.index.age_table import Ages
 from engine.locks import process_stats
 from engine.monitor import lock_diagnosis
@@ -18,7 +19,6 @@ from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
-from tui.cli.setup.setup import Setup
 from tui.locks import list_lines as view
 from tui.locks.examination import ActiveTask, LockExaminer, LockReport, ProcessSample
 from tui.locks.list_lines import PlaceLock

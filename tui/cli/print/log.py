@@ -8,13 +8,13 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
+from engine.formats.base.format import Setup
 from engine.logs.log_file import NO_TIME, FileEntry
 from engine.logs.log_filter import LEVELS, BadWords, LineFilter, parse_line_filter, parse_typed_time
 from engine.logs.merged_log import END, NO_LOG_FILE, LineScan, LogPosition, MergedLog, run_to_end
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.places import open_places
-from tui.cli.setup.setup import Setup
 from tui.log.log_lines import log_name
 from tui.text.task_row import time_fields
 

@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.formats.base.format import Setup
 from engine.index.age_table import BOUNDS_MINUTES, Ages, summarize_ages
 from engine.model import State
 from engine.monitor import forecast
@@ -19,7 +20,6 @@ from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
-from tui.cli.setup.setup import Setup
 from tui.operations import worker_lines
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view

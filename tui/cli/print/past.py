@@ -15,16 +15,16 @@ from engine.monitor.alerts import needs_attention
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory
 from engine.monitor.recorder import DAY_SECONDS, UnreadableRecording, read_samples
 from engine.monitor.recorder import EncodedSample as Recorded
+from engine.places.place import Place
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from tui.cli.print.transports import as_json
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
-from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
 from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
 from tui.overview import snapshot
 from tui.overview.snapshot import PlaceSnapshot
-from tui.session.place import Place
 from tui.text import table
 from tui.text.lines import BLANK_LINE, Line, cut_line, heading_line
 from tui.text.styles import bracket_chips

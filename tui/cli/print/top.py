@@ -10,14 +10,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.formats.base.format import Setup
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.print.workers import why_unread
 from tui.cli.queue.status import OK, UNREADABLE
-from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.output import print_controls, print_json
-from tui.cli.setup.setup import Setup
 from tui.operations import worker_lines as view
 from tui.operations.worker_lines import PlaceKind
 from tui.session.place_session import PlaceSession

@@ -6,6 +6,7 @@ import shutil
 from argparse import Namespace
 from collections.abc import Sequence
 
+from engine.formats.base.format import Setup
 from engine.monitor.transport_health import (
     CountWindow,
     MailHealth,
@@ -15,7 +16,6 @@ from engine.monitor.transport_health import (
 )
 from engine.text.safe import safe_line
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
-from tui.cli.setup.setup import Setup
 from tui.session.place_session import PlaceSession
 from tui.text.task_row import time_fields, with_times
 from tui.transports import detail_lines as view

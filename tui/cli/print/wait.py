@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from engine.formats.base.format import Setup
 from engine.model import State, Task, own_word
 from engine.store import ReadableStore
 from engine.system import files
+from engine.system.command_errors import EX_TIMEOUT, print_error
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_TIMEOUT, print_error
 from tui.cli.setup.output import print_json
-from tui.cli.setup.setup import Setup
 
 REACHED, NOT_REACHED = 0, 1
 

@@ -8,12 +8,12 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
+from engine.formats.base.format import Setup
 from engine.store import Unavailable
+from engine.system.command_errors import print_error
 from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
-from tui.cli.setup.errors import print_error
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
-from tui.cli.setup.setup import Setup
 from tui.operations import worker_lines as view
 from tui.operations.worker_lines import PlaceKind
 from tui.session.place_session import PlaceSession

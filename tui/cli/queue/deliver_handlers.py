@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from engine.config.queue_config import Config, HandlerConfig
+from engine.config.queue_config import HandlerConfig
+from engine.delivery.delivery_parts import open_registry
+from engine.formats.base.format import Setup
 from engine.model import Task
 from engine.schedules import NO_RETRY
+from engine.system.command_errors import EX_CONFIG, fail
 from engine.work.handlers import Context, Handler, HandlerResult
-from tui.cli.setup.delivery_parts import open_registry
-from tui.cli.setup.errors import EX_CONFIG, fail
-from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
     from engine.destinations.registry import Registry
@@ -25,17 +24,11 @@ INSTALL = "pip install 'spooldeck[deliver]'"
 """How to install what deliveries need."""
 
 
-def delivered_kinds(config: Config) -> Mapping[str, HandlerConfig]:
-    """The handlers that send HTTP requests, by kind of task."""
-    return {kind: h for kind, h in config.handlers.items() if h.deliver is not None}
-
-
-def missing_library(config: Config) -> str:
+def missing_library(setup: Setup) -> str:
     """What is wrong if a handler needs httpx and it is not installed, else "" (see `INSTALL`)."""
-    kinds = delivered_kinds(config)
-    if not kinds or find_spec("httpx") is not None:
+    if not setup.delivered or find_spec("httpx") is not None:
         return ""
-    return f"handlers.{next(iter(kinds))}.deliver: httpx is not installed"
+    return f"handlers.{next(iter(setup.delivered))}.deliver: httpx is not installed"
 
 
 def deliver_handlers(setup: Setup, closing: ExitStack) -> dict[str, Handler]:
@@ -45,9 +38,9 @@ def deliver_handlers(setup: Setup, closing: ExitStack) -> dict[str, Handler]:
         CommandError: httpx is not installed, or a file of certificates cannot be used.
     """
     config = setup.config
-    if not (kinds := delivered_kinds(config)):
+    if not (kinds := setup.delivered):
         return {}
-    if missing := missing_library(config):
+    if missing := missing_library(setup):
         fail(EX_CONFIG, f"{missing}: {INSTALL}")
     registry = open_registry(config, creates=True)
     if registry is not None:

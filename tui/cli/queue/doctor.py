@@ -12,20 +12,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import chain
 
-from engine.doctor import store_checks
+from engine.delivery.delivery_parts import open_registry
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
+from engine.formats.base.format import Setup
 from engine.monitor.alerts import MIN_FREE_TASKS, describe_limit, is_nearly_full
+from engine.places.alert_facts import limits_of_tasks
+from engine.places.place_watcher import limit_open_files, read_lock, read_queue_figures
+from engine.places.recent_events import RecentTaskEvents
 from engine.store import Unavailable
 from engine.text.safe import safe_line
-from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import INSTALL, missing_library
-from tui.cli.setup.delivery_parts import open_registry
 from tui.cli.setup.output import print_json, show_progress
 from tui.cli.setup.places import make_place
-from tui.cli.setup.setup import Setup, load_function
-from tui.session.alert_facts import limits_of_tasks
-from tui.session.place_watcher import limit_open_files, read_lock, read_queue_figures
-from tui.session.recent_events import RecentTaskEvents
 
 OK, ATTENTION = 0, 1
 
@@ -35,12 +33,15 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
 
     Changes nothing.
     """
-    checks = load_function(setup.format.doctor or "queue.doctor:check_store")
     passwords = (("password", finding) for finding in _open_passwords(setup))
-    missing = missing_library(setup.config)
+    missing = missing_library(setup)
     library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
     named_findings = chain(
-        passwords, library, checks(setup), _check_limits(setup), _check_deliveries(setup)
+        passwords,
+        library,
+        setup.format.findings(setup),
+        _check_limits(setup),
+        _check_deliveries(setup),
     )
     return print_findings(chain(named_findings, _check_lacks(setup)), as_json=arguments.json)
 
@@ -62,27 +63,6 @@ def print_findings(named_findings: Iterable[tuple[str, Finding]], *, as_json: bo
     return ATTENTION if needs_action(findings) else OK
 
 
-def check_store(setup: Setup) -> Iterator[tuple[str, Finding]]:
-    """The checks that fit any store, for a format without its own."""
-    base, form = plan_command.command_base(setup), setup.format
-    command = plan_command.shell_command(base)
-    workable = form.work_command and not form.why_unworkable(setup.settings)
-    work = plan_command.shell_command([*base, *form.work_command]) if workable else ""
-    try:
-        store = setup.open_store()
-    except Unavailable as error:
-        yield "store", Finding(Grade.BAD, f"{setup.place}: {error}")
-        return
-    try:
-        yield from store_checks.check_store(store, time.time(), command, work)
-        for finding in store_checks.check_run_times(
-            setup.state_folder, setup.queue.root, time.time()
-        ):
-            yield "clock", finding
-    finally:
-        store.close()
-
-
 def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
     """The limits that make other programs fail: free space of each disk that is written to, pending
     tasks, trash, and open files of the workers."""
@@ -100,7 +80,7 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
     # Without the store, a check of the place reports why.
     with suppress(Unavailable), closing(setup.open_store()) as store:
         limits += limits_of_tasks(place, store.count_tasks(), store.trash_bytes())
-    command = plan_command.shell_command(plan_command.command_base(setup))
+    command = shlex.join(setup.command_words)
     for one in limits:
         if is_nearly_full(one):
             grade = Grade.BAD if one.used >= one.limit else Grade.WARN

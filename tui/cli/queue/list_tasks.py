@@ -9,17 +9,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
+from engine.formats.base.format import Setup
 from engine.model import Problem, State, Task, counted_attempts, own_word
 from engine.store import ReadableStore
-from engine.text.safe import safe_line
-from engine.text.times import format_time
-from tui.cli.setup.errors import (
+from engine.system.command_errors import (
     EX_USAGE,
     fail,
     print_error,
 )
+from engine.text.safe import safe_line
+from engine.text.times import format_time
+from tui.cli.setup.filter_option import parse_states
 from tui.cli.setup.output import note_if_empty, print_json, show_progress
-from tui.cli.setup.setup import Setup, load_function, parse_states
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
@@ -115,8 +116,7 @@ def count_dlq(setup: Setup, arguments: Namespace) -> int:
 
 
 def _count(setup: Setup, state: State, arguments: Namespace) -> int:
-    if make := setup.format.make_queue:
-        load_function(make)(setup)
+    setup.format.make_queue(setup)
     with closing(setup.open_store()) as store:
         amount = store.count_tasks().get(state, 0)
         if arguments.json:

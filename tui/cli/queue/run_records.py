@@ -1,4 +1,4 @@
-"""Write what a worker did: its log lines and counters, many at a time, and its run as JSON."""
+"""Write what a worker did: log lines and counters, many at a time, and how its run ended."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from engine.formats.base.format import Setup
+from engine.system.command_errors import EX_TIMEOUT, EX_UNAVAILABLE, print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.work.services import REACHED_AGAIN, WorkerServices
-from tui.cli.setup.errors import print_error
 from tui.cli.setup.output import print_json
-from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
     from engine.work.worker import WorkerResult
@@ -88,3 +88,25 @@ def print_run_json(run: WorkerResult) -> None:
             "trouble": run.lost or run.unreachable or None,
         }
     )
+
+
+DONE, OUTCOME_NOT_STORED = 0, 3
+"""Exit codes: done; an outcome could not be stored and its task is still claimed."""
+
+
+def print_run(run: WorkerResult, *, as_json: bool = False) -> int:
+    """Print the result of a run and return its exit code."""
+    if as_json:
+        print_run_json(run)
+    taken_text = f", {run.gone} taken by others while they ran" if run.gone else ""
+    print_error(f"{run.done} done, {run.failed} failed{taken_text}")
+    if run.unreachable:
+        print_error(f"cannot reach the queue: {run.unreachable}")
+    if run.owed:
+        print_error(f"cannot store {run.owed} outcomes; their tasks are still claimed")
+        return OUTCOME_NOT_STORED
+    for kind, lack in sorted(run.lacks.items()):
+        print_error(safe_line(f"{kind} not tried: {lack}"))
+    if run.lacks:
+        return EX_TIMEOUT
+    return EX_UNAVAILABLE if run.unreachable else DONE

@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from engine.destinations.watch import join
+from engine.formats.base.format import Setup
 from engine.index.backlog import DueTasks
 from engine.model import Problem, State, Task, Verdict, count_by_words, fold_problems
 from engine.monitor.alerts import (
@@ -28,21 +29,20 @@ from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forec
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
 from engine.operations.journal import Operation
+from engine.places.alert_facts import TaskFacts, make_alert_inputs
+from engine.places.mail_parts import MAIL_SEND_KIND
+from engine.places.place import Place
+from engine.places.place_watcher import PlaceReadings, PlaceWatcher
 from engine.policy import died_at
 from engine.store import ReadableStore, Unavailable
+from engine.system.command_errors import print_error
 from engine.text.figure import Figure
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
-from tui.cli.setup.errors import print_error
-from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.output import show_progress
 from tui.cli.setup.places import make_place
-from tui.cli.setup.setup import Setup
-from tui.session.alert_facts import TaskFacts, make_alert_inputs
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
 from tui.session.history import alert_input
-from tui.session.place import Place
-from tui.session.place_watcher import PlaceReadings, PlaceWatcher
 from tui.text.task_row import with_times
 
 OK, ATTENTION, UNREADABLE = 0, 1, 2

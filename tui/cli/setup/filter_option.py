@@ -5,14 +5,14 @@ that it may mention.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from engine.config.saved_filters import lookup_in
 from engine.index.filter_language import BadFilter, Filter, parse_filter
-from engine.model import State, Task
+from engine.model import State, Task, state_words
 from engine.store import ReadableStore, StoreError, Unsupported
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_USAGE, fail, print_error
 
 
 def parse_filter_option(
@@ -54,3 +54,23 @@ def read_data(store: ReadableStore, task: Task) -> str | None:
         print_error(safe_line(f"{task.id}: not searched: {error}"))
         return None
     return "\n".join(texts)
+
+
+def parse_states(
+    store: ReadableStore, state: str, among: Iterable[State] = State
+) -> dict[str, State]:
+    """The words of the store's states that `--state` names, with commas; all of them by default.
+
+    Raises:
+        CommandError: a word is not a state among these.
+    """
+    known = {
+        word: of
+        for of in among
+        if of in store.states
+        for word in state_words(of, store.states, store.words)
+    }
+    named = state.split(",") if state else [*known]
+    if unknown := [word for word in named if word not in known]:
+        fail(EX_USAGE, f"--state {safe_line(unknown[0])}: expected one of {', '.join(known)}")
+    return {word: known[word] for word in known if word in named}

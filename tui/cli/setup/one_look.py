@@ -8,16 +8,16 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from engine.formats.base.format import Setup
 from engine.index.filter_language import Filter
 from engine.live.index_sync import Found, scan_all
 from engine.live.shared_parts import SharedParts
+from engine.places.place import Place
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from tui.cli.setup.filter_option import parse_filter_option
 from tui.cli.setup.output import Progress, print_controls, wants_color
 from tui.cli.setup.places import open_places
-from tui.cli.setup.setup import Setup
-from tui.session.place import Place
 from tui.session.place_session import PlaceSession, follow_places
 from tui.text.glyphs import glyphs_of_locale
 from tui.text.lines import Line, Run

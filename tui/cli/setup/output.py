@@ -11,8 +11,8 @@ from contextlib import contextmanager, redirect_stdout
 from io import BufferedWriter, BytesIO, FileIO, TextIOWrapper, UnsupportedOperation
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
+from engine.system.command_errors import discard_stream
 from engine.text.safe import safe_text
-from tui.cli.setup.errors import discard_stream
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING
 
 from engine.config import queue_config
 from engine.config.place_address import is_url
-from engine.model import AttemptLimit, attempts_allowed
-from engine.policy import RetryPolicy
-from engine.store import Store, Unavailable
-from engine.system.host import count_free_tasks, read_host_figures
-from engine.system.run_clock import ClockSteps
-from tui.cli.setup.errors import (
-    EX_UNAVAILABLE,
-    CommandError,
-    fail,
-    program_command,
-)
-from tui.cli.setup.place_formats import (
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import (
     DEFAULT_FORMAT,
     default_places,
     describe_missing,
@@ -29,10 +19,16 @@ from tui.cli.setup.place_formats import (
     find_address,
     setup_for,
 )
-from tui.cli.setup.setup import Setup
+from engine.model import AttemptLimit, attempts_allowed
+from engine.policy import RetryPolicy
+from engine.store import Store, Unavailable
+from engine.system.command_errors import EX_UNAVAILABLE, CommandError, fail
+from engine.system.host import count_free_tasks, read_host_figures
+from engine.system.run_clock import ClockSteps
+from engine.version import program_command
 
 if TYPE_CHECKING:
-    from tui.session.place import Place
+    from engine.places.place import Place
 
 
 OPEN_SECONDS = 3.0
@@ -88,7 +84,7 @@ def _may_exist(name: str) -> bool:
 
 
 def _unusable_place(name: str, why: str) -> Place:
-    from tui.session.place import Place
+    from engine.places.place import Place
 
     def open_store() -> Store:
         raise Unavailable(why)
@@ -132,7 +128,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
     What only one format has is added by its row of the table. `words` is the command line that
     opens this place alone, for error texts; by default the console's.
     """
-    from tui.session.place import Place
+    from engine.places.place import Place
 
     location = find_address(setup.config, name).text
     place_setup = setup_for(setup.config, name, os.environ, words or (location,))
@@ -162,11 +158,8 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         return store
 
     destinations = None
-    delivers = form.is_delivering or any(
-        one.deliver is not None for one in config.handlers.values()
-    )
-    if delivers and config.destinations is not None:
-        from tui.cli.setup.destination_controls import place_destinations
+    if (form.is_delivering or place_setup.delivered) and config.destinations is not None:
+        from engine.formats.base.destination_controls import place_destinations
 
         destinations = place_destinations(place_setup)
     no_worker = form.why_unworkable(place_setup.settings)

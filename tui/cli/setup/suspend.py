@@ -1,30 +1,19 @@
-"""Suspend and resume a mail transport, for the command and for the console.
-
-The change is recorded in the journal as a control of the queue, and in the mail log.
-"""
+"""`mail suspend` and `mail resume`: stop sending by a transport, and send by it again."""
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from engine.config.mail_config import MEMORY, METHODS
-from engine.config.validators import ConfigError
-from engine.logs.log_tail import format_log_line
+from engine.formats.base.format import Setup
+from engine.formats.base.suspend_transport import resume_transport, suspend_transport
 from engine.mail.send.suspensions import Suspension
-from engine.operations import controls
-from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order
-from engine.operations.journal import Intent
-from engine.store import Gone
-from engine.system import files
-from engine.text.error_text import error_text
+from engine.places.mail_parts import describe_no_transport, describe_suspender
+from engine.system.command_errors import EX_CONFIG, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.text.times import format_time
-from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error
-from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender
 from tui.cli.setup.output import print_json
-from tui.cli.setup.setup import Setup
 
 DONE = 0
 
@@ -65,81 +54,9 @@ def _print_change(setup: Setup, words: str, trouble: str, arguments: Namespace) 
     return DONE
 
 
-def suspend_transport(setup: Setup, name: str, why: str) -> tuple[bool, str]:
-    """Suspend a transport. Return whether it was not suspended before, and the errors of logging.
-
-    Raises:
-        CommandError: permission denied.
-        OSError, Unavailable: it could not be recorded; the transport stays active.
-        ValueError: the file of suspended transports has unknown content.
-    """
-    who, why = safe_line(setup.current_user().name), safe_line(why)
-    return _change(
-        setup,
-        Order(TRANSPORT_CONTROL, name, SUSPENDED),
-        why,
-        f"Transport {name} suspended by {who}{f': {why}' if why else ''}",
-        lambda: setup.mail.suspensions().suspend(name, time.time(), who, why),
-    )
-
-
-def resume_transport(setup: Setup, name: str) -> tuple[bool, str]:
-    """Resume a transport. Return whether it was suspended before, and the errors of logging.
-
-    Raises:
-        CommandError, OSError, Unavailable, ValueError: as `suspend_transport`.
-    """
-    return _change(
-        setup,
-        Order(TRANSPORT_CONTROL, name, RESUMED),
-        "",
-        f"Transport {name} resumed by {safe_line(setup.current_user().name)}",
-        lambda: setup.mail.suspensions().resume(name),
-    )
-
-
-def _change(
-    setup: Setup, order: Order, why: str, log_line: str, change: Callable[[], bool]
-) -> tuple[bool, str]:
-    """Suspend or resume a transport, unless it is already; `log_line` records it."""
-    setup.require_mail("transports")
-    _make_state_folder(setup)
-    suspension = setup.mail.suspensions().read().get(order.target)
-    if (suspension is not None) is (order.value == SUSPENDED):
-        return False, ""
-    before = "not suspended" if suspension is None else _suspension_phrase(suspension)
-
-    def act() -> str:
-        try:
-            new = change()
-        except OSError as error:
-            where = f"{setup.state_folder}/suspended"
-            raise OSError(error.errno, error_text(error), where) from error
-        if not new:
-            raise Gone(f"{order.target} was {order.value} by another process")
-        return log_line
-
-    intent = Intent(controls.CONTROL_VERB, setup.current_user(), why, scope="all mail from here")
-    journaled_order = order._replace(before=before)
-    try:
-        done = controls.run_journaled_action(
-            setup.journal(), intent, journaled_order, act, time.time
-        )
-    except Gone:
-        return False, ""
-    troubles = (done.trouble, _log_change(setup, log_line), _publish_metrics(setup))
-    return True, "; ".join(filter(None, troubles))
-
-
 def describe_suspension(suspension: Suspension) -> str:
     """Describe a suspension: by whom, since when and why."""
     why = f": {safe_line(suspension.why)}" if suspension.why else ""
-    return f"{describe_suspender(suspension)} since {format_time(suspension.since)}{why}"
-
-
-def _suspension_phrase(suspension: Suspension) -> str:
-    """The same for the middle of a sentence."""
-    why = f" ({safe_line(suspension.why)})" if suspension.why else ""
     return f"{describe_suspender(suspension)} since {format_time(suspension.since)}{why}"
 
 
@@ -175,11 +92,6 @@ def require_name(name: str) -> None:
         fail(EX_USAGE, f"transport {safe_line(name)}: expected one of {', '.join(METHODS)}")
 
 
-def _make_state_folder(setup: Setup) -> None:
-    setup.require_writable()
-    setup.make_folder(setup.state_folder)
-
-
 def _describe_transport(setup: Setup) -> str:
     """Say by which transport mail is sent now."""
     settings, suspended = setup.mail.settings(), read_suspended(setup)
@@ -188,28 +100,3 @@ def _describe_transport(setup: Setup) -> str:
         return f"mail goes by {choice.transport.name}"
     why = describe_no_transport(settings, choice.why_not, suspended)
     return f"nothing is sent, spooled mail waits ({why})"
-
-
-def _log_change(setup: Setup, text: str) -> str:
-    """Append a line to the mail log; returns the error text, or ""."""
-    path = f"{setup.queue.log_dir}/mail.log"
-    try:
-        setup.make_folder(setup.queue.log_dir)
-        files.append(path, format_log_line("INFO", text, time.time()), root=setup.queue.root)
-    except OSError as error:
-        return f"not logged in {safe_line(path)}: {error_text(error)}"
-    return ""
-
-
-def _publish_metrics(setup: Setup) -> str:
-    """Write the mail metrics again; returns the error text, or ""."""
-    troubles: list[str] = []
-    if setup.mail.has_files():
-        try:
-            settings = setup.mail.settings()
-            setup.mail.sender(
-                settings, setup.mail.registry(settings), complain=troubles.append
-            ).publish()
-        except (ConfigError, OSError) as error:
-            troubles.append(f"{safe_line(str(error))}; mail metrics not updated")
-    return "; ".join(troubles)

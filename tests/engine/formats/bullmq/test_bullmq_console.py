@@ -11,19 +11,19 @@ import pytest
 import redis
 
 from engine.config import place_address, queue_config
+from engine.formats import known_formats as place_formats
 from engine.formats.bullmq import scan
 from engine.formats.bullmq.store import BullmqStore
 from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
+from engine.places.place import Place
 from tests.bullmq_jobs import CREATED_MS, NOW, write_failed, write_hash, write_waiting
 from tests.console_operator import an_operator
 from tests.engine.formats.bullmq.conftest import Run
 from tests.node_packages import NodeProgram
 from tests.redis_server import TestServer, running_server
 from tests.store_contents import found
-from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
-from tui.session.place import Place
 from tui.task.task_lines import LogFindings, TaskDetails, timeline_lines
 from tui.text import glyphs, keys
 from tui.text.table import short_names

@@ -11,9 +11,9 @@ import pytest
 
 from engine.config import queue_config
 from engine.demo.demo import CONFIG_FILE
+from engine.formats.known_formats import setup_for
 from engine.model import Problem, State
 from tests.demo_places import KANNADER, demo_of, open_in, tasks_in, until
-from tui.cli.setup.place_formats import setup_for
 
 
 @pytest.mark.deep

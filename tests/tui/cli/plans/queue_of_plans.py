@@ -13,10 +13,10 @@ import pytest
 
 from engine import verbs
 from engine.config import queue_config
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import setup_for
 from tests.nftban_queues import store_at, write_config
 from tui.cli import main
-from tui.cli.setup.place_formats import setup_for
-from tui.cli.setup.setup import Setup
 
 HOUR = 3600.0
 LONG_AGO = 1_795_000_000.0

@@ -11,11 +11,11 @@ import pytest
 
 from engine import verbs
 from engine.config import queue_config
+from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
 from engine.operations import plan_rows, plans, sizes
 from tests.nftban_queues import ids_at, journal_at, store_at, write_config
 from tests.tui.cli.plans.queue_of_plans import LONG_AGO, Command, act, objects, root, setup_of, tree
-from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
 
 __all__ = ["act", "root"]  # fixtures

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.queue_folders import open_spool
+from engine.places.place import Place
 from tests.console_places import a_console, loaded, until
 from tests.nftban_queues import ids_at, journal_at, store_at
 from tests.tui.cli.plans.queue_of_plans import (
@@ -26,9 +28,7 @@ from tests.tui.cli.plans.queue_of_plans import (
     tree,
 )
 from tests.tui.cli.run_clock_records import agree_with_clock
-from tui.cli.formats.nftban.spool import open_spool
 from tui.cli.setup.places import make_place
-from tui.session.place import Place
 
 __all__ = ["act", "root"]  # fixtures
 

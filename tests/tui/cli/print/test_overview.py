@@ -14,6 +14,7 @@ import pytest
 from textual.pilot import Pilot
 
 from engine.config import queue_config
+from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
 from engine.logs.log_tail import format_log_line
 from tests.console_places import MAIL, a_console, make_spool, until
@@ -21,7 +22,6 @@ from tests.engine.monitor.test_alerts import eleven_dead, write_task
 from tests.lock_processes import later
 from tests.nftban_queues import Run
 from tui.app import Console
-from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
 from tui.overview.screen import OverviewScreen
 from tui.terminal.plain_text import screen_text

@@ -16,6 +16,7 @@ import redis
 
 from engine.config.deliver_config import AllowedPeer, DeliverConfig
 from engine.config.queue_config import ConfigError, load_config
+from engine.formats.known_formats import setup_for
 from engine.model import State, Task
 from tests import command
 from tests.bullmq_jobs import write_waiting
@@ -267,11 +268,11 @@ def test_the_doctor_reports_a_missing_library(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It names the handler."""
-    settings = load_config(str(config), {})
-    assert missing_library(settings) == ""
+    setup = setup_for(load_config(str(config), {}), "", {})
+    assert missing_library(setup) == ""
     monkeypatch.setattr(deliver_handlers, "find_spec", lambda name: None)
-    assert missing_library(settings) == "handlers.push.deliver: httpx is not installed"
-    assert missing_library(settings._replace(handlers={})) == ""
+    assert missing_library(setup) == "handlers.push.deliver: httpx is not installed"
+    assert missing_library(setup._replace(config=setup.config._replace(handlers={}))) == ""
 
 
 def test_the_doctor_counts_a_delivered_kind_as_handled(

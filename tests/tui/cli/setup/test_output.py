@@ -14,12 +14,12 @@ import pytest
 
 from engine.config.queue_config import ConfigError
 from engine.store import StoreError, Unavailable, Unsupported
+from engine.system.command_errors import CommandError, NotReadable
 from engine.text.safe import safe_text
 from tests.examples import deep_but
 from tests.nftban_queues import Run, spooldeck
 from tui import cli
 from tui.cli.commands import COMMAND_WORDS
-from tui.cli.setup.errors import CommandError, NotReadable
 
 __all__ = ["Run", "spooldeck"]
 

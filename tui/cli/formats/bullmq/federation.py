@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -13,24 +11,20 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from engine.destinations.destination import CLOCK_SKEW_SECONDS
-from engine.formats.bullmq.federation.settings import FederationConfig, parse_federation
-from engine.formats.bullmq.image import NewJob
+from engine.delivery.delivery_parts import open_registry, with_outbox
+from engine.formats.base.format import Setup
+from engine.formats.bullmq.federation.configured import (
+    application_database,
+    settings_of,
+    shared_tables,
+)
+from engine.formats.bullmq.federation.probe_jobs import JobAdder, add_probe
+from engine.formats.bullmq.federation.settings import FederationConfig
 from engine.formats.bullmq.place import RedisPlace, parse_place
 from engine.formats.bullmq.store import BullmqStore
-from engine.model import State, Task
-from engine.store import Gone, StoreError, Unavailable
+from engine.store import StoreError, Unavailable
 from engine.system import files
-from engine.text.error_text import error_text
-from engine.text.safe import clean_error, safe_line
-from engine.verbs import promote
-from engine.work.handlers import Handler
-from engine.work.services import WorkerServices
-from tui.cli.formats.bullmq.worker import FORMAT, print_connected, worker_name
-from tui.cli.queue import lease_worker
-from tui.cli.queue.run_records import RunRecords
-from tui.cli.setup.delivery_parts import open_registry, with_outbox
-from tui.cli.setup.errors import (
+from engine.system.command_errors import (
     EX_CONFIG,
     EX_UNAVAILABLE,
     EX_USAGE,
@@ -38,67 +32,27 @@ from tui.cli.setup.errors import (
     print_error,
     print_result,
 )
+from engine.text.error_text import error_text
+from engine.text.safe import clean_error, safe_line
+from engine.work import lease_worker
+from engine.work.handlers import Handler
+from engine.work.services import WorkerServices
+from tui.cli.formats.bullmq.worker import FORMAT, print_connected, worker_name
+from tui.cli.queue.run_records import RunRecords, print_run
 from tui.cli.setup.output import print_json
-from tui.cli.setup.setup import Setup
 from tui.text.task_row import added_line
 
 if TYPE_CHECKING:
-    from engine.config.place_address import Address
-    from engine.destinations.destination import Destination
     from engine.destinations.registry import Registry
-    from engine.formats.bullmq.federation.jobs import QueuedJob
     from engine.formats.bullmq.federation.keys import OwnKeys
     from engine.formats.bullmq.federation.parts import FederationParts
     from engine.formats.bullmq.federation.profile import Policy
-    from engine.formats.bullmq.federation.shared_tables import SharedTables
 
 ORIGIN_VARIABLE = "BETTER_AUTH_URL"
 """Environment variable with our own origin, as Sipher reads it."""
 PROGRAM_TIMEOUT_SECONDS = 120.0
 """Longest time of a delivery: discovery, direct attempt, sweep and relay."""
 INSTALL = "pip install 'spooldeck[federation]'"
-
-
-class JobAdder:
-    """Adds jobs on a connection of its own, which is made when it is needed. Threads share it."""
-
-    def __init__(self, place: RedisPlace) -> None:
-        self._place, self._lock = place, threading.Lock()
-        self._store: BullmqStore | None = None
-
-    def add(self, job: QueuedJob) -> Task:
-        """Add a job.
-
-        Raises:
-            StoreError: it cannot be added; Gone if its id is in use.
-        """
-        with self._lock:
-            return self._opened().add_job(NewJob(**job._asdict()))
-
-    def hasten(self, task_id: str, latest: float) -> None:
-        """Make a waiting job due now if it is planned for later than a time.
-
-        Raises:
-            StoreError: the queue cannot be used.
-        """
-        with self._lock:
-            store = self._opened()
-            task = next(iter(store.scan({task_id})))
-            if not isinstance(task, Task) or task.state is not State.PENDING:
-                return
-            if (task.due or 0.0) > latest:
-                with suppress(Gone):  # it has run meanwhile
-                    store.swap(task, promote(task, latest))
-
-    def _opened(self) -> BullmqStore:
-        if self._store is None:
-            self._store = BullmqStore(self._place)
-        return self._store
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._store is not None:
-            self._store.close()
 
 
 def require_packages() -> None:
@@ -109,11 +63,6 @@ def require_packages() -> None:
     """
     if missing := [name for name in ("cryptography", "nacl", "httpx") if find_spec(name) is None]:
         fail(EX_CONFIG, f"federation: {' and '.join(missing)} not installed: {INSTALL}")
-
-
-def settings_of(setup: Setup) -> FederationConfig:
-    """The section of the configuration, or its defaults."""
-    return parse_federation(setup.config.federation)
 
 
 def read_own_keys(settings: FederationConfig) -> OwnKeys:
@@ -146,7 +95,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
         services = with_outbox(setup.config, _services(setup, store, SLOTS), stack)
         handled = _handlers(setup, place, services, stack)
         run = lease_worker.run(
-            setup,
+            setup.queue,
             store,
             handled,
             setup.retry_policy(),
@@ -156,7 +105,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
             owner=worker_name(),
             watch=partial(store.watch_markers, worker_name()),
         )
-    return lease_worker.print_run(run, as_json=arguments.json)
+    return print_run(run, as_json=arguments.json)
 
 
 def _services(setup: Setup, store: BullmqStore, slots: Mapping[str, int]) -> WorkerServices:
@@ -188,7 +137,7 @@ def _handlers(
 
     parts = _parts(setup, place, services.log, stack)
     config, settings = setup.config, settings_of(setup)
-    outbox, address = None, _application_database(setup)
+    outbox, address = None, application_database(setup)
     if config.outbox is not None:
         outbox = Outbox(config.outbox)
         stack.callback(outbox.close)
@@ -204,32 +153,6 @@ def _handlers(
         DELIVERY_QUEUE: DeliveryHandler(parts, acks, outbox),
         HEALTH_QUEUE: ProbeHandler(parts),
     }
-
-
-def _application_database(setup: Setup) -> Address | None:
-    """The address of the database with the tables of the application."""
-    config = setup.config
-    return config.destinations if config.outbox is None else config.outbox.database
-
-
-def _shared_tables(setup: Setup, patience: float | None = None) -> SharedTables | None:
-    """The application's tables that the configuration names; None without any."""
-    from engine.destinations.database import PATIENCE_SECONDS, SqlDatabase
-    from engine.formats.bullmq.federation.shared_tables import SharedTables
-
-    settings, address = settings_of(setup), _application_database(setup)
-    if address is None or not (settings.blocked or settings.servers):
-        return None
-    database = SqlDatabase(address, PATIENCE_SECONDS if patience is None else patience)
-    return SharedTables(database, settings.blocked, settings.servers)
-
-
-def with_shared_tables(setup: Setup, registry: Registry, patience: float | None) -> Registry:
-    """The registry as a worker uses it: with the application's blocked and known servers."""
-    from engine.formats.bullmq.federation.shared_tables import SharedRegistry
-
-    shared = _shared_tables(setup, patience)
-    return registry if shared is None else SharedRegistry(registry, shared)
 
 
 def _parts(
@@ -270,7 +193,7 @@ def _parts(
     stack.callback(client.close)
     adder = JobAdder(place)
     stack.callback(adder.close)
-    shared = _shared_tables(setup)
+    shared = shared_tables(setup)
     if shared is not None:
         stack.callback(shared.close)
     return FederationParts(
@@ -278,7 +201,7 @@ def _parts(
         origin,
         registry if shared is None else SharedRegistry(registry, shared),
         send=client.send,
-        add_probe=partial(_add_probe, adder),
+        add_probe=partial(add_probe, adder),
         profile=PROFILES[settings.profile],
         policies=policies_of(settings),
         probes=settings.probes or PROBES,
@@ -307,44 +230,6 @@ def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
             fail(EX_CONFIG, f"federation.policies.{code}: expected one of {', '.join(POLICIES)}")
         policies[code] = POLICIES[code]._replace(**changes)
     return policies
-
-
-def _add_probe(
-    adder: JobAdder,
-    server: str,
-    number: int,
-    delay: float,
-    skew: float = CLOCK_SKEW_SECONDS,
-) -> None:
-    """Add a probe. If it is planned already, but for more than `skew` seconds later, as a wrong
-    clock does, it is made due now."""
-    from engine.formats.bullmq.federation.jobs import probe_job
-
-    job = probe_job(server, number, delay)
-    try:
-        adder.add(job)
-    except Gone:
-        adder.hasten(f"{job.queue}/{job.id}", time.time() + delay + skew)
-
-
-def run_probe_now(setup: Setup, server: Destination) -> None:
-    """Make the job of a server's next probe due now; add it if it was lost, or if all probes have
-    failed. A destination without keys of the federation has none.
-
-    Raises:
-        StoreError: the queue cannot be used; the text says that the registry was changed.
-    """
-    if find_spec("cryptography") is None:
-        return  # no key of a server was ever learned here
-    from engine.formats.bullmq.federation.parts import keys_of
-
-    if not keys_of(server).signing:
-        return
-    try:
-        with closing(JobAdder(parse_place(setup.address, setup.settings))) as adder:
-            _add_probe(adder, server.origin, server.probes, 0.0, skew=0.0)
-    except StoreError as error:
-        raise type(error)(f"planned for now in the registry, but not its job: {error}") from error
 
 
 # ---- enqueue

@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
 
+from engine.delivery.delivery_parts import open_registry
 from engine.doctor.finding import Finding, Grade
+from engine.formats.base.format import Setup
+from engine.formats.bullmq.federation.configured import settings_of
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
 from tui.cli.formats.bullmq import federation
 from tui.cli.queue.doctor import doctor as check_place
 from tui.cli.queue.doctor import print_findings
-from tui.cli.setup.delivery_parts import open_registry
-from tui.cli.setup.setup import Setup
 
 
 def doctor(setup: Setup, arguments: Namespace) -> int:
@@ -31,7 +32,7 @@ def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:
     from engine.formats.bullmq.federation.envelope import fingerprint
     from engine.formats.bullmq.federation.keys import BadKeys
 
-    settings = federation.settings_of(setup)
+    settings = settings_of(setup)
     try:
         keys = federation.read_own_keys(settings)
     except BadKeys as error:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 
+from engine.delivery.delivery_parts import with_outbox
+from engine.formats.base.format import Setup
 from engine.formats.bullmq.connection import Denied
 from engine.formats.bullmq.facts import list_names
 from engine.formats.bullmq.image import NewJob
@@ -19,15 +21,7 @@ from engine.formats.bullmq.row import job_options
 from engine.formats.bullmq.store import BullmqStore
 from engine.schedules import parse_schedule
 from engine.store import Gone, Unsupported
-from engine.text.safe import clean_error, safe_line
-from engine.text.times import format_time
-from engine.work.handlers import Handler
-from engine.work.services import WorkerServices
-from tui.cli.queue import lease_worker
-from tui.cli.queue.deliver_handlers import deliver_handlers, delivered_kinds
-from tui.cli.queue.run_records import RunRecords
-from tui.cli.setup.delivery_parts import with_outbox
-from tui.cli.setup.errors import (
+from engine.system.command_errors import (
     EX_CONFIG,
     EX_UNAVAILABLE,
     EX_USAGE,
@@ -35,7 +29,13 @@ from tui.cli.setup.errors import (
     print_error,
     print_result,
 )
-from tui.cli.setup.setup import Setup
+from engine.text.safe import clean_error, safe_line
+from engine.text.times import format_time
+from engine.work import lease_worker
+from engine.work.handlers import Handler
+from engine.work.services import WorkerServices
+from tui.cli.queue.deliver_handlers import deliver_handlers
+from tui.cli.queue.run_records import RunRecords, print_run
 from tui.text.task_row import added_line
 
 FORMAT = "bullmq"
@@ -62,7 +62,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
         store = stack.enter_context(closing(BullmqStore(place)))
         print_connected(store)
         run = lease_worker.run(
-            setup,
+            setup.queue,
             store,
             _handlers(setup, queues, stack),
             setup.retry_policy(),
@@ -72,7 +72,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
             owner=worker_name(),
             watch=partial(store.watch_markers, worker_name()),
         )
-    return lease_worker.print_run(run, as_json=arguments.json)
+    return print_run(run, as_json=arguments.json)
 
 
 def print_connected(store: BullmqStore) -> None:
@@ -89,14 +89,9 @@ def print_connected(store: BullmqStore) -> None:
         print_error(f"no queue {list_names(missing)} yet; queues here: {listed} ({text})")
 
 
-def handled_queues(setup: Setup) -> tuple[str, ...]:
-    """The queues that have a handler."""
-    return (*setup.programs, *delivered_kinds(setup.config))
-
-
 def _queues(setup: Setup, named: list[str]) -> tuple[str, ...]:
     """The queues to work: those with a handler, or the named ones of them."""
-    handled = handled_queues(setup)
+    handled = (*setup.programs, *setup.delivered)
     for queue in named:
         if queue not in handled:
             where = f"handlers.{safe_line(queue)}"

@@ -16,14 +16,17 @@ from functools import partial
 from itertools import takewhile
 from typing import BinaryIO
 
+from engine.formats.base.format import Setup
 from engine.formats.kannader.enqueue import wire_chunks
 from engine.formats.kannader.permissions import name_kannaders
 from engine.formats.kannader.recovery import ABANDONED_ERROR
-from engine.formats.kannader.settings import UPSTREAM_PROFILE, KannaderSettings, retry_policy
+from engine.formats.kannader.settings import KannaderSettings, destination, retry_policy
 from engine.formats.kannader.spool import MAIL_KIND, KannaderSpool
 from engine.formats.kannader.store import FOLDERS, KannaderStore, make_spool
+from engine.formats.known_formats import require_path
+from engine.live.folder_watch import FolderWatch
 from engine.mail import wire_format
-from engine.mail.host import Host, full_name, this_host
+from engine.mail.host import Host, this_host
 from engine.mail.message import bounce
 from engine.mail.message.bounce import Undelivered
 from engine.mail.model import BadMail
@@ -32,17 +35,9 @@ from engine.mail.send.smtp_client import SmtpDestination, UnreadableMessage, Wir
 from engine.model import State, Task
 from engine.monitor.prometheus import QueueGauges
 from engine.operations.journal_writer import mask_addresses
-from engine.store import Gone, StoreError, Unavailable, Unsupported
+from engine.store import Gone, Store, StoreError, Unavailable, Unsupported
 from engine.system import files
-from engine.text.safe import clean_error, safe_line
-from engine.text.times import format_rough_duration, format_time
-from engine.work.services import WorkerServices
-from engine.work.smtp_send import SmtpSend
-from tui.cli.plans.plan_command import setup_at
-from tui.cli.queue import lease_worker
-from tui.cli.queue.lease_worker import MetricsWriter
-from tui.cli.queue.run_records import RunRecords
-from tui.cli.setup.errors import (
+from engine.system.command_errors import (
     EX_CONFIG,
     EX_NOPERM,
     EX_UNAVAILABLE,
@@ -51,10 +46,14 @@ from tui.cli.setup.errors import (
     print_error,
     print_result,
 )
+from engine.text.safe import clean_error, safe_line
+from engine.work import lease_worker
+from engine.work.metrics_writer import MetricsWriter
+from engine.work.services import WorkerServices
+from engine.work.smtp_send import SmtpSend
+from tui.cli.plans.plan_command import setup_at
+from tui.cli.queue.run_records import RunRecords, print_run
 from tui.cli.setup.output import print_json
-from tui.cli.setup.place_formats import require_path
-from tui.cli.setup.setup import Setup
-from tui.session.place import Place, WholeQueueFigures
 
 FORMAT = "kannader"
 """Name of this format."""
@@ -171,18 +170,25 @@ def work(setup: Setup, arguments: Namespace) -> int:
             setup.log("WARN", f"Recovered {line}")
         handler = make_handler(letters, to, partial(setup.log, "WARN"))
         with closing(KannaderSpool(setup.place)) as spool, closing(handler):
-            metrics_writer = MetricsWriter(setup, partial(_gauges, spool))
+            metrics_writer = MetricsWriter(setup.queue, setup.counters(), partial(_gauges, spool))
             run = lease_worker.run(
-                setup,
+                setup.queue,
                 store,
                 {MAIL_KIND: handler},
                 retry_policy(settings)._replace(age=setup.run_clock().age),
                 _services(setup, store, settings, metrics_writer),
                 concurrency=arguments.concurrency or settings.concurrency,
                 until_idle=arguments.until_idle,
+                watch=partial(_watch_changes, setup, store),
             )
             metrics_writer.write()
-    return lease_worker.print_run(run, as_json=arguments.json)
+    return print_run(run, as_json=arguments.json)
+
+
+def _watch_changes(setup: Setup, store: Store, wake: Callable[[], None]) -> FolderWatch:
+    watch = FolderWatch(store.changes, setup.open_store, lambda names: wake(), wake)
+    watch.start(patience=1.0)
+    return watch
 
 
 def recover_at_start(
@@ -265,22 +271,6 @@ def _store(setup: Setup) -> KannaderStore:
     return store
 
 
-def destination(settings: KannaderSettings) -> SmtpDestination:
-    """The SMTP server of the settings."""
-    return SmtpDestination(
-        host=settings.host,
-        port=settings.port,
-        tls=settings.tls,
-        user=settings.user,
-        password_file=settings.password_file,
-        ca_file=settings.ca_file,
-        helo=settings.helo or full_name(os.uname().nodename),
-        connect_timeout=settings.connect_timeout,
-        timeout=settings.timeout,
-        max_time=settings.max_time,
-    )
-
-
 def make_handler(
     store: KannaderStore, to: SmtpDestination, warn: Callable[[str], None]
 ) -> SmtpSend:
@@ -307,89 +297,6 @@ def message_opener(store: KannaderStore) -> Callable[[Task], WireMessage]:
             raise UnreadableMessage(f"cannot be read: {error}") from error
 
     return open_letter
-
-
-def complete_place(setup: Setup, place: Place) -> Place:
-    """The `Place` of a Kannader spool, with the facts about the whole spool."""
-    return place._replace(queue_figures=partial(spool_facts, setup))
-
-
-def spool_facts(setup: Setup) -> WholeQueueFigures:
-    """Facts about the whole spool: running senders, server, retries.
-
-    Raises:
-        Unavailable: it cannot be reached.
-    """
-    settings = _settings(setup)
-    with closing(_store(setup)) as store:
-        kannaders = store.kannaders
-        orphan_texts, abandoned = describe_orphans(setup, store)
-    why, to = settings.work_refusal, f"{settings.host}, port {settings.port}"
-    workers = lease_worker.find_workers(setup)
-    workers_text, pids = lease_worker.describe_workers(workers), ", ".join(map(str, kannaders))
-    return WholeQueueFigures(
-        (
-            ("Kannader", f"running (PID {pids})" if pids else "not running (as far as visible)"),
-            ("worker", f"sends nothing: {why}" if why else f"{workers_text}; sends to {to}"),
-            ("retries", _retries(settings)),
-        ),
-        orphan_texts,
-        workers=(*kannaders, *(() if isinstance(workers, str) else workers)),
-        abandoned=abandoned,
-    )
-
-
-def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Describe the mails in inflight that no process is sending, of killed workers and others; and
-    return their ids. Both are empty if there are none, or if that is unknown.
-
-    Raises:
-        Unavailable: the spool cannot be read.
-    """
-    try:
-        hands = lease_worker.find_killed_claims(setup, claimed := _in_flight(store))
-        others = [] if lease_worker.running_pids(setup) or store.find_kannaders() != () else claimed
-    except OSError:
-        return (), frozenset()  # reported with the running workers
-    killed = [task for tasks in hands.values() for task in tasks]
-    # Read again: a sender that ended since the first scan has finished its mails.
-    still = {(task.id, task.rev) for task in _in_flight(store)} if others else set()
-    killed_ids = {task.id for task in killed}
-    others = [t for t in others if (t.id, t.rev) in still and t.id not in killed_ids]
-    texts = []
-    if killed:
-        whose = f"a spooldeck worker (PID {', '.join(map(str, sorted(hands)))})"
-        was = "1 mail was" if len(killed) == 1 else f"{len(killed):,} mails were"
-        texts.append(f"{was} claimed when {whose} was killed{_may_have_arrived(killed)}")
-    if others:
-        are = "1 mail is" if len(others) == 1 else f"{len(others):,} mails are"
-        texts.append(f"no sender is running, but {are} in inflight{_may_have_arrived(others)}")
-    return tuple(texts), frozenset(task.id for task in (*killed, *others))
-
-
-def _in_flight(store: KannaderStore) -> list[Task]:
-    scanned = store.scan([store.states[State.ACTIVE]])
-    return [item for item in scanned if isinstance(item, Task)]
-
-
-def _may_have_arrived(tasks: Sequence[Task]) -> str:
-    lapses = [task.lease.until for task in tasks if task.lease and task.lease.until]
-    back = (
-        f"back in the queue after {format_time(min(lapses))}, now with " if lapses else "back with "
-    )
-    return f", and may have arrived; {back}`release --state inflight`"
-
-
-def _retries(settings: KannaderSettings) -> str:
-    if settings.profile == UPSTREAM_PROFILE:
-        return "none: dropped at the first failure"
-    first, longest = (
-        format_rough_duration(settings.first_wait),
-        format_rough_duration(settings.longest_wait),
-    )
-    end = "then returned to the sender" if settings.bounces else "then dropped"
-    whole = format_rough_duration(settings.lifetime)
-    return f"after {first}, doubling to {longest}, for {whole}, {end}"
 
 
 def _services(

@@ -13,14 +13,14 @@ from contextlib import nullcontext
 from itertools import islice
 
 from engine import verbs
+from engine.formats.base.format import Setup
 from engine.formats.nftban.store import COMMIT_GROUP_SIZE, NftbanStore
 from engine.formats.nftban.task_format import new_record
 from engine.model import Task
 from engine.store import Full, StoreError, Unavailable, Unsupported, enqueue_all
+from engine.system.command_errors import EX_USAGE, print_error, print_result
 from engine.system.files import Refused
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_USAGE, print_error, print_result
-from tui.cli.setup.setup import Setup
 from tui.text.task_row import added_line
 
 FIELDS = ("kind", "description", "payload")

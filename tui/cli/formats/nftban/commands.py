@@ -10,12 +10,9 @@ from argparse import Namespace
 
 from engine import verbs
 from engine.config.nftban_variables import RUN_DIR
+from engine.formats.base.format import Setup
 from engine.formats.nftban.detect import has_queue_folders
-from engine.formats.nftban.store import make_spool
-from engine.model import State
-from engine.store import Full, Unsupported
-from engine.text.safe import safe_line
-from tui.cli.formats.nftban.spool import (
+from engine.formats.nftban.queue_folders import (
     FORMAT,
     TITLE,
     folder_owner,
@@ -23,16 +20,19 @@ from tui.cli.formats.nftban.spool import (
     open_spool,
     spool_folders,
 )
-from tui.cli.formats.nftban.worker_parts import render_metrics
-from tui.cli.setup.errors import (
+from engine.formats.nftban.store import make_spool
+from engine.model import State
+from engine.store import Full, Unsupported
+from engine.system.command_errors import (
     EX_NOPERM,
     EX_UNAVAILABLE,
     EX_USAGE,
     fail,
     print_result,
 )
+from engine.text.safe import safe_line
+from tui.cli.formats.nftban.worker_parts import render_metrics
 from tui.cli.setup.output import print_json
-from tui.cli.setup.setup import Setup
 
 QUEUE_FULL = 1
 

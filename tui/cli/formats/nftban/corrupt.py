@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from engine.formats.base.format import Setup
+from engine.formats.nftban.queue_folders import open_spool
 from engine.store import StoreError
+from engine.system.command_errors import print_error
 from engine.system.files import Refused
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.formats.nftban.dlq import acted_row
-from tui.cli.formats.nftban.spool import open_spool
-from tui.cli.setup.errors import print_error
 from tui.cli.setup.output import note_if_empty, print_json
-from tui.cli.setup.setup import Setup
 from tui.text.task_row import time_fields
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.formats.nftban.demo import FLOWING, STUCK_AFTER_SECONDS, WEDGED
-from tui.cli.setup.errors import fail
+from engine.system.command_errors import fail
 from tui.terminal.crash_report import EX_SOFTWARE
 
 REFUSED_RECIPIENTS = "code=550"

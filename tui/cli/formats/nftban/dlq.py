@@ -7,6 +7,8 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable
 
+from engine.formats.base.format import Setup
+from engine.formats.nftban.queue_folders import make_queue, open_spool
 from engine.formats.nftban.store import NftbanStore
 from engine.model import Problem, State, Task
 from engine.operations import plans, run_plan
@@ -15,12 +17,10 @@ from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.policy import DAY_SECONDS
 from engine.store import Gone, Unavailable
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.durations import duration_hint, parse_duration
 from engine.text.safe import safe_line, safe_lines
-from tui.cli.formats.nftban.spool import make_queue, open_spool
-from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.output import Progress, note_if_empty, print_json, show_progress
-from tui.cli.setup.setup import Setup
 from tui.text.task_row import task_row
 
 MAX_DAYS = 999_999

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from engine.destinations.watch import join
+from engine.formats.base.format import Setup
+from engine.formats.nftban.queue_folders import open_spool
 from engine.formats.nftban.store import NftbanStore
 from engine.model import State
 from engine.monitor.alerts import GRACE_SECONDS, find_alerts
@@ -18,8 +20,10 @@ from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, Recorder, RecorderS
 from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import FlowHistory
 from engine.operations.journal import Operation
+from engine.places.alert_facts import NO_TASKS, make_alert_inputs
+from engine.places.place_watcher import PlaceWatcher
 from engine.store import StoreError
-from tui.cli.formats.nftban.spool import open_spool
+from engine.system.command_errors import print_error
 from tui.cli.queue.status import (
     ORDERED_SAMPLE_TASKS,
     count_lost_mails,
@@ -28,11 +32,7 @@ from tui.cli.queue.status import (
     summarize_tasks,
     task_facts,
 )
-from tui.cli.setup.errors import print_error
 from tui.cli.setup.places import make_place
-from tui.cli.setup.setup import Setup
-from tui.session.alert_facts import NO_TASKS, make_alert_inputs
-from tui.session.place_watcher import PlaceWatcher
 
 SAMPLE_COST_FACTOR = 20
 """Between two samples, wait at least this many times as long as a sample took."""

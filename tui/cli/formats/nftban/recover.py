@@ -10,6 +10,13 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from engine import verbs
+from engine.formats.base.format import Setup
+from engine.formats.nftban.queue_folders import (
+    examine_lock,
+    last_claim_time,
+    open_spool,
+    require_lockable,
+)
 from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.store import NftbanStore
 from engine.locks import lock_breaker, queue_lock
@@ -18,15 +25,13 @@ from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN
 from engine.system import files
+from engine.system.command_errors import EX_IOERR, print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from engine.work.worker import Worker
-from tui.cli.formats.nftban.spool import examine_lock, last_claim_time, open_spool, require_lockable
 from tui.cli.formats.nftban.worker_parts import queue_spooled_mail, worker_services
-from tui.cli.setup.errors import EX_IOERR, print_error
 from tui.cli.setup.output import captured_lines, print_json
-from tui.cli.setup.setup import Setup
 
 DONE, NOT_TAKEN = 0, 2
 """Exit codes: the lock is free and the tasks are recovered; the lock was not taken. If the lock is

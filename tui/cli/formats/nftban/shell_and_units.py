@@ -20,19 +20,14 @@ from grp import getgrgid
 from engine.config import mail_config, nftban_variables, queue_config
 from engine.config.mail_config import MailSettings
 from engine.config.queue_config import Config
+from engine.formats.base.format import Setup
+from engine.formats.nftban.queue_folders import open_spool
 from engine.system import files
+from engine.system.command_errors import EX_CONFIG, EX_USAGE, LOST_NULL, fail, print_error
 from engine.text.safe import safe_line
+from engine.version import program_command
 from engine.work.worker import HANDLER_GRACE_SECONDS
-from tui.cli.setup.errors import (
-    EX_CONFIG,
-    EX_USAGE,
-    LOST_NULL,
-    fail,
-    print_error,
-    program_command,
-)
 from tui.cli.setup.output import captured_lines, print_json
-from tui.cli.setup.setup import Setup, load_function
 from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, TEXTS, fill_template
 
 _SHELL_INIT = f"{os.path.dirname(os.path.abspath(__file__))}/texts/shell-init.sh"
@@ -86,9 +81,7 @@ def install_units(setup: Setup, arguments: Namespace) -> int:
     where = arguments.folder
     if not os.path.isdir(where):
         fail(EX_USAGE, f"{safe_line(where)}: expected a folder to write into (mkdir it first)")
-    load_function("formats.nftban.spool:open_spool")(
-        setup
-    ).close()  # its error names what is missing
+    open_spool(setup).close()  # its error names what is missing
     values = _values(setup)
     with captured_lines(arguments.json) as lines:
         _write_units(setup, where, values)
@@ -161,7 +154,7 @@ def _values(setup: Setup) -> dict[str, str]:
     words = [_quoted(word).replace("$", "$$") for word in (*words, *_arguments(setup))]
     commands = (word for h in setup.programs.values() for word in h.command)
     relay = () if mail is None else (mail.password_file, mail.ca_file)
-    trusted = (h.deliver.ca_file for h in setup.config.handlers.values() if h.deliver is not None)
+    trusted = (h.deliver.ca_file for h in setup.delivered.values() if h.deliver)
     databases = _database_folders(setup.config)
     read = (*commands, *relay, *trusted, *databases)
     hidden = [*folders, *_needed(setup), *filter(os.path.isabs, read)]

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
+from engine.delivery.delivery_parts import with_outbox
+from engine.formats.base.format import Setup
+from engine.formats.nftban.queue_folders import open_spool, require_workable
 from engine.formats.nftban.store import NftbanStore
 from engine.locks import queue_lock
 from engine.model import LockEvidence, State, Verdict
+from engine.system.command_errors import EX_NOPERM, EX_TIMEOUT, fail, print_error
 from engine.text.times import format_time
 from engine.work.worker import Worker, WorkerResult
-from tui.cli.formats.nftban.spool import open_spool, require_workable
 from tui.cli.formats.nftban.worker_parts import handlers, worker_services
 from tui.cli.queue.run_records import print_run_json
-from tui.cli.setup.delivery_parts import with_outbox
-from tui.cli.setup.errors import EX_NOPERM, EX_TIMEOUT, fail, print_error
-from tui.cli.setup.setup import Setup
 
 DONE, NOTHING_DUE, LOCKED, FAILED = 0, 1, 2, 3
 """Exit codes of the contract ("nftban_queue_process_next")."""

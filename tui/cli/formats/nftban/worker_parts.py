@@ -7,22 +7,22 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from engine.formats.base.format import Setup
 from engine.formats.nftban.store import NftbanStore
 from engine.model import State, Task
 from engine.monitor import prometheus
 from engine.store import Gone, Unavailable, Unsupported
 from engine.system import files
+from engine.system.command_errors import print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Failed, Fatal, Handler
 from engine.work.services import WorkerServices
 from tui.cli.queue.deliver_handlers import deliver_handlers
 from tui.cli.queue.run_records import RunRecords
-from tui.cli.setup.errors import print_error
-from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
-    from tui.cli.setup.mail_parts import MailHandler
+    from engine.places.mail_parts import MailHandler
 
 
 QUARANTINE_SECONDS = 1.0

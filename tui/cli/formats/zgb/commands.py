@@ -3,58 +3,51 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shlex
 import signal
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from types import FrameType
 from typing import NamedTuple
 
-from engine.config.validators import ConfigError
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import require_path
 from engine.formats.zgb import queue_config
-from engine.formats.zgb.facts import QueueState, describe_state, read_state
-from engine.formats.zgb.log import Log, LogLocation, find_log
-from engine.formats.zgb.place import ZgbSettings
+from engine.formats.zgb.doctor import check_queue
+from engine.formats.zgb.mail import (
+    HourlyLimit,
+    MailingParts,
+    RegistrationHandler,
+    mail_settings,
+    why_unready,
+)
+from engine.formats.zgb.queue_place import CRON_SCHEDULE, ZgbPlace, cron_line, zgb_place
 from engine.formats.zgb.scan import ROW_PREFIX
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import Enqueued, ZgbStore
-from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
-from engine.logs.log_tail import SharedLog
 from engine.model import Problem, State, Task
 from engine.schedules import refusal_delay_seconds
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.system import files
-from engine.text.safe import clean_error, safe_line
-from engine.text.times import format_rough_duration, format_time
-from engine.work.worker import Worker, WorkerResult
-from tui.cli.formats.zgb.mail import (
-    HourlyLimit,
-    MailingParts,
-    RegistrationHandler,
-    current_route,
-    mail_settings,
-    why_unready,
-)
-from tui.cli.queue import lease_worker
-from tui.cli.queue.lease_worker import MetricsWriter, count_tasks
-from tui.cli.queue.run_records import RunRecords
-from tui.cli.setup.errors import (
+from engine.system.command_errors import (
     EX_CONFIG,
     EX_NOPERM,
     EX_UNAVAILABLE,
     EX_USAGE,
     fail,
     print_error,
-    program_command,
 )
+from engine.text.safe import clean_error, safe_line
+from engine.text.times import format_rough_duration, format_time
+from engine.work import worker_files
+from engine.work.metrics_writer import MetricsWriter, count_tasks
+from engine.work.worker import Worker, WorkerResult
+from tui.cli.queue.doctor import print_findings
+from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.output import print_json
-from tui.cli.setup.place_formats import require_path
-from tui.cli.setup.setup import Setup
-from tui.session.place import Place, WholeQueueFigures
 from tui.text.task_row import task_row
 
 FORMAT = "zgb"
@@ -68,177 +61,6 @@ RUN_INTERVAL_SECONDS = 60.0
 
 _SIGNAL_POLL_SECONDS = 1.0
 """Maximum seconds until a waiting loop reacts to a signal."""
-
-
-class ZgbPlace(NamedTuple):
-    """One ZGB mail queue with its settings."""
-
-    setup: Setup
-    path: str
-    """Absolute."""
-    zgb_settings: ZgbSettings
-    rolls_back: bool = False
-    """As in `Place`: True if the command may write, and so roll back a hot journal."""
-
-    def log_location(self) -> LogLocation:
-        """The path of its log, and how it was chosen."""
-        return find_log(self.zgb_settings.log, self.path, os.environ, os.getcwd())
-
-    def open(self, log: Log | None = None) -> ZgbStore:
-        """Open its store, which reports to a log.
-
-        Raises:
-            Unavailable: it cannot be reached.
-        """
-        place = self.zgb_settings.place(self.path)._replace(rolls_back=self.rolls_back)
-        return ZgbStore(place) if log is None else ZgbStore(place, write_event=log.write)
-
-    def log(self) -> Log:
-        """The log of one run or of one command."""
-        return Log(self.log_location().path, secrets.token_hex(4), self.path, time.time, _say)
-
-
-def _say(text: str) -> None:
-    print_error(text)
-
-
-def zgb_place(setup: Setup) -> ZgbPlace:
-    """The mail queue that a command is for.
-
-    Raises:
-        Unavailable: not found.
-    """
-    if setup.format_name != FORMAT:
-        setup.require_readable()  # an unreadable file may be one
-        raise Unavailable(
-            f"{safe_line(setup.place)}: no mail queue, expected a SQLite database "
-            "(spooldeck zgb init DB makes one)"
-        )
-    return ZgbPlace(setup, setup.place, setup.settings)
-
-
-def complete_place(setup: Setup, place: Place) -> Place:
-    """The `Place` of a ZGB mail queue, with the facts about it, its tokens and its logs."""
-    tokens = partial(queue_tokens, setup)
-    mail_log = f"{setup.queue.log_dir}/mail.log"
-    return place._replace(
-        claim_order="due",
-        mail_metrics=setup.queue.mail_metrics,
-        logs=(setup.log_path, mail_log, *queue_logs(setup), *setup.config.logs),
-        claim_obstacle=partial(queue_shut, setup),
-        tokens=tokens,
-        token_at=lambda kind: next_token_at(tokens(), kind),
-        queue_figures=partial(queue_facts, setup),
-    )
-
-
-def queue_facts(setup: Setup) -> WholeQueueFigures:
-    """Facts about the whole queue.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
-    place = zgb_place(setup)
-    where = place.log_location()
-    with closing(place.open()) as store:
-        state = read_state(store, where.path, time.time(), where.warnings)
-        columns = store.columns()
-    rows, warnings = describe_state(state)
-    sends, worker_warnings = _our_worker(place, state, columns)
-    workers = lease_worker.find_workers(setup)
-    sends = (
-        sends
-        if place.zgb_settings.work_refusal
-        else f"{lease_worker.describe_workers(workers)}; {sends}"
-    )
-    return WholeQueueFigures(
-        (*rows, ("worker", sends)),
-        (*warnings, *worker_warnings),
-        workers=() if isinstance(workers, str) else workers,
-    )
-
-
-def _our_worker(
-    place: ZgbPlace, state: QueueState, columns: tuple[str, ...]
-) -> tuple[str, Iterable[str]]:
-    """Describe by which transport our worker would send, and the problems of that."""
-    if why := place.zgb_settings.work_refusal:
-        # A worker that runs there without our settings does not need them.
-        worrying = [f"spooldeck's worker sends nothing: {why}"] if state.is_silent else []
-        return f"sends nothing: {why}", worrying
-    route = current_route(place.setup, place.zgb_settings)
-    sends = f"sends by {route.name}" if route.name else f"sends nothing: {route.why}"
-    worrying = [f"spooldeck's worker {sends}"] if route.why else [*route.stopped]
-    refused = [*worrying] if not route.resume else [f"{w} ({route.resume})" for w in worrying]
-    return sends, [*refused, *_refused_kinds(place, columns)]
-
-
-def _refused_kinds(place: ZgbPlace, columns: tuple[str, ...]) -> Iterator[str]:
-    try:
-        settings = mail_settings(place.setup, place.zgb_settings)
-    except ConfigError:
-        return  # reported by `current_route`
-    for kind in place.zgb_settings.enqueued_kinds:
-        if why := why_unready(
-            place.zgb_settings.letters[kind], place.zgb_settings, settings, columns
-        ):
-            yield f"{kind} mails wait: {why}"
-
-
-def queue_shut(setup: Setup, kind: str) -> str:
-    """Why no worker would claim a mail of a kind now, as far as known; "" if one would.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
-    place = zgb_place(setup)
-    if why := place.zgb_settings.work_refusal:
-        with closing(place.open()) as store:
-            silent = read_state(store, place.log_location().path, time.time()).is_silent
-        return why if silent else ""  # the worker of ZGB sends
-    route = current_route(setup, place.zgb_settings)
-    if route.why:
-        return f"{route.why} ({route.fix})"
-    if kind not in place.zgb_settings.letters:
-        return f"unknown kind of mail: {safe_line(kind)}"
-    with closing(place.open()) as store:
-        columns = store.columns()
-    return why_unready(
-        place.zgb_settings.letters[kind],
-        place.zgb_settings,
-        mail_settings(setup, place.zgb_settings),
-        columns,
-    )
-
-
-def queue_tokens(setup: Setup) -> tuple[BucketState, ...]:
-    """The state of its token bucket now.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
-    with closing(zgb_place(setup).open()) as store:
-        figures = store.figures(time.time())
-        burst = min(figures.per_hour, store.place.rate_limit.burst)
-        paused = not store.settings().is_enabled
-    coming = None if figures.tokens or paused else figures.next_token
-    return (
-        BucketState(
-            ALL_KINDS,
-            min(figures.tokens, burst),
-            burst,
-            next=coming,
-            per_hour=figures.per_hour,
-            paused=paused,
-        ),
-    )
-
-
-def queue_logs(setup: Setup) -> tuple[str, ...]:
-    """The queue's own log, without lines about other databases; nothing if it cannot be written."""
-    place = zgb_place(setup)
-    path = place.log_location().path
-    return (SharedLog(path, files.real_path(place.path)),) if path else ()
 
 
 # ---- init and enqueue
@@ -267,19 +89,6 @@ def init(setup: Setup, arguments: Namespace) -> int:
         f"      spooldeck {where}   opens the console"
     )
     return DONE
-
-
-CRON_SCHEDULE = "* * * * *"
-"""Each minute, in crontab syntax."""
-
-
-def cron_line(path: str, settings: str) -> str:
-    """The command for crontab(5) for the queue at a path, in which an unescaped % ends the line;
-    `settings` is the path of the configuration, or "".
-    """
-    words = [*program_command(), *(("--config", os.path.abspath(settings)) if settings else ())]
-    line = shlex.join([*words, "zgb", "work", "--quiet", os.path.abspath(path)])
-    return line.replace("%", "\\%")
 
 
 def enqueue(setup: Setup, arguments: Namespace) -> int:
@@ -381,7 +190,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
                     f"another run is active on {safe_line(place.path)}{_describe_pids(setup)}"
                 )
             return BUSY
-        with lease_worker.registered_worker(setup):
+        with worker_files.registered_worker(setup.queue):
             if arguments.loop:
                 return _loop(place, stop)
             ran = _SingleRun(place, stop).run()
@@ -393,7 +202,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
 
 
 def _describe_pids(setup: Setup) -> str:
-    pids = lease_worker.running_pids(setup)
+    pids = worker_files.running_pids(setup.queue)
     return f" (PID {', '.join(map(str, pids))})" if pids else ""
 
 
@@ -444,7 +253,7 @@ def _loop(place: ZgbPlace, stop: _StopZgbWorker) -> int:
                 ran = _ZgbRun(f"{error}, retry in {delay:.0f}s", EX_UNAVAILABLE)
                 place.setup.log("ERROR", f"Queue cannot be reached: {ran.words}")
             if ran.words != last_words:
-                _say(ran.words)
+                print_error(ran.words)
                 last_words = ran.words
             if stop.asked:
                 return ran.code if ran.code == OUTCOME_NOT_STORED else DONE
@@ -544,7 +353,9 @@ class _SingleRun:
         assert not claimed, "no kind was accepted"
 
     def _published(self, store: ZgbStore) -> MetricsWriter:
-        return MetricsWriter(self._place.setup, partial(count_tasks, store))
+        return MetricsWriter(
+            self._place.setup.queue, self._place.setup.counters(), partial(count_tasks, store)
+        )
 
     def _skipped(self, store: ZgbStore) -> _ZgbRun:
         self._keep_house(store)
@@ -562,7 +373,9 @@ class _SingleRun:
     def _work(self, store: ZgbStore, run_fields: dict[str, object]) -> WorkerResult:
         place = self._place
         zgb_settings, settings = place.zgb_settings, mail_settings(place.setup, place.zgb_settings)
-        post = place.setup.mail.sender(settings, place.setup.mail.registry(settings), complain=_say)
+        post = place.setup.mail.sender(
+            settings, place.setup.mail.registry(settings), complain=print_error
+        )
         parts = MailingParts(zgb_settings, settings, post, self._log, place.open)
         hourly = (
             HourlyLimit(zgb_settings.hourly_limit, self._log) if zgb_settings.hourly_limit else None
@@ -661,3 +474,8 @@ def _tokens(store: ZgbStore) -> float | None:
     settings = store.settings()
     bucket, reset = queue_config.read_bucket(settings.tokens, settings.refilled, time.time())
     return None if reset else round(bucket.units / 3600, 4)
+
+
+def doctor(setup: Setup, arguments: Namespace) -> int:
+    """`zgb doctor`: the same as `doctor`, also of a file that is no mail queue."""
+    return print_findings(check_queue(setup), as_json=arguments.json)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from engine.formats.base.format import Setup
 from engine.formats.zmailer import environment, spool_mail
 from engine.formats.zmailer.agents.errormail import ErrormailAgent
 from engine.formats.zmailer.agents.hold import HoldAgent
@@ -29,10 +30,9 @@ from engine.formats.zmailer.submit import Router
 from engine.mail.host import this_host
 from engine.mail.send.smtp_client import SmtpDestination
 from engine.store import Unavailable
+from engine.system.command_errors import EX_USAGE, fail
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_USAGE, fail
-from tui.cli.setup.setup import Setup
 
 EXPECTED_FOLDER = "expected the folder transport/ of a spool"
 

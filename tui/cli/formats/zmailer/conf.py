@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from engine.config.validators import ConfigLocation
+from engine.formats.base.format import Setup
 from engine.formats.zmailer.conf_changes import conf_changes, format_value
 from engine.formats.zmailer.environment import ZmailerSettings, parse_settings, read_files
 from engine.formats.zmailer.spool.scheduler_conf import (
@@ -22,10 +23,9 @@ from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.formats.zmailer.undeliverable import host_warnings
 from engine.model import State, Task
 from engine.store import Unavailable
+from engine.system.command_errors import EX_CONFIG, EX_USAGE, fail
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail
 from tui.cli.setup.output import print_json
-from tui.cli.setup.setup import Setup
 
 
 def zmailer_settings(setup: Setup) -> ZmailerSettings:

@@ -12,7 +12,9 @@ from contextlib import closing, suppress
 from typing import NamedTuple
 
 from engine.config.place_address import Address
-from engine.formats.zmailer import detect
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import find_address
+from engine.formats.zmailer.format import is_dump
 from engine.formats.zmailer.mailq import listing
 from engine.formats.zmailer.mailq.client import MailqClient
 from engine.formats.zmailer.mailq.connection import ANONYMOUS
@@ -23,10 +25,8 @@ from engine.formats.zmailer.mailq_store.place import parse_place
 from engine.formats.zmailer.mailq_store.source import RendezvousFile
 from engine.formats.zmailer.spool.control_file import parse_control_file
 from engine.system import files
+from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_USAGE, fail
-from tui.cli.setup.place_formats import find_address
-from tui.cli.setup.setup import Setup
 
 PASSWORD_VARIABLE = "SPOOLDECK_MAILQ_PASSWORD"
 """Variable of the environment with the password of the user of -U."""
@@ -91,7 +91,7 @@ def parse_options(words: list[str]) -> MailqOptions:
 def mailq(setup: Setup, arguments: argparse.Namespace) -> int:
     """Print the threads with their messages, or a report; a rendezvous file is one of version 1."""
     options = parse_options(arguments.words)
-    if detect.is_dump(options.address):
+    if is_dump(options.address):
         path = os.path.abspath(options.address)
         _print(_dump_text(RendezvousFile(path).read(), options))
         return 0

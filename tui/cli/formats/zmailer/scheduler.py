@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from engine.formats.base.format import Setup
 from engine.formats.zmailer.options import WrongOption, parse_options
 from engine.formats.zmailer.scheduler.process import Clocks, SchedulerProcess
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.command_errors import EX_CONFIG, EX_USAGE, fail
 from engine.system.run_clock import RunClock
 from engine.version import VERSION
 from tui.cli.formats.zmailer.conf import zmailer_settings
-from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail
-from tui.cli.setup.setup import Setup
 
 EX_SOFTWARE = 70
 """The scheduler was killed at its start (sysexits.h)."""

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from engine.formats.base.format import Setup
 from engine.formats.zmailer.statistics_log import STATES, StatisticsLine, parse_line
 from engine.monitor.latency import percentile
 from engine.system import files
+from engine.system.command_errors import EX_IOERR, fail
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_IOERR, fail
 from tui.cli.setup.output import print_json
-from tui.cli.setup.setup import Setup
 
 MAX_LINE = 1 << 16
 """Characters: a longer line is read in parts, none of which is a line of the log."""

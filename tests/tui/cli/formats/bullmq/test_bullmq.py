@@ -15,11 +15,11 @@ import pytest
 import redis
 
 from engine.destinations.request_facts import request_facts
+from engine.formats.bullmq.watch import URL_FIELDS
 from tests.bullmq_jobs import write_failed, write_hash, write_waiting
 from tests.examples import deep_but
 from tests.nftban_queues import Run
 from tests.redis_server import TestServer
-from tui.cli.formats.bullmq.watch import URL_FIELDS
 
 
 @pytest.fixture

@@ -22,8 +22,14 @@ import pytest
 
 from engine import verbs
 from engine.config.validators import ConfigError, ConfigLocation
+from engine.formats.kannader.facts import spool_facts
 from engine.formats.kannader.mail_format import encode_wire
-from engine.formats.kannader.settings import KannaderSettings, parse_settings, retry_policy
+from engine.formats.kannader.settings import (
+    KannaderSettings,
+    destination,
+    parse_settings,
+    retry_policy,
+)
 from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.logs.task_events import EventKind
 from engine.mail.host import Host
@@ -34,7 +40,9 @@ from engine.monitor.metrics_check import LAST_RUN
 from engine.monitor.prometheus import QueueGauges
 from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.store import Unavailable, Unsupported
+from engine.work import worker_files
 from engine.work.leases import Claim
+from engine.work.metrics_writer import MetricsWriter
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.mail_queue_commands import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
@@ -42,13 +50,9 @@ from tests.smtp_server import DROP, HOST, STALL, Server, refusing, silent
 from tests.unprivileged_user import as_other_user, other_users_folder
 from tui.cli.formats.kannader.commands import (
     bounce_handler,
-    destination,
     message_opener,
     recover_at_start,
-    spool_facts,
 )
-from tui.cli.queue import lease_worker
-from tui.cli.queue.lease_worker import MetricsWriter
 from tui.task import lookup, parts_lines
 
 SEEN = TEXT.replace(b"\n", b"\r\n")
@@ -374,7 +378,10 @@ def test_metrics_are_counted_seldom_if_that_is_slow(
         counted.append(now)
         raise Unavailable("no folder")
 
-    published = MetricsWriter(place.setup(), gauges, lambda: 5.0, lambda: next(timer))
+    setup = place.setup()
+    published = MetricsWriter(
+        setup.queue, setup.counters(), gauges, lambda: 5.0, lambda: next(timer)
+    )
     for expected in (1, 1, 2):
         published.write_if_due()
         assert len(counted) == expected
@@ -389,7 +396,7 @@ def test_every_running_worker_is_known(place: Spool) -> None:
 
     def are_known(*workers: subprocess.Popen[bytes]) -> bool:
         expected = tuple(sorted(worker.pid for worker in workers))
-        return soon(lambda: lease_worker.running_pids(setup) == expected)
+        return soon(lambda: worker_files.running_pids(setup.queue) == expected)
 
     assert are_known()
     with place.working() as first:
@@ -409,16 +416,16 @@ def test_the_file_of_a_killed_worker_is_removed(
 ) -> None:
     """A later worker removes it; a worker that cannot make its own file warns and works."""
     setup = place.setup()
-    with lease_worker.registered_worker(setup):
-        assert lease_worker.running_pids(setup) == ()
+    with worker_files.registered_worker(setup.queue):
+        assert worker_files.running_pids(setup.queue) == ()
     assert "this worker is not listed as running" in capsys.readouterr().err
     setup.make_folders()
     run = Path(setup.queue.run_dir)
     for name, age in (("worker.1.aa", 120), ("worker.2.bb", 0)):
         (run / name).touch()
         os.utime(run / name, (time.time() - age,) * 2)
-    with lease_worker.registered_worker(setup):
-        assert lease_worker.running_pids(setup) == (os.getpid(),)
+    with worker_files.registered_worker(setup.queue):
+        assert worker_files.running_pids(setup.queue) == (os.getpid(),)
         assert len(names(run)) == 2
     assert names(run) == ["worker.2.bb"]
 
@@ -447,10 +454,10 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool) -> None:
     assert place.run(*shlex.split(fix)[1:]).returncode == 0
 
     setup = place.setup()
-    with lease_worker.registered_worker(setup):
+    with worker_files.registered_worker(setup.queue):
         assert warnings_of(place) == (killed,)
     claims = [task for task in place.tasks() if task.state is State.ACTIVE]
-    (left,) = lease_worker.find_killed_claims(setup, claims).values()
+    (left,) = worker_files.find_killed_claims(setup.queue, claims).values()
     assert (len(claims), len(left)) == (3, 2)
     with closing(place.store()) as store:
         store.swap(left[0], verbs.release(left[0], time.time()))
@@ -477,7 +484,7 @@ def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
     assert dry
     setup = place.setup()
     setup.make_folders()
-    with lease_worker.registered_worker(setup):
+    with worker_files.registered_worker(setup.queue):
         assert warnings_of(place) == ()
     assert place.run(*shlex.split(fix)[1:], "--apply", "1").returncode == 0
     assert (place.path / "queue" / ident).is_symlink() and warnings_of(place) == ()

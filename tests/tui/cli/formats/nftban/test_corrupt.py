@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 from engine.config import queue_config
+from engine.formats.known_formats import setup_for
 from engine.formats.nftban import task_format
 from engine.index.filter_language import parse_filter
 from engine.model import Problem, State, Task
 from engine.operations.retention import MAIL_CHECK_MARKER
 from tests.nftban_queues import Run, store_at
 from tui.cli.formats.nftban.worker_parts import worker_services
-from tui.cli.setup.place_formats import setup_for
 from tui.queue.next_step import Situation, next_step
 from tui.queue.problems_screen import problem_rows
 from tui.text.hints import Scope

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import setup_for
+from engine.formats.nftban.queue_folders import open_spool
 from engine.model import Task
 from engine.store import Unavailable
 from engine.work.handlers import Context, Failed
 from engine.work.worker import Worker
 from tests.other_users import OTHER_UID, as_user, give, place_for_all
 from tui.cli import main
-from tui.cli.formats.nftban.spool import open_spool
 from tui.cli.formats.nftban.worker_parts import handlers
-from tui.cli.setup.place_formats import setup_for
-from tui.cli.setup.setup import Setup
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray like this")
 

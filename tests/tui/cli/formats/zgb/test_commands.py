@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 
 from engine.config import queue_config
+from engine.formats.known_formats import setup_for
 from engine.formats.zgb.place import ZgbSettings
+from engine.formats.zgb.queue_place import (
+    queue_facts,
+    queue_logs,
+    queue_shut,
+    queue_tokens,
+    zgb_place,
+)
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.logs.log_tail import Tail
@@ -22,19 +30,11 @@ from engine.model import Task
 from engine.monitor import prometheus
 from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
+from engine.system.command_errors import NotReadable
 from tests.mail_queue_commands import PATIENCE, Site, soon
 from tests.programs import a_script
 from tests.unprivileged_user import as_other_user, other_users_folder
 from tui.cli import main
-from tui.cli.formats.zgb.commands import (
-    queue_facts,
-    queue_logs,
-    queue_shut,
-    queue_tokens,
-    zgb_place,
-)
-from tui.cli.setup.errors import NotReadable
-from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.task import lookup, parts_lines
 

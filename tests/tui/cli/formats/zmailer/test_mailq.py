@@ -15,6 +15,7 @@ import pytest
 
 from engine.config import queue_config
 from engine.config.place_address import parse_address, places_folder
+from engine.formats.known_formats import setup_for
 from engine.formats.zmailer.mailq import job_text, listing
 from engine.formats.zmailer.mailq.queue_view import JobView
 from engine.formats.zmailer.mailq_store.place import parse_place
@@ -27,7 +28,6 @@ from tests.engine.formats.zmailer.spool.test_control_file import SAMPLES
 from tests.mailq_samples import FOLDER, NOW, client_report, read_dump
 from tests.mailq_server import RunningServer, SampleQueue, serving, waiting_job
 from tests.nftban_queues import Run
-from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 
 PASSWORD = "s3cret"

@@ -6,21 +6,32 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from engine.config import queue_config
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import setup_for
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.mail.host import this_host
 from tests.console_operator import an_operator
+from tests.engine.formats.zmailer.scheduler.test_spool_watch import (
+    NOW,
+    BusyQueue,
+    a_spool,
+    setup_of,
+)
+from tests.engine.formats.zmailer.test_spool_controls import scheduler
+from tests.mailq_server import serving
 from tests.nftban_queues import Run
 from tests.store_contents import every_file
 from tests.zmailer_spool import Spool, dead_pid, recipient, write_lock
 from tui import cli
-from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
+from tui.task.screen import TaskScreen
 
 
 @pytest.fixture
@@ -278,3 +289,35 @@ def test_mail_is_given_up_and_rerouted_by_commands(spool: Spool, spooldeck: Run)
     woken = spooldeck("promote", "--apply", "1", str(spool.root))
     assert "no scheduler is running" in woken.stderr
     assert "no agent is started" in run("control", "freeze", "--value", "on", "--apply", "1")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Setup]:
+    """A scheduler that answers by MAILQ, and the setup of its spool."""
+    spool = a_spool(tmp_path)
+    with scheduler(spool), serving(tmp_path, BusyQueue(now=NOW)):
+        yield setup_of(spool)
+
+
+async def test_groups_are_shown_by_thread_and_ring(running: Setup) -> None:
+    """In the words of the format: messages, agents, why a thread cannot start; a ring has the
+    tasks of its threads, and verbs act on them."""
+    (place,) = await asyncio.to_thread(open_places, running, [running.place])
+    async with an_operator(place, size=(120, 40), clock=time.time) as operator:
+        await operator.sees("1001/91")
+        await operator.opens(TaskScreen, "enter")
+        await operator.press("question_mark")
+        await operator.sees("plan to bounce waiting tasks")  # in the help of a task, too
+        await operator.press("escape", "escape")
+        await operator.press("b")
+        await operator.sees("THREAD", "channel", "smtp/a.test", ">MaxRing")
+        await operator.sees("X purge", "H hold")
+        assert "R retry" not in operator.text
+        await operator.press("question_mark")
+        await operator.types("waiting")
+        await operator.sees(
+            "plan to bounce waiting tasks", "plan to give up waiting mail as too old"
+        )
+        assert "without a worker as dead" not in operator.text
+        await operator.press("escape", "h")
+        await operator.sees("RING", "smtp/*", "(no clause)")

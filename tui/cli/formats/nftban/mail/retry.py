@@ -13,21 +13,21 @@ from typing import NamedTuple
 
 from engine import verbs
 from engine.config.mail_config import MailSettings
+from engine.formats.base.format import Setup
+from engine.formats.nftban.queue_folders import open_spool
 from engine.formats.nftban.store import NftbanStore
 from engine.mail.model import BadMail, Reason
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.model import Move, State, Task
 from engine.operations import plans
+from engine.places.mail_parts import MAIL_SEND_KIND
 from engine.store import Full, StoreError
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import hide_domain, safe_line
 from engine.text.times import format_rough_duration, format_time
 from tui.cli.formats.nftban.dlq import run_with_journal
 from tui.cli.formats.nftban.mail.spool import describe_error, read_mail, resend_command, tasks_of
-from tui.cli.formats.nftban.spool import open_spool
-from tui.cli.setup.errors import EX_USAGE, fail, print_error
-from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.output import captured_lines, print_json
-from tui.cli.setup.setup import Setup
 
 QUEUING_GRACE_SECONDS = 5.0
 """Seconds after its spooling in which a mail without a task is skipped: the program that spooled it

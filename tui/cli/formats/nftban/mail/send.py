@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import signal
 import sys
 import time
@@ -17,15 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from engine import verbs
 from engine.config.mail_config import METHODS, MailSettings
 from engine.config.validators import ConfigError
+from engine.formats.base.format import Setup
 from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.send.sender import SendResult
 from engine.mail.send.suspensions import Suspension
+from engine.places.mail_parts import MAIL_SEND_KIND, describe_no_transport
 from engine.store import StoreError
 from engine.system import files
-from engine.text.error_text import error_text
-from engine.text.safe import hide_domain, safe_line
-from engine.text.times import format_rough_duration, format_time
-from tui.cli.setup.errors import (
+from engine.system.command_errors import (
     EX_IOERR,
     EX_USAGE,
     LOST_NULL,
@@ -34,9 +34,10 @@ from tui.cli.setup.errors import (
     print_error,
     print_result,
 )
-from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
+from engine.text.error_text import error_text
+from engine.text.safe import hide_domain, safe_line
+from engine.text.times import format_rough_duration, format_time
 from tui.cli.setup.output import captured_lines
-from tui.cli.setup.setup import Setup
 from tui.text.glyphs import ASCII, glyphs_of_locale
 from tui.text.task_row import time_fields, with_times
 
@@ -214,13 +215,8 @@ def _print_result(setup: Setup, ended: SendResult, recipient: str) -> None:
 
 def spool_retry(setup: Setup, *words: str) -> str:
     """The command that sends these mails, as typed for this place."""
-    from tui.cli.plans import plan_command
 
-    return safe_line(
-        plan_command.shell_command(
-            [*plan_command.command_base(setup), "mail", "spool", "retry", *words]
-        )
-    )
+    return safe_line(shlex.join([*setup.command_words, "mail", "spool", "retry", *words]))
 
 
 _DOUBT_TEXT = "may have been accepted; another attempt may deliver it twice"
@@ -234,7 +230,7 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
         StoreError: the queue refuses it or does not exist.
         OSError: it could not be written.
     """
-    from tui.cli.formats.nftban.spool import make_queue, open_spool
+    from engine.formats.nftban.queue_folders import make_queue, open_spool
 
     now = time.time()
     token = verbs.token_at(now, os.urandom(2))

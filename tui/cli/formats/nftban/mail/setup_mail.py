@@ -10,15 +10,15 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from engine.config import nftban_variables, shell_assignments
+from engine.formats.base.format import Setup
 from engine.mail.address import require_addresses
 from engine.mail.model import BadMail
 from engine.system import files
+from engine.system.command_errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from tui.cli.formats.nftban.mail.send import send_test
-from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from tui.cli.setup.output import captured_lines, print_json
-from tui.cli.setup.setup import Setup
 
 NAME = "mail.conf.local"
 

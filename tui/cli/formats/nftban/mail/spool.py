@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from argparse import Namespace
 from collections.abc import Iterator
 
+from engine.formats.base.format import Setup
+from engine.formats.nftban.queue_folders import open_spool
 from engine.formats.nftban.store import NftbanStore
 from engine.mail.model import BadMail
 from engine.mail.send.mail_spool import Broken, MailSpool, Spooled
 from engine.mail.send.spool_entry import HTML, MAIL_FOLDER_PREFIX, META, TEXT
 from engine.model import State, Task
+from engine.places.mail_parts import MAIL_SEND_KIND
 from engine.store import MAX_PART_BYTES, StoreError
+from engine.system.command_errors import print_error
 from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
 from engine.text.times import format_time
 from tui.cli.formats.nftban.dlq import SHOWN_ERROR_CHARS
 from tui.cli.formats.nftban.mail.send import spool_retry
-from tui.cli.formats.nftban.spool import open_spool
-from tui.cli.plans import plan_command
-from tui.cli.setup.errors import print_error
-from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.output import print_json, show_progress
-from tui.cli.setup.setup import Setup
 from tui.text.task_row import time_fields
 
 
@@ -123,9 +123,7 @@ def resend_command(setup: Setup, mail: Spooled, task: Task | None) -> str:
     if task is None or task.state is State.DEAD:
         return spool_retry(setup, mail.id)
     verb = "release" if task.state is State.HELD else "restore"
-    return safe_line(
-        plan_command.shell_command([*plan_command.command_base(setup), verb, "--id", task.id])
-    )
+    return safe_line(shlex.join([*setup.command_words, verb, "--id", task.id]))
 
 
 _WORDS = {

@@ -1,0 +1,644 @@
+"""What a format is, and the setup of one place: its settings and working parts, for its format.
+
+Both are one module, because each is made for the other. Only `Setup` connects parts; everything
+else gets its parts as parameters.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.config import queue_config
+from engine.config.place_address import Address
+from engine.config.queue_config import Config, HandlerConfig, Queue
+from engine.logs.log_tail import format_log_line
+from engine.model import LockEvidence, State, Task
+from engine.monitor import prometheus
+from engine.policy import RetryPolicy, retries_of
+from engine.schedules import NO_RETRY
+from engine.store import Store, Unavailable
+from engine.system import files, users
+from engine.system.command_errors import (
+    EX_NOPERM,
+    EX_UNAVAILABLE,
+    NotReadable,
+    fail,
+    print_error,
+)
+from engine.system.users import Account
+from engine.text.error_text import error_text
+from engine.text.safe import contract_text, safe_line
+
+if TYPE_CHECKING:
+    from engine.config.place_address import Address
+    from engine.config.queue_config import Config, Queue
+    from engine.config.validators import ConfigLocation
+    from engine.demo.keeper import DemoPlace
+    from engine.destinations.destination import Destination
+    from engine.destinations.registry import Registry
+    from engine.doctor.finding import Finding
+    from engine.locks.token_buckets import TokenBuckets
+    from engine.model import LockEvidence
+    from engine.monitor.recorder import RecorderLocation
+    from engine.operations.journal import Journal, Who
+    from engine.operations.notes import Notes
+    from engine.places.mail_setup import MailSetup
+    from engine.places.place import Place
+    from engine.store import Store
+    from engine.system.run_clock import RunClock
+    from engine.work.housekeeping import Housekeeping
+
+CONTRACT = 1
+"""Version of this class. A change that breaks formats of other packages raises it; those for
+another version are refused with one line.
+"""
+
+
+class Format(ABC):
+    """One format. Each package of a format has one object of its subclass, `FORMAT`.
+
+    It is made when the program starts, for each command: its attributes are plain values, and its
+    methods import what they need when they are called. Only `detects` and `open` must be written.
+    """
+
+    contract = CONTRACT
+    name: str
+    """Key of `stores` in the configuration."""
+    title: str
+    """The format's name on screen, with its article."""
+    suffixes: tuple[str, ...] = ()
+    """Suffixes of the names of its places, if they are files."""
+    init_command = ""
+    """The command that makes a place, for error texts."""
+    commands = ""
+    """The word of its own commands, for error texts; "" if there are none."""
+    task_folders: tuple[str, ...] = ()
+    """The folders of a place that have its tasks, if `arrange` does not name them."""
+    work_command: tuple[str, ...] = ()
+    """The command that runs a worker, after the words that name the place."""
+    has_lock = False
+    """True if one worker at a time holds the lock of the queue; else each claim is a lease."""
+    claims = "row leases"
+    """How a task is claimed, for the screen."""
+    mail_parts: tuple[str, ...] = ()
+    """What its places have of our own mail sending: "transports", "mail spool"."""
+    is_delivering = False
+    """True if its places have deliveries without a handler in our configuration."""
+    no_destinations = "tasks of this format do not name their destination"
+    """Why tasks do not name the destination of their delivery; "" if they do."""
+    demo_options: tuple[str, ...] = ()
+    """The options of the demo with which it has a place there, "" for none."""
+
+    @abstractmethod
+    def detects(self, at: Address) -> bool:
+        """True if a place has this format: by its name, folders or first bytes; no server is asked.
+
+        Called for each place of each command, before any other method.
+        """
+
+    @abstractmethod
+    def open(self, setup: Setup) -> Store:
+        """Open the store of a place.
+
+        Raises:
+            Unavailable: it cannot be reached; the text says what was expected.
+        """
+
+    def has_queue(self, path: str) -> bool:
+        """True if a folder has a queue, for a format that takes every path the others leave."""
+        return False
+
+    # Settings
+
+    def parse_settings(self, section: Any, at: ConfigLocation) -> Any:
+        """The settings of `stores.NAME` in the configuration; `section` is None without them.
+
+        Raises:
+            ConfigError: they are invalid.
+        """
+        if section is not None:
+            raise at.error("this format has no settings here")
+        return None
+
+    def check_config(self, config: Config) -> None:
+        """Check the sections of the configuration that only this format reads.
+
+        Raises:
+            ConfigError: one is invalid.
+        """
+        return
+
+    def retry_policy(self, setup: Setup) -> RetryPolicy:
+        """How many attempts a task has, and the delay before each. None of ours, if a task or its
+        own program has them.
+        """
+        return retries_of(NO_RETRY, is_exact=True)
+
+    def state_folder(self, at: Address, queue: Queue) -> str:
+        """Our own folder for a place, with journal, notes and logs; "" for one below `places/` of
+        our state.
+        """
+        return ""
+
+    def arrange(self, queue: Queue, at: Address, state_folder: str) -> Queue:
+        """The folders of a place, with all our own files in our folder for it."""
+        return folders_apart(queue, at, state_folder)
+
+    # Work
+
+    def why_unworkable(self, settings: Any) -> str:
+        """Why no worker of this project can run there; "" if one can."""
+        return "spooldeck has no worker for it"
+
+    def make_queue(self, setup: Setup) -> None:
+        """Make missing folders of a queue that is complete without them, for an empty count."""
+        return
+
+    def examine_lock(self, setup: Setup) -> LockEvidence | None:
+        """Examine the lock of the queue; None if it `has_lock` none."""
+        return None
+
+    def probe_now(self, setup: Setup, destination: Destination) -> None:
+        """Make the job of the next probe of a destination due now, if probes are jobs there.
+
+        Raises:
+            StoreError: the queue cannot be used.
+        """
+        return
+
+    def complete_registry(
+        self, setup: Setup, registry: Registry, patience: float | None
+    ) -> Registry:
+        """The registry with what the application itself knows of destinations; `patience` in
+        seconds as that of `SqlRegistry`.
+        """
+        return registry
+
+    # Shown and checked
+
+    def complete(self, setup: Setup, place: Place) -> Place:
+        """The place with what only this format knows of it: its facts, groups, logs and limits."""
+        return place
+
+    def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
+        """Check a place for `doctor`: yield the name of each check and what it found. Changes
+        nothing.
+        """
+        from engine.doctor import store_checks
+        from engine.doctor.finding import Finding, Grade
+
+        base = setup.command_words
+        command = shlex.join(base)
+        workable = self.work_command and not self.why_unworkable(setup.settings)
+        work = shlex.join([*base, *self.work_command]) if workable else ""
+        try:
+            store = setup.open_store()
+        except Unavailable as error:
+            yield "store", Finding(Grade.BAD, f"{setup.place}: {error}")
+            return
+        try:
+            yield from store_checks.check_store(store, time.time(), command, work)
+            for finding in store_checks.check_run_times(
+                setup.state_folder, setup.queue.root, time.time()
+            ):
+                yield "clock", finding
+        finally:
+            store.close()
+
+    # Demo
+
+    def demo_place(self, option: str) -> type[DemoPlace]:
+        """What makes and feeds its place in the demo, for one of `demo_options`."""
+        raise NotImplementedError
+
+    def check_demo(self, option: str, folder: str) -> None:
+        """Check that the demo's place can be made.
+
+        Raises:
+            Unavailable: something must be installed.
+            OSError: the folder is not suitable.
+        """
+        return
+
+
+def folders_apart(queue: Queue, address: Address, state_folder: str) -> Queue:
+    """The folders of a place with all our own files in the folder `state_folder`, and nothing in
+    the place's; for a path with the place itself as root, below which no link is followed.
+    """
+    return queue._replace(
+        root=state_folder if address.is_url else address.text,
+        pending=state_folder,
+        work=state_folder,
+        dlq=state_folder,
+        run_dir=f"{state_folder}/run",
+        log_dir=f"{state_folder}/log",
+        queue_metrics=f"{state_folder}/metrics/queue.prom",
+        mail_metrics=f"{state_folder}/metrics/mail.prom",
+        counters=f"{state_folder}/metrics/counters",
+        mail_spool=f"{state_folder}/mailspool",
+        retention_days=inf,  # no task there is deleted because of its age
+    )
+
+
+class Setup(NamedTuple):
+    """One place with its settings; makes each working part when a command needs it."""
+
+    config: Config
+    queue: Queue
+    format: Format
+    address: Address
+    state_folder: str
+    """Our own folder for the place: journal, notes, recorder, staging directory."""
+    settings: Any = None
+    """As returned by the format's `parse_settings`."""
+    words: tuple[str, ...] = ()
+    """The command line as typed, without the name of the program."""
+    fault: str = ""
+    """Why the configuration is invalid: this setup has only what is valid of it, to keep a mail."""
+    describe_missing: Callable[[str], str] = "{}: no such file or folder".format
+    """A path where nothing is -> that, and which name was perhaps meant."""
+
+    @property
+    def format_name(self) -> str:
+        """Name of its format: key of `stores` in the configuration."""
+        return self.format.name
+
+    @property
+    def command_words(self) -> list[str]:
+        """The first words of a command on this place, for texts: quote them with `shlex.join`."""
+        named = ["--config", os.path.abspath(self.config.path)] if self.config.path else []
+        return ["spooldeck", "--root", self.place, *named]
+
+    @property
+    def place(self) -> str:
+        """The place as text: its path, or its URL without password."""
+        return self.address.text
+
+    def open_store(self) -> Store:
+        """Open the store of the place.
+
+        Raises:
+            Unavailable: it cannot be reached.
+        """
+        return self.format.open(self)
+
+    def require_format(self, name: str, title: str, instead: str = "") -> None:
+        """Refuse a command that is for another format; `title` says which, with its article.
+
+        `instead` is the command for all formats, `DEAD` in it the word of the place for dead tasks.
+
+        Raises:
+            Unavailable: the place has another format than `name`.
+        """
+        if self.format_name == name:
+            return
+        more = f" (see spooldeck {self.format.commands} --help)" if self.format.commands else ""
+        if instead:
+            with closing(self.open_store()) as store:
+                dead = store.states.get(State.DEAD, "")
+            if "DEAD" not in instead or dead:
+                words = f"spooldeck {instead.replace('DEAD', dead)} {shlex.quote(self.place)}"
+                more = f": use `{safe_line(words)}`"
+        what = f"{safe_line(self.place)} is {self.format.title}"
+        raise Unavailable(f"{what}: this command is for {title}{more}")
+
+    def require_mail(self, part: str) -> None:
+        """Refuse a mail command at a place whose workers do not send by our transports.
+
+        Raises:
+            Unavailable: the format has no such part: "transports" or "mail spool".
+        """
+        if part not in self.format.mail_parts:
+            raise Unavailable(f"{safe_line(self.place)} is {self.format.title}: no {part}")
+
+    def examine_lock(self) -> LockEvidence | None:
+        """Examine the lock of the queue; None if its format has none."""
+        return self.format.examine_lock(self)
+
+    def retry_policy(self) -> RetryPolicy:
+        """How many attempts a task has, and the delay before each; for some kinds their own."""
+        retries_by_kind = {
+            k: h.retry for k, h in self.config.handlers.items() if h.retry is not None
+        }
+        policy = self.format.retry_policy(self)
+        if not retries_by_kind:
+            return policy
+        from random import random
+
+        return policy._replace(by_kind=retries_by_kind, random=random)
+
+    @property
+    def mail(self) -> MailSetup:
+        """The mail side of the place."""
+        from engine.places.mail_setup import MailSetup
+
+        return MailSetup(
+            self.config, self.queue, self.state_folder, lambda: self.sudo_command("root")
+        )
+
+    def housekeeping(self) -> Housekeeping:
+        """What is deleted and repaired from time to time."""
+        from engine.work.housekeeping import Housekeeping
+
+        return Housekeeping(
+            self.state_folder,
+            self.queue.root,
+            self.config.trash.hours,
+            log=self.log,
+            report=print_error,
+            make_folder=self.make_folder,
+            run_clock=self.run_clock(),
+        )
+
+    def run_clock(self) -> RunClock:
+        """The record of the time that runs have seen pass at this place."""
+        from engine.system.run_clock import RunClock
+
+        return RunClock(self.state_folder, self.queue.root, self.log, self.make_folder)
+
+    @property
+    def written_folders(self) -> tuple[str, ...]:
+        """The folders that workers and our commands write to, that of the tasks first."""
+        state_folder, queue = self.state_folder, self.queue
+        tasks = tuple(f"{self.place}/{name}" for name in self.format.task_folders)
+        return (*tasks, queue.pending, queue.mail_spool, state_folder, queue.log_dir, queue.run_dir)
+
+    @property
+    def lock_path(self) -> str:
+        """Contract: `${NFTBAN_RUN_DIR}/queue.lock`."""
+        return f"{self.queue.run_dir}/queue.lock"
+
+    @property
+    def log_path(self) -> str:
+        """The queue's own log."""
+        return f"{self.queue.log_dir}/queue.log"
+
+    def require_readable(self) -> None:
+        """Check that we have the permission to read the queue: an unreadable queue is not a missing
+        one.
+
+        Raises:
+            NotReadable: we have not.
+        """
+        for path in (self.queue.pending, self.queue.work, self.queue.dlq):
+            barrier = _unreadable_folder(path)
+            if barrier:
+                fix = self._sudo_hint(barrier) or f"chmod u+rx {shlex.quote(barrier)}"
+                raise NotReadable(f"permission denied: cannot read {safe_line(barrier)}: {fix}")
+        root = self.queue.root
+        if os.path.isfile(root) and not os.access(root, os.R_OK):
+            fix = self._sudo_hint(root) or f"chmod u+r {shlex.quote(root)}"
+            raise NotReadable(f"permission denied: cannot read {safe_line(root)}: {fix}")
+
+    def require_writable(self) -> None:
+        """Check that we have the permission to change tasks, before anything is changed.
+
+        Raises:
+            CommandError: permission denied; the text names the command with sudo.
+        """
+        queue, state_folder = self.queue, self.state_folder
+        for path in (
+            queue.pending,
+            queue.work,
+            queue.dlq,
+            state_folder,
+            f"{state_folder}/held",
+            f"{state_folder}/trash",
+        ):
+            self.refuse_unwritable(path, made=path.startswith(state_folder))
+
+    def refuse_unwritable(self, path: str, *, made: bool) -> None:
+        """Refuse a folder that we cannot write to; one that is `made` may be missing.
+
+        Raises:
+            CommandError: the text names the command with sudo.
+        """
+        path = _unwritable_folder(path, made=made)
+        if not path:
+            return
+        if not os.path.isdir(path):
+            fail(EX_UNAVAILABLE, f"{safe_line(path)} is a file, expected a folder: move it away")
+        if self.address.is_url:
+            problem = f"no folder for spooldeck's own files: {safe_line(path)} is not writable"
+            fail(EX_NOPERM, f"{problem}: set XDG_STATE_HOME (in a unit: StateDirectory=)")
+        fix = (
+            self._sudo_hint(path) or f"a read-only file system, or chmod u+rwx {shlex.quote(path)}"
+        )
+        fail(EX_NOPERM, f"permission denied: cannot write to {safe_line(path)}: {fix}")
+
+    def _sudo_hint(self, path: str) -> str:
+        """ "use sudo -u OWNER ..." for the owner of a folder; "" if we are the owner or root."""
+        owner, us = os.stat(path).st_uid, os.geteuid()
+        if self.address.is_url:
+            return ""  # our own folder: another user has another one
+        return "" if us in (0, owner) else f"use {self.sudo_command(users.sudo_user(owner))}"
+
+    def sudo_command(self, user: str) -> str:
+        """The typed command line with sudo for another user, with the same meaning there."""
+        import shlex
+
+        from engine.config.nftban_variables import PASSWORD_VARIABLE
+
+        # sudo keeps neither our environment nor our home folder, which may hold the configuration.
+        # The secret is not printed: the other user must provide it or work without it.
+        variables = sorted((k, v) for k, v in os.environ.items() if k.startswith("NFTBAN_"))
+        environment = [f"{k}={v}" for k, v in variables if k != PASSWORD_VARIABLE]
+        named = any(word.split("=")[0] == "--config" for word in self.words)
+        config_path = (
+            self.config.path
+            if not named and self.config.path != queue_config.SEARCH_PATHS[-1]
+            else ""
+        )
+        words = [
+            "sudo",
+            "-u",
+            user,
+            *(["env", *environment] if environment else []),
+            "spooldeck",
+            *(["--config", os.path.abspath(config_path)] if config_path else []),
+            *self.words,
+        ]
+        return safe_line(shlex.join(words))
+
+    def recorder_slot(self) -> RecorderLocation:
+        """Where the recorder of this queue writes."""
+        from engine.monitor.recorder import RecorderLocation
+
+        return RecorderLocation(f"{self.state_folder}/recorder", self.queue.pending)
+
+    @property
+    def programs(self) -> Mapping[str, HandlerConfig]:
+        """The handlers that run a program, by kind of task."""
+        return {kind: h for kind, h in self.config.handlers.items() if h.command}
+
+    @property
+    def delivered(self) -> Mapping[str, HandlerConfig]:
+        """The handlers that send HTTP requests, by kind of task."""
+        return {kind: h for kind, h in self.config.handlers.items() if h.deliver is not None}
+
+    def counters(self) -> prometheus.CounterFiles:
+        """The counter files of this queue."""
+        return prometheus.CounterFiles(self.queue.counters, self.queue.root, print_error)
+
+    def token_buckets(self) -> TokenBuckets | None:
+        """The token buckets of the rate limits; None if there is no limit."""
+        rates = {k: h.rate for k, h in self.config.handlers.items() if h.rate is not None}
+        if self.queue.rate is not None:
+            rates[""] = self.queue.rate
+        if not rates:
+            return None
+        from engine.locks.token_buckets import TokenBuckets
+
+        path = f"{self.queue.run_dir}/queue.buckets"
+        return TokenBuckets(path, rates, time.time, self.queue.root)
+
+    def journal(self) -> Journal:
+        """The journal of operations at this place."""
+        from engine.operations.journal import Journal
+
+        return Journal(f"{self.state_folder}/journal", self.queue.root)
+
+    def notes(self) -> Notes:
+        """The notes of operators on tasks."""
+        from engine.operations.notes import Notes
+
+        return Notes(f"{self.state_folder}/journal", self.queue.root)
+
+    def current_user(self) -> Who:
+        """Our user, host and process, for the journal."""
+        from engine.operations import journal
+
+        user = users.sudo_user(os.geteuid())
+        return journal.identify_operator(os.environ, user, os.uname().nodename, os.getpid())
+
+    def handler_account(self, kind: str, spool: os.stat_result | None = None) -> Account | None:
+        """The user that runs a kind's program: `run_as`, or the owner of the spool of the task.
+
+        None: our own user. Pass `spool`, the stat of an opened spool, to be exact: the path may
+        lead to another folder by the time it is opened.
+
+        Raises:
+            CommandError: we cannot run it as that user.
+        """
+        run_as = self.config.handlers[kind].run_as
+        where = f"handlers.{kind}.run_as" if run_as else "queue.run_as"
+        try:
+            return users.task_account(
+                run_as or self.queue.run_as, spool or os.stat(self.queue.pending)
+            )
+        except users.NotRoot as error:
+            fail(EX_NOPERM, f"{where} is {error}: only root can, use {self.sudo_command('root')}")
+
+    def make_folders(self) -> None:
+        """Make the folders outside the spool that a worker writes to.
+
+        A folder for logs or metrics that cannot be made is only reported.
+
+        Raises:
+            OSError: the folder of the lock could not be made.
+        """
+        self.make_folder(self.queue.run_dir)
+        for path in self.output_folders():
+            try:
+                self.make_folder(path)
+            except OSError as error:
+                print_error(f"{safe_line(path)}: {error_text(error)}")
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and its missing parents, for the owner of the queue.
+
+        Below the data folder no symbolic link is followed: its owner could redirect us to another
+        place.
+
+        Raises:
+            OSError: it could not be made.
+        """
+        like = None if self.address.is_url else os.stat(self.queue.pending)
+        owner = None if like is None else files.new_file_owner(like)
+        os.close(files.open_dir_path(path, self.queue.root, make=True, owner=owner))
+
+    def output_folders(self) -> tuple[str, ...]:
+        """The folders of logs and metrics."""
+        queue = self.queue
+        return queue.log_dir, queue.counters, os.path.dirname(queue.queue_metrics)
+
+    def log(self, level: str, text: str) -> None:
+        """Append a line to the queue's log; an error is only reported."""
+        self.log_lines([(level, text, time.time())])
+
+    def log_lines(
+        self, lines: Sequence[tuple[str, str, float]], *, if_allowed: bool = False
+    ) -> None:
+        """Append lines of level, text and time (epoch seconds UTC) with one write.
+
+        An error is only reported; a lack of permission is not, with `if_allowed`.
+        """
+        try:
+            if if_allowed:
+                self.make_folder(self.queue.log_dir)
+            for level, text, now in lines:
+                if level in ("ERROR", "ALERT"):
+                    self._send_syslog(level, text, now)
+            data = b"".join(format_log_line(*line) for line in lines)
+            files.append(self.log_path, data, root=self.queue.root)
+        except OSError as error:
+            if not (if_allowed and isinstance(error, PermissionError)):
+                texts = "; ".join(safe_line(text) for _, text, _ in lines)
+                print_error(f"{safe_line(self.log_path)}: {error_text(error)}; not logged: {texts}")
+
+    def log_if_allowed(self, level: str, text: str) -> None:
+        """Append a line to the queue's log if we may: an operator may lack the permission for the
+        log.
+        """
+        self.log_lines([(level, text, time.time())], if_allowed=True)
+
+    def log_queued(self, *tasks: Task) -> None:
+        """Log new tasks in the words of the contract, with their stored descriptions."""
+        now = time.time()
+        texts = (f"{t.id} ({t.kind}: {contract_text(t.description)})" for t in tasks)
+        lines = [("INFO", f"Task queued: {text}", now) for text in texts]
+        self.log_lines(lines, if_allowed=True)
+
+    def alert(self, text: str) -> None:
+        """Send an alert to syslog only."""
+        self._send_syslog("ALERT", text, time.time())
+
+    def _send_syslog(self, level: str, text: str, now: float) -> None:
+        if self.queue.syslog:
+            from engine.system import syslog_handler  # loaded only for errors
+
+            syslog_handler.send_message(self.queue.syslog, level, text, now)
+
+
+def _unwritable_folder(path: str, *, made: bool) -> str:
+    """The folder that we cannot write to on the way to `path`; "" if none.
+
+    For a path that is `made` when missing, this is the folder that would contain it.
+    """
+    try:
+        os.stat(path)
+    except PermissionError:
+        return _unwritable_folder(os.path.dirname(path) or ".", made=made)
+    except FileNotFoundError:
+        return _unwritable_folder(os.path.dirname(path) or ".", made=made) if made else ""
+    except NotADirectoryError:
+        return ""  # the code that opens it reports what was expected
+    return "" if os.access(path, os.W_OK | os.X_OK) else path
+
+
+def _unreadable_folder(path: str) -> str:
+    """The folder that we cannot read on the way to `path`; "" if none."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return _unreadable_folder(os.path.dirname(path) or ".")
+    except OSError:
+        return ""  # the code that opens it reports what was expected
+    return "" if os.access(path, os.R_OK | os.X_OK) else path

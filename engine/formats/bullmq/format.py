@@ -1,0 +1,114 @@
+"""The format of BullMQ queues, all of a server as one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from engine.formats.base.format import Format
+
+if TYPE_CHECKING:
+    from engine.config.place_address import Address
+    from engine.config.queue_config import Config
+    from engine.config.validators import ConfigLocation
+    from engine.demo.keeper import DemoPlace
+    from engine.destinations.destination import Destination
+    from engine.destinations.registry import Registry
+    from engine.doctor.finding import Finding
+    from engine.formats.base.format import Setup
+    from engine.places.place import Place
+    from engine.store import Store
+
+REDIS_SCHEMES = frozenset({"redis", "rediss", "redis+unix", "unix"})
+"""Schemes of the URL of a Redis or Valkey server; rediss is TLS."""
+
+
+class BullmqFormat(Format):
+    """BullMQ queues in Redis or Valkey; a job has its own attempts and delays."""
+
+    name = "bullmq"
+    title = "a server of BullMQ queues"
+    commands = "bullmq"
+    work_command = ("bullmq", "work")
+    is_delivering = True
+    no_destinations = ""
+    claims = "job locks"
+    demo_options = ("redis", "federation")
+
+    def detects(self, at: Address) -> bool:
+        """True for the URL of a Redis or Valkey server."""
+        return at.scheme in REDIS_SCHEMES
+
+    def open(self, setup: Setup) -> Store:
+        """Open the store of a server; kinds that our own handler delivers have the URL in their
+        data.
+
+        Raises:
+            Unavailable: it cannot be reached.
+        """
+        from engine.formats.bullmq.place import parse_place
+        from engine.formats.bullmq.store import BullmqStore
+
+        place = parse_place(setup.address, setup.settings)
+        delivered = dict.fromkeys(setup.delivered, "url")
+        return BullmqStore(place._replace(fields={**delivered, **place.fields}))
+
+    def parse_settings(self, section: Any, at: ConfigLocation) -> Any:
+        """See `Format`."""
+        from engine.formats.bullmq.place import parse_settings
+
+        return parse_settings(section, at)
+
+    def check_config(self, config: Config) -> None:
+        """See `Format`; the section is `federation`."""
+        if config.federation is not None:
+            from engine.formats.bullmq.federation.settings import parse_federation
+
+            parse_federation(config.federation)
+
+    def why_unworkable(self, settings: Any) -> str:
+        """See `Format`."""
+        return ""
+
+    def probe_now(self, setup: Setup, destination: Destination) -> None:
+        """See `Format`."""
+        from engine.formats.bullmq.federation.probe_jobs import run_probe_now
+
+        run_probe_now(setup, destination)
+
+    def complete_registry(
+        self, setup: Setup, registry: Registry, patience: float | None
+    ) -> Registry:
+        """The registry with the application's blocked and known servers."""
+        from engine.formats.bullmq.federation.configured import with_shared_tables
+
+        return with_shared_tables(setup, registry, patience)
+
+    def complete(self, setup: Setup, place: Place) -> Place:
+        """The place with the facts about the server."""
+        from engine.formats.bullmq.watch import complete_place
+
+        return complete_place(setup, place)
+
+    def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
+        """See `Format`."""
+        from engine.formats.bullmq.doctor import check_server
+
+        if (yield from check_server(setup)):
+            yield from super().findings(setup)
+
+    def demo_place(self, option: str) -> type[DemoPlace]:
+        """See `Format`."""
+        from engine.formats.bullmq.demo import DemoJobs
+        from engine.formats.bullmq.federation.demo import DemoDeliveries
+
+        return DemoJobs if option == "redis" else DemoDeliveries
+
+    def check_demo(self, option: str, folder: str) -> None:
+        """See `Format`."""
+        from engine.formats.bullmq.demo import check_demo
+
+        check_demo(option, folder)
+
+
+FORMAT = BullmqFormat()

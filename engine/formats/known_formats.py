@@ -1,0 +1,257 @@
+"""The formats that are known, and the `Setup` of a place in any of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from engine.config import queue_config
+from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
+from engine.config.queue_config import Config, Queue, queue_settings_for
+from engine.formats.base.format import Format, Setup
+from engine.formats.bullmq import format as bullmq
+from engine.formats.kannader import format as kannader
+from engine.formats.nftban import format as nftban
+from engine.formats.zgb import format as zgb
+from engine.formats.zmailer import format as zmailer
+from engine.system.command_errors import EX_USAGE, fail
+from engine.text.safe import safe_line
+
+FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        kannader.FORMAT,
+        zgb.FORMAT,
+        bullmq.FORMAT,
+        zmailer.FORMAT,
+        zmailer.MAILQ_FORMAT,
+        nftban.FORMAT,
+    )
+}
+"""The formats by name. The first that detects a place is used; the last takes every path that the
+others leave, so that its error says what was expected.
+"""
+
+DEFAULT_FORMAT = "nftban"
+"""The format of a path that no other one fits."""
+
+
+def demo_formats(option: str) -> list[Format]:
+    """The formats with places in the demo, that of `DEFAULT_FORMAT` first."""
+    names = sorted(FORMATS, key=lambda name: name != DEFAULT_FORMAT)
+    return [FORMATS[name] for name in names if option in FORMATS[name].demo_options]
+
+
+def demo_options() -> list[str]:
+    """The options that choose the formats of the demo, which `DEFAULT_FORMAT` is always one of; of
+    several options the last one is used.
+    """
+    return [option for option in FORMATS[DEFAULT_FORMAT].demo_options if option]
+
+
+def setup_for(
+    config: Config, place: str, environ: Mapping[str, str], words: tuple[str, ...] = ()
+) -> Setup:
+    """The setup of a place, from command line and configuration; "" is the configured place.
+
+    Raises:
+        ConfigError: a value is invalid.
+        CommandError: the place is a URL that cannot be used.
+    """
+    _check_settings(config)
+    queue = queue_settings_for(config, "" if is_url(place) else place, environ)
+    return _setup(config, queue, place, environ, words)
+
+
+def setup_despite(
+    fault: str, path: str | None, place: str, environ: Mapping[str, str], words: tuple[str, ...]
+) -> Setup:
+    """The setup of a place with what is valid of a configuration that has a `fault`; `path` is its
+    file, as for `load_config`.
+
+    Raises:
+        CommandError: the place is a URL that cannot be used.
+    """
+    config = queue_config.load_valid_part(path, environ)
+    queue = queue_settings_for(config, "" if is_url(place) else place, environ, is_lenient=True)
+    return _setup(config, queue, place, environ, words)._replace(fault=fault)
+
+
+def _setup(
+    config: Config,
+    queue: Queue,
+    place: str,
+    environ: Mapping[str, str],
+    words: tuple[str, ...],
+) -> Setup:
+    address = find_address(config, place) if place else Address(queue.root)
+    name = detect_format(address)
+    form = FORMATS[name]
+    settings = _settings(config, name)
+    state_folder = form.state_folder(address, queue)
+    state_folder = state_folder or places_folder(address, environ, os.geteuid())
+    queue = form.arrange(queue, address, state_folder)
+    return Setup(
+        config,
+        queue,
+        form,
+        address=address,
+        state_folder=state_folder,
+        settings=settings,
+        words=words,
+        describe_missing=describe_missing,
+    )
+
+
+def detect_format(address: Address) -> str:
+    """The name of the format of a place.
+
+    Raises:
+        CommandError: no format has URLs like this one.
+    """
+    format_name = next((name for name, form in FORMATS.items() if form.detects(address)), "")
+    if not format_name:
+        fail(EX_USAGE, f"{address.text}: no format with URLs that begin with {address.scheme}://")
+    return format_name
+
+
+def is_format_url(text: str) -> bool:
+    """True for a URL that a format has places at."""
+    return is_url(text) and any(form.detects(Address(text)) for form in FORMATS.values())
+
+
+def has_file_suffix(path: str) -> bool:
+    """True if a path has the suffix of a format whose places are files; the only hint if it does
+    not exist.
+    """
+    return any(_has_suffix(path, form) for form in FORMATS.values())
+
+
+def _has_suffix(path: str, form: Format) -> bool:
+    return path.lower().endswith(form.suffixes)
+
+
+def has_queue(path: str) -> bool:
+    """True if a folder has a queue of a format that is found by its folders."""
+    return any(form.has_queue(path) for form in FORMATS.values())
+
+
+MAX_NEIGHBOURS = 1000
+"""Names in a folder that are compared with one that is missing; a spool may have a million."""
+
+SIMILARITY = 0.75
+"""A name with two letters exchanged in five has 0.8 (difflib)."""
+
+
+def describe_missing(path: str) -> str:
+    """Say that a place does not exist, and name the one that has a similar name beside it, or else
+    the command that makes it.
+    """
+    import shlex  # both only on an error: they slow the start
+    from difflib import get_close_matches
+
+    safe_path = safe_line(path)
+    form = next((f for f in FORMATS.values() if _has_suffix(path, f)), FORMATS[DEFAULT_FORMAT])
+    what = "file" if form.suffixes else "folder"
+    folder, name = os.path.split(path.rstrip("/"))
+    neighbours: list[str] = []
+    with suppress(OSError), os.scandir(folder or ".") as entries:
+        first_entries = islice(entries, MAX_NEIGHBOURS)
+        neighbours += [
+            entry.name for entry in first_entries if entry.is_dir() is (what == "folder")
+        ]
+    if close := get_close_matches(name, neighbours, 1, SIMILARITY):
+        meant = safe_line(os.path.join(folder, close[0]))
+        return f"{safe_path}: no such {what}; did you mean {meant}?"
+    return (
+        f"{safe_path}: no such {what} (spooldeck {form.init_command} {shlex.quote(path)} makes it)"
+    )
+
+
+CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"
+"""Set by the shell functions of the contract: their queue is NFTBan's, in spite of places that the
+configuration has."""
+
+
+def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The places of a command that names none, the first if it takes one; () for the queue that
+    `queue.root` and NFTBan's variables name, as a caller that sets NFTBAN_DATA_DIR expects.
+
+    Raises:
+        ConfigError: `queue.root` is another place, which would be ignored.
+    """
+    if environ.get("NFTBAN_DATA_DIR") or environ.get(CONTRACT_VARIABLE):
+        return ()
+    if root := queue_config.root_beside_places(config):
+        raise queue_config.ConfigError(
+            f"queue.root: {safe_line(root)} is not among `places`, which commands that name no "
+            "place use: add it there, or name a place"
+        )
+    return tuple(place.text for place in config.places)
+
+
+def default_place(config: Config, environ: Mapping[str, str], *, for_mail: bool = False) -> str:
+    """The place of a command that takes one and names none; "" for the queue of the settings.
+
+    `for_mail`: the first whose workers send by our transports.
+
+    Raises:
+        ConfigError: as `default_places`.
+    """
+    for place in default_places(config, environ):
+        form = FORMATS[detect_format(find_address(config, place))]
+        if not for_mail or form.mail_parts:
+            return place
+    return ""
+
+
+def find_address(config: Config, place: str) -> Address:
+    """The address of a place, with the password of the same URL in `places`, if it has one.
+
+    Raises:
+        CommandError: the URL cannot be used.
+    """
+    known = {address.text: address for address in config.places}
+    address = _parse(place)
+    return known.get(address.text, address)
+
+
+def require_path(place: str) -> None:
+    """Refuse a URL where a folder or file is made.
+
+    Raises:
+        CommandError: it is a URL.
+    """
+    if is_url(place):
+        fail(EX_USAGE, f"{_parse(place).text}: expected a path, not a URL")
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """True if two texts name the same place."""
+    return _parse(one).text == _parse(other).text
+
+
+def _parse(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except BadAddress as error:
+        fail(EX_USAGE, f"{text.partition('://')[0]}://...: {error}")
+
+
+def _check_settings(config: Config) -> None:
+    for name, (_, at) in config.stores.items():
+        if name not in FORMATS:
+            raise at.error(f"no such format, expected one of {', '.join(FORMATS)}")
+        _settings(config, name)
+    for form in FORMATS.values():
+        form.check_config(config)
+
+
+def _settings(config: Config, name: str) -> Any:
+    from engine.config.validators import ConfigLocation
+
+    section, at = config.stores.get(name, (None, ConfigLocation(config.path, f"stores.{name}")))
+    return FORMATS[name].parse_settings(section, at)

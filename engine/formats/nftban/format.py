@@ -1,0 +1,99 @@
+"""The format of NFTBan's queues, our engine's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from engine.config import queue_config
+from engine.formats.base.format import Format
+from engine.formats.nftban.detect import has_queue_folders
+
+if TYPE_CHECKING:
+    from engine.config.place_address import Address
+    from engine.config.queue_config import Queue
+    from engine.doctor.finding import Finding
+    from engine.formats.base.format import Setup
+    from engine.formats.nftban.demo import DemoQueues
+    from engine.model import LockEvidence
+    from engine.places.place import Place
+    from engine.policy import RetryPolicy
+    from engine.store import Store
+
+
+class NftbanFormat(Format):
+    """The NFTBan queue and mail contract."""
+
+    name = "nftban"
+    title = "an NFTBan queue"
+    init_command = "init"
+    commands = "queue"
+    work_command = ("queue", "work")
+    has_lock = True
+    mail_parts = ("transports", "mail spool")
+    no_destinations = ""
+    demo_options = ("", "redis", "federation", "zmailer")
+
+    def detects(self, at: Address) -> bool:
+        """Every path, so that the error of one that has no queue says what was expected."""
+        return not at.is_url
+
+    def has_queue(self, path: str) -> bool:
+        """See `Format`."""
+        return has_queue_folders(path)
+
+    def open(self, setup: Setup) -> Store:
+        """See `Format`."""
+        from engine.formats.nftban.queue_folders import open_spool
+
+        return open_spool(setup)
+
+    def retry_policy(self, setup: Setup) -> RetryPolicy:
+        """The retries of the configuration."""
+        return queue_config.retry_policy(setup.queue)
+
+    def state_folder(self, at: Address, queue: Queue) -> str:
+        """See `Format`."""
+        return f"{os.path.dirname(queue.pending)}/.spooldeck"
+
+    def arrange(self, queue: Queue, at: Address, state_folder: str) -> Queue:
+        """The folders as the configuration and NFTBan's variables name them."""
+        return queue
+
+    def why_unworkable(self, settings: Any) -> str:
+        """See `Format`."""
+        return ""
+
+    def make_queue(self, setup: Setup) -> None:
+        """See `Format`."""
+        from engine.formats.nftban.queue_folders import make_queue
+
+        make_queue(setup)
+
+    def examine_lock(self, setup: Setup) -> LockEvidence:
+        """See `Format`."""
+        from engine.formats.nftban.queue_folders import examine_lock
+
+        return examine_lock(setup)
+
+    def complete(self, setup: Setup, place: Place) -> Place:
+        """The place with its lock, metrics, mail and handlers."""
+        from engine.formats.nftban.queue_folders import complete_place
+
+        return complete_place(setup, place)
+
+    def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
+        """See `Format`."""
+        from engine.formats.nftban.doctor.gather_facts import check_queue
+
+        return check_queue(setup)
+
+    def demo_place(self, option: str) -> type[DemoQueues]:
+        """See `Format`."""
+        from engine.formats.nftban.demo import DemoQueues
+
+        return DemoQueues
+
+
+FORMAT = NftbanFormat()

@@ -1,0 +1,128 @@
+"""The formats of ZMailer: a spool, and a scheduler that is asked by MAILQ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from engine.formats.base.detect import begins_with, has_folders
+from engine.formats.base.format import Format
+from engine.policy import RetryPolicy, retries_of
+from engine.schedules import fixed
+
+if TYPE_CHECKING:
+    from engine.config.place_address import Address
+    from engine.config.queue_config import Queue
+    from engine.config.validators import ConfigLocation
+    from engine.doctor.finding import Finding
+    from engine.formats.base.format import Setup
+    from engine.formats.zmailer.demo import DemoPostoffice
+    from engine.places.place import Place
+    from engine.store import Store
+
+ZMAILER_FOLDERS = ("transport", "queue", "router")
+"""Folders of a ZMailer spool (POSTOFFICE)."""
+
+MAILQ_SCHEMES = frozenset({"mailq", "mailq+unix"})
+"""Schemes of the URL of a ZMailer scheduler that is reached by MAILQ."""
+
+MAILQ_DUMP_HEADER = b"version zmailer 1."
+"""The first bytes of a rendezvous file: a dump of MAILQ version 1."""
+
+
+def is_dump(path: str) -> bool:
+    """True for a rendezvous file."""
+    return begins_with(path, MAILQ_DUMP_HEADER)
+
+
+class ZmailerFormat(Format):
+    """ZMailer's spool (POSTOFFICE); the clause of its scheduler has the retries."""
+
+    name = "zmailer"
+    title = "a ZMailer spool"
+    commands = "zmailer"
+    claims = "tag bytes"
+    task_folders = ("transport", "queue")
+    demo_options = ("zmailer",)
+
+    def detects(self, at: Address) -> bool:
+        """See `Format`."""
+        return not at.is_url and has_folders(at.text, ZMAILER_FOLDERS)
+
+    def open(self, setup: Setup) -> Store:
+        """Open the store of a spool, with all that an operator may do there.
+
+        Raises:
+            Unavailable: it cannot be reached.
+        """
+        from engine.formats.zmailer.scheduler.open_spool import open_spool
+
+        return open_spool(setup)
+
+    def parse_settings(self, section: Any, at: ConfigLocation) -> Any:
+        """See `Format`."""
+        from engine.formats.zmailer.environment import parse_settings
+
+        return parse_settings(section, at)
+
+    def state_folder(self, at: Address, queue: Queue) -> str:
+        """See `Format`."""
+        return f"{at.text}/.spooldeck"
+
+    def why_unworkable(self, settings: Any) -> str:
+        """See `Format`."""
+        return "the agents of its scheduler deliver"
+
+    def complete(self, setup: Setup, place: Place) -> Place:
+        """The place with what its scheduler knows."""
+        from engine.formats.zmailer.scheduler.spool_watch import complete_place
+
+        return complete_place(setup, place)
+
+    def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
+        """See `Format`."""
+        from engine.formats.zmailer.scheduler.doctor import check_spool
+
+        return check_spool(setup)
+
+    def demo_place(self, option: str) -> type[DemoPostoffice]:
+        """See `Format`."""
+        from engine.formats.zmailer.demo import DemoPostoffice
+
+        return DemoPostoffice
+
+
+class MailqFormat(Format):
+    """A ZMailer scheduler, by its MAILQ protocol or the dump that it writes."""
+
+    name = "mailq"
+    title = "a ZMailer scheduler"
+    commands = "zmailer"
+    no_destinations = "the scheduler has the state of its hosts"
+    claims = "agents"
+
+    def detects(self, at: Address) -> bool:
+        """True for the URL of a scheduler, and for a rendezvous file."""
+        return at.scheme in MAILQ_SCHEMES if at.is_url else is_dump(at.text)
+
+    def open(self, setup: Setup) -> Store:
+        """See `Format`."""
+        from engine.formats.zmailer.mailq_store.place import parse_place
+        from engine.formats.zmailer.mailq_store.store import MailqStore
+
+        return MailqStore(parse_place(setup.address))
+
+    def retry_policy(self, setup: Setup) -> RetryPolicy:
+        """The clause of its scheduler has the retries; the limit is an age."""
+        return retries_of(fixed(0.0))
+
+    def why_unworkable(self, settings: Any) -> str:
+        """See `Format`."""
+        return "the agents of its scheduler deliver"
+
+    def complete(self, setup: Setup, place: Place) -> Place:
+        """The place; each task has the reason why its agents do not start."""
+        return place._replace(claim_obstacle=lambda kind: "")
+
+
+FORMAT, MAILQ_FORMAT = ZmailerFormat(), MailqFormat()

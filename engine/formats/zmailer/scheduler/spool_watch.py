@@ -1,0 +1,326 @@
+"""What a scheduler knows of a ZMailer spool, for the console: its threads, agents and state.
+
+Read by MAILQ from the running scheduler, with the socket and the users of its scheduler.conf; of a
+stopped one, only what the files and the configuration show.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+
+from engine.formats.base.format import Setup
+from engine.formats.zmailer import spool_controls
+from engine.formats.zmailer.conf_changes import format_value
+from engine.formats.zmailer.environment import SchedulerFiles, read_files
+from engine.formats.zmailer.failures import (
+    MAX_ROUTER_MAILS,
+    OLD_SECONDS,
+    EndsReader,
+    RecentEnds,
+    RouterMails,
+    find_statistics_log,
+    read_router,
+)
+from engine.formats.zmailer.mailq.queue_view import AgentView, ThreadView
+from engine.formats.zmailer.scheduler.queue_facts import ShownQueue, Threads, read_queue
+from engine.formats.zmailer.spool import lock_process
+from engine.formats.zmailer.spool.folders import TRANSPORT, PostofficeFolders
+from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, Value, find_settings
+from engine.formats.zmailer.undeliverable import why_undeliverable
+from engine.model import ConnectedWorker, attempts_allowed
+from engine.places.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
+from engine.store import StoreError, Unavailable
+from engine.text.error_text import error_text
+from engine.text.figure import UNKNOWN, Figure
+from engine.text.figures import format_count
+from engine.text.times import format_rough_duration
+
+MAX_SHOWN_THREADS = 3
+"""Threads with failures that are named."""
+
+ROUTER_SECONDS = 600.0
+"""A mail that has been in router/ for so long is reported."""
+
+WATCH_SECONDS = 10.0
+"""Seconds for which what a scheduler has shown is current: the original one forks for each."""
+
+NO_SCHEDULER = "no scheduler is running: its agents deliver"
+
+TITLES = {"queue": "thread", "kind": "channel", "group": "host"}
+
+SHOWN_SETTINGS = (
+    "queueonly",
+    "maxring",
+    "maxthr",
+    "maxchannel",
+    "retries",
+    "interval",
+    "expiry",
+    "overfeed",
+)
+
+
+class SpoolWatch:
+    """Facts about a spool, read at most once in `WATCH_SECONDS`, from any thread."""
+
+    def __init__(self, setup: Setup, clock: Callable[[], float] = time.time) -> None:
+        self._setup, self._clock = setup, clock
+        self._due = float("-inf")
+        self._figures = WholeQueueFigures()
+        self._files = SchedulerFiles({}, "", None)
+        self._queue = ShownQueue()
+        self._statistics_reader: EndsReader | None = None
+        self._is_frozen = False
+
+    def _read_ends(self, scheduler: int | None) -> RecentEnds | str:
+        """How the last recipients have ended; why that is not known."""
+        configured_path: str = self._setup.settings.statistics
+        path = configured_path or ("" if scheduler is None else find_statistics_log(scheduler))
+        if not path:
+            return "no statistics log: option -l of the scheduler, or stores.zmailer.statistics"
+        if self._statistics_reader is None or self._statistics_reader.path != path:
+            self._statistics_reader = EndsReader(path)
+        try:
+            return self._statistics_reader.read()
+        except OSError as error:
+            return f"{path}: {error_text(error)}"
+
+    def figures(self) -> WholeQueueFigures:
+        """The scheduler, its configuration and its agents.
+
+        Raises:
+            Unavailable: the spool cannot be opened.
+        """
+        self._read()
+        return self._figures
+
+    def facts(self, names: Sequence[str]) -> Mapping[str, GroupFacts]:
+        """What is known of threads, by CHANNEL/HOST."""
+        with suppress(Unavailable):
+            self._read()
+        return {name: self._facts_of(*name.partition("/")[::2]) for name in names}
+
+    def obstacle(self, channel: str) -> str:
+        """Why no agent of a channel would be started now; "" if one may."""
+        with suppress(Unavailable):
+            self._read()
+        if not self._figures.has_worker:
+            return NO_SCHEDULER
+        return "frozen by an operator: no agent is started" if self._is_frozen else ""
+
+    def _read(self) -> None:
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + WATCH_SECONDS
+        self._files = read_files(self._setup.settings, os.environ)
+        with closing(PostofficeFolders(self._setup.place)) as folders:
+            scheduler = lock_process.find_scheduler(folders.fd, folders.transport_status)
+            is_ours = scheduler is not None and lock_process.is_ours(folders.fd)
+            self._is_frozen = is_frozen = spool_controls.is_frozen(folders)
+            transport = f"{folders.root}/{TRANSPORT}"
+            router = _read_router(folders)
+        self._queue, why = ShownQueue(), ""
+        if scheduler is not None:
+            try:
+                self._queue = read_queue(self._files, self._clock)
+            except StoreError as error:
+                why = str(error)
+        files, queue, is_running = self._files, self._queue, scheduler is not None
+        tally, now = self._read_ends(scheduler), self._clock()
+        rows = _rows(scheduler, is_ours, is_frozen, files=files, queue=queue, why=why)
+        warnings = _warnings(is_running, is_frozen, files, queue.threads, transport)
+        self._figures = WholeQueueFigures(
+            (
+                *rows,
+                ("failures", _failure_words(tally, now)),
+                ("router", _router_words(router, now)),
+            ),
+            (*warnings, *_failure_warnings(tally, now), *_router_warnings(router, now)),
+            failed=None if isinstance(tally, str) else tally.total_failed,
+            gone_failures={} if isinstance(tally, str) else tally.by_thread,
+            workers=() if scheduler is None else (scheduler,),
+            has_worker=scheduler is not None,
+            connected=tuple(_workers(queue, self._clock())),
+        )
+
+    def _facts_of(self, channel: str, host: str) -> GroupFacts:
+        view, conf = self._queue.threads.get((channel, host)), self._files.conf
+        ring, rows = (UNKNOWN, []) if conf is None else _clause_rows(conf, channel, host)
+        if view is None:
+            return GroupFacts(ring, rows=tuple(rows))
+        rows = [("mailq", f"N={view.jobs} R={view.recipients} A={view.attempts}"), *rows]
+        now = self._clock()
+        rows += [("agent", f"PID {one.pid}: {_agent_words(one, view, now)}") for one in view.agents]
+        return GroupFacts(ring, len(view.agents), view.wakeup, _pending(view), tuple(rows))
+
+
+def _pending(view: ThreadView) -> str:
+    """Why a thread cannot start, in the words of the scheduler."""
+    waits = ("channelwait",) * view.is_channel_wait + ("threadwait",) * view.is_thread_wait
+    return " ".join(filter(None, (view.pending, *waits)))
+
+
+def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, list[tuple[str, str]]]:
+    """The ring of a thread, and the settings of its clause."""
+    match = find_settings(conf, channel, host)
+    if not match.clauses:
+        return "(no clause)", [("clause", "none matches: it is not delivered")]
+    last = match.clauses[-1]
+    settings_text = " ".join(
+        name if name == "queueonly" else f"{name}={_words(name, match.settings[name].value)}"
+        for name in SHOWN_SETTINGS
+        if name in match.settings and match.settings[name].line
+    )
+    words = f"{last.pattern}, line {last.line}"
+    if "command" not in match.settings:
+        words += ": no command, it is not delivered"
+    rows = [("clause", words), ("settings", settings_text or "defaults")]
+    # A ring is a clause with the channel that it is used for.
+    pattern = last.pattern.partition("/")
+    return f"{channel}/{pattern[2]}", rows
+
+
+def _words(name: str, value: Value) -> str:
+    is_time = name in ("interval", "expiry") and isinstance(value, int)
+    return format_rough_duration(value) if is_time else format_value(value)  # type: ignore[arg-type]
+
+
+def _rows(
+    scheduler: int | None,
+    is_ours: bool,
+    is_frozen: bool,
+    files: SchedulerFiles,
+    queue: ShownQueue,
+    why: str,
+) -> Iterator[tuple[str, str]]:
+    if scheduler is None:
+        yield "scheduler", "not running"
+    else:
+        whose = "of spooldeck" if is_ours else "the original one"
+        yield "scheduler", f"PID {scheduler}, {whose}{', frozen' if is_frozen else ''}"
+    yield "conf", files.problem or files.conf_path
+    if scheduler is None:
+        return
+    if why:
+        yield "threads", f"? {why}"
+        return
+    stopped = sum(1 for one in queue.threads.values() if _pending(one))
+    idle = sum(queue.idle.values())
+    agents = f"{format_count(queue.agents, 'agent')}, {idle:,} idle"
+    yield "threads", f"{len(queue.threads):,}, {stopped:,} pending; {agents}"
+
+
+def _warnings(
+    is_running: bool, is_frozen: bool, files: SchedulerFiles, threads: Threads, transport: str
+) -> Iterator[str]:
+    if not is_running:
+        yield NO_SCHEDULER
+    if is_frozen:
+        yield "frozen by an operator: no agent is started"
+    if files.conf is not None and files.conf.errors:
+        first = files.conf.errors[0]
+        yield f"{files.conf_path}:{first.line}: {first.text}: the scheduler would not start"
+    elif files.conf is not None:
+        yield from _never_delivered(files.conf, files.environ, threads, transport)
+
+
+def _never_delivered(
+    conf: SchedulerConf, environ: Mapping[str, str], threads: Threads, transport: str
+) -> Iterator[str]:
+    """One warning for each channel and reason that stops its mail for good."""
+    stopped: dict[tuple[str, str], list[ThreadView]] = {}
+    for (channel, host), view in threads.items():
+        match = find_settings(conf, channel, host)
+        if why := why_undeliverable(match, channel, host, environ, transport):
+            stopped.setdefault((channel, why), []).append(view)
+    for (channel, why), views in stopped.items():
+        where = f"{channel}/{views[0].host}" if len(views) == 1 else f"{len(views):,} of {channel}"
+        amount = format_count(sum(view.recipients for view in views), "recipient")
+        yield f"{where}: {amount} never delivered: {why}"
+
+
+def _failure_words(tally: RecentEnds | str, now: float) -> str:
+    if isinstance(tally, str):
+        return f"? {tally}"
+    if not tally.ended:
+        return "? the statistics log is empty"
+    share = f"{tally.failed:,} of the last {tally.ended:,} ended ({tally.failed / tally.ended:.0%})"
+    some = [f"{thread} {count:,}" for thread, count in tally.by_thread.items()]
+    where = f": {', '.join(some[:MAX_SHOWN_THREADS])}" if some else ""
+    others = len(some) - MAX_SHOWN_THREADS
+    more = f" and {format_count(others, 'thread')}" if others > 0 else ""
+    return f"{share}{where}{more}; as of {format_rough_duration(max(0.0, now - tally.written))} ago"
+
+
+def _failure_warnings(tally: RecentEnds | str, now: float) -> Iterator[str]:
+    """A warning if many of the last recipients failed, and not long ago."""
+    if not isinstance(tally, str) and tally.is_alarming and now - tally.written < OLD_SECONDS:
+        worst, count = next(iter(tally.by_thread.items()))
+        share = f"{tally.failed:,} of the last {tally.ended:,} recipients failed"
+        yield f"{share}, {count:,} of them for {worst}"
+
+
+def _read_router(folders: PostofficeFolders) -> RouterMails | str:
+    try:
+        return read_router(folders)
+    except OSError as error:
+        return error_text(error)
+
+
+def _router_words(router: RouterMails | str, now: float) -> str:
+    if isinstance(router, str):
+        return f"? {router}"
+    if not router.mails:
+        return "no mail waits for it"
+    age = format_rough_duration(max(0.0, now - router.oldest))
+    reports = Figure(router.reports, router.mails <= MAX_ROUTER_MAILS).text()
+    noun = "report" if router.reports == 1 else "reports"
+    return f"{format_count(router.mails, 'mail')}, {reports} {noun}, the oldest for {age}"
+
+
+def _router_warnings(router: RouterMails | str, now: float) -> Iterator[str]:
+    """A warning if mails wait so long that no router may run."""
+    if not isinstance(router, str) and now - router.oldest >= ROUTER_SECONDS:
+        yield f"router/: {_router_words(router, now)}: does the router run?"
+
+
+def _workers(queue: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
+    for (channel, host), view in queue.threads.items():
+        for one in view.agents:
+            words = f"{channel}/{host}: {_agent_words(one, view, now)}"
+            yield ConnectedWorker(f"PID {one.pid}", "", (channel,), 0.0, words)
+    for clause, count in queue.idle.items():
+        channel = clause.partition("/")[0]
+        words = f"{clause}: IDLE, for the next thread of its ring"
+        yield from [ConnectedWorker("idle", "", (channel,), 0.0, words)] * count
+
+
+def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
+    """State, outstanding and unfed jobs, and since when it was hungry and fed."""
+    times = (("HA", one.hungry_at), ("FA", one.fed_at))
+    ages = (f"{n}={'never' if at is None else format_rough_duration(now - at)}" for n, at in times)
+    return f"{one.state or UNKNOWN} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
+
+
+def complete_mailq_place(setup: Setup, place: Place) -> Place:
+    """The `Place` of a scheduler by MAILQ; each task has the reason why its agents do not start."""
+    return place._replace(claim_obstacle=lambda kind: "")
+
+
+def complete_place(setup: Setup, place: Place) -> Place:
+    """The `Place` of a spool, with what its scheduler knows."""
+    watch = SpoolWatch(setup)
+    groups = PlaceGroups(TITLES, watch.facts, share_payloads=True)
+    log = setup.settings.log or read_files(setup.settings, os.environ).log
+    # The clause of its thread has the retries, and the scheduler counts attempts in its memory.
+    return place._replace(
+        queue_figures=watch.figures,
+        groups=groups,
+        logs=(setup.log_path, *filter(None, [log]), *setup.config.logs),
+        max_attempts=attempts_allowed,
+        claim_obstacle=watch.obstacle,
+    )

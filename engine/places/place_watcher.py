@@ -1,0 +1,421 @@
+"""Read a place's lock, metrics files, logs, notes and delivery records, once a second.
+
+Everything here blocks; the session calls it on a thread, one call at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from engine.destinations.watch import DestinationsReading
+from engine.locks.process_stats import count_open_files
+from engine.locks.token_buckets import BucketState
+from engine.logs.log_tail import LogLine, Tail
+from engine.logs.task_events import EventKind, TaskEvent, parse_event
+from engine.model import LockEvidence, Verdict
+from engine.monitor import prometheus
+from engine.monitor.alerts import LimitUse
+from engine.monitor.delivery_reader import DeliveryReader
+from engine.monitor.latency import KindFigures
+from engine.monitor.mail_monitor import NO_RECORDS, TransportMonitor
+from engine.monitor.metrics_check import LAST_RUN, MetricsReading, Rest
+from engine.monitor.throughput import RunTimes, measure_runs
+from engine.monitor.transport_health import (
+    Failure,
+    MailBacklog,
+    MailHealth,
+    MailRoutes,
+    Refusals,
+    find_mail_log,
+    mark_explained,
+)
+from engine.operations.notes import NO_NOTES, NotesById
+from engine.places.place import Place, WholeQueueFigures
+from engine.places.recent_events import RecentTaskEvents
+from engine.store import StoreError, Unavailable
+from engine.system import mounts
+from engine.system.host import HostFigures, identify_folders
+from engine.text.error_text import error_text
+
+MAX_LOG_LINES = 500
+"""Maximum log lines kept, more than any screen shows."""
+
+FIGURES_COST_FACTOR = 20
+"""Minimum pause between two reads of the queue's state, as a multiple of the last read's duration.
+"""
+
+REGISTRY_SECONDS = 2.0
+"""Minimum seconds between two reads of the registry of destinations."""
+
+
+class PlaceReadings(NamedTuple):
+    """What was read of a place, apart from its tasks."""
+
+    lock: LockEvidence | None = None
+    queue: MetricsReading = None
+    mail: MetricsReading = None
+    log: tuple[LogLine, ...] = ()
+    sending: MailHealth = MailHealth()
+    """State of the mail transports."""
+    last_run: float | None = None
+    """Time of the last run in a log, epoch seconds UTC; None if no run is logged."""
+    tokens: Sequence[BucketState] | str = ()
+    """Tokens of its rate limits, or why they cannot be read."""
+    notes: NotesById = NO_NOTES
+    """Notes on its tasks, as far as read."""
+    notes_error: str = ""
+    """Why the notes cannot be read now; "" if they can."""
+    routes: MailRoutes | None = None
+    """Routes of mail; None if unknown."""
+    queue_figures: WholeQueueFigures = WholeQueueFigures()
+    """State of the queue as a whole."""
+    runs: RunTimes | None = None
+    """Worker runs in logs and metrics; None until these are read to their end."""
+    kinds: tuple[KindFigures, ...] | None = None
+    """Figures of each kind with runs in the log; None until the logs are read to their end."""
+    destinations: DestinationsReading = DestinationsReading()
+    """The registry of destinations."""
+    host: HostFigures | None = None
+    """Disk of its tasks and load of its host; None if unknown."""
+    journal_changed: int = 0
+    """Modification time of the journal's folder in nanoseconds; 0 if missing."""
+    refusals: Refusals | str = Refusals()
+    """Mails that were refused for good or lost, of those in the delivery records; or why the
+    records cannot be read."""
+    lacks: tuple[TaskEvent, ...] = ()
+    """The lines of the last hour about what workers lack, one of each kind."""
+    clock_step: str = ""
+    """When and by how much the clock was set; "" if it was not."""
+    mail_obstacle: str = ""
+    """Why no mail can be sent, and time alone will not change it; "" if it can."""
+    identity: tuple[tuple[int, int], ...] = ()
+    """Device and inode of the folders of its tasks, or of its file; () if unknown, or a server."""
+    free_tasks: Mapping[str, int] = {}
+    """How many more tasks fit on each disk that is written to, by the path of a folder there."""
+    limits: tuple[LimitUse, ...] = ()
+    """Limits of the processes of the place, with how much of each is used."""
+    rest: Rest | None = None
+    """Since when and until when no task has come, left or moved; None if unknown."""
+    is_watched: bool = False
+    """True if the kernel reports changes of its files: a local file system, not another host."""
+
+
+def read_lock(place: Place) -> LockEvidence | None:
+    """Lock evidence of a place now; None if it has no lock."""
+    if place.lock is None:
+        return None
+    try:
+        return place.lock()
+    except (OSError, StoreError) as error:
+        return LockEvidence(Verdict.UNKNOWN, reason=str(error))
+
+
+def read_tokens(place: Place) -> Sequence[BucketState] | str:
+    """Tokens of a place's rate limits now, or why they cannot be read."""
+    try:
+        return () if place.tokens is None else place.tokens()
+    except OSError as error:
+        return error_text(error)
+    except StoreError as error:
+        return str(error)
+
+
+def read_routes(place: Place) -> MailRoutes | None:
+    """Mail routes of a place now; None if unknown."""
+    if place.mail is None:
+        return None
+    try:
+        return place.mail.routes(place.mail.suspended())
+    except Unavailable as error:
+        return MailRoutes(unknown=str(error), blocked=isinstance(error.__cause__, ValueError))
+
+
+def read_mail_backlog(place: Place) -> MailBacklog | str | None:
+    """Backlog of a place's mail spool now, or why it is unknown."""
+    try:
+        return None if place.mail is None else place.mail.backlog()
+    except Unavailable as error:
+        return str(error)
+
+
+def read_mail_obstacle(place: Place) -> str:
+    """Why no mail of a place can be sent, and time alone will not change it; "" if it can."""
+    try:
+        return "" if place.mail is None else place.mail.obstacle()
+    except Unavailable as error:
+        return str(error)
+
+
+def limit_open_files(lock: LockEvidence | None, workers: Collection[int]) -> Iterator[LimitUse]:
+    """Yield the open files of the lock's holder and of other workers of a place, with their limits;
+    not of processes that we may not see, nor of one that is not proven to hold the lock here: its
+    number may be that of an unrelated process."""
+    holds = lock is not None and lock.is_proven and lock.verdict in (Verdict.HELD, Verdict.STUCK)
+    holder = lock.pid if lock is not None and holds else None
+    for pid in sorted({*workers, *(() if holder is None else (holder,))}):
+        if (used := count_open_files(pid)) is not None:
+            yield LimitUse(f"open files of PID {pid}", *used)
+
+
+def read_queue_figures(place: Place) -> WholeQueueFigures:
+    """State of a place's queue as a whole now."""
+    try:
+        return WholeQueueFigures() if place.queue_figures is None else place.queue_figures()
+    except OSError as error:
+        return WholeQueueFigures(unknown=error_text(error))
+    except StoreError as error:
+        return WholeQueueFigures(unknown=str(error))
+
+
+def read_destinations(place: Place) -> DestinationsReading:
+    """The registry of destinations of a place now."""
+    if place.destinations is None:
+        return DestinationsReading()
+    try:
+        return DestinationsReading(tuple(place.destinations.read()), is_configured=True)
+    except StoreError as error:
+        return DestinationsReading(unknown=str(error), is_configured=True)
+
+
+def read_rest(place: Place, clock: Callable[[], float]) -> Rest | None:
+    """Since when no task of a place has come, left or moved; None if unknown."""
+    now = clock()
+    changed = [stamp / 1e9 for each in place.task_folders if (stamp := folder_mtime(each))]
+    return Rest(max(changed), now) if changed else None
+
+
+class PlaceWatcher:
+    """Reads one place; a file is read again only if it has changed."""
+
+    def __init__(self, place: Place, clock: Callable[[], float] = time.time) -> None:
+        self._place, self._clock = place, clock
+        self._files = (MetricsReader(place.queue_metrics), MetricsReader(place.mail_metrics))
+        self._tails = [Tail(path) for path in place.logs]
+        self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
+        self._latest_lines: tuple[LogLine, ...] = ()
+        self.recent_events = RecentTaskEvents(place.logs)
+        """Task events from the logs."""
+        self._transports = TransportMonitor(find_mail_log(place.logs))
+        self._records: DeliveryReader | None = None
+        self._refusals: Refusals | str = Refusals()
+        self._ran: float | None = None
+        self._last_runs: deque[float] = deque(maxlen=MAX_LOG_LINES)
+        self._notes: NotesById = NO_NOTES
+        self._facts = WholeQueueFigures(), ""
+        self.destinations = DestinationsReading()
+        """The registry of destinations, as last read."""
+        self._facts_due = self._registry_due = float("-inf")
+        self._is_watched: bool | None = None
+
+    def read_all(self) -> PlaceReadings:
+        """Read everything."""
+        queue, mail = (file.read() for file in self._files)
+        routes = read_routes(self._place)
+        names = () if routes is None else routes.order
+        sending = self._transports.poll(mail, self._clock(), names, self._read_records())
+        sending = mark_explained(sending, routes)._replace(backlog=read_mail_backlog(self._place))
+        events, now = self.recent_events, self._clock()
+        events.read_new(now)
+        unread = self._read_notes()
+        facts, obstacle = self._read_facts()
+        logged = events.latency.figures(now) if events.is_read else None
+        lock, journal = read_lock(self._place), self._place.journal
+        if self._is_watched is None:
+            where = self._place.location  # or the URL of a server
+            self._is_watched = os.path.lexists(where) and not mounts.may_hang(where)
+        return PlaceReadings(
+            lock=lock,
+            queue=queue,
+            mail=mail,
+            log=self._follow(),
+            sending=sending,
+            last_run=self._ran,
+            tokens=read_tokens(self._place),
+            notes=self._notes,
+            notes_error=unread,
+            routes=routes,
+            queue_figures=facts,
+            runs=self._see_runs(queue),
+            kinds=logged if facts.kinds is None else facts.kinds,
+            destinations=self._read_registry(),
+            host=self._place.host(),
+            journal_changed=0 if journal is None else folder_mtime(journal.folder),
+            refusals=self._refusals,
+            lacks=events.current_lacks(now),
+            clock_step=self._place.clock_step(),
+            mail_obstacle=obstacle,
+            identity=identify_folders((self._place.location, *self._place.task_folders)),
+            free_tasks=self._place.free_tasks(),
+            limits=tuple(limit_open_files(lock, facts.workers)),
+            rest=read_rest(self._place, self._clock),
+            is_watched=self._is_watched,
+        )
+
+    def _see_runs(self, queue: MetricsReading) -> RunTimes | None:
+        """Worker runs, from started tasks in the logs and from the last run in the metrics."""
+        last = queue.get(LAST_RUN) if isinstance(queue, prometheus.Samples) else None
+        if last and last not in self._last_runs:
+            self._last_runs.append(last)
+        return (
+            measure_runs((*self.recent_events.starts, *self._last_runs))
+            if self.recent_events.is_read
+            else None
+        )
+
+    def _read_records(self) -> Mapping[str, Sequence[Failure]]:
+        """Add the failures in the delivery records to those in the log; note the refusals."""
+        if self._place.mail is None:
+            return NO_RECORDS
+        try:
+            if self._records is None:
+                self._records = DeliveryReader(*self._place.mail.records())
+            failures = self._records.read()
+        except (OSError, Unavailable) as error:
+            why = error_text(error) if isinstance(error, OSError) else None
+            self._refusals = f"delivery records cannot be read: {why or error}"
+            return NO_RECORDS
+        self._refusals = self._records.refusals
+        return failures
+
+    def _read_facts(self) -> tuple[WholeQueueFigures, str]:
+        """Read the queue's state and why no mail can be sent; if that takes long, not every
+        time."""
+        began = time.monotonic()
+        if began >= self._facts_due:
+            self._facts = read_queue_figures(self._place), read_mail_obstacle(self._place)
+            ended = time.monotonic()
+            self._facts_due = ended + FIGURES_COST_FACTOR * (ended - began)
+        return self._facts
+
+    def _read_registry(self) -> DestinationsReading:
+        """Read the registry of destinations every few seconds; if that takes long, less often."""
+        began = time.monotonic()
+        if began >= self._registry_due:
+            registry = read_destinations(self._place)
+            ended = time.monotonic()
+            if registry.unknown:  # show the last known ones, with the reason
+                registry = registry._replace(found=self.destinations.found)
+            if self._registry_due < began:  # else a newer one was noted meanwhile
+                self.note_destinations(registry)
+            self._registry_due = ended + max(
+                REGISTRY_SECONDS, FIGURES_COST_FACTOR * (ended - began)
+            )
+        return self.destinations
+
+    def note_destinations(self, registry: DestinationsReading) -> None:
+        """Use a registry that was read after a change, on any thread."""
+        self.destinations, self._registry_due = registry, time.monotonic() + REGISTRY_SECONDS
+
+    def _read_notes(self) -> str:
+        """Read the notes if they changed; on an error return the reason and keep the last ones."""
+        try:
+            if self._place.notes is not None:
+                self._notes = self._place.notes.read_all()
+        except Unavailable as error:
+            return str(error)
+        return ""
+
+    def _follow(self) -> tuple[LogLine, ...]:
+        new = merge_logs([_poll_tail(tail) for tail in self._tails])
+        if new:
+            self._log.extend(new)
+            runs = (line.when for line in new if line.when is not None and is_run_line(line))
+            self._ran = max(runs, default=self._ran)
+            self._latest_lines = tuple(self._log)
+        return self._latest_lines
+
+    def close(self) -> None:
+        """Close the logs."""
+        self.recent_events.close()
+        for tail in self._tails:
+            tail.close()
+        self._transports.close()
+        if self._place.destinations is not None:
+            self._place.destinations.close()
+
+
+def is_run_line(line: LogLine) -> bool:
+    """True if a worker wrote the line, not a process that adds tasks."""
+    if line.text.startswith("Queue processor "):
+        return True
+    event = parse_event(line)
+    # Mail sent without the queue does not prove that a worker runs.
+    return event is not None and not event.transport and event.what not in _BY_OTHERS
+
+
+_BY_OTHERS = (EventKind.QUEUED, EventKind.RETRIED, EventKind.LACKING)
+
+
+def merge_logs(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:
+    """Merge lines of several logs by time; a line without a time keeps its place."""
+    timed: list[tuple[float, LogLine]] = []
+    for log in logs:
+        when = 0.0
+        for line in log:
+            when = when if line.when is None else line.when
+            timed.append((when, line))
+    return [line for _, line in sorted(timed, key=itemgetter(0))]
+
+
+def _poll_tail(tail: Tail) -> Sequence[LogLine]:
+    try:
+        return tail.poll()
+    except OSError:
+        return ()  # not readable now: the tail takes it up again when it is
+
+
+class MetricsReader:
+    """A metrics file, parsed again only after a write."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._last_stamp: tuple[int, int, int] | None = None
+        self._reading: MetricsReading = None
+
+    def read(self) -> MetricsReading:
+        """Its values now, or why it cannot be read; None if there is no such file."""
+        if not self._path:
+            return None
+        try:
+            state = os.stat(self._path)
+            stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
+            if stamp != self._last_stamp:
+                self._reading = prometheus.read_metrics(self._path)
+                self._last_stamp = stamp
+        except OSError as error:
+            self._last_stamp, self._reading = None, error_text(error)
+        except prometheus.BadMetrics as error:
+            self._last_stamp, self._reading = stamp, f"cannot parse: {error}"
+        return self._reading
+
+
+def why_not_abandoned(
+    evidence: LockEvidence | None, lingering: Callable[[], int | None] = lambda: None
+) -> str:
+    """Why active tasks may still have a worker; "" if they have none.
+
+    `lingering` finds a process that works without its lock file; it is called only if there is no
+    lock.
+    """
+    if evidence is None:
+        return "no lock here: unknown whether active tasks are abandoned"
+    if evidence.verdict in (Verdict.FREE, Verdict.STALE):
+        pid = lingering() if evidence.verdict is Verdict.FREE else None
+        return "" if pid is None else f"PID {pid} still works although its lock file was removed"
+    if evidence.verdict is Verdict.UNKNOWN:
+        return "lock holder unknown: active tasks may have a worker"
+    who = f"PID {evidence.pid}" if evidence.pid is not None else "another process"
+    return f"{who} holds the lock: active tasks are not abandoned; free it first"
+
+
+def folder_mtime(folder: str) -> int:
+    """Modification time of a folder in nanoseconds; 0 if it is missing."""
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,257 @@
+"""What the console knows of a ZMailer spool from its scheduler, its files and its configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from engine.config.validators import ConfigLocation
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import setup_for
+from engine.formats.zmailer.environment import ZmailerSettings, read_files
+from engine.formats.zmailer.mailq.queue_view import AgentView, SchedulerView, ThreadView
+from engine.formats.zmailer.scheduler.queue_facts import find_server
+from engine.formats.zmailer.scheduler.spool_watch import SpoolWatch
+from engine.store import Unavailable
+from tests.engine.formats.zmailer.test_spool_controls import scheduler
+from tests.mailq_server import SampleQueue, serving
+from tests.zmailer_spool import Spool, recipient
+from tui.cli import main
+from tui.cli.setup.places import open_places
+
+NOW = 1_795_170_000.0
+CONF = """PARAMmailqsock=UNIX:{folder}/mailq.sock
+PARAMauthfile={folder}/auth
+smtp/a.test
+smtp/*
+  maxring=5 command=smtp
+"""
+
+
+class BusyQueue(SampleQueue):
+    """A queue with an agent, and a thread that a limit stops."""
+
+    def view(self, *, with_jobs: bool) -> SchedulerView:
+        """The first thread has an agent, the second one waits for it."""
+        seen = super().view(with_jobs=with_jobs)
+        return seen._replace(
+            groups=tuple(
+                group._replace(
+                    threads=tuple(map(self._busy, group.threads)),
+                    idle=(2, 2) if group.channel == "smtp" else (0, 0),
+                )
+                for group in seen.groups
+            ),
+            totals=seen.totals._replace(agents=3, idle=2),
+        )
+
+    def _busy(self, thread: ThreadView) -> ThreadView:
+        if thread.host == "a.test":
+            agent = AgentView(77, self.now - 3, self.now - 1, 2, "STUFF")
+            return thread._replace(agents=(agent,), unfed=5, wakeup=None)
+        return thread._replace(pending=">MaxRing", wakeup=None)
+
+
+def a_spool(tmp_path: Path) -> Spool:
+    """A spool with two threads of a ring, and the configuration of its scheduler."""
+    spool = Spool(tmp_path / "post").make()
+    spool.put(1001, recipient(host="a.test"), recipient(host="a.test", user="two"))
+    spool.put(1002, recipient(host="b.test"), recipient(channel="local", host="-"))
+    (tmp_path / "scheduler.conf").write_text(CONF.format(folder=tmp_path))
+    auth = tmp_path / "auth"
+    auth.write_text("qonly:pw:SNMP:\nroot:s3cret:ALL:\n")
+    auth.chmod(0o600)
+    return spool
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """That spool."""
+    return a_spool(tmp_path)
+
+
+def setup_of(spool: Spool) -> Setup:
+    """Its setup, with a configuration that names the scheduler.conf."""
+    folder = spool.root.parent
+    config = folder / "config.yaml"
+    config.write_text(f"stores: {{zmailer: {{scheduler_conf: {folder}/scheduler.conf}}}}\n")
+    return setup_for(queue_config.load_config(str(config), {}), str(spool.root), {})
+
+
+@pytest.fixture
+def running(spool: Spool) -> Iterator[Setup]:
+    """A scheduler that answers by MAILQ, and the setup of its spool."""
+    with scheduler(spool), serving(spool.root.parent, BusyQueue(now=NOW)):
+        yield setup_of(spool)
+
+
+def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) -> None:
+    """By the user of its authfile that may see threads; agents are listed as workers."""
+    watch = SpoolWatch(running, lambda: NOW)
+    figures = watch.figures()
+    facts = watch.facts(["smtp/a.test", "smtp/b.test", "local/-"])
+
+    assert (figures.has_worker, len(figures.workers), watch.obstacle("smtp")) == (True, 1, "")
+    rows = dict(figures.rows)
+    assert rows["scheduler"].endswith("the original one")
+    assert rows["threads"] == "3, 2 pending; 3 agents, 2 idle"
+    assert [(agent.name, agent.text) for agent in figures.connected] == [
+        ("PID 77", "smtp/a.test: STUFF OF=2 UF=5 HA=3s FA=1s"),
+        *[("idle", "smtp/*: IDLE, for the next thread of its ring")] * 2,
+    ]
+    assert figures.warnings == (
+        "hold/ns:c.test/any: 1 recipient never delivered: no clause of scheduler.conf matches",
+    )
+    busy, waiting, unknown = facts.values()
+    assert (busy.ring, busy.agents, busy.pending) == ("smtp/a.test", 1, "")
+    assert ("agent", "PID 77: STUFF OF=2 UF=5 HA=3s FA=1s") in busy.rows
+    assert ("settings", "maxring=5") in busy.rows
+    assert (waiting.ring, waiting.agents, waiting.pending) == ("smtp/*", 0, ">MaxRing")
+    assert (unknown.ring, unknown.agents) == ("(no clause)", None)
+
+
+def test_failures_of_finished_messages_are_counted(running: Setup, spool: Spool) -> None:
+    """They are in the statistics log, by thread, with a warning if they are many and young; without
+    a log they are unknown, not 0."""
+    watch = SpoolWatch(running, lambda: NOW)
+    assert dict(watch.figures().rows)["failures"].startswith("? no statistics log: option -l")
+    assert watch.figures().failed is None
+    log = spool.root.parent / "statistics"
+    config = spool.root.parent / "config.yaml"
+    config.write_text(config.read_text().replace("}}", f", statistics: {log}}}}}"))
+    lines = ["ok3 smtp/a.test"] * 4 + ["error smtp/b.test"] * 4 + ["expire smtp/a.test"]
+    log.write_text("".join(f"S1001AbmK1I4JTrjU8 0 2 {line}\n" for line in lines))
+    os.utime(log, (NOW - 60, NOW - 60))
+    setup = setup_for(queue_config.load_config(str(config), {}), str(spool.root), {})
+
+    figures = SpoolWatch(setup, lambda: NOW).figures()
+    assert dict(figures.rows)["failures"] == (
+        "5 of the last 9 ended (56%): smtp/b.test 4, smtp/a.test 1; as of 1m ago"
+    )
+    assert figures.failed == 5
+    assert figures.gone_failures == {"smtp/b.test": 4, "smtp/a.test": 1}
+    text = "5 of the last 9 recipients failed, 4 of them for smtp/b.test"
+    assert text in figures.warnings
+    assert text not in SpoolWatch(setup, lambda: NOW + 7200).figures().warnings
+
+
+def test_mails_that_wait_for_the_router_are_seen(spool: Spool) -> None:
+    """How many, how many of them reports, and how old; after ten minutes with a warning."""
+    router = spool.root / "router"
+    router.mkdir(exist_ok=True)
+    setup = setup_of(spool)
+    assert dict(SpoolWatch(setup, lambda: NOW).figures().rows)["router"] == "no mail waits for it"
+    (router / "1234").write_text("channel error\nerrormsg\nto <a@x.test>\nenv-end\n")
+    (router / "1235").write_text("from <channel error>\nto <a@x.test>\nenv-end\n")
+    (router / ".new").write_text("channel error\n")
+    for name in ("1234", "1235"):
+        os.utime(router / name, (NOW - 60, NOW - 60))
+
+    text = "2 mails, 1 report, the oldest for 1m"
+    figures = SpoolWatch(setup, lambda: NOW).figures()
+    assert dict(figures.rows)["router"] == text
+    assert not any("router" in warning for warning in figures.warnings)
+    late = SpoolWatch(setup, lambda: NOW + 600).figures().warnings
+    assert "router/: 2 mails, 1 report, the oldest for 11m: does the router run?" in late
+
+
+def test_finished_failures_are_clusters_and_count_as_failed(
+    spool: Spool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of messages that have left the spool: a cluster for each thread, also in `--json`, and the
+    column FAILED of the overview has their number."""
+    setup_of(spool)
+    log, config = spool.root.parent / "statistics", spool.root.parent / "config.yaml"
+    config.write_text(config.read_text().replace("}}", f", statistics: {log}}}}}"))
+    lines = ["ok3 smtp/a.test"] * 4 + ["error smtp/b.test"] * 4 + ["expire smtp/a.test"]
+    log.write_text("".join(f"S1001AbmK1I4JTrjU8 0 2 {line}\n" for line in lines))
+    words = ["--config", str(config), "--root", str(spool.root)]
+
+    assert main(["clusters", "--json", *words]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["error"], row["count"], row["same_now"]) for row in rows] == [
+        ("smtp/b.test: failed, message finished", 4, "?"),
+        ("smtp/a.test: failed, message finished", 1, "?"),
+    ]
+    main(["overview", *words])
+    printed_lines = capsys.readouterr().out.splitlines()
+    title = next(at for at, line in enumerate(printed_lines) if " FAILED " in line)
+    end = printed_lines[title].index(" FAILED ") + len(" FAILED")
+    assert printed_lines[title + 1][:end].split()[-1] == "5"
+
+
+def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:
+    """The clauses, but no agents and no reasons; without a configuration no ring either."""
+    watch = SpoolWatch(setup_of(spool))
+
+    assert dict(watch.figures().rows)["scheduler"] == "not running"
+    assert watch.figures().has_worker is False
+    assert watch.figures().warnings == (watch.obstacle("smtp"),)
+    assert watch.obstacle("smtp") == "no scheduler is running: its agents deliver"
+    (facts,) = watch.facts(["smtp/b.test"]).values()
+    assert (facts.ring, facts.agents, facts.wakeup) == ("smtp/*", None, None)
+    (spool.root.parent / "scheduler.conf").unlink()
+    (facts,) = SpoolWatch(setup_of(spool)).facts(["smtp/b.test"]).values()
+    assert facts.ring == "?"
+
+
+def test_the_log_of_a_spool_has_that_of_its_scheduler(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is that of the settings, else `scheduler` in LOGDIR; if neither is known, none."""
+    setup = setup_of(spool)
+    monkeypatch.setenv("ZCONFIG", "/dev/null")
+    monkeypatch.delenv("LOGDIR", raising=False)
+
+    def logs(**section: str) -> tuple[str, ...]:
+        stores = {"zmailer": (section, ConfigLocation("", "stores.zmailer"))}
+        (place,) = open_places(
+            setup._replace(config=setup.config._replace(stores=stores)), [setup.place]
+        )
+        return tuple(place.logs)
+
+    own = (setup.log_path,)
+    assert logs() == own
+    assert logs(log="/l/main") == (*own, "/l/main")
+    monkeypatch.setenv("LOGDIR", "/l")
+    assert logs() == (*own, "/l/scheduler")
+
+
+def test_a_scheduler_that_does_not_answer_is_unknown(spool: Spool) -> None:
+    """With the reason; its threads are not shown as without agents."""
+    with scheduler(spool):
+        watch = SpoolWatch(setup_of(spool))
+        assert dict(watch.figures().rows)["threads"].startswith("? ")
+        assert watch.facts(["smtp/a.test"])["smtp/a.test"].agents is None
+
+
+@pytest.mark.parametrize(
+    ("params", "where"),
+    [
+        ("", "127.0.0.1:174"),
+        ("PARAMmailqpath=TCP:1740\n", "127.0.0.1:1740"),
+        ("PARAMmailqsock=/run/m\n", "/run/m"),
+        ("PARAMmailqsock=TCP:no-such\n", "expected a path, or TCP: and a port"),
+        ("PARAMauthfile={folder}/auth\n", "no user may see the threads"),
+        ("PARAMauthfile={folder}/none\n", "none"),
+        ("x=1\n", "has errors"),
+    ],
+)
+def test_the_server_is_that_of_the_configuration(
+    params: str, where: str, spool: Spool, tmp_path: Path
+) -> None:
+    """PARAMmailqsock in both spellings, port 174 without it; else the reason."""
+    (tmp_path / "auth").write_text("qonly:pw:SNMP:\n")
+    conf = tmp_path / "scheduler.conf"
+    conf.write_text(params.format(folder=tmp_path))
+    files = read_files(ZmailerSettings(scheduler_conf=str(conf)), {})
+    try:
+        text = find_server(files).text
+    except Unavailable as error:
+        text = str(error)
+    assert where in text

@@ -1,0 +1,363 @@
+"""Console, `overview`, `status` and the recorder raise the same alerts for one real place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from engine.formats.base.format import Setup
+from engine.formats.known_formats import setup_for
+from engine.logs.log_tail import format_log_line
+from engine.model import LockEvidence, State, Verdict
+from engine.monitor.alerts import Alert, AlertKind, LimitUse
+from engine.operations.journal import Operation
+from engine.places.place import Place
+from engine.places.place_watcher import limit_open_files
+from engine.store import Unavailable
+from engine.system.host import count_free_tasks
+from tests.console_places import make_spool
+from tests.engine.monitor.test_alerts import (
+    a_new_task,
+    a_stale_lock,
+    eleven_dead,
+    metrics_are_none,
+    much_is_wrong,
+    write_metrics,
+    write_task,
+)
+from tests.tables import each
+from tui.cli.formats.nftban.recorder import RecorderThread
+from tui.cli.print.overview import overview
+from tui.cli.queue.doctor import doctor
+from tui.cli.queue.status import read_status, status
+from tui.cli.setup.places import make_place
+from tui.session.place_session import PlaceSession, follow_places
+
+SETTINGS = "queue: {syslog: '', max_pending: 3, stuck_threshold: 60}\ntrash: {quota: 1000}\n"
+
+
+def a_setup(root: Path) -> Setup:
+    """The setup of a small spool with room for three pending tasks."""
+    make_spool(root, [])
+    (root / "log" / "queue.log").unlink()
+    path = root / "spooldeck.yaml"
+    path.write_text(SETTINGS)
+    return setup_for(queue_config.load_config(str(path), {}), str(root), os.environ)
+
+
+def by_status(setup: Setup) -> tuple[Alert, ...]:
+    """As `status` finds them."""
+    return read_status(make_place(setup, setup.place), time.time()).alerts
+
+
+def by_recorder(setup: Setup) -> tuple[Alert, ...]:
+    """As the flight recorder of a worker finds them."""
+    return RecorderThread(setup).take_sample().alerts
+
+
+def by_console(setup: Setup) -> tuple[Alert, ...]:
+    """As the console finds them, half a minute after it was started."""
+
+    place = make_place(setup, setup.place)
+
+    async def follow() -> tuple[Alert, ...]:
+        late = [0.0]
+        live = PlaceSession(place, lambda: time.time() + late[0])
+        following = asyncio.create_task(follow_places([live], lambda: 0.05))
+        for late[0] in (0.0, 20.0, 40.0):
+            await live.inspector.scan_now()
+            await live.query_backlog()
+            await live.wait_for_readings()
+            while live.readings.sending.is_reading:
+                await live.wait_for_readings()
+        await live.wait_for_readings()
+        alerts = live.alerts
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await live.close(keep_worker=False)
+        return alerts
+
+    return asyncio.run(follow())
+
+
+def texts_of_overview(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The texts of the alerts of `overview --json`."""
+    overview(setup, Namespace(places=[setup.place], at="", over=0.0, filter="", json=True))
+    (place,) = json.loads(capsys.readouterr().out)["places"]
+    return [alert["words"] for alert in place["alerts"]]
+
+
+def a_full_queue(root: Path) -> None:
+    """Three tasks, as many as may be there, which no worker runs, and a trash above its quota."""
+    for number in range(3):
+        kind = write_task(root, "pending", number, age=7_265)
+        kind.write_text(kind.read_text().replace('TYPE="report"', 'TYPE="feeds_sync"'))
+    trash = root / "queue" / ".spooldeck" / "trash"
+    trash.mkdir(parents=True)
+    for number in range(10, 19):
+        purged = write_task(root, "dlq", number)
+        purged.rename(trash / purged.name)
+    write_metrics(root, 3, age=7_205)
+
+
+def a_strange_lock(root: Path) -> None:
+    """A lock that is no file, and metrics that are no text."""
+    (root / "run" / "queue.lock").mkdir()
+    metrics_are_none(root)
+    eleven_dead(root)
+
+
+def a_poor_worker(root: Path) -> None:
+    """A worker that could not start a program of one kind, and can again of another."""
+    log = root / "log" / "queue.log"
+    lines = (
+        ("ERROR", "Not tried: feeds_sync: cannot start sync: Resource temporarily unavailable"),
+        ("ERROR", "Not tried: report: cannot start report: Resource temporarily unavailable"),
+        ("SUCCESS", "Task completed: 20261120T094115Z-report-00000001 (report)"),
+    )
+    log.write_bytes(b"".join(format_log_line(*line, time.time()) for line in lines))
+
+
+def a_full_disk(root: Path) -> None:
+    """A disk with room for no task: that of the tasks."""
+    a_stale_lock(root)
+
+
+def other_metrics(root: Path) -> None:
+    """Metrics of a minute ago that count other tasks; no task has moved since."""
+    write_task(root, "pending", 1, age=3000)
+    write_metrics(root, 7, age=60)
+    for state in ("pending", "work", "dlq"):
+        os.utime(root / "queue" / state, (time.time() - 3000,) * 2)
+
+
+def full_only_at(folder: str) -> Callable[[str], dict[str, int]]:
+    """Free units of a disk that is full at this folder; another folder does not show it."""
+    return lambda asked: {"blocks": 0 if asked == folder else 1_000_000}
+
+
+PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
+    (
+        a_full_queue,
+        {AlertKind.LIMIT, AlertKind.BLOCKED, AlertKind.IDLE, AlertKind.OLDEST},
+    ),
+    (
+        much_is_wrong,
+        {
+            AlertKind.ABANDONED,
+            AlertKind.CONTRADICTION,
+            AlertKind.DEAD,
+            AlertKind.PROBLEMS,
+            AlertKind.STALE,
+            AlertKind.TRANSPORT,
+        },
+    ),
+    (a_strange_lock, {AlertKind.UNKNOWN_LOCK, AlertKind.BAD_METRICS, AlertKind.DEAD}),
+    (a_full_disk, {AlertKind.STALE, AlertKind.FULL}),
+    (a_poor_worker, {AlertKind.LACKING}),
+    (other_metrics, {AlertKind.CONTRADICTION}),
+    (a_new_task, set()),
+]
+
+
+@each(("spoil", "expected"), PLACES)
+def test_all_readers_of_a_place_find_the_same_alerts(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path], None],
+    expected: set[AlertKind],
+) -> None:
+    """What `status` knows of a place, the console, `overview` and the recorder know too."""
+    setup = a_setup(tmp_path)
+    if AlertKind.FULL in expected:
+        monkeypatch.setattr("engine.system.host.free_units", full_only_at(setup.queue.pending))
+    spoil(tmp_path)
+
+    alerts = by_status(setup)
+
+    assert {alert.kind for alert in alerts} == expected
+    assert {alert.text for alert in by_console(setup)} == {alert.text for alert in alerts}
+    assert set(texts_of_overview(setup, capsys)) == {alert.text for alert in alerts}
+    assert {alert.text for alert in by_recorder(setup)} == {alert.text for alert in alerts}
+
+
+def test_a_full_disk_of_a_mail_spool_is_an_alert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that has the tasks is asked, and the parent of one that is not made yet."""
+    spool, config = tmp_path / "PO", tmp_path / "spooldeck.yaml"
+    for name in ("transport", "queue", "router"):
+        (spool / name).mkdir(parents=True)
+    config.write_text("{}\n")
+    loaded = queue_config.load_config(str(config), {})
+    setup = setup_for(loaded, str(spool), os.environ)
+    monkeypatch.setattr("engine.system.host.free_units", full_only_at(f"{spool}/transport"))
+
+    texts = [alert.text for alert in by_status(setup) if alert.kind is AlertKind.FULL]
+
+    assert texts == ["disk full: room for no task: see `doctor`"]
+    assert count_free_tasks([f"{tmp_path}/missing/run"]) == {str(tmp_path): 1_000_000}
+
+
+def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`status`, console and recorder measure the trash also if they read only a sample."""
+    setup = a_setup(tmp_path)
+    a_full_queue(tmp_path)
+    monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
+    monkeypatch.setattr("tui.cli.formats.nftban.recorder.ORDERED_SAMPLE_TASKS", 8)
+
+    alert_texts = [
+        {alert.text for alert in read(setup) if alert.kind is AlertKind.LIMIT}
+        for read in (by_status, by_recorder, by_console)
+    ]
+
+    assert alert_texts == [{"queue full: 3 of 3 pending", "trash full: 2 of 1 kB"}] * 3
+
+
+def test_problems_of_a_sample_are_at_least_so_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alert and the list of problems have a `+` if only some tasks were read."""
+    setup = a_setup(tmp_path)
+    for number in range(12):
+        write_task(tmp_path, "dlq", number).write_text("TASK_ID=$(id)\n")
+    monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
+
+    status(setup, Namespace(exact=False, json=False))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "          and 2+ more" in lines
+    assert "attention 12+ problems" in lines
+
+
+def test_the_recorder_samples_what_it_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many tasks the age is exact, the tasks are recorded although the mail spool cannot be
+    read, and the journal is read again only after a change."""
+    setup = a_setup(tmp_path)
+    for number in range(230):
+        write_task(tmp_path, "pending", number, age=9_000 if number == 229 else 60)
+    monkeypatch.setattr("tui.cli.formats.nftban.recorder.ORDERED_SAMPLE_TASKS", 0)
+    monkeypatch.setattr("tui.cli.queue.status.ORDERED_SAMPLE_TASKS", 0)
+    monkeypatch.setattr("engine.formats.nftban.store.SAMPLE_SIZE", 0)
+    reads: list[float] = []
+
+    def no_spool(*facts: object) -> int:
+        raise Unavailable("mail spool: permission denied")
+
+    def read_operations(place: Place, now: float) -> tuple[Operation, ...]:
+        reads.append(now)
+        return ()
+
+    monkeypatch.setattr("tui.cli.formats.nftban.recorder.count_lost_mails", no_spool)
+    monkeypatch.setattr("tui.cli.formats.nftban.recorder.read_operations", read_operations)
+    recorder = RecorderThread(setup)
+
+    for _ in range(5):
+        sample = recorder.take_sample()
+
+    assert (sample.unavailable, sample.counts[State.PENDING]) == ("", 230)
+    assert sample.oldest is not None
+    assert round(sample.when - sample.oldest, -2) == 9_000
+    assert len(reads) == 2
+
+
+def test_doctor_names_what_a_worker_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the log of the last hour, until a task of the kind was tried again."""
+    setup = a_setup(tmp_path)
+    a_poor_worker(tmp_path)
+
+    assert doctor(setup, Namespace(json=True)) == 1
+
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lack = "feeds_sync not tried: cannot start sync: Resource temporarily unavailable"
+    assert [one["problem"] for one in answers if one["check"] == "worker"][-1:] == [lack]
+
+
+def test_doctor_names_the_limits_that_are_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full queue and a full trash are findings with the command that makes room."""
+    setup = a_setup(tmp_path)
+    a_full_queue(tmp_path)
+
+    assert doctor(setup, Namespace(json=True)) == 1
+
+    rows = map(json.loads, capsys.readouterr().out.splitlines())
+    fixes = {row["problem"]: row["fix"] for row in rows if row["check"] == "limits"}
+    queue, trash = sorted(fixes)
+    assert queue == "queue full: 3 of 3 pending"
+    assert trash.startswith("trash full: 2 of 1 kB")
+    assert fixes[queue].endswith(" queue work")
+    assert " trash list" in fixes[trash]
+
+
+def doctor_rows(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+    """The findings of `doctor --json` that need an action."""
+    doctor(setup, Namespace(json=True))
+    rows = map(json.loads, capsys.readouterr().out.splitlines())
+    return [row for row in rows if row["grade"] not in ("ok", "hidden")]
+
+
+def test_doctor_reports_a_full_disk_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of the room for a full queue includes the disk of its tasks."""
+    setup = a_setup(tmp_path)
+    for module in ("engine.system.host", "engine.formats.nftban.doctor.disk"):
+        monkeypatch.setattr(f"{module}.free_units", lambda folder: {"blocks": 0})
+
+    rows = [row for row in doctor_rows(setup, capsys) if "on the disk of" in row["problem"]]
+
+    assert [row["check"] for row in rows] == ["room"]
+
+
+def test_doctor_reports_open_files_of_a_place_that_cannot_be_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fix is the limit of its service; a server is not asked a second time."""
+    asked: list[str] = []
+
+    def limits(lock: object, workers: object) -> list[LimitUse]:
+        asked.append("")
+        return [LimitUse("open files of PID 7", 95, 100)]
+
+    monkeypatch.setattr("tui.cli.queue.doctor.limit_open_files", limits)
+    setup = a_setup(tmp_path)
+    (tmp_path / "queue" / "pending").rmdir()
+    server = setup_for(setup.config, "redis://127.0.0.1:1", os.environ)
+
+    (found,) = (row for row in doctor_rows(setup, capsys) if row["check"] == "limits")
+    doctor_rows(server, capsys)
+
+    assert found["problem"] == "open files of PID 7 95% full: 95 of 100"
+    assert "LimitNOFILE=" in found["fix"]
+    assert len(asked) == 1
+
+
+def test_open_files_are_those_of_a_process_that_is_proven_to_hold_the_lock() -> None:
+    """The number in a lock that is stale, or not proven here, may be of an unrelated process."""
+    held, pid = LockEvidence(Verdict.HELD, os.getpid()), os.getpid()
+
+    assert [one.name for one in limit_open_files(held, ())] == [f"open files of PID {pid}"]
+    assert len([*limit_open_files(None, (pid,))]) == 1
+    for other in (
+        held._replace(is_proven=False),
+        held._replace(verdict=Verdict.STALE),
+        held._replace(verdict=Verdict.UNKNOWN),
+    ):
+        assert [*limit_open_files(other, ())] == []

@@ -1,0 +1,605 @@
+"""Places in other formats: one console, one set of commands, settings, and leases for locks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import queue_config
+from engine.config.place_address import Address
+from engine.config.validators import ConfigError
+from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.formats.known_formats import detect_format, setup_for
+from engine.formats.nftban.store import NftbanStore
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
+from engine.live.inspector import Inspector
+from engine.model import Lease, State, Task
+from engine.places.place import Place, WholeQueueFigures
+from engine.store import Unavailable
+from engine.verbs import VERBS
+from tests.console_operator import an_operator, words
+from tests.console_places import PATIENCE, disk_place, some_tasks
+from tests.console_places import make_spool as make_queue
+from tests.tui.cli.run_clock_records import agree_with_clock
+from tui.cli import main
+from tui.cli.setup.one_look import scan_once
+from tui.cli.setup.places import open_places
+from tui.confirm.action_screen import ActionScreen
+from tui.session import place_session
+from tui.session.place_session import PlaceSession
+from tui.task.task_lines import TaskDetails, show_command, summary_lines
+from tui.task.why_waiting import reasons
+from tui.text import keys
+
+HOUR = 3600
+NOW = int(time.time())
+"""The tests ask about moments that they name themselves; the stores have no other clock."""
+PEOPLE = 4
+FIRST, HELD = ("queue", "pending"), ("hold", "held")
+"""The words of each format for tasks that wait, and for held ones."""
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> str:
+    """A Kannader spool with one mail to two recipients."""
+    path = str(tmp_path / "spool")
+    make_spool(path)
+    with closing(KannaderStore(path)) as store:
+        store.enqueue("me@here.example", ["a@one.example", "b@two.example"], [b"Hi\r\n"])
+    return path
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """A mail queue whose keys, ids and due times are each in an order of their own; it sends."""
+    path = str(tmp_path / "a.db")
+    create(path)
+    insert = "INSERT INTO mail_queue(registration_number, mail_type, next_attempt_at)"
+    with closing(sqlite3.connect(path)) as db, db:
+        for number, due in ((10, 30), (9, 60), (11, 40), (16, 20)):
+            db.execute("INSERT INTO registrations(number) VALUES (?)", (number,))
+            db.execute(f"{insert} VALUES (?, 'user', ?)", (number, NOW - due))
+        db.execute("INSERT INTO config VALUES ('mailQueueEnabled', '1')")
+    return path
+
+
+@pytest.fixture
+def places(spool: str, database: str, tmp_path: Path) -> list[str]:
+    """A Kannader spool, a ZGB database and a queue of the contract, each with something in it."""
+    make_queue(tmp_path / "mail.out", some_tasks())
+    return [spool, database, str(tmp_path / "mail.out")]
+
+
+NO_LOCK_FILE = "no lock file (row leases)"
+
+
+def places_at(*paths: str) -> list[Place]:
+    """Places as the console gets them."""
+    return open_places(setup_for(queue_config.Config(), "", {}), paths)
+
+
+async def handled(path: str) -> Place:
+    """A place with a worker that has a handler for each kind, and can send."""
+    (place,) = await asyncio.to_thread(places_at, path)
+    return place._replace(has_handler=None, claim_obstacle=None)
+
+
+Command = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def spooldeck(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command of which an exit code is expected; its lines of JSON."""
+
+    def run(*argv: str, code: int = 0) -> list[dict[str, Any]]:
+        capsys.readouterr()
+        assert main(argv) == code, capsys.readouterr()
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
+
+    return run
+
+
+async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) -> None:
+    """Each is a line of the overview, and opens as a queue in its store's own words. A database
+    that is moved away is a line with the reason, leaves the others alone, and comes back by itself.
+    """
+    opened = await asyncio.to_thread(places_at, *places)
+    async with an_operator(
+        *opened, size=(120, 40), first=keys.OVERVIEW, clock=time.time
+    ) as operator:
+        await operator.sees(*(Path(place).name for place in places))
+        lives, away = operator.console.sessions, tmp_path / "away.db"
+        names = [set(live.inspector.states.values()) for live in lives]
+        assert {"queue", "inflight", "cleanup"} <= names[0]
+        assert {"pending", "sending", "parked"} <= names[1]
+        assert {"pending", "work", "dlq"} <= names[2]
+        assert [live.place.lock is None for live in lives] == [True, True, False]
+
+        await asyncio.to_thread(Path(places[1]).rename, away)
+        await operator.until(lambda: lives[1].inspector.latest.unavailable)
+        await operator.until(lambda: isinstance(lives[1].readings.tokens, str))
+        await asyncio.to_thread(away.rename, places[1])
+        await operator.until(lambda: not lives[1].inspector.latest.unavailable)
+        await operator.until(lambda: not isinstance(lives[1].readings.tokens, str))
+
+        assert not lives[0].inspector.latest.unavailable
+        assert lives[1].inspector.latest.counts[State.PENDING] == PEOPLE
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["kannader", "zgb"])
+def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, at: int) -> None:
+    """Tasks are listed, counted, noted, edited, held, put into the trash and restored by the same
+    commands, and an operation is undone.
+    """
+    place, amount, waiting = places[at], (2, PEOPLE)[at], FIRST[at]
+
+    def standing() -> dict[str, int]:
+        (row,) = spooldeck("status", place, "--json", code=at)  # the ZGB queue has no template
+        return {word: number for word, number in row["tasks"].items() if number}
+
+    listed = spooldeck("queue", "list", "--root", place, "--json")
+    (one, *_) = (row["id"] for row in listed)
+    assert len(listed) == amount
+    spooldeck("note", one, "ask first", place)
+    assert "ask first" in json.dumps(spooldeck("notes", place, "--json"))
+    spooldeck("edit", one, place, "--due", "+2h", "--apply", "1")
+    later = spooldeck("queue", "list", "--root", place, "--json", "--filter", "due>+1h")
+    assert [row["id"] for row in later] == [one]
+
+    spooldeck("hold", place, "--apply", str(amount), "--reason", "a test")
+    assert standing() == {HELD[at]: amount}
+    held = spooldeck("journal", place, "--json")[0]["op"]
+    spooldeck("undo", str(held), place, "--apply", str(amount))
+    assert standing() == {waiting: amount}
+    spooldeck("purge", place, "--state", waiting, "--include-all", "--apply", str(amount))
+    assert standing() == {"trash": amount}
+    spooldeck("restore", place, "--apply", str(amount))
+    assert standing() == {waiting: amount}
+
+
+def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
+    places: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line that says what the place is, and nothing is touched; `init` makes nothing in such
+    a place, and a file that is none of them is said to be none.
+    """
+    for place, title in zip(places[:2], ("a Kannader spool", "a ZGB mail queue"), strict=True):
+        for verb in (["work"], ["process-next"], ["dlq", "list"], ["add", "job"]):
+            assert main(["queue", *verb, "--root", place]) != 0
+            errors = capsys.readouterr().err
+            assert title in errors
+            assert errors.count("\n") == 1
+        assert main(["queue", "count", "--root", place]) == 0
+        assert capsys.readouterr().out.strip() == str((2, PEOPLE)[place == places[1]])
+        assert main(["init", place]) == 69
+        assert "nothing was changed" in capsys.readouterr().err
+    stray = tmp_path / "mail.eml"
+    stray.write_text("no queue")
+    assert main(["status", str(stray)]) == 2
+    assert "not a SQLite database" in capsys.readouterr().err
+
+
+def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
+    """By its folders or its first bytes; any other path is an NFTBan queue."""
+    assert [detect_format(Address(place)) for place in places] == ["kannader", "zgb", "nftban"]
+    stores = [setup_for(queue_config.Config(), place, {}).open_store() for place in places]
+    assert [type(store) for store in stores] == [KannaderStore, ZgbStore, NftbanStore]
+    for store in stores:
+        store.close()
+    assert detect_format(Address(str(tmp_path / "nothing"))) == "nftban"
+
+
+def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> None:
+    """A setting that no store reads is an error, in each place that is opened."""
+    path = tmp_path / "spooldeck.yaml"
+    for stores, where in (
+        ({"other": {}}, "stores.other: no such format, expected one of kannader, zgb, bullmq"),
+        ({"kannader": {"hosst": "x"}}, "stores.kannader.hosst: unknown key"),
+        ({"zgb": {"types": {"guest": {}}}}, "stores.zgb.types.guest: unknown key"),
+        ([], "stores: expected a mapping"),
+    ):
+        path.write_text(json.dumps({"stores": stores}))
+        with pytest.raises(ConfigError) as error:
+            setup_for(queue_config.load_config(str(path), {}), places[2], {})
+        assert where in str(error.value)
+
+
+def test_old_things_leave_the_trash_of_every_format(
+    places: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task purged longer ago than the setting says is deleted for good, and nothing else."""
+    agree_with_clock(monkeypatch)
+    for place, waiting, amount in zip(places[:2], FIRST, (2, PEOPLE), strict=True):
+        main(["purge", place, "--state", waiting, "--include-all", "--apply", str(amount)])
+        setup = setup_for(queue_config.Config(), place, {})
+        with closing(setup.open_store()) as store:
+            early = setup.housekeeping().sweep_trash(store, time.time(), always=True)
+            late = setup.housekeeping().sweep_trash(store, time.time() + 25 * 3600, always=True)
+        assert (early.tasks, late.tasks) == (0, amount)
+
+
+def test_a_bug_while_a_place_is_followed_is_raised(spool: str) -> None:
+    """A command that looks once ends with it; it does not wait for what cannot come any more."""
+
+    def broken() -> object:
+        raise ZeroDivisionError("a bug")
+
+    async def ask(lives: Sequence[PlaceSession]) -> None:
+        raise AssertionError("there is nothing to be told")
+
+    with pytest.raises(ZeroDivisionError):
+        scan_once([places_at(spool)[0]._replace(queue_figures=broken)], ask)  # type: ignore[arg-type]
+
+
+def test_ctrl_c_ends_a_scan_that_hangs(spool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGINT ends a command that looks at places, although what it asked has not answered yet."""
+    monkeypatch.setattr(place_session, "CLOSE_TIMEOUT_SECONDS", 0.01)
+    left, answered = threading.Event(), threading.Event()
+
+    def hanging() -> WholeQueueFigures:
+        os.kill(os.getpid(), signal.SIGINT)
+        left.wait(5)
+        answered.set()
+        return WholeQueueFigures()
+
+    async def ask(lives: Sequence[PlaceSession]) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        scan_once([places_at(spool)[0]._replace(queue_figures=hanging)], ask)
+
+    assert not answered.is_set()
+    left.set()
+
+
+def test_a_place_that_went_away_is_unavailable(spool: str) -> None:
+    """A spool that is moved away after it was named raises Unavailable when it is opened."""
+    setup = setup_for(queue_config.Config(), spool, {})
+    Path(spool, "queue").rename(Path(spool, "away"))
+    with pytest.raises(Unavailable):
+        setup.open_store()
+
+
+def test_a_place_that_cannot_be_read_does_not_hide_the_others(
+    places: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Printed once, each place is a line; one that cannot be read has its reason, and code 2."""
+    Path(places[1]).write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
+    assert main(["overview", *places[:2]]) == 2
+    output = capsys.readouterr().out
+    assert "spool" in output
+    assert "a.db" in output
+    assert main(["status", places[1]]) == 2
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["kannader", "zgb"])
+def test_every_verb_is_shown_or_refused_in_a_line(
+    places: list[str], spooldeck: Command, at: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A verb without a state in a store is refused: never a traceback, and nothing is changed."""
+    everything = ("queue", "list", "--root", places[at], "--json")
+    before = spooldeck(*everything)
+    for verb in sorted({*VERBS, "replay"} - {"retry", "edit", "undo"}):
+        for some in ([], ["--id", str(before[0]["id"])], ["--id", "no-task"]):
+            code = main([verb, places[at], *some, "--dry-run"])
+            captured = capsys.readouterr()
+            assert code in (0, 64), (verb, captured)
+            assert code == 0 or captured.err.count("\n") == 1, (verb, captured)
+    assert spooldeck(*everything) == before
+
+
+def test_a_refused_plan_has_no_task(
+    spool: str, spooldeck: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dry run of a verb that the store refuses says so, by its exit code too."""
+    Path(spool, "queue").chmod(0o777)
+    assert main(["hold", spool, "--state", "queue", "--dry-run"]) == 77
+    output = capsys.readouterr().out
+    assert "no task would be held: " in output
+    assert "is world-writable: run chmod o-w" in output
+    assert "to apply: " not in output
+    (row,) = spooldeck("hold", spool, "--state", "queue", "--dry-run", "--json", code=77)
+    assert (row["planned"], row["acted_on"]) == (2, 0)
+
+
+# ---- places without a lock: each claim is a lease
+
+
+@pytest.fixture
+def left(spool: str) -> Path:
+    """A mail that a sender took and left."""
+    mail, _ = Path(spool, "queue").iterdir()
+    return mail.rename(Path(spool, "inflight", mail.name))
+
+
+NO_TOKEN = (("mailTokens", "0"), ("mailLastRefill", str(NOW + HOUR)), ("mailMaxPerHour", "40"))
+"""An empty bucket that no clock refills while a test runs."""
+
+
+def settle(database: str, *values: tuple[str, str]) -> None:
+    """Change settings, as another program does."""
+    with closing(sqlite3.connect(database)) as db, db:
+        db.executemany("INSERT OR REPLACE INTO config VALUES (?, ?)", values)
+
+
+@asynccontextmanager
+async def following(place: Place) -> AsyncIterator[Inspector]:
+    """An inspector that has seen all of a place."""
+    inspector = Inspector(place.open)
+    async with asyncio.timeout(PATIENCE):
+        await inspector.start()
+        try:
+            await inspector.scan_now()
+            yield inspector
+        finally:
+            await inspector.close()
+
+
+async def why(place: Place, id: str, now: float = NOW) -> tuple[str, ...]:
+    """The reasons why one of its tasks waits, as the console shows them."""
+    async with following(place) as inspector:
+        task = await inspector.queries.task(id)
+        assert task is not None
+        return await reasons(inspector, place, None, task, now)
+
+
+async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) -> None:
+    """An empty bucket keeps what is due, and says when it holds a token; with one, it does not. A
+    pause of the whole queue comes first, by its name; what an unreadable bucket holds is not
+    guessed.
+    """
+    place = await handled(database)
+    settle(database, *NO_TOKEN)
+    (empty,) = await why(place, "9-user")
+    settle(database, ("mailQueueEnabled", "0"))
+    paused = await why(place, "9-user")
+    settle(database, ("mailTokens", "3"), ("mailQueueEnabled", "1"))
+    filled = await why(place, "9-user")
+    async with following(place) as inspector:
+        task = await inspector.queries.task("9-user")
+        assert task is not None
+        os.rename(database, tmp_path / "elsewhere")  # noqa: PTH104 - as its owner does
+        unknown = await reasons(inspector, place, None, task, NOW)
+
+    assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", empty)
+    assert paused[0] == "the queue is paused: mailQueueEnabled is 0"
+    assert paused[1].startswith("no token until ")
+    assert filled == ("due for 1m, no worker running",)
+    assert unknown[0].startswith("rate limit unknown: ")
+
+
+async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
+    """Where a store takes by due times, ids decide nothing; how many come before is omitted where
+    the order is not known.
+    """
+    place = await handled(database)
+
+    assert (await why(place, "16-user"))[0] == "3 other tasks first"
+    assert (await why(place, "11-user"))[0] == "1 other task first"
+    unordered = await why(place._replace(claim_order=""), "16-user")
+    assert unordered == ("due for 20s, no worker running",)
+
+
+async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
+    """The reason has when it was taken and when it lapses; after that, what becomes of it."""
+    place = await handled(spool)
+    taken = (await asyncio.to_thread(left.lstat)).st_ctime
+    fresh = await why(place, left.name, taken + 90)
+    late = await why(place, left.name, taken + HOUR + 120)
+
+    assert fresh[0] == "claimed 1m ago, owner unknown"
+    assert fresh[1].startswith("its lease expires at ")
+    assert fresh[1].endswith(" (in 58m)")
+    assert late == (
+        "its lease expired 2m ago: the next worker counts an attempt and requeues it",
+        "claimed 1h02m ago",
+    )
+
+
+LEASED = Task(
+    "m1", "mail", State.ACTIVE, NOW - 900.0, lease=Lease("worker \x1b7", NOW - 90.0, NOW + 30.0)
+)
+
+
+def test_the_summary_describes_the_lease() -> None:
+    """Whose claim it is, and until when; one that ends with its owner has no end. A value that
+    the store does not know is no time of 1970.
+    """
+    unknown = " ? (owner not stored)"
+    table: tuple[tuple[Lease | None, tuple[str, ...]], ...] = (
+        (LEASED.lease, (" worker \ufffd7 since ", ", until ", " expires at ", " (in ")),
+        (Lease("", NOW - 90.0, NOW - 30.0), (f"{unknown} since ", ", until ", " expired at ")),
+        (Lease("", 0.0, 0.0), (f"{unknown}\n", " expired\n")),
+        (Lease("7", NOW - 90.0), (" 7 since ",)),
+    )
+    for lease, phrases in table:
+        assert lease is not None
+        details = TaskDetails(LEASED._replace(lease=lease), {State.ACTIVE: "inflight"})
+        text = words(summary_lines(details, NOW, 100))
+
+        assert [part for part in phrases if part not in text] == []
+        assert (", until " in text) is bool(lease.until)
+        assert "1970" not in text
+        has_row = any(line.split()[:1] == ["lease"] for line in text.splitlines())
+        assert has_row is (lease.until is not None)
+
+
+def test_the_command_of_a_dead_task_is_one_that_works(
+    database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dead tasks have a command of their own only in queues of the contract."""
+    with closing(sqlite3.connect(database)) as db, db:
+        db.execute(
+            "UPDATE mail_queue SET status = 'failed', attempts = 9, next_attempt_at = 253402300799"
+        )
+    (place,) = places_at(database)
+    dead = Task("9-user", "user", State.DEAD, 0.0)
+
+    command = show_command(place.command, dead, place.has_dlq)
+
+    assert command[3:] == ("queue", "list", "--json", "--filter", "id=9-user")
+    assert main(command[1:]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "parked"
+    assert show_command(place.command, dead)[3:] == ("queue", "dlq", "show", "9-user")
+
+
+TABS = {
+    "spool": (
+        ("inflight", ("H hold", "L release"), ("K kill", "X purge")),
+        ("hold", ("X purge", "L release"), ("K kill", "H hold")),
+    ),
+    "database": (
+        ("sending", ("H hold", "L release", "K kill"), ("X purge",)),
+        ("held", ("X purge", "L release"), ("K kill", "H hold")),
+        ("pending", ("X purge", "H hold", "O promote"), ("L release", "K kill")),
+    ),
+}
+"""Tabs, the verbs that are offered there, and those that lead nowhere in this store."""
+
+
+@pytest.mark.parametrize("which", TABS)
+async def test_a_tab_hints_at_what_it_allows(
+    spool: str, left: Path, database: str, which: str
+) -> None:
+    """However narrow the screen, the verbs of a tab come before what is the same in every tab; one
+    that leads nowhere in this store is not among them.
+    """
+    place = await handled({"spool": spool, "database": database}[which])
+    async with an_operator(place, clock=time.time, start_armed=False) as operator:
+        await operator.sees("[")
+        place_tabs = (*operator.console.sessions[0].inspector.states, "problems")
+        for width in (80, 120):
+            await operator.pilot.resize_terminal(width, 24)
+            for tab, offered, never in TABS[which]:
+                for _ in place_tabs:
+                    if f"[{tab} " not in operator.text:
+                        await operator.press("l")
+                await operator.sees(f"[{tab} ")
+                await operator.until(
+                    lambda: all(hint in operator.line("hints") for hint in offered)  # noqa: B023
+                )
+                assert not [hint for hint in never if hint in operator.line("hints")]
+                assert "? help  q back" in operator.line("hints")
+
+
+SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
+"""A program that only runs, in the place of a worker."""
+
+
+@pytest.mark.parametrize("pane", [keys.LIST, keys.OVERVIEW, keys.LOCKS])
+async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
+    """No hint mentions it, and the key that is pressed all the same says why."""
+    place = await handled(database)
+    async with an_operator(place, size=(160, 40), clock=time.time, first=pane) as operator:
+        await operator.sees("help")
+        assert "unlock" not in operator.text
+
+        await operator.press("U")
+        await operator.sees(NO_LOCK_FILE)
+
+
+def test_what_each_format_has_instead_of_a_lock(places: list[str]) -> None:
+    """A spool of links is claimed by renames, a database by leases of its rows."""
+    spool, database, _ = places_at(*places)
+    assert (spool.no_lock, database.no_lock) == ("no lock file (link renames)", NO_LOCK_FILE)
+
+
+async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:
+    """A place without a lock is a line as those with one, and is described in full below. A worker
+    that the console started there is shown by its number, until it has ended, and what ends it.
+    """
+    place = (await handled(database))._replace(worker_command=SLEEPER)
+    make_queue(tmp_path / "mail.out", [])
+    contract = disk_place(tmp_path / "mail.out", clock=time.time)
+    settings: dict[str, Any] = {"clock": time.time, "first": keys.LOCKS}
+    async with an_operator(place, contract, size=(240, 40), **settings) as operator:
+        await operator.sees("FREE", "unlock")
+        (row,) = [line for line in operator.rows.splitlines() if NO_LOCK_FILE in line]
+        assert row.split() == ["a.db", *"-----", *NO_LOCK_FILE.split()]
+        assert operator.line("text").strip() == f"lock: {NO_LOCK_FILE}"
+
+        worker = operator.console.sessions[0].worker
+        await asyncio.to_thread(worker.start)
+        pid = worker.pid
+        await operator.sees(f"worker: PID {pid}, started by this console: W stops it")
+        (row,) = [line for line in operator.rows.splitlines() if NO_LOCK_FILE in line]
+        assert row.split()[:4] == ["a.db", "-", "PID", str(pid)]
+        assert row.endswith("worker started here")
+        await asyncio.to_thread(worker.stop_and_wait)
+        await operator.until(lambda: "PID" not in operator.text and NO_LOCK_FILE in operator.text)
+
+
+@pytest.mark.parametrize("pane", [keys.LIST, keys.LOCKS])
+async def test_a_worker_is_planned_from_each_screen(database: str, pane: str) -> None:
+    """W opens a plan that `y` confirms; when the worker ends, the screen shows how."""
+    place = (await handled(database))._replace(worker_command=SLEEPER)
+    async with an_operator(place, clock=time.time, first=pane) as operator:
+        worker = operator.console.sessions[0].worker
+        await operator.opens(ActionScreen, "W")
+        assert worker.pid is None
+        await operator.sees("y to start a worker")
+        await operator.press("y")
+        await operator.sees("worker started, PID")
+        await asyncio.to_thread(os.kill, worker.pid or 0, signal.SIGTERM)
+        await operator.sees("was ended by SIGTERM")
+        assert worker.pid is None
+
+
+async def test_our_own_worker_is_shown_wherever_a_lock_would_be(database: str) -> None:
+    """In the line of the list, and beside the overview's queues."""
+    place = (await handled(database))._replace(worker_command=SLEEPER)
+    settings: dict[str, Any] = {"clock": time.time, "first": keys.OVERVIEW}
+    async with an_operator(place, size=(120, 40), **settings) as operator:
+        worker = operator.console.sessions[0].worker
+        await operator.sees("Alerts")
+        await operator.press("2")
+        await operator.sees("help", NO_LOCK_FILE)
+        await operator.press("W")
+        await operator.sees("y to start a worker")
+        await operator.press("y")
+        await operator.until(
+            lambda: f"{NO_LOCK_FILE}  worker PID {worker.pid}, W stops it" in operator.text
+        )
+        pid = worker.pid
+        await operator.press("q")
+        await operator.press("tab")
+        await operator.sees(f"{pid}", "no task claimed", "C shows the controls")  # the alert's key
+
+        await operator.press("2")
+        await operator.sees(NO_LOCK_FILE)
+        await operator.press("W")
+        await operator.sees("y to stop worker PID")
+        await operator.press("y")
+        await operator.until(lambda: worker.pid is None)
+        await operator.until(
+            lambda: NO_LOCK_FILE in operator.text and "worker PID" not in operator.text
+        )
+
+
+def test_the_command_that_shows_locks_says_so(
+    database: str, spool: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For people a line that says why, for programs a row without a verdict; all is well."""
+    assert main(["locks", database, spool]) == 0
+    output = capsys.readouterr().out
+    assert f"lock: {NO_LOCK_FILE}" in output
+    assert "lock: no lock file (link renames)" in output
+
+    assert main(["locks", database, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["locks"]
+    assert (row["verdict"], row["pid"], row["reason"]) == (None, None, NO_LOCK_FILE)
+    assert (row["finding"], row["certainty"], row["in_work"]) == (NO_LOCK_FILE, None, [])
