@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
-from engine.formats.base.format import Format, Setup
+from engine.config.validators import ConfigLocation
+from engine.formats.base.format import CONTRACT, Format, Setup, describe_foreign, foreign_errors
 from engine.formats.bullmq import format as bullmq
 from engine.formats.kannader import format as kannader
 from engine.formats.nftban import format as nftban
@@ -31,9 +33,58 @@ FORMATS: dict[str, Format] = {
         nftban.FORMAT,
     )
 }
-"""The formats by name. The first that detects a place is used; the last takes every path that the
-others leave, so that its error says what was expected.
+"""Our formats by name. The first that detects a place is used; then those of other packages are
+asked.
 """
+
+ENTRY_POINTS = "spooldeck.formats"
+"""Group of entry points in which other packages name their `Format` objects."""
+
+
+class ForeignFormats(NamedTuple):
+    """The formats of other packages that are installed."""
+
+    usable: dict[str, Format]
+    """By name."""
+    broken: dict[str, str]
+    """By name of its entry point or format: why it cannot be used, one line."""
+
+
+@cache
+def foreign_formats() -> ForeignFormats:
+    """Load the formats of other packages, once. They run in our process with our rights, as every
+    package of the environment can.
+    """
+    from importlib.metadata import entry_points  # slow: only for a place that none of ours knows
+
+    found = ForeignFormats({}, {})
+    for point in entry_points(group=ENTRY_POINTS):
+        source = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+        try:
+            form = point.load()
+            _check_foreign(form)
+            if form.name in (*FORMATS, *found.usable):
+                raise ValueError(f"there is a format {form.name} already")
+        except (Exception, SystemExit) as error:  # any: code of others must not end ours
+            found.broken[point.name] = (
+                f"format {safe_line(point.name)} unusable: {describe_foreign(source, error)}"
+            )
+            continue
+        form.source = source
+        found.usable[form.name] = form
+    return found
+
+
+def _check_foreign(form: object) -> None:
+    contract = getattr(form, "contract", None)
+    if not isinstance(form, Format):
+        raise TypeError(f"{type(form).__name__} found, expected an object of spooldeck.Format")
+    if contract != CONTRACT:
+        raise ValueError(f"made for contract {contract}, expected {CONTRACT}")
+    for name in ("name", "title"):
+        if not isinstance(getattr(form, name, None), str):
+            raise ValueError(f"its attribute {name} is missing")
+
 
 DEFAULT_FORMAT = "nftban"
 """The format of a path that no other one fits."""
@@ -88,12 +139,13 @@ def _setup(
     words: tuple[str, ...],
 ) -> Setup:
     address = find_address(config, place) if place else Address(queue.root)
-    name = detect_format(address)
-    form = FORMATS[name]
-    settings = _settings(config, name)
-    state_folder = form.state_folder(address, queue)
-    state_folder = state_folder or places_folder(address, environ, os.geteuid())
-    queue = form.arrange(queue, address, state_folder)
+    form = find_format(address, is_configured=not place or address.text == config.queue.root)
+    with foreign_errors(form):
+        settings = _settings(config, form)
+        state_folder = form.state_folder(address, queue)
+        state_folder = state_folder or places_folder(address, environ, os.geteuid())
+        queue = form.arrange(queue, address, state_folder)
+    is_guessed = bool(place) and form is FORMATS[DEFAULT_FORMAT] and not form.detects(address)
     return Setup(
         config,
         queue,
@@ -102,25 +154,56 @@ def _setup(
         state_folder=state_folder,
         settings=settings,
         words=words,
+        unusable="; ".join(foreign_formats().broken.values())
+        if is_guessed and _may_be_foreign(address)
+        else "",
         describe_missing=describe_missing,
     )
 
 
-def detect_format(address: Address) -> str:
-    """The name of the format of a place.
+def find_format(address: Address, *, is_configured: bool = False) -> Format:
+    """The format of a place: ours are asked first, then those of other packages. What none knows
+    is of the default one; so is the queue that `is_configured`, without asking the others.
 
     Raises:
         CommandError: no format has URLs like this one.
     """
-    format_name = next((name for name, form in FORMATS.items() if form.detects(address)), "")
-    if not format_name:
-        fail(EX_USAGE, f"{address.text}: no format with URLs that begin with {address.scheme}://")
-    return format_name
+    known = next((form for form in FORMATS.values() if form.detects(address)), None)
+    if known is None and not is_configured and _may_be_foreign(address):
+        known = _find_foreign(address)
+    if known is None and address.is_url:
+        what = f"{address.text}: no format with URLs that begin with {address.scheme}://"
+        fail(EX_USAGE, "; ".join((what, *foreign_formats().broken.values())))
+    return known or FORMATS[DEFAULT_FORMAT]
+
+
+def _may_be_foreign(address: Address) -> bool:
+    return address.is_url or os.path.lexists(address.text)
+
+
+def _find_foreign(address: Address) -> Format | None:
+    formats = foreign_formats()
+    for name, form in formats.usable.items():
+        try:
+            if form.detects(address):
+                return form
+        except Exception as error:
+            formats.broken[name] = f"format {name} unusable: {describe_foreign(form.source, error)}"
+    return None
+
+
+def detect_format(address: Address) -> str:
+    """The name of the format of a place; raises as `find_format`."""
+    return find_format(address).name
 
 
 def is_format_url(text: str) -> bool:
     """True for a URL that a format has places at."""
-    return is_url(text) and any(form.detects(Address(text)) for form in FORMATS.values())
+    if not is_url(text):
+        return False
+    address = Address(text)
+    is_ours = any(form.detects(address) for form in FORMATS.values())
+    return is_ours or _find_foreign(address) is not None
 
 
 def has_file_suffix(path: str) -> bool:
@@ -202,7 +285,7 @@ def default_place(config: Config, environ: Mapping[str, str], *, for_mail: bool 
         ConfigError: as `default_places`.
     """
     for place in default_places(config, environ):
-        form = FORMATS[detect_format(find_address(config, place))]
+        form = find_format(find_address(config, place))
         if not for_mail or form.mail_parts:
             return place
     return ""
@@ -243,15 +326,17 @@ def _parse(text: str) -> Address:
 
 def _check_settings(config: Config) -> None:
     for name, (_, at) in config.stores.items():
-        if name not in FORMATS:
-            raise at.error(f"no such format, expected one of {', '.join(FORMATS)}")
-        _settings(config, name)
+        form = FORMATS.get(name) or foreign_formats().usable.get(name)
+        if form is None:
+            broken = "".join(f"; {why}" for why in foreign_formats().broken.values())
+            raise at.error(f"no such format, expected one of {', '.join(FORMATS)}{broken}")
+        with foreign_errors(form):
+            _settings(config, form)
     for form in FORMATS.values():
         form.check_config(config)
 
 
-def _settings(config: Config, name: str) -> Any:
-    from engine.config.validators import ConfigLocation
-
-    section, at = config.stores.get(name, (None, ConfigLocation(config.path, f"stores.{name}")))
-    return FORMATS[name].parse_settings(section, at)
+def _settings(config: Config, form: Format) -> Any:
+    at = ConfigLocation(config.path, f"stores.{form.name}")
+    section, at = config.stores.get(form.name, (None, at))
+    return form.parse_settings(section, at)

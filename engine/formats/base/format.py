@@ -11,19 +11,20 @@ import shlex
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.queue_config import Config, HandlerConfig, Queue
+from engine.config.validators import ConfigError
 from engine.logs.log_tail import format_log_line
 from engine.model import LockEvidence, State, Task
 from engine.monitor import prometheus
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import NO_RETRY
-from engine.store import Store, Unavailable
+from engine.store import Store, StoreError, Unavailable
 from engine.system import files, users
 from engine.system.command_errors import (
     EX_NOPERM,
@@ -69,6 +70,8 @@ class Format(ABC):
     """
 
     contract = CONTRACT
+    source = ""
+    """The package that it comes from, with its version; "" for ours."""
     name: str
     """Key of `stores` in the configuration."""
     title: str
@@ -228,6 +231,26 @@ class Format(ABC):
         return
 
 
+@contextmanager
+def foreign_errors(form: Format) -> Iterator[None]:
+    """Turn every error of code of another package into one line.
+
+    Raises:
+        Unavailable: with the format, its package and the error.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not form.source or isinstance(error, StoreError | ConfigError):
+            raise
+        raise Unavailable(f"format {form.name}: {describe_foreign(form.source, error)}") from error
+
+
+def describe_foreign(source: str, error: BaseException) -> str:
+    """One line about an error in code of another package: the package, and what was raised."""
+    return safe_line(f"{source}: {type(error).__name__}: {error}".removesuffix(": "))
+
+
 def folders_apart(queue: Queue, address: Address, state_folder: str) -> Queue:
     """The folders of a place with all our own files in the folder `state_folder`, and nothing in
     the place's; for a path with the place itself as root, below which no link is followed.
@@ -262,6 +285,8 @@ class Setup(NamedTuple):
     """The command line as typed, without the name of the program."""
     fault: str = ""
     """Why the configuration is invalid: this setup has only what is valid of it, to keep a mail."""
+    unusable: str = ""
+    """Why formats of other packages cannot be used, if none knew this place; else ""."""
     describe_missing: Callable[[str], str] = "{}: no such file or folder".format
     """A path where nothing is -> that, and which name was perhaps meant."""
 
@@ -287,7 +312,13 @@ class Setup(NamedTuple):
         Raises:
             Unavailable: it cannot be reached.
         """
-        return self.format.open(self)
+        with foreign_errors(self.format):
+            try:
+                return self.format.open(self)
+            except Unavailable as error:
+                if not self.unusable:
+                    raise
+                raise type(error)(f"{error}; {self.unusable}") from error
 
     def require_format(self, name: str, title: str, instead: str = "") -> None:
         """Refuse a command that is for another format; `title` says which, with its article.

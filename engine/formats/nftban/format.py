@@ -36,8 +36,10 @@ class NftbanFormat(Format):
     demo_options = ("", "redis", "federation", "zmailer")
 
     def detects(self, at: Address) -> bool:
-        """Every path, so that the error of one that has no queue says what was expected."""
-        return not at.is_url
+        """True for the path of a queue. The format is the default, so it also gets the paths that
+        none knows: its error says what was expected.
+        """
+        return not at.is_url and has_queue_folders(at.text)
 
     def has_queue(self, path: str) -> bool:
         """See `Format`."""

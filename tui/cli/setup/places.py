@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import queue_config
 from engine.config.place_address import is_url
-from engine.formats.base.format import Setup
+from engine.formats.base.format import Setup, foreign_errors
 from engine.formats.known_formats import (
     DEFAULT_FORMAT,
     default_places,
@@ -67,7 +67,7 @@ def make_places(setup: Setup, names: Sequence[str]) -> list[Place]:
     for name, opened in zip(names, opening, strict=True):
         try:
             places.append(opened.result() if opened.done() else _unusable_place(name, NO_ANSWER))
-        except CommandError as error:
+        except (CommandError, Unavailable) as error:
             if len(names) == 1:
                 raise
             places.append(_unusable_place(name, str(error)))
@@ -198,7 +198,8 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         root=place_setup.queue.root,
         destinations=destinations,
     )
-    return form.complete(place_setup, base)
+    with foreign_errors(form):
+        return form.complete(place_setup, base)
 
 
 def _attempt_limit(policy: RetryPolicy) -> AttemptLimit:
