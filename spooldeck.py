@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.config.place_address import Address as Address
     from engine.doctor.finding import Finding as Finding
     from engine.doctor.finding import Grade as Grade
+    from engine.formats.base import conformance as conformance
     from engine.formats.base.format import CONTRACT as CONTRACT
     from engine.formats.base.format import Format as Format
     from engine.formats.base.format import Setup as Setup
@@ -44,6 +45,7 @@ EXPORTED = {
     "Setup": "engine.formats.base.format",
     "State": "engine.model",
     "StoreError": "engine.store",
+    "conformance": "engine.formats.base.conformance",
     "Task": "engine.model",
     "Unavailable": "engine.store",
     "Unsupported": "engine.store",
@@ -65,7 +67,8 @@ def __getattr__(name: str) -> Any:
     if name not in EXPORTED:
         raise AttributeError(f"module 'spooldeck' has no attribute {name!r}")
     use_own_modules()
-    return getattr(import_module(EXPORTED[name]), name)
+    module = import_module(EXPORTED[name])
+    return getattr(module, name, module)
 
 
 def main() -> int:

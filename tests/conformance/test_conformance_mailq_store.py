@@ -7,33 +7,29 @@ purged tasks have nothing to show here.
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import FunctionType
 
 import pytest
 
+from engine.formats.base import conformance
+from engine.formats.base.conformance import NOW, Shape
 from engine.formats.zmailer.mailq.connection import ServerAddress
 from engine.formats.zmailer.mailq.queue_view import JobView, JobWait
 from engine.formats.zmailer.mailq_store.store import MailqStore
 from engine.formats.zmailer.mailq_store.tasks import parse_id, task_id
 from engine.model import Edge, Edges, State, Task
 from engine.store import ClaimFilter, Store, accept_all
-from tests.conformance import test_conformance
-from tests.conformance.test_conformance import NOW, Shape
 from tests.mailq_server import RunningServer, SampleQueue, serving
 from tests.store_contents import found
 
+_shared = conformance.suite()
 for _name in (
-    "an_edge_leads_where_it_says",
-    "a_swap_outside_of_the_edges_is_refused",
-    "a_scan_for_names_shows_only_those",
-    "a_scan_of_a_states_word_shows_that_state",
+    "test_an_edge_leads_where_it_says",
+    "test_a_swap_outside_of_the_edges_is_refused",
+    "test_a_scan_for_names_shows_only_those",
+    "test_a_scan_of_a_states_word_shows_that_state",
+    "a_task",
 ):
-    _test = vars(test_conformance)[f"test_{_name}"]
-    # Without its mark: there is one server, in place of the stores of the suite.
-    globals()[f"test_{_name}"] = FunctionType(_test.__code__, _test.__globals__, _name)
-
-a_task = test_conformance.a_task
-"""The fixture of the suite that makes tasks in the shape below."""
+    globals()[_name] = _shared[_name]
 
 
 class FilledStore(MailqStore):
@@ -84,7 +80,6 @@ def shape() -> Shape:
         kind="smtp",
         told=lambda task: task,
         in_line=list,
-        has_payload=False,
     )
 
 

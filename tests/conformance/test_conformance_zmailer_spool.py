@@ -7,13 +7,12 @@ tests of claims and of due times have nothing to show here.
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import FunctionType
 
 import pytest
 
+from engine.formats.base import conformance
+from engine.formats.base.conformance import NOW, Shape
 from engine.store import Store
-from tests.conformance import test_conformance
-from tests.conformance.test_conformance import NOW, Shape
 from tests.zmailer_spool import Spool, WorkedStore, dead_pid, suite_id
 
 _OF_CLAIMS = {
@@ -26,7 +25,6 @@ _OF_CLAIMS = {
     "of_several_kinds_only_the_wanted_are_claimed",
     "two_takers_in_turns_share_nothing",
     "threads_share_no_task",
-    "processes_share_no_task",
     "waiting_ends_with_time_or_a_promotion",
     "a_place_in_use_keeps_the_rules",
 }
@@ -38,14 +36,7 @@ _OF_DUE_TIMES = {
 }
 _OF_NEW_TASKS = {"an_id_is_given_only_once", "an_id_is_given_only_once_in_a_group"}
 _EXCLUDED = {f"test_{name}" for name in _OF_CLAIMS | _OF_DUE_TIMES | _OF_NEW_TASKS}
-assert vars(test_conformance).keys() >= _EXCLUDED
-for _name, _test in vars(test_conformance).items():
-    if _name.startswith("test_") and _name not in _EXCLUDED:
-        # Without its mark: there is one spool, in place of the stores of the suite.
-        globals()[_name] = FunctionType(_test.__code__, _test.__globals__, _name)
-
-a_task = test_conformance.a_task
-"""The fixture of the suite that makes tasks in the shape below."""
+globals().update(conformance.suite(_EXCLUDED))
 
 
 @pytest.fixture
@@ -58,7 +49,6 @@ def shape() -> Shape:
         kind="smtp",
         told=lambda task: task._replace(destination="all of it"),
         in_line=list,
-        has_payload=False,
         destination="c@d.example",
         own=frozenset({"queue", "group", "due", "attempts", "payload", "extra"}),
     )

@@ -15,25 +15,21 @@ import pytest
 from engine.config import place_address as addresses
 from engine.config import queue_config
 from engine.formats import known_formats as known_formats
+from engine.formats.base import conformance
+from engine.formats.base.conformance import Shape
 from engine.formats.base.format import Format, Setup
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.model import State
 from engine.policy import RetryPolicy, contract_retries
 from engine.store import Store, Unavailable
-from tests.conformance import test_conformance
-from tests.conformance.test_conformance import SHAPES, Shape
+from tests.conformance.test_conformance import SHAPES
 from tests.console_operator import an_operator
 from tests.engine.task_builders import a_task as new_task
 from tui.cli import main
 from tui.cli.setup.places import open_places
 from tui.text import keys
 
-for _name, _test in vars(test_conformance).items():
-    if _name.startswith("test_"):
-        globals()[_name] = _test
-
-a_task = test_conformance.a_task
-"""The fixture of the suite that makes tasks in the shape below."""
+globals().update(conformance.suite())
 
 SECRET = "hunter2"
 URL = "fake://operator@host:7000/mails"
@@ -85,7 +81,7 @@ class FakeStore(MemoryStore):
 def open_store() -> Callable[[], Store]:
     """Open a further instance on the same tasks, for the suite of all stores."""
     memory = MemoryTasks()
-    return lambda: FakeStore(memory, lease_seconds=300.0, clock=lambda: test_conformance.NOW)
+    return lambda: FakeStore(memory, lease_seconds=300.0, clock=lambda: conformance.NOW)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ OPTIONAL = {
     "httpcore",
     "cryptography",
     "nacl",
+    "pytest",
 }
 """What an extra brings and only its own modules import; msgpack and croniter come with bullmq."""
 BUILD = {"hatchling", "shtab", "pypandoc"}
