@@ -38,6 +38,7 @@ KEPT_OUT = {
     "engine.index.schema",
     "engine.live.inspector",
     "engine.operations.plans",
+    "importlib.metadata",
 }
 
 REPORT = """

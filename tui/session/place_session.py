@@ -183,6 +183,7 @@ class PlaceSession:
             [(clock(), 0)], maxlen=MAX_COUNT_SAMPLES
         )
         """Times, and by how many the spooled mails exceeded the mail tasks then."""
+        self._lost_mail_count: int | None = None
         self.backlog: BacklogSummary | None = None
         """Backlog: due tasks and their age; None until known."""
         self.active: Sequence[Task] = ()
@@ -420,8 +421,30 @@ class PlaceSession:
         finally:
             self.measuring = None
 
+    async def count_lost_mails(self) -> None:
+        """Compare each spooled mail with the tasks, for a command that does not watch their numbers
+        for `MAIL_GRACE_SECONDS` seconds.
+
+        Raises:
+            Unavailable: the spool or the tasks cannot be read.
+        """
+        mail, backlog, payloads = self.place.mail, self.readings.sending.backlog, set[str]()
+
+        def add(tasks: Sequence[Task], done: int, total: int) -> bool:
+            payloads.update(task.payload for task in tasks)
+            return True
+
+        if mail is not None and isinstance(backlog, MailBacklog) and backlog.mails:
+            await self.inspector.queries.export(MAIL_TASKS, add)
+            self._lost_mail_count = await asyncio.to_thread(
+                mail.find_unqueued, payloads, self.clock()
+            )
+            self.evaluate_alerts()
+
     def _lost_mails(self, now: float) -> int:
         """Spooled mails without a task, during the whole last `MAIL_GRACE_SECONDS` seconds."""
+        if self._lost_mail_count is not None:
+            return self._lost_mail_count
         unsent_counts = [
             more for when, more in self.unsent_samples if abs(now - when) <= MAIL_GRACE_SECONDS
         ]

@@ -16,6 +16,10 @@ from engine.config import queue_config
 from engine.formats.base.format import Setup
 from engine.formats.known_formats import setup_for
 from engine.logs.log_tail import format_log_line
+from engine.mail.message.content import Content
+from engine.mail.send import spool_entry
+from engine.mail.send.mail_spool import MailSpool
+from engine.mail.send.suspensions import Suspensions
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.alerts import Alert, AlertKind, LimitUse
 from engine.operations.journal import Operation
@@ -33,6 +37,7 @@ from tests.engine.monitor.test_alerts import (
     write_metrics,
     write_task,
 )
+from tests.journaled_places import interrupt
 from tests.tables import each
 from tui.cli.formats.nftban.recorder import RecorderThread
 from tui.cli.print.overview import overview
@@ -139,6 +144,33 @@ def other_metrics(root: Path) -> None:
         os.utime(root / "queue" / state, (time.time() - 3000,) * 2)
 
 
+def mail_waits(root: Path) -> None:
+    """Two hours ago a mail was spooled and no task made of it; a transport is suspended."""
+    long_ago = time.time() - 7200
+    spool = MailSpool(str(root / "mailspool"), str(root), lambda: long_ago)
+    content = Content("text", html=False)
+    spool.store_mail(spool_entry.new_id(long_ago), "ana@example.com", "hello", content)
+    suspended = Suspensions(str(root / "queue" / ".spooldeck" / "suspended"), str(root))
+    (root / "queue" / ".spooldeck").mkdir()
+    suspended.suspend("curl", long_ago, "ana", "the relay moves")
+
+
+def a_killed_replay(root: Path) -> None:
+    """A replay of four dead tasks whose console died after one, which a worker has done since."""
+    for number in range(4):
+        write_task(root, "dlq", number)
+    setup = setup_for(queue_config.load_config(str(root / "spooldeck.yaml"), {}), str(root), {})
+    interrupt(make_place(setup, str(root)), 4, 1, at=time.time() - 60)
+    for path in (root / "queue" / "pending").iterdir():
+        path.unlink()
+
+
+def old_metrics(root: Path) -> None:
+    """A task that waits until tomorrow, and metrics of half an hour ago."""
+    write_task(root, "pending", 1, age=7_205, due_in=86_400)
+    write_metrics(root, 1, age=1_865)
+
+
 def full_only_at(folder: str) -> Callable[[str], dict[str, int]]:
     """Free units of a disk that is full at this folder; another folder does not show it."""
     return lambda asked: {"blocks": 0 if asked == folder else 1_000_000}
@@ -164,6 +196,9 @@ PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
     (a_full_disk, {AlertKind.STALE, AlertKind.FULL}),
     (a_poor_worker, {AlertKind.LACKING}),
     (other_metrics, {AlertKind.CONTRADICTION}),
+    (mail_waits, {AlertKind.LOST, AlertKind.SUSPENDED}),
+    (a_killed_replay, {AlertKind.INTERRUPTED}),
+    (old_metrics, {AlertKind.OLD_METRICS, AlertKind.OLDEST}),
     (a_new_task, set()),
 ]
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from engine.formats.base.format import Setup
@@ -90,6 +91,8 @@ async def _wait_for_scan(session: PlaceSession) -> None:
                 return
     if not session.has_readings:
         await session.wait_for_readings()
+    with suppress(Unavailable):  # the readings have the reason
+        await session.count_lost_mails()
 
 
 def parse_place_filter(text: str, session: PlaceSession) -> Filter:

@@ -1,0 +1,179 @@
+"""A format of another package: installed beside us, tested by our suite, opened by console and
+commands, and without harm when it is broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import queue_config
+from engine.formats.known_formats import foreign_formats, setup_for
+from tests.console_operator import an_operator
+from tests.console_places import make_spool
+from tui.cli import main
+from tui.cli.setup.places import open_places
+from tui.text import keys
+
+SOURCE = Path(__file__).parent / "jobdir"
+JOB: dict[str, Any] = {
+    "kind": "mail",
+    "created": 1_795_160_000.0,
+    "due": 0.0,
+    "attempts": 0,
+    "description": "a job",
+    "error": "",
+    "destination": "",
+    "group": "",
+    "state": "pending",
+    "lease": None,
+}
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which pip has installed the package."""
+    folder = tmp_path_factory.mktemp("jobdir")
+    source = shutil.copytree(SOURCE, folder / "source")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "install", *options]
+    subprocess.run([*pip, "--target", folder / "site", source], check=True)
+    return folder / "site"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> str:
+    """A file with two jobs."""
+    path = tmp_path / "work.jobs"
+    both = {f"job-{number}": {**JOB, "rev": str(number)} for number in (1, 2)}
+    path.write_text(json.dumps({"change": 2, "jobs": both}))
+    return str(path)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Have the packages of a folder in this process, as if it had started with them."""
+    monkeypatch.syspath_prepend(str(folder))
+    foreign_formats.cache_clear()
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    sys.modules.pop("jobdir", None)
+
+
+@pytest.fixture(autouse=True)
+def forget_formats() -> Any:
+    """The next test finds its own packages."""
+    yield
+    foreign_formats.cache_clear()
+
+
+def test_the_package_passes_the_suite(installed: Path, tmp_path: Path) -> None:
+    """In a process of its own, with no file of ours but the installed ones."""
+    shutil.copy(SOURCE / "suite.py", tmp_path / "test_jobdir.py")
+    environ = os.environ | {"PYTHONPATH": str(installed)}
+    argv = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_jobdir.py"]
+    ran = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout
+    assert int(ran.stdout.split()[-4]) > 30
+
+
+def test_commands_and_console_open_it(
+    installed: Path, jobs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status, doctor, a plan, its undo, and the list of the console."""
+    install(monkeypatch, installed)
+
+    assert main(["status", jobs]) == 1
+    assert "todo 2" in capsys.readouterr().out
+    assert main(["doctor", jobs]) == 1
+    assert "2 tasks are overdue" in capsys.readouterr().out
+    assert main(["hold", jobs, "--id", "job-1", "--apply", "1"]) == 0
+    assert json.loads(Path(jobs).read_text())["jobs"]["job-1"]["state"] == "held"
+    assert main(["undo", jobs, "--apply", "1"]) == 0
+    assert json.loads(Path(jobs).read_text())["jobs"]["job-1"]["state"] == "pending"
+    capsys.readouterr()
+
+    asyncio.run(_look(jobs, "todo 2", "job-1"))
+
+
+async def _look(jobs: str, *texts: str) -> None:
+    """Open the console on a spool of ours and a file of jobs, and see texts on the second one."""
+    own = Path(jobs).parent / "own"
+    make_spool(own, [])
+    setup = setup_for(queue_config.load_config(None, {}), "", os.environ)
+    places = await asyncio.to_thread(open_places, setup, [str(own), jobs])
+    async with an_operator(*places, clock=time.time, first=keys.OVERVIEW) as operator:
+        await operator.sees(*texts)
+
+
+BROKEN: dict[str, tuple[str, str]] = {
+    "import": ("raise LookupError('no library')", "broken 2.0: LookupError: no library"),
+    "exit": ("raise SystemExit(3)", "broken 2.0: SystemExit: 3"),
+    "contract": ("BrokenFormat.contract = 99", "broken 2.0: ValueError: made for contract 99"),
+    "object": ("FORMAT = BrokenFormat", "broken 2.0: TypeError: ABCMeta found, expected an object"),
+    "detects": (
+        "BrokenFormat.detects = lambda self, at: 1 / 0",
+        "broken 2.0: ZeroDivisionError: division by zero",
+    ),
+    "open": (
+        "BrokenFormat.open = lambda self, setup: {}['x']",
+        "format broken: broken 2.0: KeyError: 'x'",
+    ),
+    "settings": (
+        "BrokenFormat.parse_settings = lambda self, section, at: section.text",
+        "format broken: broken 2.0: AttributeError",
+    ),
+    "place": (
+        "BrokenFormat.complete = lambda self, setup, place: setup.nothing",
+        "format broken: broken 2.0: AttributeError",
+    ),
+}
+MODULE = """
+from spooldeck import Format, Unavailable
+
+class BrokenFormat(Format):
+    name, title = "broken", "a broken queue"
+
+    def detects(self, at):
+        return at.text.endswith(".jobs")
+
+    def open(self, setup):
+        raise Unavailable("nothing there")
+
+FORMAT = BrokenFormat()
+{}
+"""
+
+
+@pytest.mark.parametrize(("how", "words"), [pytest.param(*one, id=n) for n, one in BROKEN.items()])
+def test_a_broken_package_costs_one_line(
+    how: str,
+    words: str,
+    jobs: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command ends with the package and the error; in the console the place has them, and the
+    other place is as always.
+    """
+    site = tmp_path / "site"
+    info = site / "broken-2.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text("[spooldeck.formats]\nbroken = broken:FORMAT\n")
+    (site / "broken.py").write_text(MODULE.format(how))
+    install(monkeypatch, site)
+
+    assert main(["status", jobs]) > 1
+    errors = capsys.readouterr().err
+    assert words in errors
+    assert "Traceback" not in errors and len(errors.splitlines()) == 1
+    asyncio.run(_look(jobs, "own", words))
