@@ -26,7 +26,7 @@ from engine.monitor.transport_health import DeliveryCounts
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.notes import Note, Notes
-from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_from_json
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, parse_pace
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way
 
 OLD = Path(__file__).parents[1] / "golden" / "old"
@@ -52,7 +52,7 @@ def test_the_operations_of_an_old_journal(journal: Journal) -> None:
         follows="20261120T081502Z-0b5e77ed",
     )
     stops = StopRules(None, 0.25, 12, 500, RemainderPolicy.HOLD)
-    assert pace_from_json(retry.intent.pace) == ReplayPace(3.0, (1, 5), 60.0, stops, attended=False)
+    assert parse_pace(retry.intent.pace) == ReplayPace(3.0, (1, 5), 60.0, stops, attended=False)
     assert (retry.started, retry.planned, retry.ended) == (NOW - 900, 4, None)
     assert retry.counts[RowResult.DONE] == 2
     assert [note["delivered"] for note in retry.notes] == [["t0"]]

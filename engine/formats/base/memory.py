@@ -46,6 +46,7 @@ from engine.store import (
     sample_by_scan,
     scan_all_of_states,
 )
+from engine.text.typed_json import to_json
 
 RECENT_CHANGES = 1000
 """Changed ids that are kept for listeners; after more changes a full scan is needed."""
@@ -111,22 +112,8 @@ EDGES: Edges = {
 }
 
 
-_IMAGE_FIELDS = (
-    "id",
-    "kind",
-    "created",
-    "queue",
-    "group",
-    "word",
-    "due",
-    "attempts",
-    "priority",
-    "description",
-    "destination",
-    "payload",
-    "error",
-)
-"""The fields in a task's JSON image, besides `extra`."""
+_OWN_FIELDS = ("state", "lease", "rev", "data")
+"""The fields of a task that are not in its JSON image."""
 
 
 class MemoryStore:
@@ -197,7 +184,7 @@ class MemoryStore:
         if part not in ("", "task"):
             raise Gone(f"{task.id} has no part {part!r}")
         now = self._require_unchanged(task)
-        fields = {name: getattr(now, name) for name in _IMAGE_FIELDS} | {"extra": dict(now.extra)}
+        fields = {k: value for k, value in to_json(now).items() if k not in _OWN_FIELDS}
         return json.dumps(fields).encode()[:MAX_PART_BYTES]
 
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
