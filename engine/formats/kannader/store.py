@@ -210,7 +210,7 @@ class KannaderStore(Store):
         for name, state in undecodable:
             yield from self._scan_entry(name, state)
         for folder in spool.folders:
-            if problem := folder.find_problem():
+            if problem := folder.problem():
                 yield problem
         known: set[LinkTarget] = set()
         damages = damage.find_duplicates(spool, known)

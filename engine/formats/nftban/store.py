@@ -397,16 +397,7 @@ class NftbanStore(Store):
 
     def _list_names(self, state: State) -> Iterator[str]:
         """Yield every name in a state's folder but those of the disk, unsorted."""
-        folder = self._folders[state]
-        if not folder.exists() and state not in CONTRACT_STATES:
-            return
-        try:
-            with os.scandir(folder.fd) as entries:
-                for entry in entries:
-                    if not files.is_disks_own(entry.name):
-                        yield entry.name
-        except OSError as error:
-            raise Unavailable(f"{folder.path}: {error_text(error)}") from error
+        return self._folders[state].iter_names()
 
     def _scan_file(self, name: str, state: State) -> Iterator[Task | Problem]:
         try:
@@ -875,18 +866,9 @@ class NftbanStore(Store):
 
     def _task_files(self, state: State) -> Iterator[os.DirEntry[str]]:
         """Yield the folder's entries of task files in a state, unsorted."""
-        folder = self._folders[state]
-        if not folder.exists() and state not in CONTRACT_STATES:
-            return
-        try:
-            with os.scandir(folder.fd) as entries:
-                for entry in entries:
-                    if entry.name.endswith(task_format.SUFFIX) and entry.is_file(
-                        follow_symlinks=False
-                    ):
-                        yield entry
-        except OSError as error:
-            raise Unavailable(f"{folder.path}: {error_text(error)}") from error
+        for entry in self._folders[state].iter_entries():
+            if entry.name.endswith(task_format.SUFFIX) and entry.is_file(follow_symlinks=False):
+                yield entry
 
     def find_expired(self, age: Callable[[float], float], days: float) -> Iterator[Task]:
         """Yield the dead tasks whose TASK_DLQ_EPOCH has an age of more than `days` days.
