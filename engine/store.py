@@ -3,6 +3,7 @@ change, claim; and its errors."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -141,21 +142,23 @@ class ReadableStore(Protocol):
     """The part of a store that shows its tasks; it never writes. For the index and the screens.
 
     One thread at a time uses an instance, and its methods block. Two instances share nothing but
-    the files, rows or keys on which both work.
+    the files, rows or keys on which both work. What is not abstract is true of any store, and a
+    format overrides what it can do better or cheaper.
     """
 
     states: Mapping[State, str]
     """The supported states in the order of a task's life, each with the format's own word."""
-    words: Mapping[str, State]
+    words: Mapping[str, State] = {}
     """The format's own words that are finer than a state (`Task.word`), each with the state that
     it is a part of."""
     edges: Edges
     """The supported state changes; may change while the store is open."""
-    controls: Mapping[str, Control]
-    changes: ChangeSource
-    expected_tasks: int
+    controls: Mapping[str, Control] = {}
+    changes: ChangeSource = ChangeSource()
+    expected_tasks: int = 0
     """Estimated number of tasks that the running full scan will yield; 0 if unknown."""
 
+    @abstractmethod
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Yield all tasks, or only the named ones. Never writes.
 
@@ -177,7 +180,7 @@ class ReadableStore(Protocol):
         Raises:
             Unavailable: the whole store cannot be reached.
         """
-        ...
+        return self.scan(state_names)
 
     def count_tasks(self) -> Mapping[State, int]:
         """Return the number of tasks in each state, as cheaply as the format allows.
@@ -185,16 +188,20 @@ class ReadableStore(Protocol):
         Raises:
             Unavailable: the whole store cannot be reached.
         """
-        ...
+        counts = dict.fromkeys(self.states, 0)
+        for answer in self.scan(self.states.values()):
+            if isinstance(answer, Task):
+                counts[answer.state] += 1
+        return counts
 
     def read_trash(self, most: int) -> bool:
         """Read at most so many tasks of the trash that `trash_bytes` would have to read, so that
-        it does not take long; False if there are more.
+        it does not take long; False if there are more. None are read where no sizes are kept.
 
         Raises:
             Unavailable: the whole store cannot be reached.
         """
-        ...
+        return True
 
     def trash_bytes(self) -> int:
         """Return the bytes of all tasks in the trash, as `size` counts them, as cheaply as the
@@ -203,7 +210,13 @@ class ReadableStore(Protocol):
         Raises:
             Unavailable: the whole store cannot be reached.
         """
-        ...
+        taken = 0
+        if State.TRASH in self.states:
+            for answer in self.scan({self.states[State.TRASH]}):
+                if isinstance(answer, Task) and answer.state is State.TRASH:
+                    with suppress(Gone):
+                        taken += self.size(answer)
+        return taken
 
     def sample(self, number: int) -> StoreSample:
         """Count the tasks, and read some of them: a few of each state in any order, then about
@@ -212,8 +225,10 @@ class ReadableStore(Protocol):
         Raises:
             Unavailable: the whole store cannot be reached.
         """
-        ...
+        words = None if self.words else dict[str, int]()
+        return StoreSample(self.count_tasks(), words, _scan_start(self, number))
 
+    @abstractmethod
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield the pieces of a task, first the task itself, without opening any.
 
@@ -229,8 +244,12 @@ class ReadableStore(Protocol):
             Gone: the task no longer exists.
             Unavailable: the size cannot be determined now.
         """
-        ...
+        sizes = [part.size for part in self.parts(task)]
+        if None in sizes:
+            raise Unavailable(f"{task.id}: the size of a part is not known")
+        return sum(filter(None, sizes))
 
+    @abstractmethod
     def read(self, task: Task, part: str = "") -> bytes:
         """Read a part of a task, at most its first `MAX_PART_BYTES`.
 
@@ -248,15 +267,19 @@ class ReadableStore(Protocol):
         Raises:
             Unavailable: the whole store cannot be reached.
         """
-        ...
+        for task in tasks:
+            try:
+                yield self.read(task)
+            except StoreError as error:
+                yield error
 
     def relatives(self, task: Task, limit: int) -> Relatives:
-        """Read the parent of a task and at most `limit` of its children.
+        """Read the parent of a task and at most `limit` of its children; most formats have none.
 
         Raises:
             Unavailable: the store cannot be reached.
         """
-        ...
+        return Relatives()
 
     def preview_problem(self, problem: Problem) -> bytes:
         """The first bytes of something that cannot be read as a task, at most `PREVIEW_BYTES`.
@@ -265,68 +288,11 @@ class ReadableStore(Protocol):
             Gone: it no longer exists.
             Unsupported: there are no bytes to read.
         """
-        ...
+        raise Unsupported("there are no bytes to read")
 
     def close(self) -> None:
         """Release file descriptors, connections and locks; the tasks stay."""
-        ...
-
-
-def count_by_scan(store: ReadableStore) -> dict[State, int]:
-    """Count the tasks in each state by reading all of them: `count_tasks` of a store that has no
-    cheaper way.
-    """
-    counts = dict.fromkeys(store.states, 0)
-    for answer in store.scan(store.states.values()):
-        if isinstance(answer, Task):
-            counts[answer.state] += 1
-    return counts
-
-
-def scan_all_of_states(
-    store: ReadableStore, state_names: Collection[str]
-) -> Iterator[Task | Missing | Problem]:
-    """Yield all tasks of these states: `scan_failed` of a store that has to read each task."""
-    return store.scan(state_names)
-
-
-def read_no_trash(store: ReadableStore, most: int) -> bool:
-    """Read none: `read_trash` of a store that keeps no sizes."""
-    return True
-
-
-def measure_trash_by_scan(store: ReadableStore) -> int:
-    """Add up the bytes of the tasks in the trash by reading all of them: `trash_bytes` of a store
-    that has no cheaper way.
-    """
-    taken = 0
-    if State.TRASH in store.states:
-        for answer in store.scan({store.states[State.TRASH]}):
-            if isinstance(answer, Task) and answer.state is State.TRASH:
-                with suppress(Gone):
-                    taken += store.size(answer)
-    return taken
-
-
-def no_relatives(task: Task, limit: int) -> Relatives:
-    """Return none: `relatives` of a store whose tasks have neither parents nor children."""
-    return Relatives()
-
-
-def read_one_by_one(store: ReadableStore, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
-    """Read tasks one by one: `read_all` of a store that has no faster way."""
-    for task in tasks:
-        try:
-            yield store.read(task)
-        except StoreError as error:
-            yield error
-
-
-def sample_by_scan(store: ReadableStore, number: int) -> StoreSample:
-    """Count the tasks, and read the start of a full scan: `sample` of a store that has no cheaper
-    way.
-    """
-    return StoreSample(store.count_tasks(), None if store.words else {}, _scan_start(store, number))
+        return
 
 
 def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
@@ -356,7 +322,10 @@ class ChangeableStore(ReadableStore, Protocol):
         Raises:
             Unavailable: the whole store cannot be reached.
         """
-        ...
+        expected = set(known_tasks)
+        for answer in self.scan({ident for ident, _, _ in expected}):
+            if isinstance(answer, Task) and (answer.id, answer.state, answer.rev) in expected:
+                yield answer
 
     def swap(self, old: Task | None, new: Task | None) -> str:
         """Replace `old` by `new` if `old` is unchanged (compare-and-swap); return the new revision.
@@ -370,13 +339,20 @@ class ChangeableStore(ReadableStore, Protocol):
             Unsupported: no such edge, a refused edge, an edge that bars this task, or a field that
                 the edge does not name.
             Full: the store accepts no more tasks.
+            Unavailable: it cannot be changed now; nothing changed, unless the message says so or
+                the connection to a server was cut.
         """
-        ...
+        (outcome,) = self.swap_all([Move(old, new)])
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.rev
 
+    @abstractmethod
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         """Swap many tasks with few fsyncs (group commit); yield each outcome when it is durable."""
         ...
 
+    @abstractmethod
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
         """Parse an image (bytes from `read`) into the task it was, in the given state; for undo.
 
@@ -394,7 +370,7 @@ class ChangeableStore(ReadableStore, Protocol):
             Unsupported: no such control, it is refused now, or it does not accept these arguments.
             Unavailable: it cannot be done now.
         """
-        ...
+        raise Unsupported(f"no control {name!r} here")
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """Report what a control would do now, if its `has_forecast` is set. Changes nothing.
@@ -402,7 +378,7 @@ class ChangeableStore(ReadableStore, Protocol):
         Raises:
             Unsupported, Unavailable: see `control`.
         """
-        ...
+        raise Unsupported(f"no control {name!r} here that counts what it would change")
 
 
 def configured_retry(task: Task) -> RetryPolicy | None:
@@ -461,18 +437,19 @@ class ClaimRules(NamedTuple):
 class Store(ChangeableStore, Protocol):
     """A store as a format implements it, and as a worker needs it: it also claims tasks."""
 
-    claim_rules: ClaimRules
+    claim_rules: ClaimRules = ClaimRules()
 
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
     ) -> Iterator[Task]:
-        """Claim up to `limit` due tasks in the store's own order, one per iteration.
+        """Claim up to `limit` due tasks in the store's own order, one per iteration; none, if other
+        programs do the work.
 
         `wants(kind, group)` is called before each claim, so its answer may change in between.
         The revision of a claimed task may be that of its claim alone: then it changes only if the
         claim is lost, not when another client edits the task.
         """
-        ...
+        return iter(())
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
         """Extend the leases of claimed tasks to `until` (epoch seconds UTC), by compare-and-swap.
@@ -480,17 +457,12 @@ class Store(ChangeableStore, Protocol):
         Yield an outcome for each, in order: `move.new` is the task with its new lease and revision,
         or the error is Gone, if the claim was lost, or Unavailable, if it is not known whether the
         lease was extended: then the next call decides. Where leases cannot be extended, yield each
-        task unchanged (`keep_leases`).
+        task unchanged.
 
         Raises:
             Unavailable: the whole store cannot be reached; no lease was extended.
         """
-        ...
-
-
-def keep_leases(tasks: Iterable[Task]) -> Iterator[Outcome]:
-    """Yield each task unchanged: the `Store.renew` of a store whose leases cannot be extended."""
-    return (Outcome(Move(task, task), task.rev) for task in tasks)
+        return (Outcome(Move(task, task), task.rev) for task in tasks)
 
 
 class ClaimFilter(Protocol):
@@ -524,6 +496,11 @@ def enqueue_all(store: ChangeableStore, tasks: Iterable[Task]) -> Iterator[Outco
     """Add many new tasks in group commits (in a spool one fsync of the folder for each 100); yield
     each outcome when it is durable."""
     return store.swap_all(Move(None, task) for task in tasks)
+
+
+def refuse_all(edges: Edges, why: str) -> Edges:
+    """Return the edges, each with this refusal; unchanged if it is ""."""
+    return {states: edge._replace(refusal=why) for states, edge in edges.items()} if why else edges
 
 
 def require_edge(

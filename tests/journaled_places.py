@@ -15,7 +15,8 @@ from engine.operations.execute import PlanRun
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan
 from engine.places.place import Place
-from engine.replay.settings import ReplayPace, pace_to_json
+from engine.replay.settings import ReplayPace
+from engine.text.typed_json import to_json
 from tests.console_places import NOW, disk_place
 
 ANA = Who("root", "ana", "192.0.2.7 50122 192.0.2.1 22", "mx1", 4243)
@@ -64,7 +65,7 @@ def carried_out(
     plan: Plan = plans.freeze_plan(verb, tasks, at)
     asked = intent or Intent(verb, place.who)
     if pace is not None:
-        asked = asked._replace(pace=pace_to_json(pace))
+        asked = asked._replace(pace=to_json(pace))
     store = place.open()
     record = Journal(kept(place).folder, place.root, lambda: at).begin(asked, plan)
     try:
@@ -91,7 +92,7 @@ def make_past(root: Path) -> Journal:
     folder = root / "journal"
     folder.mkdir()
     retried, other = (
-        {"verb": "retry", "pace": pace_to_json(ReplayPace())},
+        {"verb": "retry", "pace": to_json(ReplayPace())},
         "20261120T080931Z-51c0ffee",
     )
     filtered = {"filter": "kind=mail_send timeout", "reason": "mx7 is back"}

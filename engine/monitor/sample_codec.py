@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
+from typing import NamedTuple, TypeAlias
 
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Verdict
@@ -20,8 +20,7 @@ from engine.monitor.transport_health import (
     TransportHealth,
 )
 from engine.text import decode
-
-T = TypeVar("T")
+from engine.text.typed_json import from_array
 
 MAX_SAMPLE_BYTES = 400
 """Maximum bytes of an encoded sample: a day of them stays below 4 MiB."""
@@ -163,47 +162,63 @@ def _shorter(sample: RecordedSample) -> RecordedSample:
     return shortest if shortest != sample else shortest._replace(finer={})
 
 
+_CountsByWindow: TypeAlias = tuple[DeliveryCounts | None, ...]
+
+
+class _Times(NamedTuple):
+    oldest: float | None
+    due: int | None
+    died: float | None
+    lease_workers: int = 0
+    """This and the next two are not written if there is nothing to say."""
+    gone_failures: int = 0
+    finer: tuple[tuple[str, State, int], ...] = ()
+
+
+class _StoredSample(NamedTuple):
+    """A sample as it is stored, by position; earlier versions lack the fields with a default, also
+    those of `DeliveryCounts` and `BucketState`.
+    """
+
+    version: int
+    when: float
+    by: str
+    states: tuple[tuple[State, str, int], ...]
+    complete: int
+    unavailable: str
+    problems: int
+    times: _Times
+    rates: Rates | None
+    lock: tuple[Verdict, int | None, float | None, float, str] | None
+    alerts: tuple[tuple[Level, AlertKind, str, float | None, Where, State | None, str], ...]
+    transports: tuple[
+        tuple[str, DeliveryCounts | None, float | None, float | None, _CountsByWindow], ...
+    ]
+    tokens: tuple[BucketState, ...] | str
+
+
 def _plain(sample: RecordedSample) -> list[object]:
-    lock, tokens = sample.lock, sample.tokens
+    lock = sample.lock
+    finer = [(word, state, n) for word, (state, n) in sample.finer.items()]
+    later = (sample.lease_workers, sample.gone_failures, finer)
     return [
         _FORMAT_VERSION,
         round(sample.when, 1),
         sample.by,
-        [[str(state), word, sample.counts.get(state, 0)] for state, word in sample.words.items()],
+        [(state, word, sample.counts.get(state, 0)) for state, word in sample.words.items()],
         int(sample.complete),
         sample.unavailable,
         sample.problems,
-        [sample.oldest, sample.due, sample.died, *_later_fields(sample)],
+        [sample.oldest, sample.due, sample.died, *(later if any(later) else ())],
         sample.rates and [round(rate, 3) for rate in sample.rates],
-        lock and [str(lock.verdict), lock.pid, lock.since, round(lock.age), lock.reason],
-        [[str(a.level), str(a.kind), a.text, a.since, *_target(a.target)] for a in sample.alerts],
+        lock and [lock.verdict, lock.pid, lock.since, round(lock.age), lock.reason],
+        [[*alert[:4], *alert.target[1:]] for alert in sample.alerts],
         [
-            [
-                w.name,
-                w.totals,
-                *_last_times(w),
-                [x.tally for x in w.windows],
-            ]
+            [w.name, w.totals, w.last_success, w.last_failure, [x.tally for x in w.windows]]
             for w in sample.transports
         ],
-        tokens if isinstance(tokens, str) else [list(bucket) for bucket in tokens],
+        sample.tokens,
     ]
-
-
-def _later_fields(sample: RecordedSample) -> list[object]:
-    """What samples of earlier versions lack; nothing if there is nothing to say."""
-    numbers = (sample.lease_workers, sample.gone_failures)
-    if not any(numbers) and not sample.finer:
-        return []
-    return [*numbers, [[word, str(state), n] for word, (state, n) in sample.finer.items()]]
-
-
-def _target(goal: Goal) -> list[object]:
-    return [str(goal.where), goal.state and str(goal.state), goal.name]
-
-
-def _last_times(transport: TransportHealth) -> tuple[float | None, float | None]:
-    return transport.last_success, transport.last_failure
 
 
 def decode_sample(data: bytes, place: str) -> RecordedSample:
@@ -215,109 +230,52 @@ def decode_sample(data: bytes, place: str) -> RecordedSample:
     try:
         inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
         text = inflate.decompress(data, _INFLATED)
-        row = decode.load_json(text, _INFLATED)
-        if not isinstance(row, list) or len(row) != 13 or row[0] != _FORMAT_VERSION:
+        row = from_array(_StoredSample, decode.load_json(text, _INFLATED), "sample")
+        if row.version != _FORMAT_VERSION:
             raise BadSample("another format")
         return _sample(row, place)
-    except (zlib.error, ValueError, TypeError, IndexError, KeyError) as error:
+    except (zlib.error, ValueError) as error:
         raise BadSample(str(error)) from error
 
 
-def _sample(row: list[Any], place: str) -> RecordedSample:
-    states = [(State(name), _text(word), _whole(n)) for name, word, n in _list(row[3])]
-    oldest, due, died, *later = _list(row[7])
-    workers, gone, words = later or (0, 0, [])
+def _sample(row: _StoredSample, place: str) -> RecordedSample:
+    fields = row.times._asdict()
+    fields["finer"] = {word: (state, n) for word, state, n in row.times.finer}
     return RecordedSample(
-        _number(row[1]),
-        _text(row[2]),
-        {state: word or str(state) for state, word, _ in states},
-        counts={state: n for state, _, n in states},
-        finer={_text(word): (State(name), _whole(n)) for word, name, n in _list(words)},
-        complete=row[4] == 1,
-        unavailable=_text(row[5]),
-        problems=_whole(row[6]),
-        oldest=_maybe(oldest, _number),
-        due=_maybe(due, _whole),
-        died=_maybe(died, _number),
-        rates=_maybe(row[8], lambda rates: Rates(_number(rates[0]), _number(rates[1]))),
-        lock=_maybe(row[9], _lock),
-        alerts=tuple(_alert(alert, place) for alert in _list(row[10])),
-        transports=tuple(_transport(transport) for transport in _list(row[11])),
-        tokens=_text(row[12])
-        if isinstance(row[12], str)
-        else tuple(_bucket(n) for n in _list(row[12])),
-        lease_workers=_whole(workers),
-        gone_failures=_whole(gone),
+        row.when,
+        row.by,
+        {state: word or str(state) for state, word, _ in row.states},
+        counts={state: n for state, _, n in row.states},
+        complete=row.complete == 1,
+        unavailable=row.unavailable,
+        problems=row.problems,
+        rates=row.rates,
+        lock=None if row.lock is None else LockEvidence(*row.lock),
+        alerts=tuple(Alert(*one[:4], Goal(place, *one[4:])) for one in row.alerts),
+        transports=tuple(_transport(*transport) for transport in row.transports),
+        tokens=row.tokens,
+        **fields,
     )
 
 
-def _lock(row: Any) -> LockEvidence:
-    verdict, pid, since, age, reason = row
-    return LockEvidence(
-        Verdict(verdict), _maybe(pid, _whole), _maybe(since, _number), _number(age), _text(reason)
-    )
-
-
-def _alert(row: Any, place: str) -> Alert:
-    level, what, words, since, where, state, name = row
-    goal = Goal(place, Where(where), _maybe(state, State), _text(name))
-    return Alert(Level(level), AlertKind(what), _text(words), _maybe(since, _number), goal)
-
-
-def _transport(row: Any) -> TransportHealth:
-    name, totals, success, failure, tallies = row
-    known = [_maybe(tally, _tally) for tally in _list(tallies)][: len(WINDOWS)]
-    known += [None] * (len(WINDOWS) - len(known))
-    windows = [
+def _transport(
+    name: str,
+    totals: DeliveryCounts | None,
+    success: float | None,
+    failure: float | None,
+    tallies: _CountsByWindow,
+) -> TransportHealth:
+    windows = tuple(
         CountWindow(window, seconds, tally, Source.METRICS if tally else Source.NONE, _why(tally))
-        for (window, seconds), tally in zip(WINDOWS, known, strict=True)
-    ]
+        for (window, seconds), tally in zip(WINDOWS, chain(tallies, repeat(None)), strict=False)
+    )
     return TransportHealth(
-        _text(name),
-        _maybe(totals, _tally),
-        tuple(windows),
-        faults=(),
-        last_success=_maybe(success, _number),
-        last_failure=_maybe(failure, _number),
+        name, totals, windows, faults=(), last_success=success, last_failure=failure
     )
 
 
 def _why(tally: DeliveryCounts | None) -> str:
     return "" if tally else "not recorded"
-
-
-def _tally(row: Any) -> DeliveryCounts:
-    # Samples of earlier versions lack the mails to bad addresses.
-    attempts, success, failures, *refused = map(_whole, row)
-    return DeliveryCounts(attempts, success, failures, *refused[:1])
-
-
-def _bucket(row: Any) -> BucketState:
-    # Samples of earlier versions lack the paused flag.
-    name, tokens, burst, more, per_hour, *paused = row
-    return BucketState(
-        _text(name),
-        _whole(tokens),
-        _whole(burst),
-        next=_maybe(more, _number),
-        per_hour=_maybe(per_hour, _whole),
-        paused=bool(paused and paused[0] is True),
-    )
-
-
-def _maybe(value: Any, read: Callable[[Any], T]) -> T | None:
-    return None if value is None else read(value)
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise BadSample("not a list")
-    return value
-
-
-_text = partial(decode.check_text, what="a text", most=_INFLATED)
-_number = partial(decode.check_number, what="a number")
-_whole = partial(decode.check_count, what="a count")
 
 
 _FORMAT_VERSION = 1

@@ -13,12 +13,13 @@ from typing import IO, Any, NamedTuple
 
 from engine.model import State
 from engine.operations.execute import RowOutcome, RowResult
-from engine.operations.journal_writer import Intent, Who
+from engine.operations.journal_writer import Intent
 from engine.operations.plans import Row
 from engine.operations.temp_table import TableSequence, TempTable, text_value, value_text
 from engine.store import MAX_PART_BYTES, Unavailable
 from engine.text import decode
 from engine.text.error_text import error_text
+from engine.text.typed_json import from_json
 
 MAX_LINE_BYTES = 4 << 20
 """Maximum bytes of a line; ours have at most a tenth of that."""
@@ -93,12 +94,7 @@ def _unpacked(packed: Sequence[str]) -> Row:
 
 
 def _intent(head: Mapping[str, Any]) -> Intent:
-    texts = ("verb", "reason", "filter", "scope", "undoes", "follows")
-    fields: dict[str, Any] = {name: _text(head[name]) for name in texts if name in head}
-    fields |= {name: dict(head[name]) for name in ("values", "pace") if name in head}
-    person = head["who"]
-    names = {name: _text(person.get(name, "")) for name in ("user", "sudo", "ssh", "host")}
-    return Intent(**fields, who=Who(**names, pid=_amount(person.get("pid", 0))))
+    return from_json(Intent, {**head, "who": {"user": "", **head["who"]}}, "intent")
 
 
 _text = partial(decode.check_text, what="a text", most=MAX_LINE_BYTES)

@@ -24,6 +24,7 @@ from engine.store import ReadableStore, Unavailable
 from engine.system import files
 from engine.text import decode
 from engine.text.error_text import error_text
+from engine.text.typed_json import Epoch, from_json
 
 NOTES_FILE_NAME = "notes.jsonl"
 
@@ -44,13 +45,12 @@ _CUT_OFF = b" cut off\n"
 class Note(NamedTuple):
     """An operator's note on a task."""
 
-    when: float
-    """Epoch seconds UTC."""
+    when: Epoch
     who: str
     text: str
     """One line, without full mail addresses; untrusted: make it safe before showing it."""
-    made: float | None = None
-    """Creation of its task when it was written, epoch seconds UTC; None: not recorded."""
+    made: Epoch | None = None
+    """Creation of its task when it was written; None: not recorded."""
 
 
 NotesById: TypeAlias = Mapping[str, tuple[Note, ...]]
@@ -74,9 +74,7 @@ class Notes:
         Raises:
             Unavailable: it cannot be written; the notes are unchanged.
         """
-        line = {"when": self._clock(), "who": who, "id": ident, "text": clean_note(text)}
-        line |= {} if made is None else {"made": made}
-        data = f"{json.dumps(line)}\n".encode()
+        data = _format_line(ident, Note(self._clock(), who, clean_note(text), made))
         try:
             with self._open_locked() as (fd, folder):
                 size = os.fstat(fd).st_size
@@ -139,19 +137,12 @@ class Notes:
             raise self._trouble("cannot sweep the notes", error) from error
 
     def _replace(self, fd: int, folder: int, by_id: NotesById) -> None:
-        lines = (
-            json.dumps(
-                {"when": note.when, "who": note.who, "id": ident, "text": note.text}
-                | ({} if note.made is None else {"made": note.made})
-            )
-            for ident, notes in by_id.items()
-            for note in notes
-        )
+        lines = (_format_line(ident, note) for ident, notes in by_id.items() for note in notes)
         files.unlink_quietly(_NEW, folder)  # left by a killed process; we hold the flock
         new = files.create_file(_NEW, folder, None)
         try:
             files.copy_mode(new, os.fstat(fd))
-            files.write_all(new, "".join(f"{line}\n" for line in lines).encode())
+            files.write_all(new, b"".join(lines))
             files.fsync(new)
             files.rename(_NEW, NOTES_FILE_NAME, src_dir_fd=folder, dst_dir_fd=folder)
             files.fsync(folder)
@@ -266,7 +257,7 @@ def parse_notes(data: bytes) -> NotesById:
     by_id: dict[str, list[Note]] = {}
     *whole, _ = data.split(b"\n")
     for line in whole:
-        parsed = _line(line)
+        parsed = _parse_line(line)
         if parsed is None:
             continue
         ident, note = parsed
@@ -277,15 +268,18 @@ def parse_notes(data: bytes) -> NotesById:
     return {ident: tuple(notes) for ident, notes in by_id.items()}
 
 
-def _line(line: bytes) -> tuple[str, Note] | None:
+def _format_line(ident: str, note: Note) -> bytes:
+    fields = {"when": note.when, "who": note.who, "id": ident, "text": note.text}
+    made = {} if note.made is None else {"made": note.made}
+    return f"{json.dumps(fields | made)}\n".encode()
+
+
+def _parse_line(line: bytes) -> tuple[str, Note] | None:
     try:
         fields = decode.check_object(decode.load_json(line, MAX_NOTES_BYTES))
-        ident, who, text = (
-            decode.check_text(fields.get(k), k, MAX_NOTES_BYTES) for k in ("id", "who", "text")
-        )
-        when = decode.check_epoch(fields.get("when"), "when")
-        made = decode.check_epoch(fields["made"], "made") if "made" in fields else None
-        return ident, Note(when, who, clean_note(text), made)
+        ident = decode.check_text(fields.get("id"), "id", MAX_NOTES_BYTES)
+        note = from_json(Note, fields, "note")
+        return ident, note._replace(text=clean_note(note.text))
     except decode.Malformed:
         return None
 

@@ -46,10 +46,11 @@ from engine.replay.scheduler import (
     Wait,
     check_stop_rules,
 )
-from engine.replay.settings import RemainderPolicy, ReplayPace, pace_to_json
+from engine.replay.settings import RemainderPolicy, ReplayPace
 from engine.replay.shared_rate import SharedTokens
 from engine.store import ChangeableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
+from engine.text.typed_json import to_json
 from engine.verbs import VERBS
 
 POLL_INTERVAL_SECONDS = 0.25
@@ -225,7 +226,7 @@ class Replay:
     def _begin_operation(self) -> JournalWriter | None:
         if self._journal is None or self._intent is None:
             return None
-        pace = pace_to_json(self._course.pace)
+        pace = to_json(self._course.pace)
         return self._journal.begin(self._intent._replace(verb=self.plan.verb, pace=pace), self.plan)
 
     def _carry_out(self, store: ChangeableStore, writer: JournalWriter | None) -> None:

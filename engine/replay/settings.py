@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.model import Edges, State
 from engine.policy import UNITS_PER_TOKEN, Rate
+from engine.text.typed_json import from_json
 
 MIN_RATE, MAX_RATE = 1 / 60, 128.0
 """Range of `slower` and `faster` in tasks per second; "no limit" is above it."""
@@ -61,23 +62,13 @@ def rest_problem(pace: ReplayPace | None, states: Iterable[State], edges: Edges)
     return f"unsent tasks cannot be held: {', '.join(stuck)} tasks stay" if stuck else ""
 
 
-def pace_to_json(pace: ReplayPace) -> dict[str, Any]:
-    """Return the settings as JSON values for the journal."""
-    stops = {**pace.stops._asdict(), "rest": str(pace.stops.rest)}
-    return {**pace._asdict(), "canary": list(pace.canary), "stops": stops}
-
-
-def pace_from_json(values: Mapping[str, Any]) -> ReplayPace:
-    """Rebuild the settings from the journal's JSON values.
+def parse_pace(values: Mapping[str, Any]) -> ReplayPace:
+    """Parse the settings in the journal, where they are as `to_json` makes them.
 
     Raises:
-        ValueError: they are invalid.
+        Malformed: they are invalid, or some are of a later version.
     """
-    try:
-        stops = StopRules(**{**values["stops"], "rest": RemainderPolicy(values["stops"]["rest"])})
-        return ReplayPace(**{**values, "canary": tuple(map(int, values["canary"])), "stops": stops})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"expected the values of a pace: {error}") from error
+    return from_json(ReplayPace, values, "pace", exact=True)
 
 
 def bucket_rate(rate: float) -> Rate:

@@ -13,7 +13,7 @@ from engine.operations.journal import Entry, Operation
 from engine.operations.plans import transition_of
 from engine.policy import DAY_SECONDS
 from engine.replay.outcomes import ReplayOutcome
-from engine.replay.settings import pace_from_json
+from engine.replay.settings import parse_pace
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
@@ -388,7 +388,7 @@ def _undo_words(one: ListedOperation, undo_text: str) -> str:
 
 def _pace_text(operation: Operation) -> str:
     try:
-        pace = pace_from_json(operation.intent.pace) if operation.intent.pace else None
+        pace = parse_pace(operation.intent.pace) if operation.intent.pace else None
     except ValueError:
         return UNKNOWN
     if pace is None:

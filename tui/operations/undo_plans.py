@@ -8,7 +8,7 @@ from engine.operations import controls
 from engine.operations.journal import Operation
 from engine.operations.plans import Plan
 from engine.operations.undo import REASON_RETENTION_OVER
-from engine.replay.settings import ReplayPace, pace_from_json
+from engine.replay.settings import ReplayPace, parse_pace
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
@@ -111,7 +111,7 @@ def half_moved_warning(amount: int) -> str:
 def recorded_pace(operation: Operation) -> ReplayPace | None:
     """The pace of an operation; None if it had none or it cannot be parsed."""
     try:
-        return pace_from_json(operation.intent.pace) if operation.intent.pace else None
+        return parse_pace(operation.intent.pace) if operation.intent.pace else None
     except ValueError:
         return None
 

@@ -25,27 +25,18 @@ from engine.model import (
     State,
     Task,
 )
+from engine.override import override
 from engine.store import (
     MAX_PART_BYTES,
     ClaimFilter,
-    ClaimRules,
-    Control,
     Gone,
-    Outlook,
-    SeenTask,
+    Store,
     StoreError,
     Unsupported,
     accept_all,
-    count_by_scan,
-    keep_leases,
-    measure_trash_by_scan,
-    no_relatives,
-    read_no_trash,
-    read_one_by_one,
     require_edge,
-    sample_by_scan,
-    scan_all_of_states,
 )
+from engine.text.typed_json import to_json
 
 RECENT_CHANGES = 1000
 """Changed ids that are kept for listeners; after more changes a full scan is needed."""
@@ -111,32 +102,15 @@ EDGES: Edges = {
 }
 
 
-_IMAGE_FIELDS = (
-    "id",
-    "kind",
-    "created",
-    "queue",
-    "group",
-    "word",
-    "due",
-    "attempts",
-    "priority",
-    "description",
-    "destination",
-    "payload",
-    "error",
-)
-"""The fields in a task's JSON image, besides `extra`."""
+_OWN_FIELDS = ("state", "lease", "rev", "data")
+"""The fields of a task that are not in its JSON image."""
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A store of tasks in memory; instances that share a `MemoryTasks` act as rivals."""
 
     states: Mapping[State, str] = {state: str(state) for state in State}
-    words: Mapping[str, State] = {}
-    claim_rules = ClaimRules()
     edges = EDGES
-    controls: Mapping[str, Control] = {}
 
     def __init__(
         self,
@@ -152,18 +126,9 @@ class MemoryStore:
         self._order, self._lease_seconds, self._clock = order, lease_seconds, clock
         self._seen_count = self._memory.change_count
         self.changes = ChangeSource(wait=self._wait)
-        self.expected_tasks = 0
 
-    count_tasks = count_by_scan
-    sample = sample_by_scan
-    read_all = read_one_by_one
-    read_trash = read_no_trash
-    trash_bytes = measure_trash_by_scan
-    relatives = staticmethod(no_relatives)
-    scan_failed = scan_all_of_states
-
+    @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Yield every task in the order of state and id, or only the named ones."""
         with self._memory.condition:
             tasks = sorted(self._memory.tasks.values(), key=lambda t: (t.queue, t.id))
         if touched is None:
@@ -175,33 +140,20 @@ class MemoryStore:
         known_names = {task.id for task in tasks} | set(self.states.values())
         yield from (Missing(name) for name in touched if name not in known_names)
 
-    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
-        """Yield the tasks that exist in this state and revision, in any queue."""
-        expected = list(known_tasks)
-        ids = {ident for ident, _, _ in expected}
-        with self._memory.condition:
-            tasks = [task for task in self._memory.tasks.values() if task.id in ids]
-        known = {(task.id, task.state, task.rev): task for task in tasks}
-        yield from (known[one] for one in expected if one in known)
-
+    @override
     def parts(self, task: Task) -> Iterator[Part]:
-        """Yield the one part: the task itself."""
         yield Part("task", f"{task.queue}/{task.id}".lstrip("/"), len(self.read(task)))
 
-    def size(self, task: Task) -> int:
-        """Return the size of the JSON image in bytes."""
-        return len(self.read(task))
-
+    @override
     def read(self, task: Task, part: str = "") -> bytes:
-        """Return the task's fields as JSON."""
         if part not in ("", "task"):
             raise Gone(f"{task.id} has no part {part!r}")
         now = self._require_unchanged(task)
-        fields = {name: getattr(now, name) for name in _IMAGE_FIELDS} | {"extra": dict(now.extra)}
+        fields = {k: value for k, value in to_json(now).items() if k not in _OWN_FIELDS}
         return json.dumps(fields).encode()[:MAX_PART_BYTES]
 
+    @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
-        """Return the task with the fields of a saved image."""
         try:
             was = json.loads(image)
             if was["id"] != task.id:
@@ -210,14 +162,10 @@ class MemoryStore:
         except (ValueError, KeyError, TypeError) as error:
             raise Unsupported(f"not the image of a task: {error}") from error
 
-    def preview_problem(self, problem: Problem) -> bytes:
-        """Raise Gone: this store has no problems."""
-        raise Gone(problem.where)
-
+    @override
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
     ) -> Iterator[Task]:
-        """Claim due tasks in their order, each when the caller asks for it."""
         for _ in range(limit):
             task = self._claim_next(now, owner, wants)
             if task is None:
@@ -236,9 +184,10 @@ class MemoryStore:
                     return claimed._replace(rev=self._memory.put(key, claimed))
         return None
 
+    @override
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
-        """Extend the leases under the lock that all instances share."""
-        return keep_leases(tasks) if self._lease_seconds is None else self._renew(tasks, until)
+        is_forever = self._lease_seconds is None
+        return super().renew(tasks, until) if is_forever else self._renew(tasks, until)
 
     def _renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
         for task in tasks:
@@ -252,10 +201,6 @@ class MemoryStore:
                 yield Outcome(Move(task, renewed._replace(rev=rev)), rev)
             except Gone as error:
                 yield Outcome(Move(task, task), error=error)
-
-    def swap(self, old: Task | None, new: Task | None) -> str:
-        """Compare and swap under the lock that all instances share."""
-        return self._swap(Move(old, new))
 
     def _swap(self, move: Move) -> str:
         old, new, image = move[:3]
@@ -276,24 +221,13 @@ class MemoryStore:
             raise Gone(task.id)
         return now
 
+    @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Make the moves one by one; nothing needs to be made durable."""
         for move in moves:
             try:
                 yield Outcome(move, self._swap(move))
             except StoreError as error:
                 yield Outcome(move, error=error)
-
-    def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Raise Unsupported: there are no controls."""
-        raise Unsupported(f"no control {name!r} here")
-
-    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """Raise Unsupported: there are no controls."""
-        raise Unsupported(f"no control {name!r} here")
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
 
     def _wait(self, seconds: float) -> Collection[str] | None:
         memory = self._memory

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.formats.bullmq.place import task_id
 from engine.formats.bullmq.row import PLACES
 from engine.model import Part, State, Task
 from engine.store import MAX_PART_BYTES, Unsupported
+from engine.text.typed_json import from_json
 
 LONG_FIELD_BYTES = 128 * 1024
 """A longer field is in the image by its SHA-1 only, and is never changed; so longer data cannot be
@@ -132,15 +133,10 @@ def parse_image(data: bytes) -> JobImage:
         Unsupported: it is not one.
     """
     try:
-        fields: dict[str, Any] = json.loads(data.decode("utf-8", "surrogateescape"))
-        image = JobImage(**fields)
-        texts = [image.id, image.place, image.position]
-        texts += [t for item in (*image.fields.items(), *image.long_fields.items()) for t in item]
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError("a value is no text")
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        values = json.loads(data.decode("utf-8", "surrogateescape"))
+        return from_json(JobImage, values, "image", exact=True)
+    except (ValueError, RecursionError) as error:
         raise Unsupported(f"not the image of a job: {error}") from error
-    return image
 
 
 def list_parts(task: Task, key: str, image: bytes, fields: Mapping[str, str]) -> list[Part]:

@@ -17,19 +17,30 @@ from engine.formats.bullmq.reading import JobReader
 from engine.formats.bullmq.repeats import Repeats
 from engine.formats.bullmq.row import STATES, WORDS, own_retry_policy
 from engine.formats.bullmq.scan import KnownQueues, QueueCounts, RedisScan
-from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Problem, State, Task
+from engine.model import (
+    ChangeSource,
+    Edges,
+    Missing,
+    Move,
+    Outcome,
+    Part,
+    Problem,
+    Relatives,
+    State,
+    Task,
+)
+from engine.override import override
 from engine.store import (
     ClaimFilter,
     ClaimRules,
     Control,
-    Outlook,
     SeenTask,
+    Store,
     StoreError,
     StoreSample,
     Unsupported,
     accept_all,
-    measure_trash_by_scan,
-    read_no_trash,
+    refuse_all,
 )
 
 MOVES_PER_PIPELINE = 100
@@ -79,7 +90,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 _ALL_COMMANDS = tuple(dict.fromkeys(text for texts in _NEEDED.values() for text in texts))
 
 
-class BullmqStore:
+class BullmqStore(Store):
     """Jobs of all queues in one database of a Redis or Valkey server."""
 
     states: Mapping[State, str] = STATES
@@ -93,13 +104,8 @@ class BullmqStore:
         """
         self.place, self._clock = place, clock
         self._connection = Connection(place)
-        self.close = self._connection.close
         try:
             reader = self._reader = JobReader(self._connection, place, clock)
-            self.parts, self.size, self.read = reader.parts, reader.size, reader.read
-            self.read_all, self.relatives = reader.read_all, reader.relatives
-            self.preview_problem = reader.preview_problem
-            self.restore_image = reader.restore_image
             self._moves = JobMoves(place)
             self._queues = KnownQueues(self._connection, place)
             names = self.queue_names = self._queues.names
@@ -112,7 +118,6 @@ class BullmqStore:
                 find_queues=names,
                 clock=clock,
             )
-            self.renew = self._claims.renew
             self.claim_gate = repeats.gate
             self.claim_rules = ClaimRules(
                 own_retry_policy,
@@ -126,14 +131,17 @@ class BullmqStore:
                 limit_ends=self._claims.limit_ends,
             )
             self._refusal, self.edges = permitted_edges(EDGES, self._connection, place)
-            self.controls: Mapping[str, Control] = controls.LazyControls(self._list_controls)
+            self.controls = controls.LazyControls(self._list_controls)
             self._controls_due = 0.0
             feed = ChangeFeed(self._connection, place, self._queues)
             self.changes = ChangeSource(wait=feed.wait, counts=feed.counts)
-            self.expected_tasks = 0
         except BaseException:
             self.close()
             raise
+
+    @override
+    def close(self) -> None:
+        self._connection.close()
 
     def _leave_replica(self) -> None:
         """Connect again if the server is a replica now: the address may name the primary."""
@@ -146,29 +154,18 @@ class BullmqStore:
 
     # ---- scanning
 
+    @override
     def count_tasks(self) -> Mapping[State, int]:
-        """Count the entries of all lists and sets by one script."""
         return QueueCounts(self._connection, self.place, self._queues.names()).by_state()
 
-    read_trash = read_no_trash
-    trash_bytes = measure_trash_by_scan
-
+    @override
     def sample(self, number: int) -> StoreSample:
-        """Count by one script, and read jobs at both ends of each list and set.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
         counts = QueueCounts(self._connection, self.place, self._queues.names())
         scan = RedisScan(self._connection, self.place, self._clock())
         return StoreSample(counts.by_state(), counts.by_word(), scan.sample_ends(counts, number))
 
+    @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Scan everything, or only the named jobs and states.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
         now = self._clock()
         scan = RedisScan(self._connection, self.place, now)
         if touched is None:
@@ -191,19 +188,16 @@ class BullmqStore:
             yield from scan.in_state(self._queues.names(), state, finer)
         yield from scan.find(name for name in touched if name not in by_word and name not in WORDS)
 
+    @override
     def scan_failed(self, state_names: Collection[str]) -> Iterator[Task | Missing | Problem]:
-        """Yield the jobs of these states with a reason of failure; the server reads the others.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
+        """Yield the jobs of these states with a reason of failure; the server reads the others."""
         scan = RedisScan(self._connection, self.place, self._clock(), failed_only=True)
         for state, word in STATES.items():
             if word in state_names:
                 yield from scan.in_state(self._queues.names(), state)
 
+    @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
-        """Yield the tasks that are in this state and revision."""
         expected = set(known_tasks)
         if self._refusal:
             self._leave_replica()
@@ -222,12 +216,43 @@ class BullmqStore:
         queues = self._queues.names()
         return controls.list_controls(self._connection, self.place, queues, self._refusal)
 
+    # ---- reading
+
+    @override
+    def parts(self, task: Task) -> Iterator[Part]:
+        return self._reader.parts(task)
+
+    @override
+    def size(self, task: Task) -> int:
+        return self._reader.size(task)
+
+    @override
+    def read(self, task: Task, part: str = "") -> bytes:
+        return self._reader.read(task, part)
+
+    @override
+    def read_all(self, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
+        return self._reader.read_all(tasks)
+
+    @override
+    def relatives(self, task: Task, limit: int) -> Relatives:
+        return self._reader.relatives(task, limit)
+
+    @override
+    def preview_problem(self, problem: Problem) -> bytes:
+        return self._reader.preview_problem(problem)
+
+    @override
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        return self._reader.restore_image(task, image, state)
+
     # ---- claiming
 
+    @override
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
     ) -> Iterator[Task]:
-        """Claim jobs by BullMQ's own script, queue by queue; `wants` gets no group.
+        """Claim by BullMQ's own script, queue by queue; `wants` gets no group.
 
         Afterwards `changes.next_due` is the time of the next delayed job or of the end of a rate
         limit, if all jobs that are due were claimed.
@@ -244,6 +269,10 @@ class BullmqStore:
             yield from self._claims.take(now, owner, limit, wants)
             self.changes = self.changes._replace(next_due=self._claims.next_due)
 
+    @override
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        return self._claims.renew(tasks, until)
+
     def watch_markers(self, worker: str, wake: Callable[[], None]) -> MarkerWatch:
         """Wake a worker of the place's queues as soon as there is a job to claim, until stopped;
         `take` does not ask a queue again until then."""
@@ -253,23 +282,8 @@ class BullmqStore:
 
     # ---- changing
 
-    def swap(self, old: Task | None, new: Task | None) -> str:
-        """Make one change by one script.
-
-        Raises:
-            Gone: the job has changed since `old`; nothing changed.
-            Unsupported: no such edge, or it bars this job.
-            Full: the server's memory is full.
-            Unavailable: the server cannot be reached; if the connection was cut, the change may
-                have been made.
-        """
-        (outcome,) = self._apply([Move(old, new)])
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.rev
-
+    @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Make many changes, `MOVES_PER_PIPELINE` in one pipeline."""
         waiting = iter(moves)
         while lot := list(islice(waiting, MOVES_PER_PIPELINE)):
             yield from self._apply(lot)
@@ -305,13 +319,8 @@ class BullmqStore:
 
     # ---- the queues as a whole
 
+    @override
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Pause or resume a queue, set its limits, or delete it if it has no jobs.
-
-        Raises:
-            Unsupported: no such control or queue, it is refused, or the value is invalid.
-            Unavailable: the server cannot be reached.
-        """
         present = self._list_controls()
         done = controls.run_control(
             self._connection, self.place, present, name=name, queue=target, value=value
@@ -320,17 +329,12 @@ class BullmqStore:
         self.controls = self._list_controls()
         return done
 
-    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """Raise Unsupported: no control counts what it would change."""
-        raise Unsupported(f"no control {name!r} here that counts what it would change")
-
 
 def permitted_edges(edges: Edges, connection: Connection, place: RedisPlace) -> tuple[str, Edges]:
     """Why nothing may be changed, "" if something may; and the edges, each with a refusal if it
     needs a command which the user may not run."""
     if connection.server.role in _REPLICA_ROLES:
-        why = READ_ONLY_REPLICA
-        return why, {states: edge._replace(refusal=why) for states, edge in edges.items()}
+        return READ_ONLY_REPLICA, refuse_all(edges, READ_ONLY_REPLICA)
     names = {"base": place.base("x"), "kept": place.kept_prefix("x"), "stream": place.stream}
     texts = [text.format(queues=place.queues_key, **names) for text in _ALL_COMMANDS]
     try:

@@ -11,15 +11,18 @@ the link counts the attempt exactly once, even after a crash before or after it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Annotated, NamedTuple
 
 from engine.formats.kannader import mail_format
 from engine.formats.kannader.mail_format import Json, LinkTarget
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.decode import Malformed, check_count
+from engine.text.typed_json import from_json
 
-MAX_ATTEMPTS = 1 << 31
-"""Upper bound for a plausible number of attempts."""
+MAX_ATTEMPTS, MAX_NANOSECONDS = (1 << 31) - 1, (1 << 63) - 1
+"""Maximum of a plausible number of attempts, and of a time in nanoseconds."""
 
 STAGED_SUFFIX = ".next"
 """Suffix of a staged note, which takes effect when its link has moved."""
@@ -28,13 +31,13 @@ STAGED_SUFFIX = ".next"
 class AttemptNote(NamedTuple):
     """The note of one recipient; "" or None means: as the spool itself has it."""
 
-    attempts: int | None = None
+    attempts: Annotated[int, partial(check_count, most=MAX_ATTEMPTS)] | None = None
     error: str = ""
     kind: str = ""
     description: str = ""
     start: str = ""
     """Of a staged note: the folder of the link when the note was written."""
-    since: int = 0
+    since: Annotated[int, partial(check_count, most=MAX_NANOSECONDS)] = 0
     """Of a staged note: the link's ctime, epoch nanoseconds UTC."""
 
     @property
@@ -65,20 +68,10 @@ def parse_note(data: bytes) -> AttemptNote:
     Raises:
         Refused: it is not a note of spooldeck.
     """
-    fields = mail_format.parse_json(data)
-    if not isinstance(fields, dict):
-        raise Refused("not a note of spooldeck: expected an object")
-    attempts, since = fields.get("attempts"), fields.get("since", 0)
-    words = [fields.get(name, "") for name in ("error", "kind", "description", "start")]
-    numbers = (attempts is None or type(attempts) is int) and type(since) is int
-    if not numbers or not all(isinstance(word, str) for word in words):
-        raise Refused("not a note of spooldeck: a value has the wrong type")
-    assert attempts is None or isinstance(attempts, int)
-    if attempts is not None and not 0 <= attempts < MAX_ATTEMPTS:
-        raise Refused(f"not a note of spooldeck: {str(attempts)[:20]} attempts")
-    assert isinstance(since, int)
-    error, kind, description, start = (str(word) for word in words)
-    return AttemptNote(attempts, error, kind, description=description, start=start, since=since)
+    try:
+        return from_json(AttemptNote, mail_format.parse_json(data), "note")
+    except Malformed as error:
+        raise Refused(f"not a note of spooldeck: {error}") from error
 
 
 def render_note(note: AttemptNote) -> bytes:

@@ -153,10 +153,10 @@ class KannaderSpool:
         """Check that the open folders are those that the paths name; reopen replaced ones.
 
         Raises:
-            Unavailable: one is missing or cannot be opened.
+            engine.store.Unavailable: one is missing or cannot be opened.
         """
         for folder in self.folders:
-            folder.check()
+            folder.reopen_if_replaced()
 
     def close(self) -> None:
         """Close all folder descriptors."""

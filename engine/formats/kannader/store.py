@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import BinaryIO
@@ -31,7 +31,6 @@ from engine.formats.kannader.spool import (
 )
 from engine.model import (
     ChangeSource,
-    Edges,
     Missing,
     Move,
     Outcome,
@@ -40,27 +39,20 @@ from engine.model import (
     State,
     Task,
 )
+from engine.override import override
 from engine.store import (
     MAX_PART_BYTES,
     PREVIEW_BYTES,
     ClaimFilter,
-    ClaimRules,
-    Control,
     Gone,
     Outlook,
     SeenTask,
+    Store,
     StoreError,
     Unavailable,
     Unsupported,
     accept_all,
-    keep_leases,
-    measure_trash_by_scan,
-    no_relatives,
-    read_no_trash,
-    read_one_by_one,
     require_edge,
-    sample_by_scan,
-    scan_all_of_states,
 )
 from engine.system import files
 from engine.system.files import Refused
@@ -101,12 +93,10 @@ def make_spool(place: str) -> list[str]:
     return made
 
 
-class KannaderStore:
+class KannaderStore(Store):
     """Mails as links in queue/, inflight/, cleanup/, and in our hold/ and .spooldeck/trash/."""
 
     states = STATES
-    words: Mapping[str, State] = {}
-    claim_rules = ClaimRules()
 
     def __init__(
         self,
@@ -137,11 +127,9 @@ class KannaderStore:
         self._checked = float("-inf")
         self.kannaders: tuple[int, ...] = ()
         """PIDs of the Kannader processes that use this spool, as of the last check."""
-        self.edges: Edges = EDGES
-        self.controls: Mapping[str, Control] = CONTROLS
+        self.edges, self.controls = EDGES, CONTROLS
         self._refresh()
         self.changes = ChangeSource(tuple(folder.path for folder in self._spool.states.values()))
-        self.expected_tasks = 0
 
     def _open_folders(self) -> None:
         try:
@@ -157,8 +145,8 @@ class KannaderStore:
                 f"{self._spool.root}: its folders are on several file systems, expected one"
             )
 
+    @override
     def close(self) -> None:
-        """Close all folder and lock descriptors."""
         self._lock.close()
         self._spool.close()
 
@@ -184,24 +172,13 @@ class KannaderStore:
 
     # ---- scanning
 
+    @override
     def count_tasks(self) -> dict[State, int]:
-        """Return the number of links in each state, without reading one."""
         self._spool.check()
         return {state: folder.count_links() for state, folder in self._spool.states.items()}
 
-    sample = sample_by_scan
-    read_all = read_one_by_one
-    read_trash = read_no_trash
-    trash_bytes = measure_trash_by_scan
-    relatives = staticmethod(no_relatives)
-    scan_failed = scan_all_of_states
-
+    @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Scan all folders, or only the named ids and state folders.
-
-        Raises:
-            Unavailable: a folder is missing or cannot be read.
-        """
         self._spool.check()
         self._refresh()
         if touched is None:
@@ -233,7 +210,7 @@ class KannaderStore:
         for name, state in undecodable:
             yield from self._scan_entry(name, state)
         for folder in spool.folders:
-            if problem := folder.find_problem():
+            if problem := folder.problem():
                 yield problem
         known: set[LinkTarget] = set()
         damages = damage.find_duplicates(spool, known)
@@ -284,6 +261,7 @@ class KannaderStore:
                 f"{STATES[state]}/{safe_line(name)[:80]}: {error_text(error)}"
             ) from error
 
+    @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the tasks whose link and files are unchanged. Keeps nothing open."""
         self._spool.check()
@@ -306,22 +284,13 @@ class KannaderStore:
             raise Gone(task.id)
         return mail
 
+    @override
     def parts(self, task: Task) -> Iterator[Part]:
-        """List the stored parts of a task: the recipient's image and the shared contents.
-
-        Raises:
-            Gone: the mail has changed or moved.
-            Unavailable: it cannot be read now.
-        """
         yield from parts.list_parts(self._spool, self._read_unchanged(task))
 
+    @override
     def size(self, task: Task) -> int:
-        """Bytes stored for this recipient, plus the contents if it is the only recipient left.
-
-        Raises:
-            Gone: the mail has changed or moved.
-            Unavailable: it cannot be read now.
-        """
+        """Bytes stored for this recipient, plus the contents if it is the only recipient left."""
         mail = self._read_unchanged(task)
         image_size = len(parts.build_image(mail))
         try:
@@ -333,14 +302,8 @@ class KannaderStore:
         ]
         return image_size if others or mail.contents is None else image_size + mail.contents.st_size
 
+    @override
     def read(self, task: Task, part: str = "") -> bytes:
-        """Return the recipient's image, or the contents in wire form.
-
-        Raises:
-            Gone: the mail has changed or moved.
-            Unsupported: that part cannot be read; the message gives the reason.
-            Unavailable: it cannot be read now.
-        """
         mail = self._read_unchanged(task)
         if part in ("", parts.TASK_PART):
             return parts.build_image(mail)
@@ -359,12 +322,8 @@ class KannaderStore:
         except OSError as error:
             raise Unavailable(f"{ident}: {error_text(error)}") from error
 
+    @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
-        """Return the task that a saved image describes.
-
-        Raises:
-            Unsupported: the bytes are not an image of that task.
-        """
         try:
             was = parts.parse_image(image, task.id)
             schedule = mail_format.parse_schedule(was.schedule)
@@ -383,14 +342,8 @@ class KannaderStore:
             lease=None,
         )
 
+    @override
     def preview_problem(self, problem: Problem) -> bytes:
-        """Return the first bytes behind a problem: the target of a link, the contents of an orphan.
-
-        Raises:
-            Gone: it no longer exists.
-            Unsupported: it cannot be read as part of this spool.
-            Unavailable: it cannot be read now.
-        """
         try:
             return self._read_preview(problem.where)
         except (FileNotFoundError, NotADirectoryError):
@@ -422,10 +375,11 @@ class KannaderStore:
 
     # ---- claiming
 
+    @override
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
     ) -> Iterator[Task]:
-        """Claim due mails in the order of their ids, each by a rename when the caller asks for it.
+        """Claim by a rename each, in the order of ids.
 
         Afterwards `changes.next_due` is the time when the next waiting mail is due.
         """
@@ -436,28 +390,10 @@ class KannaderStore:
             yield task
         self.changes = self.changes._replace(next_due=self._claims.due)
 
-    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
-        """Yield each task unchanged: an hour in inflight is fixed by the format."""
-        return keep_leases(tasks)
-
     # ---- changing
 
-    def swap(self, old: Task | None, new: Task | None) -> str:
-        """Make one change; it is durable on return.
-
-        Raises:
-            Gone: the mail is not as `old` describes; nothing changed.
-            Unsupported: no such edge, or a value that the format cannot hold.
-            Unavailable: the disk refused; the mail is unchanged unless the message names its new
-                folder.
-        """
-        (outcome,) = self._apply_batch([Move(old, new)])
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.rev
-
+    @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Make many changes, with one fsync per `GROUP` moves."""
         waiting = iter(moves)
         while group := list(islice(waiting, MOVES_PER_SYNC)):
             yield from self._apply_batch(group)
@@ -637,21 +573,12 @@ class KannaderStore:
             who = permissions.name_kannaders(self.kannaders)
             raise Unsupported(f"{who} is running: it recovers its mails at its next start")
 
+    @override
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Recover the spool, or settle a problem that recovery leaves to the operator.
-
-        Raises:
-            Unsupported: no such control, it is refused, or the target does not exist.
-            Unavailable: the disk refused.
-        """
         return "\n".join(self._run_control(name, target, value, dry=False)) or NOTHING_TO_RECOVER
 
+    @override
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """Describe what a control would do now, by the same checks. Changes nothing.
-
-        Raises:
-            Unsupported, Unavailable: as `control`.
-        """
         lines = self._run_control(name, target, value, dry=True)
         return Outlook("\n".join(lines) or NOTHING_TO_RECOVER, len(lines))
 

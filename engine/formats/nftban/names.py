@@ -10,10 +10,8 @@ from collections.abc import Collection, Iterable, Iterator
 from engine.formats.nftban.folder import TaskFolder
 from engine.formats.nftban.parts import payload_folder
 from engine.formats.nftban.staging import StagingDir
-from engine.store import Unavailable
 from engine.system import files
 from engine.system.files import Refused, Untrusted
-from engine.text.error_text import error_text
 
 _PAYLOAD_LINE = re.compile(rb"""^[ \t]*TASK_PAYLOAD_FILE=["']?([^"'\n]*)""", re.MULTILINE)
 """Broader than the task parser: a broken file may be repaired, and then names its payload again."""
@@ -63,7 +61,8 @@ def _new_payloads(
 ) -> Iterator[tuple[str, str]]:
     """Yield each file that is not in `read_names` yet, with the path of its payload."""
     for folder in places:
-        for name in _list_names(folder):
+        entries = folder.iter_entries()
+        for name in [each.name for each in entries if each.is_file(follow_symlinks=False)]:
             if (folder.word, name) in read_names or (
                 folder is staging_folder and name[:2] not in ("D.", "T.")
             ):
@@ -80,16 +79,6 @@ def _new_payloads(
             read_names.add((folder.word, name))
             if match := _PAYLOAD_LINE.search(data):
                 yield f"{folder.word}/{name}", os.path.normpath(os.fsdecode(match[1]))
-
-
-def _list_names(folder: TaskFolder) -> list[str]:
-    if not folder.exists():
-        return []
-    try:
-        with os.scandir(folder.fd) as entries:
-            return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-    except OSError as error:
-        raise Unavailable(f"{folder.path}: {error_text(error)}") from error
 
 
 def _read(name: str, dir_fd: int) -> bytes:

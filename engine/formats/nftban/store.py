@@ -32,23 +32,19 @@ from engine.model import (
     State,
     Task,
 )
+from engine.override import override
 from engine.store import (
     ClaimFilter,
-    ClaimRules,
-    Control,
     Full,
     Gone,
-    Outlook,
     SeenTask,
+    Store,
     StoreSample,
     Unavailable,
     Unsupported,
     accept_all,
-    keep_leases,
-    no_relatives,
-    read_one_by_one,
+    refuse_all,
     require_edge,
-    scan_all_of_states,
 )
 from engine.system import files
 from engine.system.files import Refused
@@ -187,14 +183,11 @@ def make_spool(
     return made
 
 
-class NftbanStore:
+class NftbanStore(Store):
     """Tasks as files in pending/, work/ and dlq/, and in held/ and trash/ of the staging
     directory."""
 
     states = STATES
-    words: Mapping[str, State] = {}
-    claim_rules = ClaimRules()
-    controls: Mapping[str, Control] = {}
 
     def __init__(
         self,
@@ -236,7 +229,7 @@ class NftbanStore:
         self._claims = TaskClaims(
             self._folders, self._staging, hint, clock, due_in_mtime=due_in_mtime
         )
-        self.edges = self._open_edges()
+        self.edges = refuse_all(EDGES, self._why_read_only())
         watched = (
             spool.pending,
             spool.work,
@@ -247,7 +240,6 @@ class NftbanStore:
         self.changes = ChangeSource(
             watched, revisions=lambda: _list_revisions(self._folders, self._list_names)
         )
-        self.expected_tasks = 0
         self._room = 0
         self._reported: set[tuple[str, str]] = set()
 
@@ -276,12 +268,6 @@ class NftbanStore:
             self._close_folders()
             raise
 
-    def _open_edges(self) -> Edges:
-        why = self._why_read_only()
-        return (
-            {states: edge._replace(refusal=why) for states, edge in EDGES.items()} if why else EDGES
-        )
-
     def _why_read_only(self) -> str:
         """Return why we cannot change this spool; "" if we can."""
         needed = [folder.path for folder in self._folders.values() if folder.exists()]
@@ -300,8 +286,8 @@ class NftbanStore:
                 return f"{folder.path} belongs to another user{_sudo_hint(folder.path)}"
         return ""
 
+    @override
     def close(self) -> None:
-        """Close the folders."""
         self._staging.close()
         if self._opened_corrupt is not None:
             self._opened_corrupt.close()
@@ -313,13 +299,8 @@ class NftbanStore:
 
     # ---- reading
 
+    @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Yield all tasks, or those named in `touched`: ids, file names, or a folder word for a
-        whole state.
-
-        Raises:
-            Unavailable: a folder is missing or cannot be read.
-        """
         for folder in self._folders.values():
             folder.reopen_if_replaced()
         each = (
@@ -353,12 +334,9 @@ class NftbanStore:
             yield from _find_duplicates(listed)
         yield from self._scan_staging()
 
-    read_all = read_one_by_one
-    relatives = staticmethod(no_relatives)
-    scan_failed = scan_all_of_states
-
+    @override
     def sample(self, number: int) -> StoreSample:
-        """Return the number of task files in each state, and read some; lists each folder once."""
+        """Count the task files, and read some; lists each folder once."""
         from engine.formats.nftban.full_scan import first_names
 
         for folder in self._folders.values():
@@ -419,16 +397,7 @@ class NftbanStore:
 
     def _list_names(self, state: State) -> Iterator[str]:
         """Yield every name in a state's folder but those of the disk, unsorted."""
-        folder = self._folders[state]
-        if not folder.exists() and state not in CONTRACT_STATES:
-            return
-        try:
-            with os.scandir(folder.fd) as entries:
-                for entry in entries:
-                    if not files.is_disks_own(entry.name):
-                        yield entry.name
-        except OSError as error:
-            raise Unavailable(f"{folder.path}: {error_text(error)}") from error
+        return self._folders[state].iter_names()
 
     def _scan_file(self, name: str, state: State) -> Iterator[Task | Problem]:
         try:
@@ -501,6 +470,7 @@ class NftbanStore:
             task = task._replace(extra={**task.extra, **since})
         return task
 
+    @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those tasks whose file is unchanged; each stays open until it is swapped.
 
@@ -531,13 +501,8 @@ class NftbanStore:
             with suppress(OSError, Unavailable):  # stays in the staging directory; a scan shows it
                 self._recovery.recover(now, missing_ids)
 
+    @override
     def parts(self, task: Task) -> Iterator[Part]:
-        """Yield its file, its payload, and the other files of a spooled mail.
-
-        Raises:
-            Gone: it is missing or has another revision.
-            Unavailable: it cannot be read now.
-        """
         from engine.formats.nftban import parts
 
         _, file_stat = self._read_seen(task)
@@ -546,13 +511,9 @@ class NftbanStore:
             path, file_stat, task.payload, self._spool.mail_spool, self._spool.root
         )
 
+    @override
     def size(self, task: Task) -> int:
-        """Bytes of its file, and of its payload if that would be removed with it.
-
-        Raises:
-            Gone: it does not exist.
-            Unavailable: that cannot be determined now.
-        """
+        """Bytes of its file, and of its payload if that would be removed with it."""
         try:
             file_size = self._folders[task.state].stat_by_path(task.id + task_format.SUFFIX).st_size
         except (FileNotFoundError, KeyError):
@@ -569,14 +530,8 @@ class NftbanStore:
         except (OSError, Refused):
             return file_size
 
+    @override
     def read(self, task: Task, part: str = "") -> bytes:
-        """Read the task file, or the first bytes of another part.
-
-        Raises:
-            Gone: it is missing or has another revision.
-            Unsupported: that part must not be read; with the reason.
-            Unavailable: it cannot be read now.
-        """
         opened = None if part else self._staging.opened_bytes(task.id, task.state, task.rev)
         if opened is not None:
             return opened
@@ -587,12 +542,8 @@ class NftbanStore:
             return data
         return parts.read_part(part, task.payload, self._spool.mail_spool, self._spool.root)
 
+    @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
-        """Return the task described by the bytes of its former file.
-
-        Raises:
-            Unsupported: they are not a file of this task.
-        """
         try:
             return task_format.task_from_image(task_format.parse_task(image, task.id), task, state)
         except Refused as refusal:
@@ -600,14 +551,8 @@ class NftbanStore:
                 f"{task.id}: its saved copy is not a task file: {refusal}"
             ) from refusal
 
+    @override
     def preview_problem(self, problem: Problem) -> bytes:
-        """Read the first bytes of a broken file, in any folder of the spool.
-
-        Raises:
-            Gone: it does not exist any more.
-            Unsupported: it is not a plain file; with the reason.
-            Unavailable: it cannot be read now.
-        """
         from engine.formats.nftban import parts
 
         where, _, name = problem.where.rpartition("/")
@@ -641,31 +586,21 @@ class NftbanStore:
 
     # ---- taking
 
+    @override
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
     ) -> Iterator[Task]:
-        """Yield due tasks by file name; each is claimed by a rename when the caller asks for it.
+        """Claim by a rename each, in the order of file names.
 
         Afterwards `changes.next_due` is the time at which the next waiting task is due.
         """
         yield from self._claims.take(now, owner, limit, wants)
         self.changes = self.changes._replace(next_due=self._claims.due)
 
-    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
-        """Yield each task unchanged: a claim ends with its worker, not by time."""
-        return keep_leases(tasks)
-
     # ---- changing
 
+    @override
     def swap(self, old: Task | None, new: Task | None) -> str:
-        """Make one change, durable on return.
-
-        Raises:
-            Gone: the file does not match `old`; nothing changed.
-            Full: pending/ has reached its limit.
-            Unsupported: no such edge here, or a value that a task file cannot contain.
-            Unavailable: a disk error; nothing changed.
-        """
         require_edge(self.edges, old, new, self._clock())
         if old is None:
             assert new is not None
@@ -684,8 +619,8 @@ class NftbanStore:
             self._remove_unnamed(self._remove_payloads([old]))
         return answer
 
+    @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Make many changes in group commits of 100."""
         waiting = iter(moves)
         unsent: list[str] = []
         try:
@@ -844,14 +779,6 @@ class NftbanStore:
             payloads, self._spool.mail_spool, self._folders.values(), self._staging
         )
 
-    def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Raise Unsupported: this format has no controls."""
-        raise Unsupported(f"no control {name!r} here")
-
-    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """Raise Unsupported: this format has no controls."""
-        raise Unsupported(f"no control {name!r} here")
-
     # ---- outside the Store protocol: for the queue commands
 
     def has_payload(self, path: str) -> bool:
@@ -881,8 +808,8 @@ class NftbanStore:
             f"payload path {path!r} {why}: expected the absolute path of a file {where}"
         )
 
+    @override
     def count_tasks(self) -> dict[State, int]:
-        """Return the number of task files in each state, without opening one."""
         return {state: sum(1 for _ in self._task_names(state)) for state in STATES}
 
     def count_with_age(self, now: float) -> tuple[dict[State, int], float]:
@@ -902,8 +829,8 @@ class NftbanStore:
                 counts[state] = sum(1 for _ in self._task_files(state))
         return counts, 0.0 if oldest is None else max(0.0, now - oldest)
 
+    @override
     def read_trash(self, most: int) -> bool:
-        """Measure files of the trash that this instance has not read."""
         for entry in self._task_files(State.TRASH):
             if entry.name not in self._trash_sizes:
                 if not most:
@@ -913,6 +840,7 @@ class NftbanStore:
                     self._trash_sizes[entry.name] = self._measure(entry)
         return True
 
+    @override
     def trash_bytes(self) -> int:
         """Return the bytes of all tasks in the trash with their payloads. A file there does not
         change: this instance reads each once."""
@@ -938,18 +866,9 @@ class NftbanStore:
 
     def _task_files(self, state: State) -> Iterator[os.DirEntry[str]]:
         """Yield the folder's entries of task files in a state, unsorted."""
-        folder = self._folders[state]
-        if not folder.exists() and state not in CONTRACT_STATES:
-            return
-        try:
-            with os.scandir(folder.fd) as entries:
-                for entry in entries:
-                    if entry.name.endswith(task_format.SUFFIX) and entry.is_file(
-                        follow_symlinks=False
-                    ):
-                        yield entry
-        except OSError as error:
-            raise Unavailable(f"{folder.path}: {error_text(error)}") from error
+        for entry in self._folders[state].iter_entries():
+            if entry.name.endswith(task_format.SUFFIX) and entry.is_file(follow_symlinks=False):
+                yield entry
 
     def find_expired(self, age: Callable[[float], float], days: float) -> Iterator[Task]:
         """Yield the dead tasks whose TASK_DLQ_EPOCH has an age of more than `days` days.

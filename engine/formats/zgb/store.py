@@ -43,26 +43,21 @@ from engine.model import (
     State,
     Task,
 )
+from engine.override import override
 from engine.store import (
     MAX_PART_BYTES,
     PREVIEW_BYTES,
     ClaimFilter,
-    ClaimRules,
     Control,
     Gone,
     Outlook,
     SeenTask,
+    Store,
     Unavailable,
     Unsupported,
     accept_all,
-    count_by_scan,
-    measure_trash_by_scan,
-    no_relatives,
-    read_no_trash,
-    read_one_by_one,
+    refuse_all,
     require_edge,
-    sample_by_scan,
-    scan_all_of_states,
 )
 
 MOVES_PER_TRANSACTION = 100
@@ -129,11 +124,10 @@ class ClaimedJob(NamedTuple):
     """True if the test mode is switched on for it; the guard cannot change that."""
 
 
-class ZgbStore:
+class ZgbStore(Store):
     """Jobs in the table "mail_queue"; held and trashed jobs in the sidecar database."""
 
     states: Mapping[State, str] = STATES
-    claim_rules = ClaimRules()
 
     def __init__(
         self,
@@ -149,23 +143,15 @@ class ZgbStore:
             Unavailable: it is not a mail queue, or cannot be read.
         """
         self.place = place
-        self.words: Mapping[str, State] = {
-            FAILED_WORD: State.PENDING if place.auto_retry else State.DEAD
-        }
+        self.words = {FAILED_WORD: State.PENDING if place.auto_retry else State.DEAD}
         self._clock, self._write_event = clock, write_event
         self._database = Database(place)
         self._sidecar = SidecarDatabase(place, read_only=bool(self._database.refused))
-        why = self._database.refused
-        self.edges: Edges = (
-            {edge_states: edge._replace(refusal=why) for edge_states, edge in EDGES.items()}
-            if why
-            else EDGES
-        )
-        self.expected_tasks = 0
+        self.edges = refuse_all(EDGES, self._database.refused)
         self.claim_report = ClaimReport()
         """Side effects of the last take besides claiming."""
         try:
-            self.controls: Mapping[str, Control] = self._controls()
+            self.controls = self._controls()
             self.changes = ChangeSource(
                 wait=ChangeDetector(self._database, self._sidecar, pause).wait
             )
@@ -173,27 +159,15 @@ class ZgbStore:
             self.close()
             raise
 
+    @override
     def close(self) -> None:
-        """Close both databases."""
         self._sidecar.close()
         self._database.close()
 
     # ---- scanning
 
-    count_tasks = count_by_scan
-    sample = sample_by_scan
-    read_all = read_one_by_one
-    read_trash = read_no_trash
-    trash_bytes = measure_trash_by_scan
-    relatives = staticmethod(no_relatives)
-    scan_failed = scan_all_of_states
-
+    @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Scan everything, or only the named ids, rows and states.
-
-        Raises:
-            Unavailable: the database is locked, damaged or missing.
-        """
         now = self._clock()
         self.controls = self._controls()
         walk = QueueScan(self._database, self._sidecar, now)
@@ -227,8 +201,8 @@ class ZgbStore:
             return walk.find_row(int(row))
         return [problem for problem in walk.problems() if problem.where == name]
 
+    @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
-        """Yield the tasks that exist in this state and revision."""
         walk = QueueScan(self._database, self._sidecar, self._clock())
         for ident, state, rev in known_tasks:
             its = parse_id(ident)
@@ -238,17 +212,13 @@ class ZgbStore:
 
     # ---- reading
 
+    @override
     def parts(self, task: Task) -> Iterator[Part]:
-        """Yield the one part: the row."""
         data = self.read(task)
         yield Part("row", f"mail_queue/{task.id}", len(data))
 
-    def size(self, task: Task) -> int:
-        """Return the size of the row as text, in bytes."""
-        return len(self.read(task))
-
+    @override
     def read(self, task: Task, part: str = "") -> bytes:
-        """Return the row as JSON, with every column by name."""
         if part not in ("", "row"):
             raise Gone(f"{task.id} has no part {part!r}")
         now, token = self._clock(), queue_config.load_config(self._database.connection).move_token
@@ -266,8 +236,8 @@ class ZgbStore:
             return complete_image(row, shape, row_moves.read_foreign(db, self._database, row.key))
         return image_of(row, shape, {})
 
+    @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
-        """Return the row described by a saved image, without its lease."""
         now, shape = self._clock(), self._database.shape
         was = parse_image(image, shape)
         if was.id != task.id:
@@ -278,8 +248,8 @@ class ZgbStore:
         restored = task_of(row, now, self.place)
         return restored._replace(rev=task.rev)
 
+    @override
     def preview_problem(self, problem: Problem) -> bytes:
-        """Return the columns of an invalid row."""
         key = problem.where.removeprefix("mail_queue/row ")
         if key == problem.where or not key.isdecimal() or int(key) >= 1 << 63:
             raise Gone(problem.where)
@@ -294,13 +264,14 @@ class ZgbStore:
 
     # ---- claiming
 
+    @override
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
     ) -> Iterator[Task]:
-        """Claim due jobs by due time, then by arrival, as many as there are tokens.
+        """Claim as many jobs as there are tokens. The first claim does the maintenance.
 
-        The first claim does the maintenance. Afterwards `changes.next_due` is
-        the time when the next job can be claimed. `wants` is called under the write lock.
+        Afterwards `changes.next_due` is the time when the next job can be claimed. `wants` is
+        called under the write lock.
 
         Raises:
             Unsupported: the database is read-only.
@@ -319,12 +290,8 @@ class ZgbStore:
                 return
             yield claim.task
 
+    @override
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
-        """Extend the leases of claimed jobs in one transaction.
-
-        Raises:
-            Unavailable: the database cannot be written now; nothing changed.
-        """
         with self._database.writing() as db:
             done = [self._renew_lease(db, task, float(int(until))) for task in tasks]
         for outcome in done:
@@ -348,22 +315,8 @@ class ZgbStore:
 
     # ---- changing
 
-    def swap(self, old: Task | None, new: Task | None) -> str:
-        """Make one change; it is durable on return.
-
-        Raises:
-            Gone: the job has changed since `old`; nothing changed.
-            Unsupported: no such edge, a value that a row cannot hold, or a registration that is
-                gone or has been replaced.
-            Unavailable: the database cannot be written now; nothing changed.
-        """
-        (outcome,) = self._apply_batch([Move(old, new)])
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.rev
-
+    @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Make many changes, up to `GROUP` in one transaction."""
         for _, alike in groupby(moves, row_moves.touched_databases):
             while lot := list(islice(alike, MOVES_PER_TRANSACTION)):
                 yield from self._apply_batch(lot)
@@ -440,25 +393,15 @@ class ZgbStore:
         settings = queue_config.load_config(self._database.connection)
         return control.list_controls(settings, self._database, self._clock())
 
+    @override
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Change a setting, or run retry or delete orphans.
-
-        Raises:
-            Unsupported: no such control, it is refused now, or the value is invalid.
-            Unavailable: the database cannot be written now.
-        """
         answer = control.run_control(self._database, name, value, self._clock())
         log.log_control(self._write_event, name, value, answer)
         self.controls = self._controls()
         return answer
 
+    @override
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """Count the jobs that a control would change now.
-
-        Raises:
-            Unsupported: no such control, it is refused now, or it changes no jobs.
-            Unavailable: the database cannot be read now.
-        """
         return control.forecast(self._database, name, self._clock())
 
     # ---- beyond the Store protocol

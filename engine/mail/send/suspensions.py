@@ -12,6 +12,7 @@ from engine.config.mail_config import MEMORY, METHODS
 from engine.system import files
 from engine.system.files import Refused
 from engine.text import decode
+from engine.text.typed_json import Epoch, from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,8 +28,7 @@ class Suspension(NamedTuple):
     """Who suspended a transport, when and why. From outside: make it safe before showing it."""
 
     name: str
-    since: float
-    """Epoch seconds UTC."""
+    since: Epoch
     who: str
     why: str
 
@@ -146,10 +146,6 @@ def _parse_entries(data: bytes) -> Mapping[str, Suspension]:
     for name, entry in decode.check_object(decode.load_json(data)).items():
         if name not in SUSPENDABLE_NAMES:
             raise ValueError(f"no transport {name[:40]!r}")
-        entry = decode.check_object(entry, name)
-        since = decode.check_epoch(entry.get("since"), f"{name}: since")
-        who, why = (
-            decode.check_text(entry.get(key, ""), f"{name}: {key}") for key in ("who", "why")
-        )
-        suspensions[name] = Suspension(name, since, who, why)
+        entry = {"who": "", "why": "", **decode.check_object(entry, name), "name": name}
+        suspensions[name] = from_json(Suspension, entry, name)
     return suspensions

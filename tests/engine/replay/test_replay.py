@@ -23,7 +23,7 @@ from engine.replay.outcome_poller import OutcomeSources
 from engine.replay.outcomes import ReplayOutcome, fingerprint_of
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.replay import PullBack, Replay
-from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_from_json
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, parse_pace
 from engine.store import Unavailable
 from engine.work.handlers import Context, Failed, Fatal
 from engine.work.services import WorkerServices
@@ -168,7 +168,7 @@ def test_the_journal_records_a_replay(place: Place) -> None:
     replay.order("faster")
     replay.run()
     one = place.operation()
-    assert (one.intent.who.user, pace_from_json(one.intent.pace)) == ("ana", pace)
+    assert (one.intent.who.user, parse_pace(one.intent.pace)) == ("ana", pace)
     assert (one.counts[RowResult.DONE], one.ended is None) == (3, False)
     assert [note["rate"] for note in one.notes if note["what"] == "faster"] == [4.0]
     became = [note for note in one.notes if note["what"] == "became"]
@@ -345,7 +345,7 @@ def test_an_interrupted_replay_is_gone_on_with(place: Place) -> None:
     place.then = lambda replay: None
     rest = undo.plan_rest(place.store, place.journal, half, place.now)
     intent = half.intent._replace(follows=half.op)
-    second = place.replay(rest, pace_from_json(half.intent.pace), intent=intent).run()
+    second = place.replay(rest, parse_pace(half.intent.pace), intent=intent).run()
     assert first.progress.sent + second.progress.tally.delivered == 12
     assert place.counts() == {}
     assert place.log.read_text().count("Task completed") == 12

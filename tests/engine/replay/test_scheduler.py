@@ -31,10 +31,10 @@ from engine.replay.settings import (
     bucket_rate,
     double_rate,
     halve_rate,
-    pace_from_json,
-    pace_to_json,
+    parse_pace,
     phase_sizes,
 )
+from engine.text.typed_json import to_json
 from tests.engine.task_builders import NOW
 
 NEVER = StopRules(None, None)
@@ -252,10 +252,10 @@ def test_phases_are_all_that_is_planned(pace: ReplayPace, planned: int) -> None:
     assert sum(sizes) == planned
     assert all(0 <= size <= most for size, most in zip(sizes, pace.canary, strict=False))
     assert sizes[-1] >= 0
-    assert pace_from_json(pace_to_json(pace)) == pace
-    for values in ({}, {"stops": {"rest": "x"}}, {"pace": 1}):
-        with pytest.raises(ValueError, match="expected the values of a pace"):
-            pace_from_json(values)
+    assert parse_pace(to_json(pace)) == pace
+    for values in ({"stops": {"rest": "x"}}, {"pace": 1}, {"canary": [-1]}, {"rate": "2"}):
+        with pytest.raises(ValueError, match=r"^pace[.:]"):
+            parse_pace(values)
 
 
 # ---- laws

@@ -225,7 +225,7 @@ def _read_pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
     if not intent.pace or not VERBS[plan.verb].paced_name:
         return None
     try:
-        return settings.pace_from_json(intent.pace)._replace(attended=False)
+        return settings.parse_pace(intent.pace)._replace(attended=False)
     except ValueError as error:
         fail(NOT_ALL_DONE, f"invalid pace in the journal: {error}")
 

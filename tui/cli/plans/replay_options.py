@@ -26,7 +26,6 @@ from engine.replay.settings import (
     RemainderPolicy,
     ReplayPace,
     StopRules,
-    pace_to_json,
 )
 from engine.replay.shared_rate import BUCKET_NAME
 from engine.store import ReadableStore, StoreError
@@ -34,6 +33,7 @@ from engine.system.command_errors import EX_UNAVAILABLE, EX_USAGE, fail, print_e
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
+from engine.text.typed_json import to_json
 from tui.cli.plans import plan_command
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, SignalCounter
 from tui.cli.setup.one_look import print_lines
@@ -175,7 +175,7 @@ def run_replay(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_js
         plan,
         pace,
         journal=setup.journal(),
-        intent=intent._replace(pace=pace_to_json(pace)),
+        intent=intent._replace(pace=to_json(pace)),
         facts=OutcomeSources(
             hearing, make_processed_reader(setup.queue.queue_metrics), waiting, close
         ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from engine.formats.zmailer.mailq.acl import Right
 from engine.model import Edge, Edges, State, accept_only_now
+from engine.store import refuse_all
 
 _KILL = "the scheduler deletes the message for all its hosts, without a report to its sender"
 _START = "the scheduler starts all threads of the host, for all their messages"
@@ -34,5 +35,5 @@ def permitted_edges(rights: frozenset[Right], user: str) -> Edges:
     permitted = dict[tuple[State | None, State | None], Edge]()
     for right, edges in _EDGES.items():
         why = "" if right in rights else f"user {user} has no right {right} at this server"
-        permitted |= {states: edge._replace(refusal=why) for states, edge in edges.items()}
+        permitted |= refuse_all(edges, why)
     return permitted if rights else {}

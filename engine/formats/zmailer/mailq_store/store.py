@@ -19,22 +19,16 @@ from engine.formats.zmailer.mailq_store.tasks import (
     tasks_of,
     unnamed_jobs,
 )
-from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Part, Problem, State, Task
+from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
+from engine.override import override
 from engine.store import (
-    ClaimFilter,
-    ClaimRules,
-    Control,
     Gone,
+    Outlook,
+    SeenTask,
+    Store,
     StoreSample,
     Unavailable,
     Unsupported,
-    accept_all,
-    keep_leases,
-    measure_trash_by_scan,
-    no_relatives,
-    read_no_trash,
-    read_one_by_one,
-    scan_all_of_states,
 )
 
 MOVES_PER_BATCH = 100
@@ -43,12 +37,11 @@ SAMPLE_TASKS = 200
 """Tasks of the first threads that a full scan yields before all in order."""
 
 
-class MailqStore:
+class MailqStore(Store):
     """Messages in the threads of one scheduler, or in a dump of it."""
 
     states: Mapping[State, str] = STATES
     words: Mapping[str, State] = WORDS
-    claim_rules = ClaimRules()
 
     def __init__(self, address: ServerAddress, clock: Callable[[], float] = time.time) -> None:
         """Connect and log in.
@@ -58,31 +51,21 @@ class MailqStore:
         """
         self._address, self._clock = address, clock
         self._source = open_source(address, clock)
-        self.close = self._source.close
         self._requests = TaskRequests(self._source, clock)
-        self.verify = self._requests.verify
         rights = self._source.rights
-        self.edges: Edges = permitted_edges(rights, address.user)
-        controls = SchedulerControls(self._source, address.user)
-        self.controls: Mapping[str, Control] = controls.controls
-        self.control, self.forecast = controls.run, controls.forecast
-        self.expected_tasks = 0
+        self.edges = permitted_edges(rights, address.user)
+        self._controls = SchedulerControls(self._source, address.user)
+        self.controls = self._controls.controls
         self.changes = ChangeSource(wait=ThreadPoller(self._source).wait)
 
-    read_all = read_one_by_one
-    read_trash = read_no_trash
-    trash_bytes = measure_trash_by_scan
-    relatives = staticmethod(no_relatives)
-    scan_failed = scan_all_of_states
+    @override
+    def close(self) -> None:
+        self._source.close()
 
     # ---- reading
 
+    @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Scan all threads, or read those of the named tasks.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
         if touched is None:
             yield from self._scan_all()
             return
@@ -122,16 +105,12 @@ class MailqStore:
                 problems += unnamed_jobs(thread_jobs)
             yield list(tasks_of(thread_jobs, self._clock()))
 
+    @override
     def count_tasks(self) -> dict[State, int]:
-        """Count the tasks in each state, by reading all."""
         return dict(self.sample(0).counts)
 
+    @override
     def sample(self, number: int) -> StoreSample:
-        """Read all tasks, count them, and return the first ones of each state.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
         tasks = [task for some in self._threads() for task in some]
         counts = {state: sum(task.state is state for task in tasks) for state in STATES}
         words = {word: sum(task.word == word for task in tasks) for word in WORDS}
@@ -141,31 +120,19 @@ class MailqStore:
         some = [task for place, task in enumerate(tasks) if place < number or id(task) in first]
         return StoreSample(counts, words, iter(some))
 
+    @override
     def parts(self, task: Task) -> Iterator[Part]:
-        """The facts of a task; the message itself is on the server's host.
-
-        Raises:
-            Gone: the task has changed.
-        """
         size = len(self.read(task))
         yield Part("job", f"{self._address.text} {task.payload}", size)
 
+    @override
     def size(self, task: Task) -> int:
-        """Refuse: no server shows the size of a message.
-
-        Raises:
-            Gone: the task has changed.
-            Unavailable: always, otherwise.
-        """
+        """Refuse: no server shows the size of a message."""
         self.read(task)
         raise Unavailable("MAILQ does not show sizes")
 
+    @override
     def read(self, task: Task, part: str = "") -> bytes:
-        """The facts of a task and its whole last diagnostic, as lines.
-
-        Raises:
-            Gone: the task has changed, or has no such part.
-        """
         now = self._requests.read([task.id]).get(task.id)
         if now is None or (now[0].state, now[0].rev) != (task.state, task.rev):
             raise Gone(task.id)
@@ -173,44 +140,29 @@ class MailqStore:
             raise Gone(f"{task.id}: no part {part!r}")
         return job_lines(now[1]).encode("utf-8", "surrogateescape")
 
-    def preview_problem(self, problem: Problem) -> bytes:
-        """Refuse: a server has no unreadable tasks."""
-        raise Unsupported("there are no bytes to read")
-
     # ---- changing
 
-    def swap(self, old: Task | None, new: Task | None) -> str:
-        """Request one change, and read whether it was made.
+    @override
+    def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        return self._requests.verify(known_tasks)
 
-        Raises:
-            Gone: the task has changed.
-            Unsupported: see `Store.swap`; or the server refuses it.
-            Unavailable: the server cannot be reached, or has not done it.
-        """
-        (outcome,) = self._requests.apply(self.edges, [Move(old, new)])
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.rev
-
+    @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Request many changes, each message or host once in a batch."""
         waiting = iter(moves)
         while batch := list(islice(waiting, MOVES_PER_BATCH)):
             yield from self._requests.apply(self.edges, batch)
 
+    @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
-        """Refuse: what was deleted cannot be restored."""
         raise Unsupported(f"{task.id}: MAILQ cannot restore a message")
 
-    # ---- work: the agents of the scheduler deliver
+    @override
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        return self._controls.run(name, target, value)
 
-    def take(
-        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
-    ) -> Iterator[Task]:
-        """Claim none: the scheduler's agents take messages."""
-        return iter(())
-
-    renew = staticmethod(lambda tasks, until: keep_leases(tasks))
+    @override
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
+        return self._controls.forecast(name, target, value)
 
 
 def _of(state: State, tasks: Iterable[Task]) -> Iterator[Task]:

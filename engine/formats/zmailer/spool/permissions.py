@@ -10,6 +10,7 @@ from engine.formats.zmailer.spool import lock_process
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.tasks import FINISHED, FINISHED_KEY, FIXED_KEY
 from engine.model import STALLED_KEY, Edge, Edges, State, Task, accept_only_now
+from engine.store import refuse_all
 
 _UNSTORED = frozenset({"attempts", "due"})
 """A control file has neither: the scheduler counts attempts in its memory. Verbs may reset them."""
@@ -96,7 +97,7 @@ def current_edges(edges: Edges, folders: PostofficeFolders, scheduler: int | Non
     scheduler.
     """
     if why := write_refusal(folders):
-        return {states: edge._replace(refusal=why) for states, edge in edges.items()}
+        return refuse_all(edges, why)
     is_ours = scheduler is not None and lock_process.is_ours(folders.fd)
     return {
         states: _with_scheduler(states, edge, scheduler, is_ours) for states, edge in edges.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from itertools import islice
 
 from engine.formats.zmailer.spool import lock_process, names, permissions
@@ -14,24 +13,16 @@ from engine.formats.zmailer.spool.joined import SchedulerFacts, join
 from engine.formats.zmailer.spool.reading import MessageReader
 from engine.formats.zmailer.spool.scan import SpoolScan
 from engine.formats.zmailer.spool.tasks import STATES
-from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Problem, State, Task
+from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Part, Problem, State, Task
+from engine.override import override
 from engine.store import (
-    ClaimFilter,
-    ClaimRules,
     Control,
     Outlook,
     SeenTask,
+    Store,
     StoreError,
     Unsupported,
-    accept_all,
-    keep_leases,
-    measure_trash_by_scan,
-    no_relatives,
-    read_no_trash,
-    read_one_by_one,
     require_edge,
-    sample_by_scan,
-    scan_all_of_states,
 )
 
 MOVES_PER_BATCH = 100
@@ -48,12 +39,10 @@ CONTROLS: Mapping[str, Control] = {
 }
 
 
-class ZmailerStore:
+class ZmailerStore(Store):
     """Recipients of the messages in transport/, and in our links below .spooldeck/."""
 
     states: Mapping[State, str] = STATES
-    words: Mapping[str, State] = {}
-    claim_rules = ClaimRules()
 
     def __init__(
         self,
@@ -71,29 +60,26 @@ class ZmailerStore:
         """
         self._clock = clock
         self._folders, self._facts = PostofficeFolders(root), facts
-        opened = ExitStack()
-        opened.callback(self._folders.close)
-        if facts is not None:
-            opened.callback(facts.close)
-        self.close = opened.close
-        reader = MessageReader(self._folders)
+        reader = self._reader = MessageReader(self._folders)
         self._scan = SpoolScan(self._folders, reader)
         self._changes = LineChanges(self._folders, reader, mail and mail(self._folders))
         self._more_controls = more_controls and more_controls(self._folders)
         self._all_edges = permissions.MAIL_EDGES if mail else permissions.EDGES
-        self._verify, self.parts, self.size = reader.verify, reader.parts, reader.size
-        self.read, self.preview_problem = reader.read_part, reader.preview_problem
         self._checked = float("-inf")
         self._scheduler: int | None = None
-        self.edges: Edges = permissions.EDGES
-        self.controls: Mapping[str, Control] = CONTROLS
-        self.expected_tasks = 0
+        self.edges, self.controls = permissions.EDGES, CONTROLS
         self._refresh()
         # Also those that are made later: a watch follows them then.
         below = (f"{TRANSPORT}/{folder}" for folder in names.all_hash_folders())
         watched = (TRANSPORT, *below, f"{KEPT}/{TRANSPORT}", FREEZER)
         paths = tuple(f"{root}/{folder}" for folder in watched)
         self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS, can_interleave=True)
+
+    @override
+    def close(self) -> None:
+        self._folders.close()
+        if self._facts is not None:
+            self._facts.close()
 
     def _expect(self, tasks: int) -> None:
         self.expected_tasks = tasks
@@ -114,19 +100,8 @@ class ZmailerStore:
             controls |= self._more_controls.describe(self._scheduler)
         self.controls = {n: one._replace(refusal=why or one.refusal) for n, one in controls.items()}
 
-    sample = sample_by_scan
-    read_all = read_one_by_one
-    read_trash = read_no_trash
-    trash_bytes = measure_trash_by_scan
-    relatives = staticmethod(no_relatives)
-    scan_failed = scan_all_of_states
-
+    @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Scan all control files, or what some names mean: task ids, control files, spool ids.
-
-        Raises:
-            Unavailable: the spool cannot be read.
-        """
         self._folders.check()
         self._refresh()
         facts = self._facts if self._scheduler is not None else None
@@ -134,42 +109,39 @@ class ZmailerStore:
         items = scan.scan_all(self._expect) if touched is None else scan.scan_touched(touched)
         yield from items if facts is None else join(facts, items)
 
+    @override
     def count_tasks(self) -> dict[State, int]:
-        """Count the tasks in each state; every control file is read.
-
-        Raises:
-            Unavailable: the spool cannot be read.
-        """
         self._folders.check()
         counts = dict.fromkeys(STATES, 0)
         for task in self._scan.scan_states(STATES):
             counts[task.state] += 1
         return counts
 
+    @override
+    def parts(self, task: Task) -> Iterator[Part]:
+        return self._reader.parts(task)
+
+    @override
+    def size(self, task: Task) -> int:
+        return self._reader.size(task)
+
+    @override
+    def read(self, task: Task, part: str = "") -> bytes:
+        return self._reader.read_part(task, part)
+
+    @override
+    def preview_problem(self, problem: Problem) -> bytes:
+        return self._reader.preview_problem(problem)
+
     # ---- changing
 
+    @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
-        """Yield the unchanged tasks; each control file is read once. First complete or remove what
-        killed processes have begun.
-        """
         self._changes.recover(self._scheduler)
-        yield from self._verify(known_tasks)
+        yield from self._reader.verify(known_tasks)
 
-    def swap(self, old: Task | None, new: Task | None) -> str:
-        """Make one change; it is durable on return.
-
-        Raises:
-            Gone: the recipient line has changed.
-            Unsupported: see `Store.swap`.
-            Unavailable: it cannot be written now.
-        """
-        (outcome,) = self.swap_all([Move(old, new)])
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.rev
-
+    @override
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Make many changes; those of one control file in a batch share an fsync."""
         waiting = iter(moves)
         while batch := list(islice(waiting, MOVES_PER_BATCH)):
             self._refresh()
@@ -193,23 +165,16 @@ class ZmailerStore:
             outcomes |= zip(numbers, done, strict=True)
         return [outcomes[number] for number in range(len(batch))]
 
+    @override
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
-        """Return the task of an image in a state: all else in its line is never changed.
-
-        Raises:
-            Unsupported: the image is of another task.
-        """
+        """Return the task of an image in a state: all else in its line is never changed."""
         ident, newline, line = image.partition(b"\n")
         if ident != task.id.encode() or not newline or line[:1] not in (b"r", b"X"):
             raise Unsupported(f"{task.id}: not an image of this task")
         return task._replace(state=state, lease=None)
 
+    @override
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Remove our links to finished messages, or run another control.
-
-        Raises:
-            Unsupported: it is refused, or no such control.
-        """
         self._require_control(name)
         if name not in CONTROLS and self._more_controls is not None:
             answer = self._more_controls.run(name, target, value, self._waiting_hosts)
@@ -219,12 +184,8 @@ class ZmailerStore:
         removed = self._changes.tidy(self._scheduler)
         return f"links removed: {len(removed)}"
 
+    @override
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """Report which links `control` would remove.
-
-        Raises:
-            Unsupported: it is refused, or no such control.
-        """
         self._require_control(name)
         if name not in CONTROLS and self._more_controls is not None:
             return self._more_controls.forecast(name, target, value, self._waiting_hosts)
@@ -240,16 +201,6 @@ class ZmailerStore:
             raise Unsupported(f"no control {name}")
         if why := self.controls[name].refusal:
             raise Unsupported(why)
-
-    # ---- work: the agents of the scheduler deliver
-
-    def take(
-        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
-    ) -> Iterator[Task]:
-        """Claim none: the scheduler's agents take recipients."""
-        return iter(())
-
-    renew = staticmethod(lambda tasks, until: keep_leases(tasks))
 
 
 def _require_open_edge(edges: Edges, move: Move, now: float) -> None:

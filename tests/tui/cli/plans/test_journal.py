@@ -14,8 +14,9 @@ from engine.model import Task
 from engine.operations import plans, run_plan, undo
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Who
-from engine.replay.settings import ReplayPace, pace_to_json
+from engine.replay.settings import ReplayPace
 from engine.system import files
+from engine.text.typed_json import to_json
 from tests.nftban_queues import ids_at, journal_at, store_at, tasks_at
 from tests.tui.cli.plans.queue_of_plans import Command, act, objects, root, tree
 
@@ -122,7 +123,7 @@ def test_the_rest_of_a_replay_goes_at_its_first_pace(root: Path, act: Command) -
     """The dry run of --resume prints the pace that the replay was begun with."""
     plan = plans.freeze_plan("retry", tasks_at(root, "dlq"), time.time())
     record = journal_at(root).begin(
-        Intent("retry", Who("ana"), pace=pace_to_json(ReplayPace(3.0, (1,)))), plan
+        Intent("retry", Who("ana"), pace=to_json(ReplayPace(3.0, (1,)))), plan
     )
     record.close()
 
