@@ -63,8 +63,8 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have the packages of a folder in this process, as if it had started with them."""
     monkeypatch.syspath_prepend(str(folder))
     foreign_formats.cache_clear()
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    sys.modules.pop("jobdir", None)
+    for name in ("jobdir", "broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +72,8 @@ def forget_formats() -> Any:
     """The next test finds its own packages."""
     yield
     foreign_formats.cache_clear()
+    for name in ("jobdir", "broken"):
+        sys.modules.pop(name, None)
 
 
 def test_the_package_passes_the_suite(installed: Path, tmp_path: Path) -> None:
@@ -96,11 +98,14 @@ def test_commands_and_console_open_it(
     assert "2 tasks are overdue" in capsys.readouterr().out
     assert main(["hold", jobs, "--id", "job-1", "--apply", "1"]) == 0
     assert json.loads(Path(jobs).read_text())["jobs"]["job-1"]["state"] == "held"
-    assert main(["undo", jobs, "--apply", "1"]) == 0
+    capsys.readouterr()
+    assert main(["undo", jobs, "--json"]) == 0
+    op = json.loads(capsys.readouterr().out)["op"]
+    assert main(["undo", op, jobs, "--apply", "1"]) == 0
     assert json.loads(Path(jobs).read_text())["jobs"]["job-1"]["state"] == "pending"
     capsys.readouterr()
 
-    asyncio.run(_look(jobs, "todo 2", "job-1"))
+    asyncio.run(_look(jobs, "work.jobs 2 0"))
 
 
 async def _look(jobs: str, *texts: str) -> None:
@@ -109,7 +114,7 @@ async def _look(jobs: str, *texts: str) -> None:
     make_spool(own, [])
     setup = setup_for(queue_config.load_config(None, {}), "", os.environ)
     places = await asyncio.to_thread(open_places, setup, [str(own), jobs])
-    async with an_operator(*places, clock=time.time, first=keys.OVERVIEW) as operator:
+    async with an_operator(*places, clock=time.time, first=keys.OVERVIEW, size=(160, 40)) as operator:
         await operator.sees(*texts)
 
 
@@ -176,4 +181,4 @@ def test_a_broken_package_costs_one_line(
     errors = capsys.readouterr().err
     assert words in errors
     assert "Traceback" not in errors and len(errors.splitlines()) == 1
-    asyncio.run(_look(jobs, "own", words))
+    asyncio.run(_look(jobs, "own", words[:24]))  # as much as a row has room for

@@ -318,7 +318,7 @@ class Setup(NamedTuple):
             except Unavailable as error:
                 if not self.unusable:
                     raise
-                raise type(error)(f"{error}; {self.unusable}") from error
+                raise type(error)(f"{self.unusable}; {error}") from error
 
     def require_format(self, name: str, title: str, instead: str = "") -> None:
         """Refuse a command that is for another format; `title` says which, with its article.

@@ -23,7 +23,7 @@ from tests.programs import a_script, needs, needs_root
 from tests.smtp_server import Server
 from tests.tui.cli.run_clock_records import record_runs
 
-COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
+COMMAND = [sys.executable, "-P", "-m", "spooldeck"]
 GOLDEN = Path(__file__).parents[4] / "golden" / "nftban"
 ONCE, TIMER, WORKER = UNITS = (
     "spooldeck-queue.service",

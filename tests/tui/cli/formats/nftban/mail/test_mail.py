@@ -44,7 +44,7 @@ from tests.smtp_server import DROP, HOST, Server, refusing
 from tui.cli import main
 from tui.cli.formats.nftban.mail import send as mail_command
 
-COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
+COMMAND = [sys.executable, "-P", "-m", "spooldeck"]
 GOLDEN = Path(__file__).parents[5] / "golden" / "nftban"
 YAML = f"mail: {{plain_hosts: ['{HOST}']}}\n"
 US = pwd.getpwuid(os.geteuid()).pw_name
