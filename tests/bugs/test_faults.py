@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from engine.formats.base import conformance
 from tests.bugs import plant
 from tests.bugs.faults import FAULTS
 
@@ -30,12 +31,16 @@ def test_each_fault_fits_the_code() -> None:
 
 
 def test_each_fault_names_tests_that_exist() -> None:
-    """Each test that is to fail with a fault is a function of the file named for it."""
+    """Each test that is to fail with a fault is a function of the file named for it, or of the
+    suite of all stores that the file has.
+    """
     for test in {fault.test for fault in FAULTS}:
         path, _, name = test.partition("::")
         tree = ast.parse((plant.ROOT / path).read_text())
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         functions |= {n.name for n in ast.walk(tree) if isinstance(n, ast.AsyncFunctionDef)}
+        if "conformance.suite()" in ast.unparse(tree):
+            functions |= conformance.suite().keys()
         assert not name or re.sub(r"\[.*", "", name) in functions, test
 
 
