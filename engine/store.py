@@ -151,8 +151,9 @@ class ReadableStore(Protocol):
     words: Mapping[str, State] = {}
     """The format's own words that are finer than a state (`Task.word`), each with the state that
     it is a part of."""
-    edges: Edges
-    """The supported state changes; may change while the store is open."""
+    edges: Edges = {}
+    """The supported state changes; may change while the store is open. With none, the store only
+    shows its tasks."""
     controls: Mapping[str, Control] = {}
     changes: ChangeSource = ChangeSource()
     expected_tasks: int = 0
@@ -347,12 +348,13 @@ class ChangeableStore(ReadableStore, Protocol):
             raise outcome.error
         return outcome.rev
 
-    @abstractmethod
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Swap many tasks with few fsyncs (group commit); yield each outcome when it is durable."""
-        ...
+        """Swap many tasks with few fsyncs (group commit); yield each outcome when it is durable. A
+        store with edges overrides it.
+        """
+        for move in moves:
+            yield Outcome(move, error=Unsupported("this store only shows its tasks"))
 
-    @abstractmethod
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
         """Parse an image (bytes from `read`) into the task it was, in the given state; for undo.
 
@@ -361,7 +363,7 @@ class ChangeableStore(ReadableStore, Protocol):
         Raises:
             Unsupported: the image is not of this task.
         """
-        ...
+        raise Unsupported(f"{task.id}: this store restores no task")
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
         """Run a control on the whole queue; return what happened, as text.

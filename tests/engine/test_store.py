@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NoReturn
+from collections.abc import Collection, Iterator, Mapping
 
 import pytest
 
-from engine.formats.base.memory import EDGES
-from engine.model import Missing, Move, Outcome, Part, Problem, Relatives, State, Task
+from engine.model import Missing, Part, Problem, Relatives, State, Task
 from engine.override import override
-from engine.store import Gone, Store, Unavailable, Unsupported, accept_all, refuse_all
+from engine.store import Gone, Store, Unavailable, Unsupported, accept_all
 
 SIZES: Mapping[str, int | None] = {"a": 3, "b": 5, "c": None}
 TASKS = [
@@ -21,10 +19,9 @@ TASKS = [
 
 
 class ListedStore(Store):
-    """Tasks in a list, which no client can change."""
+    """Tasks in a list, without edges."""
 
     states: Mapping[State, str] = {State.PENDING: "deferred", State.TRASH: "trash"}
-    edges = refuse_all(EDGES, "read-only")
 
     @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
@@ -42,14 +39,6 @@ class ListedStore(Store):
         if task.id == "c":
             raise Gone(task.id)
         return task.id.encode()
-
-    @override
-    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        return (Outcome(move, error=Unsupported("read-only")) for move in moves)
-
-    @override
-    def restore_image(self, task: Task, image: bytes, state: State) -> NoReturn:
-        raise Unsupported("read-only")
 
 
 def test_a_store_that_only_lists_is_read() -> None:
@@ -82,8 +71,10 @@ def test_only_an_unchanged_task_is_verified() -> None:
 def test_a_swap_is_one_of_many() -> None:
     """Its error is raised; controls, which it has none of, are refused; and it claims nothing."""
     store = ListedStore()
-    with pytest.raises(Unsupported, match="read-only"):
+    with pytest.raises(Unsupported, match="only shows its tasks"):
         store.swap(TASKS[0], None)
+    with pytest.raises(Unsupported, match="a: this store restores no task"):
+        store.restore_image(TASKS[0], b"", State.PENDING)
     for run in (store.control, store.forecast):
         with pytest.raises(Unsupported, match="no control 'pause'"):
             run("pause")

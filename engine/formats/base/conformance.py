@@ -15,8 +15,8 @@ A test file of a format has it by three names, of which two are fixtures that it
         return conformance.Shape(...)
 
 It needs pytest, which the extra `conformance` brings. A store that offers less than all transitions
-is tested by those that it has in its `edges`; a test of what the format does not have at all, such
-as claims, is left out by its name.
+is tested by those that it has in its `edges`; tests of what the format does not have at all, such
+as claims, are excluded by name.
 """
 
 from __future__ import annotations

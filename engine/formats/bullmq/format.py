@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.format import Format
+from engine.override import override
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
@@ -35,10 +36,12 @@ class BullmqFormat(Format):
     claims = "job locks"
     demo_options = ("redis", "federation")
 
+    @override
     def detects(self, at: Address) -> bool:
         """True for the URL of a Redis or Valkey server."""
         return at.scheme in REDIS_SCHEMES
 
+    @override
     def open(self, setup: Setup) -> Store:
         """Open the store of a server; kinds that our own handler delivers have the URL in their
         data.
@@ -53,12 +56,13 @@ class BullmqFormat(Format):
         delivered = dict.fromkeys(setup.delivered, "url")
         return BullmqStore(place._replace(fields={**delivered, **place.fields}))
 
+    @override
     def parse_settings(self, section: Any, at: ConfigLocation) -> Any:
-        """See `Format`."""
         from engine.formats.bullmq.place import parse_settings
 
         return parse_settings(section, at)
 
+    @override
     def check_config(self, config: Config) -> None:
         """See `Format`; the section is `federation`."""
         if config.federation is not None:
@@ -66,16 +70,17 @@ class BullmqFormat(Format):
 
             parse_federation(config.federation)
 
+    @override
     def why_unworkable(self, settings: Any) -> str:
-        """See `Format`."""
         return ""
 
+    @override
     def probe_now(self, setup: Setup, destination: Destination) -> None:
-        """See `Format`."""
         from engine.formats.bullmq.federation.probe_jobs import run_probe_now
 
         run_probe_now(setup, destination)
 
+    @override
     def complete_registry(
         self, setup: Setup, registry: Registry, patience: float | None
     ) -> Registry:
@@ -84,28 +89,29 @@ class BullmqFormat(Format):
 
         return with_shared_tables(setup, registry, patience)
 
+    @override
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place with the facts about the server."""
         from engine.formats.bullmq.watch import complete_place
 
         return complete_place(setup, place)
 
+    @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
-        """See `Format`."""
         from engine.formats.bullmq.doctor import check_server
 
         if (yield from check_server(setup)):
             yield from super().findings(setup)
 
+    @override
     def demo_place(self, option: str) -> type[DemoPlace]:
-        """See `Format`."""
         from engine.formats.bullmq.demo import DemoJobs
         from engine.formats.bullmq.federation.demo import DemoDeliveries
 
         return DemoJobs if option == "redis" else DemoDeliveries
 
+    @override
     def check_demo(self, option: str, folder: str) -> None:
-        """See `Format`."""
         from engine.formats.bullmq.demo import check_demo
 
         check_demo(option, folder)

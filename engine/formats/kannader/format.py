@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.detect import has_folders
 from engine.formats.base.format import Format, folders_apart
+from engine.override import override
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
@@ -34,58 +35,61 @@ class KannaderFormat(Format):
     claims = "link renames"
     demo_options = ("", "redis", "zmailer")
 
+    @override
     def detects(self, at: Address) -> bool:
-        """See `Format`."""
         return not at.is_url and has_folders(at.text, KANNADER_FOLDERS)
 
+    @override
     def open(self, setup: Setup) -> Store:
-        """See `Format`."""
         from engine.formats.kannader.store import KannaderStore
 
         return KannaderStore(
             setup.place, age=lambda moment, now: setup.run_clock().age(moment, now)
         )
 
+    @override
     def parse_settings(self, section: Any, at: ConfigLocation) -> KannaderSettings:
-        """See `Format`."""
         from engine.formats.kannader.settings import parse_settings
 
         return parse_settings(section, at)
 
+    @override
     def retry_policy(self, setup: Setup) -> RetryPolicy:
         """The retries of its settings."""
         from engine.formats.kannader.settings import retry_policy
 
         return retry_policy(setup.settings)
 
+    @override
     def state_folder(self, at: Address, queue: Queue) -> str:
-        """See `Format`."""
         return f"{at.text}/.spooldeck"
 
+    @override
     def arrange(self, queue: Queue, at: Address, state_folder: str) -> Queue:
         """The folders of a spool with their mails, all our own files apart."""
         pending, work, dlq = (f"{at.text}/{name}" for name in ("queue", "inflight", "cleanup"))
         apart = folders_apart(queue, at, state_folder)
         return apart._replace(pending=pending, work=work, dlq=dlq)
 
+    @override
     def why_unworkable(self, settings: KannaderSettings) -> str:
-        """See `Format`."""
         return settings.work_refusal
 
+    @override
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place with the facts about the whole spool."""
         from engine.formats.kannader.facts import spool_facts
 
         return place._replace(queue_figures=lambda: spool_facts(setup))
 
+    @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
-        """See `Format`."""
         from engine.formats.kannader.doctor import check_spool
 
         return check_spool(setup)
 
+    @override
     def demo_place(self, option: str) -> type[DemoMailSpool]:
-        """See `Format`."""
         from engine.formats.kannader.demo import DemoMailSpool
 
         return DemoMailSpool

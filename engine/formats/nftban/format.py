@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from engine.config import queue_config
 from engine.formats.base.format import Format
 from engine.formats.nftban.detect import has_queue_folders
+from engine.override import override
 
 if TYPE_CHECKING:
     from engine.config.place_address import Address
@@ -35,64 +36,68 @@ class NftbanFormat(Format):
     no_destinations = ""
     demo_options = ("", "redis", "federation", "zmailer")
 
+    @override
     def detects(self, at: Address) -> bool:
         """True for the path of a queue. The format is the default, so it also gets the paths that
         none knows: its error says what was expected.
         """
         return not at.is_url and has_queue_folders(at.text)
 
+    @override
     def has_queue(self, path: str) -> bool:
-        """See `Format`."""
         return has_queue_folders(path)
 
+    @override
     def open(self, setup: Setup) -> Store:
-        """See `Format`."""
         from engine.formats.nftban.queue_folders import open_spool
 
         return open_spool(setup)
 
+    @override
     def retry_policy(self, setup: Setup) -> RetryPolicy:
         """The retries of the configuration."""
         return queue_config.retry_policy(setup.queue)
 
+    @override
     def state_folder(self, at: Address, queue: Queue) -> str:
-        """See `Format`."""
         return f"{os.path.dirname(queue.pending)}/.spooldeck"
 
+    @override
     def arrange(self, queue: Queue, at: Address, state_folder: str) -> Queue:
         """The folders as the configuration and NFTBan's variables name them."""
         return queue
 
+    @override
     def why_unworkable(self, settings: Any) -> str:
-        """See `Format`."""
         return ""
 
+    @override
     def make_queue(self, setup: Setup) -> None:
-        """See `Format`."""
         from engine.formats.nftban.queue_folders import make_queue
 
         make_queue(setup)
 
+    @override
     def examine_lock(self, setup: Setup) -> LockEvidence:
-        """See `Format`."""
         from engine.formats.nftban.queue_folders import examine_lock
 
         return examine_lock(setup)
 
+    @override
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place with its lock, metrics, mail and handlers."""
         from engine.formats.nftban.queue_folders import complete_place
 
         return complete_place(setup, place)
 
+    @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
-        """See `Format`."""
         from engine.formats.nftban.doctor.gather_facts import check_queue
 
         return check_queue(setup)
 
+    @override
     def demo_place(self, option: str) -> type[DemoQueues]:
-        """See `Format`."""
         from engine.formats.nftban.demo import DemoQueues
 
         return DemoQueues

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.detect import begins_with
 from engine.formats.base.format import Format, folders_apart
+from engine.override import override
 from engine.system import files
 
 if TYPE_CHECKING:
@@ -38,10 +39,12 @@ class ZgbFormat(Format):
     mail_parts = ("transports",)
     demo_options = ("", "redis", "zmailer")
 
+    @override
     def detects(self, at: Address) -> bool:
         """True for the path of a SQLite database."""
         return not at.is_url and begins_with(at.text, SQLITE_HEADER)
 
+    @override
     def open(self, setup: Setup) -> Store:
         """Open a store that logs its changes to the queue's log, like the ZGB worker.
 
@@ -52,21 +55,24 @@ class ZgbFormat(Format):
 
         return open_logged(setup)
 
+    @override
     def parse_settings(self, section: Any, at: ConfigLocation) -> ZgbSettings:
-        """See `Format`."""
         from engine.formats.zgb.place import parse_settings
 
         return parse_settings(section, at)
 
+    @override
     def retry_policy(self, setup: Setup) -> RetryPolicy:
         """The retries of its settings."""
         policy: RetryPolicy = setup.settings.place("").retry
         return policy
 
+    @override
     def state_folder(self, at: Address, queue: Queue) -> str:
         """One folder per database, found by each link to it: its workers share a lock there."""
         return f"{files.real_path(at.text)}.spooldeck.d"
 
+    @override
     def arrange(self, queue: Queue, at: Address, state_folder: str) -> Queue:
         """The folder of the database for all its mails, all our own files apart."""
         folder = os.path.dirname(files.real_path(at.text))
@@ -74,24 +80,25 @@ class ZgbFormat(Format):
         apart = folders_apart(queue, at, state_folder)
         return apart._replace(root=root, pending=folder, work=folder, dlq=folder)
 
+    @override
     def why_unworkable(self, settings: ZgbSettings) -> str:
-        """See `Format`."""
         return settings.work_refusal
 
+    @override
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place with the facts about it, its tokens and its logs."""
         from engine.formats.zgb.queue_place import complete_place
 
         return complete_place(setup, place)
 
+    @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
-        """See `Format`."""
         from engine.formats.zgb.doctor import check_queue
 
         return check_queue(setup)
 
+    @override
     def demo_place(self, option: str) -> type[DemoRegistrations]:
-        """See `Format`."""
         from engine.formats.zgb.demo import DemoRegistrations
 
         return DemoRegistrations

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.formats.base.detect import begins_with, has_folders
 from engine.formats.base.format import Format
+from engine.override import override
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import fixed
 
@@ -45,10 +46,11 @@ class ZmailerFormat(Format):
     task_folders = ("transport", "queue")
     demo_options = ("zmailer",)
 
+    @override
     def detects(self, at: Address) -> bool:
-        """See `Format`."""
         return not at.is_url and has_folders(at.text, ZMAILER_FOLDERS)
 
+    @override
     def open(self, setup: Setup) -> Store:
         """Open the store of a spool, with all that an operator may do there.
 
@@ -59,34 +61,35 @@ class ZmailerFormat(Format):
 
         return open_spool(setup)
 
+    @override
     def parse_settings(self, section: Any, at: ConfigLocation) -> Any:
-        """See `Format`."""
         from engine.formats.zmailer.environment import parse_settings
 
         return parse_settings(section, at)
 
+    @override
     def state_folder(self, at: Address, queue: Queue) -> str:
-        """See `Format`."""
         return f"{at.text}/.spooldeck"
 
+    @override
     def why_unworkable(self, settings: Any) -> str:
-        """See `Format`."""
         return "the agents of its scheduler deliver"
 
+    @override
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place with what its scheduler knows."""
         from engine.formats.zmailer.scheduler.spool_watch import complete_place
 
         return complete_place(setup, place)
 
+    @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
-        """See `Format`."""
         from engine.formats.zmailer.scheduler.doctor import check_spool
 
         return check_spool(setup)
 
+    @override
     def demo_place(self, option: str) -> type[DemoPostoffice]:
-        """See `Format`."""
         from engine.formats.zmailer.demo import DemoPostoffice
 
         return DemoPostoffice
@@ -101,25 +104,28 @@ class MailqFormat(Format):
     no_destinations = "the scheduler has the state of its hosts"
     claims = "agents"
 
+    @override
     def detects(self, at: Address) -> bool:
         """True for the URL of a scheduler, and for a rendezvous file."""
         return at.scheme in MAILQ_SCHEMES if at.is_url else is_dump(at.text)
 
+    @override
     def open(self, setup: Setup) -> Store:
-        """See `Format`."""
         from engine.formats.zmailer.mailq_store.place import parse_place
         from engine.formats.zmailer.mailq_store.store import MailqStore
 
         return MailqStore(parse_place(setup.address))
 
+    @override
     def retry_policy(self, setup: Setup) -> RetryPolicy:
         """The clause of its scheduler has the retries; the limit is an age."""
         return retries_of(fixed(0.0))
 
+    @override
     def why_unworkable(self, settings: Any) -> str:
-        """See `Format`."""
         return "the agents of its scheduler deliver"
 
+    @override
     def complete(self, setup: Setup, place: Place) -> Place:
         """The place; each task has the reason why its agents do not start."""
         return place._replace(claim_obstacle=lambda kind: "")

@@ -1,8 +1,8 @@
 """A format of another package: a queue of jobs in one JSON file, `NAME.jobs`.
 
 The file has an object of jobs by id and the number of the last change, which is the revision of the
-job that it changed. Whoever reads or writes it holds a lock (flock) on `NAME.jobs.lock`; it is
-replaced as a whole, so that a program that is killed leaves the old file or the new one.
+job that it changed. A program that reads or writes it holds a lock (flock) on `NAME.jobs.lock`. The
+file is replaced as a whole, so that a program that is killed leaves the old one or the new one.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class JobStore(StoreBase):
 
     @contextmanager
     def _locked(self, *, writes: bool = False) -> Iterator[dict[str, dict[str, Any]]]:
-        """The jobs, which nobody else changes meanwhile; with `writes`, they are stored at the end.
+        """The jobs, which no other program changes meanwhile; with `writes`, they are stored at the
+        end.
 
         A reader makes no file: before the first writer there is no lock to wait for.
         """
