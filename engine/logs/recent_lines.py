@@ -48,6 +48,7 @@ class RecentLines:
 
     def poll(self, now: float) -> list[LogLine]:
         """The lines since the last poll; the first poll starts one hour back."""
+        lines: list[LogLine] = []
         try:
             if self._tail is None:
                 self._tail = self._open_tail(now)
@@ -56,7 +57,7 @@ class RecentLines:
         except OSError as error:
             self.problem = error_text(error)
             self.is_behind = False
-            return []
+            return lines
         self.problem = ""
         self.is_behind = sum(len(line.text) for line in lines) + 25 * len(lines) > _MUCH
         return lines
