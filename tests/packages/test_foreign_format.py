@@ -114,7 +114,9 @@ async def _look(jobs: str, *texts: str) -> None:
     make_spool(own, [])
     setup = setup_for(queue_config.load_config(None, {}), "", os.environ)
     places = await asyncio.to_thread(open_places, setup, [str(own), jobs])
-    async with an_operator(*places, clock=time.time, first=keys.OVERVIEW, size=(160, 40)) as operator:
+    async with an_operator(
+        *places, clock=time.time, first=keys.OVERVIEW, size=(160, 40)
+    ) as operator:
         await operator.sees(*texts)
 
 
