@@ -10,7 +10,7 @@ from engine.logs.byte_search import contract_lines
 from engine.logs.log_file import NO_TIME, LogFile
 from engine.logs.log_filter import ERROR, level_rank
 from engine.logs.log_tail import is_repeated, parse_local_time
-from engine.logs.merged_log import STEP_CELLS, MergedLog, find_offset
+from engine.logs.merged_log import STEP_CELLS, MergedLog, find_offset, key_of, open_back_to
 
 _heads_of = re.compile(rb"^\[(.{19})\] \[([A-Za-z]+)\]", re.MULTILINE).findall
 
@@ -36,11 +36,14 @@ class LineRates:
         self._offsets: dict[int, int] = {}
         self._settled: dict[int, int] = {}
         self._seconds: dict[float, LineRate] = {}
+        self._is_open = False
+        """True if all files with lines of the period are open."""
 
     @property
     def done(self) -> bool:
         """True if all lines of the period were counted, as of the last reading of the logs."""
-        return all(self._settled.get(file.number) == file.size for file in self._book.files)
+        files = self._book.files
+        return self._is_open and all(self._settled.get(file.number) == file.size for file in files)
 
     @property
     def total(self) -> int:
@@ -54,10 +57,14 @@ class LineRates:
         Raises:
             OSError: a log cannot be read.
         """
+        if not self._is_open and (read := open_back_to(self._book, self.begin)):
+            self.read += read
+            return
+        self._is_open = True
         budget = self._step_cells
         for file in self._book.files:
             if file.number not in self._offsets:
-                self._offsets[file.number] = find_offset(file, (self.begin, -1, -1))
+                self._offsets[file.number] = find_offset(file, key_of(self.begin))
             while budget > 0 and self._offsets[file.number] < file.complete_bytes:
                 self._offsets[file.number] = self._count(file, self._offsets[file.number])
                 budget -= 1

@@ -11,16 +11,18 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_filter import INFO, level_rank
 from engine.logs.log_tail import LogLine, is_repeated, parse_log_line, time_before
+from engine.logs.unpacked_file import UnpackedFile
 
 CELL_BYTES = 64 * 1024
 """Bytes of a cell; also the maximum bytes of a line."""
 
-MAX_CACHED_CELLS = 8
-"""Parsed cells in the cache: a few pages in each direction."""
+MAX_CACHED_CELLS = 24
+"""Parsed cells in the cache of a reader: of each of some files a few pages in each direction."""
 
 _SEARCH_BYTES = 1 << 20
 """Bytes to read at a time in search of the end of a line."""
@@ -35,7 +37,9 @@ _may_have_time_or_level = re.compile(rb"^(?:\[.{19}\] \[|\{|\d{14} )", re.MULTIL
 """True if a line begins that may have a time or level: a form that `parse_log_line` knows."""
 
 _COMPARED_BYTES = 64
-"""Bytes before the known end that must be unchanged, or the file was rewritten."""
+_HEAD_OF_FILE_BYTES = 256
+"""Bytes before the known end and at the beginning: if one differs, the file was rewritten, or is no
+copy."""
 
 NO_TIME = float("-inf")
 """The time of lines before the first line with a time."""
@@ -83,24 +87,53 @@ class _Cell:
         """True if no more lines can be added."""
 
 
+_FIRST_FILE = 1 << 32
+"""Number of the first file of a reader; earlier ones have smaller numbers."""
+
+
+class FileCache:
+    """What the files of one reader share, so that its memory is bounded however many there are."""
+
+    def __init__(self, cell: int = CELL_BYTES, cached_cells: int = MAX_CACHED_CELLS) -> None:
+        self.cell_size, self.cached_cells = cell, cached_cells
+        """Bytes of a cell, and how many are kept."""
+        self.cells: OrderedDict[tuple[int, int], _Cell] = OrderedDict()
+        """Parsed cells by the file's number and their own."""
+        self.windows: list[UnpackedFile] = []
+        """Files of which unpacked bytes are kept."""
+        self.next_numbers, self.earlier_numbers = count(_FIRST_FILE), count(_FIRST_FILE - 1, -1)
+        """Numbers for files with later and with earlier lines."""
+
+
 class LogFile:
     """The content of one open file, even if its name is removed or given to another file."""
 
-    def __init__(self, path: str, number: int, fd: int, cell: int = CELL_BYTES) -> None:
-        """Takes ownership of `fd`; `number` is the file's position among others."""
-        self.path, self.number, self.cell_size = path, number, cell
+    def __init__(
+        self, path: str, number: int, fd: int, cache: FileCache, packing: str = ""
+    ) -> None:
+        """Takes ownership of `fd`; `number` is the file's position among others, and `packing` the
+        end of a compressed file's name: its size is known when `measure` is done.
+
+        Raises:
+            OSError: this Python cannot unpack it.
+        """
+        self.path, self.number, self.cell_size = path, number, cache.cell_size
         self._fd = fd
+        self.unpacked = UnpackedFile(fd, packing, cache.windows) if packing else None
+        """The content of a compressed file."""
         self.size = 0
         """Known size in bytes."""
-        self._cells: OrderedDict[int, _Cell] = OrderedDict()
+        self._cells, self._cached_cells = cache.cells, cache.cached_cells
         self._carried: dict[int, CarriedTime] = {}
+        self._carried_in = CarriedTime()
+        """From the file before."""
         self._times_before: dict[int, float] = {}
         """The time of the line before an offset, in hours that the clocks repeat."""
         self._parsed_in_vain = 0
         """Consecutive cells that were parsed and had no time or level."""
         self._no_newline = (0, 0)
         self._whole = (0, 0)
-        self._before = b""
+        self._head = self._before = b""
         self._last_stat: tuple[int, int] | None = None
 
     @property
@@ -118,11 +151,12 @@ class LogFile:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self.size = -1, 0
-        self._cells.clear()
 
-    def duplicate_fd(self) -> int:
-        """Duplicate the descriptor, to read the same file again from the beginning."""
-        return os.dup(self._fd)
+    def reopen(self, cache: FileCache) -> LogFile:
+        """Open the same file again, to read it from the beginning."""
+        file = LogFile(self.path, self.number, os.dup(self._fd), cache)
+        file.check_growth()
+        return file
 
     def identity(self) -> os.stat_result:
         """The `fstat` of the open file."""
@@ -134,17 +168,53 @@ class LogFile:
         Raises:
             OSError: it cannot be read.
         """
+        if self.unpacked is not None:
+            return False
         now = os.fstat(self._fd)
         if self._last_stat == (now.st_size, now.st_mtime_ns):
             return False
-        known = len(self._before)
-        if now.st_size < self.size or self.read(self.size - known, known) != self._before:
+        if now.st_size < self.size or not self._begins_like(self):
             return None
         more = now.st_size > self.size
         self._last_stat, self.size = (now.st_size, now.st_mtime_ns), now.st_size
-        begin = max(0, self.size - _COMPARED_BYTES)
-        self._before = self.read(begin, self.size - begin)
+        self._head, self._before = self.read(0, _HEAD_OF_FILE_BYTES), self._end_of(self.size)
         return more
+
+    def _begins_like(self, other: LogFile) -> bool:
+        """True if the file has what was known of another one, or of itself: its first bytes, with
+        the first time, and the last ones."""
+        same_head = self.read(0, len(other._head)) == other._head
+        return same_head and self._end_of(other.size) == other._before
+
+    def _end_of(self, size: int) -> bytes:
+        begin = max(0, size - _COMPARED_BYTES)
+        return self.read(begin, size - begin)
+
+    def measure(self, budget: int) -> int:
+        """Find the size of a compressed file, for about `budget` unpacked bytes; return the number
+        of bytes that were unpacked, 0 if there are no more."""
+        if self.unpacked is None:
+            return 0
+        read = self.unpacked.measure(budget)
+        self.size = self.unpacked.size
+        return read
+
+    def has_same_lines(self, other: LogFile) -> bool:
+        """True if a file is another one, or its copy, as far as the shorter one goes."""
+        if os.path.samestat(self.identity(), other.identity()):
+            return True
+        size = min(self.size, other.size)
+        if size < _COMPARED_BYTES and (not size or self.size != other.size):
+            return False  # too short to tell
+        heads = [each.read(0, min(size, _HEAD_OF_FILE_BYTES)) for each in (self, other)]
+        return heads[0] == heads[1] and self._end_of(size) == other._end_of(size)
+
+    def take_place(self, other: LogFile) -> bool:
+        """Take the place of a file that was rewritten, if this is a copy of it; True if it is."""
+        if not 0 < other.size <= self.size or not self._begins_like(other):
+            return False
+        self.number, self._carried_in = other.number, other._carried_in
+        return True
 
     @property
     def complete_bytes(self) -> int:
@@ -161,7 +231,9 @@ class LogFile:
 
     def read(self, at: int, size: int) -> bytes:
         """Read up to `size` bytes at an offset."""
-        return os.pread(self._fd, size, at) if self._fd >= 0 and size > 0 else b""
+        if self._fd < 0 or size <= 0:
+            return b""
+        return self.unpacked.read(at, size) if self.unpacked else os.pread(self._fd, size, at)
 
     # Lines
 
@@ -186,13 +258,14 @@ class LogFile:
         return None
 
     def _cell(self, number: int) -> _Cell:
-        cell = self._cells.get(number)
+        key = self.number, number
+        cell = self._cells.get(key)
         if cell is None:
             begin = number * self.cell_size
-            cell = self._cells[number] = _Cell(begin, begin + self.cell_size)
-            if len(self._cells) > MAX_CACHED_CELLS:
+            cell = self._cells[key] = _Cell(begin, begin + self.cell_size)
+            if len(self._cells) > self._cached_cells:
                 self._cells.popitem(last=False)
-        self._cells.move_to_end(number)
+        self._cells.move_to_end(key)
         if not cell.closed and cell.read_size != self.size:
             self._read_on(cell)
         return cell
@@ -206,12 +279,16 @@ class LogFile:
             if last.is_torn:
                 cell.lines.pop()
                 del cell.entries[len(cell.lines) :]
-        cell.lines += self._lines(begin, cell.stop, at_line)
+        cell.lines += self._lines(begin, cell.stop, at_line=at_line)
         cell.read_size = self.size
         torn = bool(cell.lines) and cell.lines[-1].is_torn
         cell.closed = self.size >= cell.stop and not torn
 
-    def _lines(self, begin: int, stop: int, at_line: bool) -> list[FileEntry]:
+    def lines_between(self, begin: int, stop: int) -> list[FileEntry]:
+        """The lines that begin in a range, with their own times."""
+        return self._lines(begin, stop, at_line=begin == 0)
+
+    def _lines(self, begin: int, stop: int, *, at_line: bool) -> list[FileEntry]:
         """The lines that begin in a range; `at_line`: the range begins with a line."""
         base = begin if at_line else begin - 1
         stop = min(stop, self.size)
@@ -229,7 +306,7 @@ class LogFile:
             end = data.find(b"\n", at)
             line = self.parse_line(data, base, at, end, before)
             if before is None and is_repeated(line.line.when):
-                before = time_before(self._fd, base + at, self.path, self._times_before)
+                before = time_before(self.read, base + at, self.path, self._times_before)
                 line = self.parse_line(data, base, at, end, before)
             before = before if line.line.when is None else line.line.when
             lines.append(line)
@@ -299,6 +376,8 @@ class LogFile:
     def _behind_hole(self, at: int) -> int:
         """The offset of the first data from here, which SEEK_DATA finds without reading the NULs
         of a hole; the size if there is none."""
+        if self.unpacked:
+            return at
         try:
             return os.lseek(self._fd, at, os.SEEK_DATA)
         except OSError as error:
@@ -307,10 +386,23 @@ class LogFile:
 
     # Time and severity of lines that have none
 
+    def follow_on(self, earlier: LogFile) -> None:
+        """Carry the time and severity of an earlier file into the lines before the first time."""
+        self._carried_in = earlier.carried_into(earlier.cell_count)
+        self._carried.clear()
+        for key in [key for key in self._cells if key[0] == self.number]:
+            del self._cells[key]
+
+    def first_time(self) -> float | None:
+        """The time of the first line that has one; None if it is not near the beginning."""
+        cells = range(min(self.cell_count, MAX_UNDATED_CELLS))
+        times = (entry.line.when for cell in cells for entry in self.entries(cell))
+        return next((when for when in times if when is not None), None)
+
     def carried_into(self, number: int) -> CarriedTime:
         """The time and severity from the nearest earlier cell that has any."""
         passed = []
-        carried, self._parsed_in_vain = CarriedTime(), 0
+        carried, self._parsed_in_vain = self._carried_in, 0
         for cell in range(number - 1, -1, -1):
             if cell in self._carried:
                 carried = self._carried[cell]
@@ -321,13 +413,14 @@ class LogFile:
                 break
             passed.append(cell)
             if self._parsed_in_vain >= MAX_UNDATED_CELLS:
+                carried = CarriedTime()
                 break  # not a log: what came before it is unknown
         for cell in passed:
             self._carried[cell] = carried
         return carried
 
     def _summed(self, number: int) -> CarriedTime | None:
-        cell = self._cells.get(number)
+        cell = self._cells.get((self.number, number))
         if cell is None or not cell.closed:
             begin, stop = number * self.cell_size, (number + 1) * self.cell_size
             if self.is_hole(max(0, begin - 1), stop):

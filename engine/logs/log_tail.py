@@ -1,32 +1,16 @@
-"""Follow a log through rotation and truncation (like `tail -F`), and parse its lines."""
+"""Parse the lines of logs: in the contract's format, in JSON, or any other text."""
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, MutableMapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from engine.system import files
 from engine.text import decode
 from engine.text.safe import safe_line
 
-BACKLOG_BYTES = 64 * 1024
-"""Bytes before the end of a log to read when it is opened."""
-
-MAX_LINE_BYTES = 64 * 1024
-"""Maximum bytes of a line; the rest is cut."""
-
 _CHUNK = 64 * 1024
-_POLL_BYTES = 1 << 20
-_POLL_LINES = 10_000
-"""A poll ends after so many bytes or lines; the next one continues."""
-
-_COMPARED_BYTES = 64
-"""Bytes before the current offset that must be unchanged, or the file was rewritten."""
 
 
 class SharedLog(str):
@@ -161,7 +145,13 @@ _HEAD_BYTES = 4096
 """Bytes of the last line of a chunk that are read for its time."""
 
 
-def time_before(fd: int, at: int, source: str, known: MutableMapping[int, float]) -> float | None:
+Read: TypeAlias = Callable[[int, int], bytes]
+"""Reads at an offset, up to so many bytes."""
+
+
+def time_before(
+    read: Read, at: int, source: str, known: MutableMapping[int, float]
+) -> float | None:
     """The time of the last line with a time before an offset; None if none is known.
 
     Read back to a line outside of a repeated hour, from which on all times are certain. `known`
@@ -172,12 +162,12 @@ def time_before(fd: int, at: int, source: str, known: MutableMapping[int, float]
     while begin > 0 and begin not in known and at - begin < _REPEATED_BYTES:
         ends.append(begin)
         begin = (begin - 1) // _CHUNK * _CHUNK
-        times = (parse_log_line(line, source).when for line in _heads(fd, begin, ends[-1]))
+        times = (parse_log_line(line, source).when for line in _heads(read, begin, ends[-1]))
         if any(when is not None and not is_repeated(when) for when in times):
             break
     before = known.get(begin)
     for end in reversed(ends):
-        for line in _heads(fd, begin, end):
+        for line in _heads(read, begin, end):
             when = parse_log_line(line, source, before).when
             before = before if when is None else when
         if before is not None:
@@ -186,10 +176,10 @@ def time_before(fd: int, at: int, source: str, known: MutableMapping[int, float]
     return before
 
 
-def _heads(fd: int, begin: int, end: int) -> list[bytes]:
+def _heads(read: Read, begin: int, end: int) -> list[bytes]:
     """The lines that begin in a range of a file; the last one may be cut."""
     base = max(0, begin - 1)
-    data = os.pread(fd, end - base + _HEAD_BYTES, base)
+    data = read(base, end - base + _HEAD_BYTES)
     first = data.find(b"\n") + 1 if begin else 0
     if begin and not 0 < first < end - base:
         return []
@@ -268,141 +258,3 @@ def _moment(value: object, before: float | None) -> float | None:
     while seconds >= 1e11:  # the year 5138
         seconds /= 1000
     return seconds
-
-
-class Tail:
-    """The new lines of a log, poll by poll, through rotation and truncation.
-
-    The first poll starts `backlog` bytes before the end, at the beginning of a line. A file that
-    appears later, or replaces the first one, is read from its beginning. Memory use is bounded.
-    """
-
-    def __init__(self, path: str, backlog: int = BACKLOG_BYTES) -> None:
-        self._path = path
-        self._backlog: int | None = backlog
-        """Bytes before its end at which the next file is started; None: at its beginning."""
-        self._fd = -1
-        self._at = 0
-        self._before = b""
-        """The last bytes before `_at`."""
-        self._torn = b""
-        """The beginning of an incomplete line."""
-        self._skipping = False
-        """True if data is dropped up to the next newline."""
-        self._last_stat: tuple[int, int] | None = None
-        self._started_at = 0
-        self._when: float | None = None
-        """The time of the last line that has one; None if none was read yet."""
-
-    def poll(self) -> list[LogLine]:
-        """The complete lines since the last poll; none while the file does not exist.
-
-        Raises:
-            OSError: the file exists and cannot be read.
-        """
-        lines: list[LogLine] = []
-        if self._fd < 0:
-            self._open()
-        read = 0
-        while self._fd >= 0 and read < _POLL_BYTES and len(lines) < _POLL_LINES:
-            self._restart_if_truncated(lines)
-            data = os.pread(self._fd, _CHUNK, self._at)
-            if not data and not self._switch_file(lines):
-                break
-            self._at += len(data)
-            read += len(data)
-            self._before = (self._before + data)[-_COMPARED_BYTES:]
-            lines.extend(self._complete_lines(data))
-        return lines
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
-
-    def _open(self) -> None:
-        """Open the file that has the name now, and close the former one."""
-        try:
-            fd = files.open_file(self._path)
-        except (FileNotFoundError, NotADirectoryError):
-            self._backlog = None
-            return
-        file_stat = os.fstat(fd)
-        if not stat.S_ISREG(file_stat.st_mode):
-            os.close(fd)
-            raise OSError(errno.EINVAL, "expected a regular file", self._path)
-        self.close()
-        self._fd = fd
-        self._begin(0 if self._backlog is None else max(0, file_stat.st_size - self._backlog))
-        self._backlog = None
-
-    def _begin(self, at: int) -> None:
-        # One byte earlier: if it is a newline, the next line is complete.
-        self._at = self._started_at = max(0, at - 1)
-        self._when = None
-        self._skipping = at > 0
-        self._before = b""
-        self._torn = b""
-        self._last_stat = None
-
-    def _restart_if_truncated(self, lines: list[LogLine]) -> None:
-        """Start again if the file was truncated, even if it is longer again by now."""
-        now = os.fstat(self._fd)
-        if self._last_stat == (now.st_size, now.st_mtime_ns):
-            return
-        self._last_stat = now.st_size, now.st_mtime_ns
-        known = len(self._before)
-        same = os.pread(self._fd, known, self._at - known) == self._before
-        if now.st_size < self._at or not same:
-            lines.extend(self._unfinished_line())
-            self._begin(0)
-
-    def _switch_file(self, lines: list[LogLine]) -> bool:
-        """At the end of the file: switch to a new file with the same name, if there is one."""
-        try:
-            named_stat = os.stat(self._path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        if os.path.samestat(named_stat, os.fstat(self._fd)):
-            return False
-        lines.extend(self._unfinished_line())
-        try:
-            self._open()
-        except OSError:
-            if not lines:
-                raise
-            return False  # return these lines first; the next poll raises it again
-        return True
-
-    def _unfinished_line(self) -> Iterator[LogLine]:
-        """The incomplete last line of a file that will not be continued."""
-        if self._torn:
-            yield from self._line(self._torn)
-        self._torn = b""
-
-    def _complete_lines(self, data: bytes) -> Iterator[LogLine]:
-        """Yield the lines that these bytes complete; keep the rest."""
-        *ended, partial = data.split(b"\n")
-        for piece in ended:
-            line, self._torn = self._torn + piece, b""
-            if not self._skipping:
-                yield from self._line(line)
-            self._skipping = False
-        if self._skipping:
-            return
-        self._torn += partial
-        if len(self._torn) > MAX_LINE_BYTES:
-            yield from self._line(self._torn)
-            self._torn, self._skipping = b"", True
-
-    def _line(self, raw: bytes) -> Iterator[LogLine]:
-        line = parse_log_line(raw[:MAX_LINE_BYTES], self._path, self._when)
-        if self._when is None and is_repeated(line.when):
-            self._when = time_before(self._fd, self._started_at, self._path, {})
-            line = parse_log_line(raw[:MAX_LINE_BYTES], self._path, self._when)
-        self._when = self._when if line.when is None else line.when
-        if len(raw) > MAX_LINE_BYTES:
-            line = line._replace(text=f"{line.text} ... cut at {MAX_LINE_BYTES:,} bytes")
-        if not line.is_foreign:
-            yield line

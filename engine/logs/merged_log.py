@@ -6,11 +6,8 @@ a caller can show progress and stop between two steps.
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple, Protocol
@@ -22,11 +19,18 @@ from engine.logs.byte_search import (
     matching_entries,
     may_match_cells,
 )
-from engine.logs.log_file import CELL_BYTES, NO_TIME, FileEntry, Key, LogFile
+from engine.logs.log_file import (
+    CELL_BYTES,
+    MAX_CACHED_CELLS,
+    NO_TIME,
+    FileCache,
+    FileEntry,
+    Key,
+    LogFile,
+)
 from engine.logs.log_filter import ALL_LINES, LineFilter, lines_naming_task
 from engine.logs.log_tail import LogLine, SharedLog
-from engine.system import files
-from engine.text.error_text import error_text
+from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
 from engine.text.safe import safe_line
 
 STEP_CELLS = 16
@@ -36,16 +40,13 @@ MAX_STRIDE = 8
 """A step reads up to so many times more while it finds nothing: in a search through a long log, the
 thread switch for each step costs more than the reading."""
 
-MAX_ROTATED_FILES = 2
-"""Rotated files of a name that stay open."""
-
-MAX_MENTION_BYTES = 16 << 20
+MAX_MENTION_BYTES = 64 << 20
 """Maximum bytes to search for lines that mention a task."""
 
-NO_LOG_FILE = os.strerror(errno.ENOENT)
-"""The error for a log that has never existed: a place need not have every log."""
 
-_REMOVED = "removed"
+def key_of(when: float) -> Key:
+    """The key that is before those of all lines with this time."""
+    return when, -1, -1
 
 
 class LogPosition(NamedTuple):
@@ -58,8 +59,11 @@ class LogPosition(NamedTuple):
     searched."""
 
 
-BEGIN = LogPosition((NO_TIME, -1, -1))
-END = LogPosition((float("inf"), 0, 0))
+BEGIN = LogPosition(key_of(NO_TIME))
+END = LogPosition(key_of(float("inf")))
+
+_NO_FILE = {0: 0}
+"""In the offsets of a position at the end: files that come later are behind it, the first too."""
 
 
 class SteppedWork(Protocol):
@@ -102,15 +106,19 @@ def run_to_end(job: SteppedWork) -> None:
 class MergedLog:
     """The logs under some paths, and their open files."""
 
-    def __init__(self, paths: Sequence[str], cell: int = CELL_BYTES) -> None:
-        self._shelves = [_RotatedLog(path, self._take) for path in paths]
-        self._cell = cell
+    def __init__(
+        self,
+        paths: Sequence[str],
+        cell: int = CELL_BYTES,
+        cached_cells: int = MAX_CACHED_CELLS,
+    ) -> None:
+        cache = FileCache(cell, cached_cells)
+        self._logs = [RotatedLog(path, cache) for path in paths]
         self._files: list[LogFile] = []
-        self._number = 0
 
     @property
     def files(self) -> tuple[LogFile, ...]:
-        """The open files, in the order in which they were opened."""
+        """The open files, sorted by number."""
         return tuple(self._files)
 
     @property
@@ -121,30 +129,51 @@ class MergedLog:
     @property
     def troubles(self) -> dict[str, str]:
         """Why a log cannot be read, or not under its name, by path."""
-        return {shelf.path: shelf.trouble for shelf in self._shelves if shelf.trouble}
+        damages = {path: why for log in self._logs for path, why in log.damages.items()}
+        return {log.path: log.trouble for log in self._logs if log.trouble} | damages
 
     def refresh(self) -> bool:
         """Re-read the state of all files: grown, replaced or rewritten. True if any has changed."""
         before = self.troubles
-        changed = [shelf.refresh() for shelf in self._shelves]
-        self._files = sorted(
-            (file for shelf in self._shelves for file in shelf.files if not file.is_closed),
-            key=lambda file: file.number,
-        )
+        changed = [log.refresh() for log in self._logs]
+        self._sort_files()
         return any(changed) or self.troubles != before
+
+    def open_earlier(self, is_needed: Callable[[LogFile], bool], since: float = NO_TIME) -> int:
+        """Do one step to open the rotated file before the first file of a log, if that satisfies
+        `is_needed`; files that were last written before `since` are not opened.
+
+        Return the number of bytes that were read; 0 if no file is needed.
+
+        Raises:
+            OSError: a log cannot be read.
+        """
+        for log in self._logs:
+            if (not log.files or is_needed(log.files[0])) and (read := log.open_earlier(since)):
+                self._sort_files()
+                return read
+        return 0
+
+    def close_removed(self) -> None:
+        """Close former files without a name, whose space is used while they are open: for a reader
+        that has read them."""
+        for log in self._logs:
+            log.close_removed()
+        self._sort_files()
+
+    def _sort_files(self) -> None:
+        opened = (file for log in self._logs for file in log.files)
+        self._files = sorted(opened, key=lambda file: file.number)
 
     def end_position(self) -> LogPosition:
         """The position after all complete lines now; it stays the same when logs grow."""
-        return LogPosition(END.key, {file.number: file.complete_bytes for file in self._files})
-
-    def _take(self, path: str, fd: int) -> LogFile:
-        self._number += 1
-        return LogFile(path, self._number, fd, self._cell)
+        offsets = {file.number: file.complete_bytes for file in self._files}
+        return LogPosition(END.key, _NO_FILE | offsets)
 
     def close(self) -> None:
         """Close all files."""
-        for shelf in self._shelves:
-            shelf.close()
+        for log in self._logs:
+            log.close()
         self._files = []
 
     def offset(self, file: LogFile, mark: LogPosition) -> int:
@@ -153,8 +182,9 @@ class MergedLog:
             return mark.offsets[file.number]
         if mark.key == BEGIN.key:
             return 0
-        if mark.key == END.key:  # this file is newer than the position
-            return 0 if mark.offsets else file.size
+        if mark.key == END.key:
+            is_newer = bool(mark.offsets) and file.number > max(mark.offsets)
+            return 0 if is_newer else file.size
         return find_offset(file, mark.key)
 
 
@@ -176,62 +206,6 @@ def _absent(names: Sequence[str]) -> Iterator[str]:
         yield f"{first[0]} and {last} do not exist"
     elif last:
         yield f"{last} does not exist"
-
-
-class _RotatedLog:
-    """The files that have, and have had, one path."""
-
-    def __init__(self, path: str, take: _Take) -> None:
-        self.path, self._take = path, take
-        self.files: list[LogFile] = []
-        """The last one has the path now, unless there is trouble."""
-        self.trouble = ""
-
-    def refresh(self) -> bool:
-        changed = False
-        for file in tuple(self.files):
-            changed |= self._refresh_file(file)
-        try:
-            named_stat = os.stat(self.path)
-            if not self.files or not os.path.samestat(named_stat, self.files[-1].identity()):
-                self.files.append(self._open())
-                self.files[-1].check_growth()
-                changed = True
-        except OSError as error:
-            gone = isinstance(error, FileNotFoundError)
-            why = (_REMOVED if self.files else NO_LOG_FILE) if gone else error_text(error)
-            remark = "; its former lines are still shown" if self.files else ""
-            self.trouble = why + remark
-            return changed
-        self.trouble = ""
-        while len(self.files) > 1 + MAX_ROTATED_FILES:
-            self.files.pop(0).close()
-        return changed
-
-    def _refresh_file(self, file: LogFile) -> bool:
-        grew = file.check_growth()
-        if grew is not None:
-            return grew
-        reopened = self._take(self.path, file.duplicate_fd())
-        self.files[self.files.index(file)] = reopened
-        file.close()
-        reopened.check_growth()
-        return True
-
-    def _open(self) -> LogFile:
-        fd = files.open_file(self.path)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise OSError(errno.EINVAL, "expected a regular file", self.path)
-        return self._take(self.path, fd)
-
-    def close(self) -> None:
-        for file in self.files:
-            file.close()
-
-
-class _Take(Protocol):
-    def __call__(self, path: str, fd: int) -> LogFile: ...
 
 
 def find_offset(file: LogFile, key: Key) -> int:
@@ -327,11 +301,17 @@ class LineScan:
         forward: bool = True,
         step_cells: int = STEP_CELLS,
         stride: int = MAX_STRIDE,
+        since: float = NO_TIME,
     ) -> None:
+        """Backward, rotated files are opened as they are needed, but none that was last written
+        before `since` (epoch seconds UTC)."""
+        self._since = since
         self._forward, self._sieve, self._want = forward, sieve, want
         self._step_cells, self._stride, self._longest = step_cells, 1, stride
         self._mark = mark
         self._book = book
+        self._is_opening = 0
+        """Not 0 while an earlier file may have the next line."""
         self._reaches: list[_SearchBounds] | None = None
         self._reached: LogPosition | None = None
         self.found: list[FileEntry] = []
@@ -357,6 +337,7 @@ class LineScan:
         if self.exhausted and not self._forward:
             return BEGIN
         offsets = {reach.file.number: self._offset(reach) for reach in self._reaches}
+        offsets |= _NO_FILE
         if not self.found:
             return LogPosition(self._mark.key, offsets)
         time, file, at = self.found[-1].key
@@ -370,6 +351,8 @@ class LineScan:
 
     def horizon(self) -> float:
         """The time of the next line in this direction, matching or not."""
+        if self._is_opening:
+            return -NO_TIME
         keys = [
             key
             for reach in self._reaches or ()
@@ -390,7 +373,14 @@ class LineScan:
             self._begin()
         assert self._reaches is not None
         budget, known = self._step_cells * self._stride, len(self.found)
-        while not self.done and budget > 0:
+        while not self.done:
+            read = self._is_opening = 0 if self._forward else self._open_earlier()
+            self.read += read
+            budget -= -(-read // CELL_BYTES)
+            if budget <= 0:
+                break
+            if read:
+                continue
             reach = self._blocking()
             if reach is None:
                 self._take_one()
@@ -406,9 +396,27 @@ class LineScan:
     def _begin(self) -> None:
         self._reaches = []
         for file in self._book.files:
-            at = self._book.offset(file, self._mark)
-            self._reaches.append(_SearchBounds(file, at, self._forward))
-            self.total += file.size - at if self._forward else at
+            self._add(file)
+
+    def _add(self, file: LogFile) -> None:
+        assert self._reaches is not None
+        at = self._book.offset(file, self._mark)
+        self._reaches.append(_SearchBounds(file, at, self._forward))
+        self.total += file.size - at if self._forward else at
+
+    def _open_earlier(self) -> int:
+        """Open the file before one that was searched to its beginning; return the bytes read."""
+        reaches = {reach.file.number: reach for reach in self._reaches or ()}
+
+        def is_needed(first: LogFile) -> bool:
+            reach = reaches.get(first.number)
+            return reach is None or (reach.ended and not reach.matches)
+
+        read = self._book.open_earlier(is_needed, self._since)
+        for file in self._book.files if read else ():
+            if file.number not in reaches:
+                self._add(file)
+        return read
 
     def _heads(self) -> list[_SearchBounds]:
         return [reach for reach in self._reaches or () if reach.matches]
@@ -443,8 +451,8 @@ class LineScan:
             return
         self.found.append(best.matches.popleft())
         ended = all(reach.ended and not reach.matches for reach in self._reaches or ())
-        self.exhausted = ended
-        self.done = ended or len(self.found) >= self._want
+        self.exhausted = ended and (self._forward or not self._open_earlier())
+        self.done = self.exhausted or len(self.found) >= self._want
 
 
 class TimeSearch:
@@ -453,12 +461,13 @@ class TimeSearch:
     """
 
     def __init__(self, book: MergedLog, when: float, step_cells: int = STEP_CELLS) -> None:
-        self._key = (when, -1, -1)
-        self._todo = list(book.files)
+        self._key = key_of(when)
+        self._book = book
+        self._todo: list[LogFile] | None = None
         self._step_cells = step_cells
         self._cell = -1
         self._offsets: dict[int, int] = {}
-        self.done = not self._todo
+        self.done = False
         self.read, self.total = 0, 0
 
     @property
@@ -467,11 +476,18 @@ class TimeSearch:
         return LogPosition(self._key, self._offsets)
 
     def step(self) -> None:
-        """Search one file by halving, or some cells of a file that is not in order.
+        """Open a rotated file, search one by halving, or some cells of one that is not in order.
 
         Raises:
             OSError: a log cannot be read.
         """
+        if self._todo is None:
+            if open_back_to(self._book, self._key[0]):
+                return
+            self._todo = list(self._book.files)
+        if not self._todo:
+            self.done = True
+            return
         file = self._todo[0]
         if self._cell < 0 and _in_order(file):
             self._settle(file, find_offset(file, self._key))
@@ -492,9 +508,25 @@ class TimeSearch:
 
     def _settle(self, file: LogFile, offset: int) -> None:
         self._offsets[file.number] = offset
-        self._todo.pop(0)
+        if self._todo:
+            self._todo.pop(0)
         self._cell = -1
         self.done = not self._todo
+
+
+def open_back_to(book: MergedLog, when: float) -> int:
+    """Do one step to open the rotated files with lines since a time (epoch seconds UTC); return the
+    number of bytes read, 0 if there are no more.
+
+    Raises:
+        OSError: a log cannot be read.
+    """
+
+    def is_needed(first: LogFile) -> bool:
+        begin = first.first_time()
+        return begin is None or begin >= when
+
+    return book.open_earlier(is_needed, when)
 
 
 ORDER_PROBES = 16
@@ -619,8 +651,9 @@ def find_mentions(
     book = MergedLog(paths, cell)
     try:
         book.refresh()
-        scan = LineScan(book, END, lines_naming_task(id), limit, forward=False, stride=1)
         floor = NO_TIME if since is None else since
+        sieve = lines_naming_task(id)
+        scan = LineScan(book, END, sieve, limit, forward=False, stride=1, since=floor)
         while not scan.done and scan.read < most and not _is_before(scan, floor):
             scan.step()
         lines = tuple(entry.line for entry in scan.entries if entry.key[0] >= floor)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.destinations.watch import DestinationsReading
 from engine.locks.process_stats import count_open_files
 from engine.locks.token_buckets import BucketState
-from engine.logs.log_tail import LogLine, Tail
+from engine.logs.log_tail import LogLine
+from engine.logs.merged_log import END, LineScan, LogPosition, MergedLog
+from engine.logs.recent_lines import REACH_SECONDS
 from engine.logs.task_events import EventKind, TaskEvent, parse_event
 from engine.model import LockEvidence, Verdict
 from engine.monitor import prometheus
@@ -44,6 +45,9 @@ from engine.text.error_text import error_text
 
 MAX_LOG_LINES = 500
 """Maximum log lines kept, more than any screen shows."""
+
+MAX_NEW_LINES, MAX_STEPS = 10_000, 16
+"""Lines and steps of one reading; the next one goes on."""
 
 FIGURES_COST_FACTOR = 20
 """Minimum pause between two reads of the queue's state, as a multiple of the last read's duration.
@@ -195,7 +199,10 @@ class PlaceWatcher:
     def __init__(self, place: Place, clock: Callable[[], float] = time.time) -> None:
         self._place, self._clock = place, clock
         self._files = (MetricsReader(place.queue_metrics), MetricsReader(place.mail_metrics))
-        self._tails = [Tail(path) for path in place.logs]
+        self._book = MergedLog(place.logs, cached_cells=2 * len(place.logs))
+        self._position: LogPosition | None = None
+        """The end of the log lines that were read; None: none were."""
+        self._is_at_end = False
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self._latest_lines: tuple[LogLine, ...] = ()
         self.recent_events = RecentTaskEvents(place.logs)
@@ -321,7 +328,27 @@ class PlaceWatcher:
         return ""
 
     def _follow(self) -> tuple[LogLine, ...]:
-        new = merge_logs([_poll_tail(tail) for tail in self._tails])
+        """Read new log lines, about a megabyte at most; first the last lines, also of files that
+        were rotated lately."""
+        book, position = self._book, self._position
+        try:
+            if not book.refresh() and self._is_at_end:
+                return self._latest_lines
+            if position is None:
+                end, since = book.end_position(), self._clock() - REACH_SECONDS
+                scan = LineScan(book, END, want=MAX_LOG_LINES, forward=False, since=since)
+            else:
+                scan = LineScan(book, position, want=MAX_NEW_LINES)
+            for _ in range(MAX_STEPS):
+                if not scan.done:
+                    scan.step()
+        except OSError:
+            return self._latest_lines  # not readable now: the next call reads on
+        self._position = end if position is None else scan.reached
+        self._is_at_end = position is None or scan.exhausted
+        if self._is_at_end:
+            book.close_removed()
+        new = [entry.line for entry in scan.entries if not entry.is_torn]
         if new:
             self._log.extend(new)
             runs = (line.when for line in new if line.when is not None and is_run_line(line))
@@ -332,8 +359,7 @@ class PlaceWatcher:
     def close(self) -> None:
         """Close the logs."""
         self.recent_events.close()
-        for tail in self._tails:
-            tail.close()
+        self._book.close()
         self._transports.close()
         if self._place.destinations is not None:
             self._place.destinations.close()
@@ -349,24 +375,6 @@ def is_run_line(line: LogLine) -> bool:
 
 
 _BY_OTHERS = (EventKind.QUEUED, EventKind.RETRIED, EventKind.LACKING)
-
-
-def merge_logs(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:
-    """Merge lines of several logs by time; a line without a time keeps its place."""
-    timed: list[tuple[float, LogLine]] = []
-    for log in logs:
-        when = 0.0
-        for line in log:
-            when = when if line.when is None else line.when
-            timed.append((when, line))
-    return [line for _, line in sorted(timed, key=itemgetter(0))]
-
-
-def _poll_tail(tail: Tail) -> Sequence[LogLine]:
-    try:
-        return tail.poll()
-    except OSError:
-        return ()  # not readable now: the tail takes it up again when it is
 
 
 class MetricsReader:

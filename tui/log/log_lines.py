@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, ERROR, LEVELS, WARN, level_rank
-from engine.logs.merged_log import NO_LOG_FILE, describe_troubles
+from engine.logs.merged_log import describe_troubles
+from engine.logs.rotated_log import NO_LOG_FILE
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line

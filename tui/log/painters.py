@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from engine.logs.log_filter import DEBUG
-from engine.logs.merged_log import NO_LOG_FILE
+from engine.logs.rotated_log import NO_LOG_FILE
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.log import log_lines as view

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from engine.live.call_thread import CallThread
-from engine.logs.log_file import FileEntry
+from engine.logs.log_file import NO_TIME, FileEntry
 from engine.logs.log_filter import LineFilter, lines_containing
 from engine.logs.merged_log import (
     BEGIN,
@@ -125,8 +125,9 @@ class LogReader:
         take()
 
     async def read_head(self) -> None:
-        """Show the first lines."""
-        await self.read_around(BEGIN, 0)
+        """Show the first lines, of the first rotated file if there are any."""
+        if await self.run(TimeSearch(self.book, NO_TIME, self.step_cells)):
+            await self.read_around(BEGIN, 0)
 
     async def read_around(self, mark: LogPosition, line: int) -> None:
         """Show the lines around a position, which goes to screen line `line`."""

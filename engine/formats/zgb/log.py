@@ -9,16 +9,20 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from engine.formats.zgb import control
 from engine.formats.zgb.claims import ClaimReport
 from engine.formats.zgb.place import ERROR_LIMIT_CHARS
 from engine.formats.zgb.row import parse_id
+from engine.logs.log_file import LogFile
+from engine.logs.recent_lines import start_offsets
+from engine.logs.rotated_log import RotatedLog
 from engine.model import Outcome, State, Task
 from engine.store import Gone
 from engine.system import files
@@ -72,8 +76,7 @@ RECENT_LIMIT_BYTES = 16 << 20
 RECENT_LIMIT_LINES = 100_000
 """Limits for reading recent events from the end of the log: bytes and lines."""
 
-_BLOCK_BYTES = 1 << 16
-_SEARCH_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _LINE_LIMIT_BYTES = 1 << 16
 """Bytes of the longest line that can be ours; a longer line is skipped."""
 
@@ -337,104 +340,67 @@ def parse_lines(lines: Iterable[bytes]) -> LogScan:
 
 
 def read_recent(path: str, since: float) -> LogScan:
-    """Read the events since a time (epoch seconds UTC) in the order of writing, also from the last
-    rotated file.
+    """Read the events since a time (epoch seconds UTC) in the order of writing, also from rotated
+    files.
 
-    Reads blocks of 64 KiB from the end, until a block begins before that time. After
-    `RECENT_LIMIT_BYTES` or `RECENT_LIMIT_LINES` it stops, and `unread` is true.
+    At most the last `RECENT_LIMIT_BYTES` or `RECENT_LIMIT_LINES` are read; if there are more,
+    `unread` is true.
 
     Raises:
         OSError: a log exists and cannot be read.
     """
-    blocks: list[tuple[LogEvent, ...]] = []
-    broken = size = count = 0
-    with ExitStack() as opened:
-        logs = _open_logs(path)
-        for fd in logs:
-            opened.callback(os.close, fd)
-        for length, lines in (block for fd in reversed(logs) for block in _read_blocks(fd)):
-            size, count = size + length, count + len(lines)
-            if size > RECENT_LIMIT_BYTES or count > RECENT_LIMIT_LINES:
-                return LogScan(_join_blocks(blocks, since), broken, unread=True)
-            read = parse_lines(lines)
-            broken += read.broken
-            blocks.append(read.lines)
-            if read.lines and read.lines[0].at < since:
-                break
-    return LogScan(_join_blocks(blocks, since), broken)
-
-
-def _join_blocks(blocks: Sequence[tuple[LogEvent, ...]], since: float) -> tuple[LogEvent, ...]:
-    """Join blocks that were read from the end, oldest line first."""
-    return tuple(line for block in reversed(blocks) for line in block if line.at >= since)
-
-
-def _read_blocks(fd: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the complete lines of a file in blocks from its end, with the bytes read for each.
-
-    Of a line longer than `_LINE_LIMIT_BYTES` only the end is kept, which never parses as an event.
-    """
-    at, partial_line, is_end = os.fstat(fd).st_size, b"", True
-    while at > 0:
-        begin = max(0, at - _BLOCK_BYTES)
-        data = os.pread(fd, at - begin, begin)
-        lines = (data + partial_line).split(b"\n")
-        partial_line = b"" if begin == 0 else lines.pop(0)[-_LINE_LIMIT_BYTES - 1 :]
-        if is_end and lines:
-            lines.pop()  # after the last newline: unfinished
-            is_end = False
-        yield at - begin, lines
-        at = begin
+    with _opened(path) as log:
+        offsets, known_since = start_offsets(log, since, RECENT_LIMIT_BYTES)
+        _raise_damage(log)
+        found = (_raw_lines(f, offsets[f.number]) for f in log.files if f.number in offsets)
+        lines = deque(chain.from_iterable(found), RECENT_LIMIT_LINES + 1)
+    read = parse_lines(lines)
+    unread = known_since > since or len(lines) > RECENT_LIMIT_LINES
+    return LogScan(tuple(line for line in read.lines if line.at >= since), read.broken, unread)
 
 
 def find_lines(path: str, sign: bytes = b"") -> Iterator[bytes]:
     """Yield every line that contains `sign`, from the last rotated file first, without the newline.
 
-    Reads blocks of 1 MiB; of a line longer than `_LINE_LIMIT_BYTES` only the end is kept.
-
     Raises:
         OSError: a log exists and cannot be read.
     """
-    with ExitStack() as opened:
-        logs = _open_logs(path)
-        for fd in logs:
-            opened.callback(os.close, fd)
-        for fd in logs:
-            at, partial_line = 0, b""
-            while data := os.pread(fd, _SEARCH_BLOCK_BYTES, at):
-                at += len(data)
-                lines, newline, partial_line = (partial_line + data).rpartition(b"\n")
-                partial_line = partial_line[-_LINE_LIMIT_BYTES - 1 :]
-                if newline and sign in lines:
-                    yield from (line for line in lines.split(b"\n") if sign in line)
+    with _opened(path) as log:
+        while len(log.files) < 2 and log.open_earlier():
+            pass
+        _raise_damage(log)
+        for file in log.files:
+            yield from _raw_lines(file, 0, sign)
 
 
-def _open_logs(path: str) -> list[int]:
-    """Open the log and its last rotated file; return the descriptors, the older first."""
-    if not path:
-        return []
-    current, older = _open(path), _open(f"{path}.1")
-    if current is not None and older is not None and _is_same_file(current, older):
-        os.close(current)  # it was rotated between the two opens
-        current = _open(path)
-    return [fd for fd in (older, current) if fd is not None]
+def _raw_lines(file: LogFile, at: int, sign: bytes = b"") -> Iterator[bytes]:
+    """Yield the complete lines from an offset on that contain `sign`.
+
+    Reads blocks of 1 MiB; of a line longer than `_LINE_LIMIT_BYTES` only the end is kept, which
+    never parses as an event.
+    """
+    partial_line = b""
+    while data := file.read(at, _BLOCK_BYTES):
+        at += len(data)
+        lines, newline, partial_line = (partial_line + data).rpartition(b"\n")
+        partial_line = partial_line[-_LINE_LIMIT_BYTES - 1 :]
+        if newline and sign in lines:
+            yield from (line for line in lines.split(b"\n") if sign in line)
 
 
-def _open(path: str) -> int | None:
-    try:
-        dir_fd = files.open_path(os.path.dirname(path))
-    except FileNotFoundError:
-        return None
-    try:
-        return files.open_plain(os.path.basename(path), dir_fd)
-    except FileNotFoundError:
-        return None
-    finally:
-        os.close(dir_fd)
+def _raise_damage(log: RotatedLog) -> None:
+    for path, why in log.damages.items():
+        raise OSError(errno.EIO, why, path)
 
 
-def _is_same_file(one: int, other: int) -> bool:
-    return os.path.samestat(os.fstat(one), os.fstat(other))
+@contextmanager
+def _opened(path: str) -> Iterator[RotatedLog]:
+    """The files of a log; none for the path ""."""
+    with closing(RotatedLog(path)) as log:
+        log.refresh()
+        if log.error is not None and not log.is_missing:
+            raise log.error
+        yield log
 
 
 def log_claim(write_event: EventWriter, report: ClaimReport) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.statistics_log import parse_line
 from engine.formats.zmailer.submit import ROUTER
 from engine.locks import lock_file
+from engine.logs.recent_lines import RecentLines
 from engine.system import files
 
 FAILURES = frozenset({"error", "error2", "expire", "expiry"})
@@ -27,8 +27,8 @@ LAST_ENDS = 1000
 """So many of the last ends are counted together."""
 FIRST_BYTES = 1 << 18
 """Bytes of the log that are read first, those at its end."""
-MAX_BYTES = 1 << 22
-"""Most bytes that one reading adds."""
+MAX_POLLS = 4
+"""Most polls of the log in one reading; each reads about 1 MB."""
 
 MIN_FAILURES, MIN_SHARE = 5, 0.2
 """From so many failures, and this share of the last ends, an operator is warned."""
@@ -95,10 +95,7 @@ class EndsReader:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = 0
-        """Inode of the log."""
-        self._offset = 0
-        self._partial_line = b""
+        self._lines = RecentLines(path, inf, FIRST_BYTES)
         self._total = 0
         self._last: deque[tuple[bool, str]] = deque(maxlen=LAST_ENDS)
 
@@ -108,29 +105,22 @@ class EndsReader:
         Raises:
             OSError: it cannot be read, or is no plain file.
         """
-        fd = files.open_file(self.path)
-        try:
-            file_stat = os.fstat(fd)
-            if not stat.S_ISREG(file_stat.st_mode):
-                raise OSError("expected a plain file")
-            is_new = file_stat.st_ino != self._file or file_stat.st_size < self._offset
-            if is_new:
-                first = 0 if self._file else max(0, file_stat.st_size - FIRST_BYTES)
-                self._file, self._offset, self._partial_line = file_stat.st_ino, first, b""
-            data = os.pread(fd, MAX_BYTES, self._offset)
-        finally:
-            os.close(fd)
-        self._offset += len(data)
-        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
-        for line in lines:
-            self._count(line)
+        modified = os.stat(self.path).st_mtime
+        for _ in range(MAX_POLLS):
+            for line in self._lines.poll(modified):
+                self._count(line.text)
+        if self._lines.problem:
+            raise OSError(self._lines.problem)
         failures = Counter(thread for is_failure, thread in self._last if is_failure)
         by_thread = dict(failures.most_common())
-        failed = failures.total()
-        return RecentEnds(len(self._last), failed, by_thread, self._total, file_stat.st_mtime)
+        return RecentEnds(len(self._last), failures.total(), by_thread, self._total, modified)
 
-    def _count(self, line: bytes) -> None:
-        end = parse_line(line.decode("utf-8", "replace"))
+    def close(self) -> None:
+        """Close the log."""
+        self._lines.close()
+
+    def _count(self, line: str) -> None:
+        end = parse_line(line)
         if end is not None:
             is_failure = end.state in FAILURES
             self._last.append((is_failure, f"{end.channel}/{end.host}"))

@@ -6,12 +6,13 @@ import calendar
 import json
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from engine.logs.line_rates import LineRates
-from engine.logs.log_tail import Tail, format_log_line, parse_local_time
+from engine.logs.log_tail import format_log_line, parse_local_time
 from engine.logs.merged_log import BEGIN, END, LineScan, MergedLog, run_to_end
 from engine.logs.recent_lines import RecentLines
 from engine.text.time_expressions import Clock, parse_time
@@ -58,8 +59,8 @@ def test_a_tail_that_starts_anywhere_knows_the_second_half(
     """A line has the time at which it was written, wherever in the hour the tail starts."""
     path = _write_log(tmp_path / "log", form)
     size = sum(len(form("INFO", f"{when:.0f} {'x' * 80}", when)) for when in TIMES[begin:])
-    tail = Tail(path, size)
-    assert [line.when for line in tail.poll()] == TIMES[begin:]
+    tail = RecentLines(path, inf, size)
+    assert [line.when for line in tail.poll(0.0)] == TIMES[begin:]
     tail.close()
 
 

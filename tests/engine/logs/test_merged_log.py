@@ -34,7 +34,6 @@ from engine.logs.merged_log import (
     BEGIN,
     END,
     MAX_STRIDE,
-    NO_LOG_FILE,
     LineScan,
     LogCounts,
     LogPosition,
@@ -44,6 +43,7 @@ from engine.logs.merged_log import (
     find_mentions,
     run_to_end,
 )
+from engine.logs.rotated_log import NO_LOG_FILE
 from tests.examples import examples
 
 DAY = "2026-11-20"
@@ -537,7 +537,7 @@ def test_a_search_reads_a_bounded_step_at_a_time() -> None:
         run_to_end(end)
         assert texts(end.entries) == [f"hay {n}" for n in range(2990, 3000)]
         assert end.read <= 2 * 1024
-        assert min(file._cells) >= file.cell_count - 3
+        assert min(cell for _, cell in file._cells) >= file.cell_count - 3
 
         scan = LineScan(book, END, lines_containing("needle"), forward=False, step_cells=4)
         seen = [scan.read]
@@ -706,7 +706,8 @@ def test_garbage_before_a_line_is_searched_only_so_far(
         return real(raw, source)
 
     monkeypatch.setattr(log_file, "parse_log_line", counting)
-    file = log_file.LogFile(str(path), 0, os.open(path, os.O_RDONLY), cell=100)
+    cache = log_file.FileCache(100)
+    file = log_file.LogFile(str(path), 0, os.open(path, os.O_RDONLY), cache)
     file.check_growth()
     entries = file.entries(file.cell_count - 1)
     file.close()

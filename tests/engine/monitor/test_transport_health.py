@@ -134,15 +134,23 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(mail_files: Ma
 
 
 def test_a_rotated_log_is_known_from_then_on(mail_files: MailFiles) -> None:
-    """Of the time before the rotation nothing is guessed, and it says for how long it is known."""
+    """Of a rotated file that cannot be read nothing is guessed, and it says for how long it is
+    known."""
     mail_files.say(attempt(100), sent(100))
     old = mail_files.log.with_suffix(".log.1")
-    old.write_text(attempt(900))
+    old.mkdir()
     os.utime(old, (NOW - 800, NOW - 800))
     transport = mail_files.one()
     assert tallies(transport) == (DeliveryCounts(), DeliveryCounts(1, 1, 0), None)
     assert transport.windows[2].reason == "mail.log: only 13m of data; mail.prom: not there"
     assert transport.windows[2].share is None
+
+
+def test_the_rotated_log_is_counted(mail_files: MailFiles) -> None:
+    """The last hour begins in it."""
+    mail_files.say(attempt(100), sent(100))
+    mail_files.log.with_suffix(".log.1").write_text(attempt(900))
+    assert tallies(mail_files.one())[1:] == (DeliveryCounts(1, 1, 0), DeliveryCounts(2, 1, 0))
 
 
 def test_a_log_that_rotates_while_it_is_followed_loses_nothing(mail_files: MailFiles) -> None:
@@ -330,7 +338,7 @@ def test_the_sparkline_has_the_attempts_of_ten_minutes(mail_files: MailFiles) ->
     mail_files.say(attempt(61), attempt(59), attempt(1))
     os.utime(mail_files.log, (NOW, NOW))
     old = mail_files.log.with_suffix(".log.1")
-    old.touch()
+    old.mkdir()  # no file: it cannot be read
     os.utime(old, (NOW - 250, NOW - 250))
     last = mail_files.one(0.5).minutes[-10:]
     tried = [counts and counts.attempts for counts in last]

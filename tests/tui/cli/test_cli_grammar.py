@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import shlex
@@ -395,6 +396,32 @@ def test_a_wait_for_a_task_that_ended_before_finds_it_in_the_log(root: str, spoo
     task = spooldeck("queue", "add", "job", "--root", root).stdout.strip()
     Path(root, "queue", "pending", f"{task}.task").unlink()
 
+    assert spooldeck("wait", "--id", task, root).returncode == 0
+
+
+def test_a_log_is_read_back_into_its_rotated_files(root: str, spooldeck: Run) -> None:
+    """After logrotate the lines are still printed, back to the time that is asked for; one of a
+    damaged file is said to be missing; a task of then can be waited for."""
+    task = spooldeck("queue", "add", "job", "--root", root).stdout.strip()
+    Path(root, "queue", "pending", f"{task}.task").unlink()
+    log = Path(root, "log", "queue.log")
+    Path(f"{log}.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+    Path(f"{log}.2.gz").write_bytes(gzip.compress(b"[2026-01-01 12:00:00] [INFO] old\n")[:-1])
+    log.write_text("")
+
+    printed = spooldeck("log", root)
+    assert (printed.stdout.splitlines()[0], printed.returncode) == (
+        "2026-01-01 12:00:00 queue: INFO old",
+        0,
+    )
+    assert f"Task queued: {task}" in printed.stdout
+    assert printed.stderr.splitlines() == [
+        f"spooldeck: {log}.2.gz: ends in the middle: only what is before is read"
+    ]
+    since = spooldeck("log", "--since", "-1h", root)
+    assert [line.partition("INFO ")[2][:11] for line in since.stdout.splitlines()] == [
+        "Task queued"
+    ]
     assert spooldeck("wait", "--id", task, root).returncode == 0
 
 

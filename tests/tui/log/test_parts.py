@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -78,6 +79,23 @@ async def test_up_pauses_and_f_follows(tmp_path: Path) -> None:
         assert (log.parts.is_following, log.selected) == (True, "line 2")
         await log.press("f", "g")
         assert log.selected == "line 0"
+
+
+async def test_up_goes_on_in_the_rotated_files(tmp_path: Path) -> None:
+    """Before the first line of the log are those of its rotated files; the first line of all is
+    that of the earliest."""
+    for number in (1, 2, 3):
+        lines = "".join(f"[2026-11-{20 - number} 09:00:{n:02}] [INFO] old {n}\n" for n in range(60))
+        (tmp_path / f"queue.log.{number}.gz").write_bytes(gzip.compress(lines.encode()))
+    async with a_log(tmp_path, "INFO") as log:
+        assert log.selected == "line 0"
+        await log.press("k")
+        assert log.selected == "old 59"
+        await log.press(*["pageup"] * 9)
+        assert len(log.parts.reader.book.files) == 3
+        await log.press("g")
+        assert log.parts.page.entries[0].line.when == log.parts.page.entries[0].key[0]
+        assert (log.selected, len(log.parts.reader.book.files)) == ("old 0", 4)
 
 
 async def test_the_level_has_two_ends(tmp_path: Path) -> None:

@@ -282,11 +282,11 @@ async def test_the_journal_shows_the_operations_of_then(root: Path) -> None:
 
 
 async def test_beyond_the_log_in_memory_its_panes_say_so(root: Path) -> None:
-    """Before the log was rotated no line is known; warnings and kinds name the seconds until the
-    first known ones, kinds at the freeze: their ten minutes are never whole.
+    """Of a rotated file that cannot be read no line is known; warnings and kinds name the seconds
+    until the first known ones, kinds at the freeze: their ten minutes are never whole.
     """
     rotated = root / "log" / "queue.log.1"
-    rotated.touch()
+    rotated.mkdir()
     os.utime(rotated, (NOW - 60, NOW - 60))
     await asyncio.to_thread(record, root, *PAST)
     async with overview(recorded_place(root), size=(120, 40)) as operator:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from engine.formats.base.format import Setup
 from engine.logs.log_file import NO_TIME, FileEntry
 from engine.logs.log_filter import LEVELS, BadWords, LineFilter, parse_line_filter, parse_typed_time
-from engine.logs.merged_log import END, NO_LOG_FILE, LineScan, LogPosition, MergedLog, run_to_end
+from engine.logs.merged_log import END, LineScan, LogPosition, MergedLog, run_to_end
+from engine.logs.rotated_log import NO_LOG_FILE
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from tui.cli.setup.places import open_places
@@ -32,10 +33,10 @@ def log(setup: Setup, arguments: Namespace) -> int:
     try:
         book.refresh()
         end_position = book.end_position()
-        _report_unread(book.troubles, place.logs)
-        scan = LineScan(book, END, through, arguments.lines, forward=False)
+        scan = LineScan(book, END, through, arguments.lines, forward=False, since=floor)
         while not scan.done and (floor == NO_TIME or scan.horizon() >= floor):
             scan.step()
+        _report_unread(book.troubles, place.logs)
         entries = [entry for entry in scan.entries if entry.key[0] >= floor]
         if arguments.follow:  # an incomplete line is printed when it is complete
             entries = [entry for entry in entries if not entry.is_torn]

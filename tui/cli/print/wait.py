@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,9 +10,9 @@ from contextlib import closing
 from typing import NamedTuple
 
 from engine.formats.base.format import Setup
+from engine.logs.merged_log import find_mentions
 from engine.model import State, Task, own_word
 from engine.store import ReadableStore
-from engine.system import files
 from engine.system.command_errors import EX_TIMEOUT, print_error
 from engine.text.safe import safe_line
 from tui.cli.setup.output import print_json
@@ -25,9 +24,6 @@ SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
 
 SCAN_COST_FACTOR = 5
 """The pause is at least so many times as long as the scan took."""
-
-MAX_LOG_BYTES = 4 << 20
-"""Bytes at the end of the queue's log that are searched for a task that is not there."""
 
 ENDED = {State.DONE: "done", State.DEAD: "failed", State.HELD: "held", State.TRASH: "purged"}
 """What became of a task in a state that it does not leave by itself."""
@@ -146,20 +142,15 @@ def _scan(store: ReadableStore, ids: Iterable[str]) -> dict[str, Task]:
 
 
 def _unknown_ids(setup: Setup, store: ReadableStore, ids: Sequence[str]) -> str:
-    """The first id that neither the store nor the end of the log has; "" if none: a task may have
+    """The first id that neither the store nor the log has; "" if none: a task may have
     been done before the wait began.
     """
     known = _scan(store, ids)
     missing = [ident for ident in ids if ident not in known]
     if not missing:
         return ""
-    try:
-        with open(files.open_file(setup.log_path), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
-            words = set(file.read().split())
-    except FileNotFoundError:
-        words = set()
-    return next((ident for ident in missing if ident.encode() not in words), "")
+    logs = [setup.log_path]
+    return next((ident for ident in missing if not find_mentions(logs, ident, 1).lines), "")
 
 
 def _print(setup: Setup, observed: Observed, result: str, seconds: float, *, as_json: bool) -> None:

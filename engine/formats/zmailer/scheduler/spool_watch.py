@@ -81,10 +81,13 @@ class SpoolWatch:
         path = configured_path or ("" if scheduler is None else find_statistics_log(scheduler))
         if not path:
             return "no statistics log: option -l of the scheduler, or stores.zmailer.statistics"
-        if self._statistics_reader is None or self._statistics_reader.path != path:
-            self._statistics_reader = EndsReader(path)
+        reader = self._statistics_reader
+        if reader is None or reader.path != path:
+            if reader is not None:
+                reader.close()
+            reader = self._statistics_reader = EndsReader(path)
         try:
-            return self._statistics_reader.read()
+            return reader.read()
         except OSError as error:
             return f"{path}: {error_text(error)}"
 

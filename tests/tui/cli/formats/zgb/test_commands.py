@@ -8,6 +8,7 @@ import re
 import sqlite3
 import time
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from engine.formats.zgb.queue_place import (
 )
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
-from engine.logs.log_tail import Tail
+from engine.logs.recent_lines import RecentLines
 from engine.model import Task
 from engine.monitor import prometheus
 from engine.monitor.forecast import forecast_drain
@@ -305,8 +306,8 @@ def test_each_database_shows_its_own_lines_of_a_shared_log(
     assert mentioned.startswith("claimed 7-user job=") and site.path not in mentioned
     texts = []
     for path in place.logs:
-        with closing(Tail(path)) as tail:
-            texts += [line.text for line in tail.poll()]
+        with closing(RecentLines(path, inf)) as recent:
+            texts += [line.text for line in recent.poll(0.0)]
     assert [text for text in texts if "7-user" in text] == [mentioned]
     assert not any(site.path in text for text in texts)
 

@@ -1,0 +1,277 @@
+"""The law of every reader of a log: written, rotated, copied, compressed, emptied or removed, each
+complete line comes once, in order, and whole."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.formats.zgb.log import find_lines
+from engine.logs.merged_log import BEGIN, END, LineScan, MergedLog, run_to_end
+from engine.logs.recent_lines import RecentLines
+from tests.examples import examples
+
+KEPT_FILES = 3
+"""Rotated files that are kept; the next rotation removes the oldest."""
+
+
+class WrittenLog:
+    """A log with its rotated files, and the lines that a reader of it owes."""
+
+    def __init__(self, folder: str) -> None:
+        self.path = Path(folder) / "queue.log"
+        self.count = 0
+        self.torn = ""
+        """The beginning of a line whose end was not written yet."""
+        self.torn_ends: set[str] = set()
+        """Beginnings of lines whose end never comes: their file was left."""
+        self.written: set[str] = set()
+        """All complete lines."""
+        self.owed: list[str] = []
+        """Lines that the next read must bring."""
+        self.in_current: list[str] = []
+        """Lines since the last read that are in the file with the name of the log."""
+        self.is_known = True
+        """False after the file that the reader knows was removed, or lost its identity."""
+        self.rotations = 0
+        self.was_empty = False
+        """True if the file had no lines at the last read: then no copy of it can be told."""
+        self.write(3)
+        self.in_current = []
+
+    def write(self, size: int) -> None:
+        """Complete the line that was begun, or write a whole one."""
+        line = self.torn or self._new_line(size)
+        self._append(f"{line[-4:]}\n" if self.torn else f"{self._stamp()}{line}\n")
+        self.torn = ""
+        self.written.add(line)
+        self.in_current.append(line)
+
+    def tear(self, size: int) -> None:
+        """Begin a line."""
+        if not self.torn:
+            self.torn = self._new_line(max(size, 9))
+            self._append(f"{self._stamp()}{self.torn[:-4]}")
+
+    def rotate(self, size: int) -> None:
+        """Rename all files, as logrotate does, and create a new one."""
+        if self.is_known and self.path.exists():
+            self.move(size)
+            self.path.touch()
+
+    def move(self, size: int) -> None:
+        """Rename all files; the next line creates a new one."""
+        if self.is_known and self.path.exists():
+            self._shift()
+            self.path.rename(f"{self.path}.1")
+            self._leave()
+
+    def copy_and_truncate(self, size: int) -> None:
+        """Rotate by a copy: the writer keeps its file."""
+        if self.is_known and self.path.exists():
+            self._shift()
+            Path(f"{self.path}.1").write_bytes(self.path.read_bytes())
+            os.truncate(self.path, 0)
+            if self.was_empty:  # for the reader it has only grown
+                self.in_current = []
+            self._leave()
+
+    def compress(self, size: int) -> None:
+        """Compress the rotated files."""
+        if self.was_empty:
+            self.owed, self.is_known = [], False
+        for number in range(1, KEPT_FILES + 1):
+            plain = Path(f"{self.path}.{number}")
+            if plain.exists():
+                packed, times = Path(f"{plain}.gz"), plain.stat()
+                packed.write_bytes(gzip.compress(plain.read_bytes()))
+                os.utime(packed, ns=(times.st_atime_ns, times.st_mtime_ns))  # as gzip(1)
+                plain.unlink()
+
+    def truncate(self, size: int) -> None:
+        """Empty the file: what was not read is lost."""
+        if self.path.exists():
+            os.truncate(self.path, 0)
+            self.was_empty = True
+        self.in_current = []
+        self._leave()
+
+    def delete(self, size: int) -> None:
+        """Remove the file: what was not read may be lost."""
+        self.path.unlink(missing_ok=True)
+        self.in_current, self.is_known = [], False
+        self._leave()
+
+    def _shift(self) -> None:
+        self.rotations += 1
+        if self.rotations > KEPT_FILES:
+            self.owed, self.is_known = [], False
+        for number in range(KEPT_FILES, 0, -1):
+            for suffix in ("", ".gz"):
+                old = Path(f"{self.path}.{number}{suffix}")
+                if old.exists() and number == KEPT_FILES:
+                    old.unlink()
+                elif old.exists():
+                    old.rename(f"{self.path}.{number + 1}{suffix}")
+
+    def _leave(self) -> None:
+        if self.is_known:
+            self.owed += self.in_current
+        self.in_current = []
+        if self.torn:
+            self.torn_ends.add(self.torn[:-4])
+        self.torn = ""
+
+    def _stamp(self) -> str:
+        when = time.gmtime(1_795_176_000 + self.count)
+        return f"{time.strftime('[%Y-%m-%d %H:%M:%S]', when)} [INFO] "
+
+    def _new_line(self, size: int) -> str:
+        self.count += 1
+        return (f"{self.count:06d}," * (size // 7 + 2))[: size + 7]
+
+    def _append(self, text: str) -> None:
+        with self.path.open("a") as file:
+            file.write(text)
+
+    def present_lines(self) -> list[str]:
+        """The complete lines of the file that has the name of the log."""
+        text = self.path.read_text() if self.path.exists() else ""
+        return [line.rpartition("] ")[2] for line in text.split("\n")[:-1]]
+
+    def check(self, lines: Sequence[str]) -> None:
+        """A read has brought these lines."""
+        whole = [line for line in lines if line in self.written]
+        assert set(lines) <= self.written | self.torn_ends, "a line was invented or cut"
+        assert whole == sorted(set(whole)), "a line came twice, or before an earlier one"
+        missing = [line for line in (*self.owed, *self.in_current) if line not in lines]
+        if not self.path.exists():
+            self.owed, missing = missing, []  # they come when there is a log again
+        else:
+            self.owed = []
+        assert not missing, f"lines are missing: {missing}"
+        self.in_current, self.is_known, self.rotations = [], self.path.exists(), 0
+        self.was_empty = not self.path.exists() or not self.path.stat().st_size
+
+
+ACTIONS: dict[str, Callable[[WrittenLog, int], None]] = {
+    "write": WrittenLog.write,
+    "tear": WrittenLog.tear,
+    "rotate": WrittenLog.rotate,
+    "move": WrittenLog.move,
+    "copy and truncate": WrittenLog.copy_and_truncate,
+    "compress": WrittenLog.compress,
+    "truncate": WrittenLog.truncate,
+    "delete": WrittenLog.delete,
+}
+Read = Callable[[], list[str]]
+steps = st.lists(
+    st.tuples(st.sampled_from(["write", "read", *ACTIONS]), st.sampled_from([0, 3, 80, 60_000])),
+    min_size=15,
+    max_size=40,
+)
+
+
+Reader = Callable[[str], AbstractContextManager[Read]]
+
+
+@contextmanager
+def recent_reads(path: str) -> Iterator[Read]:
+    """New lines by polls of the last hour."""
+    recent = RecentLines(path)
+    yield lambda: [line.text for _ in range(9) for line in recent.poll(0.0)]
+    recent.close()
+
+
+@contextmanager
+def scan_reads(path: str) -> Iterator[Read]:
+    """New lines by scans from the last position."""
+    book = MergedLog([path])
+    book.refresh()
+    positions = [book.end_position()]
+
+    def read() -> list[str]:
+        book.refresh()
+        scan = LineScan(book, positions[-1], want=1000)
+        run_to_end(scan)
+        positions.append(scan.reached)
+        return [entry.line.text for entry in scan.entries if not entry.is_torn]
+
+    yield read
+    book.close()
+
+
+@pytest.mark.parametrize("reader", [recent_reads, scan_reads])
+@given(steps=steps)
+@examples(60)
+def test_each_new_line_comes_once_and_in_order(
+    reader: Reader, steps: list[tuple[str, int]]
+) -> None:
+    """Written, rotated, copied, compressed, emptied and removed in any order, a log that is
+    followed brings each line once, in order; only what was emptied or removed between two reads is
+    lost."""
+    with TemporaryDirectory() as folder:
+        log = WrittenLog(folder)
+        with reader(str(log.path)) as read:
+            read()
+            all_lines: list[str] = []
+            for action, size in (*steps, ("read", 0)):
+                if action == "read":
+                    lines = read()
+                    log.check(lines)
+                    all_lines += [line for line in lines if line in log.written]
+                else:
+                    ACTIONS[action](log, size)
+            assert all_lines == sorted(set(all_lines))
+
+
+@given(steps=steps)
+@examples(40)
+def test_pages_of_a_log_have_each_line_once_and_in_order(steps: list[tuple[str, int]]) -> None:
+    """Read from both ends by a reader that keeps its files open, the pages are the same, and have
+    every line of the file that has the name now."""
+    with TemporaryDirectory() as folder:
+        log = WrittenLog(folder)
+        book = MergedLog([str(log.path)], cell=1024)
+        for action, size in (*steps, ("read", 0)):
+            if action != "read":
+                ACTIONS[action](log, min(size, 800))
+                continue
+            if not log.is_known:  # only the times of the files, which are equal, have the order
+                book.close()
+                book = MergedLog([str(log.path)], cell=1024)
+            log.check([*log.owed, *log.in_current])
+            book.refresh()
+            pages = []
+            for mark, forward in ((END, False), (BEGIN, True)):
+                scan = LineScan(book, mark, want=1000, forward=forward)
+                run_to_end(scan)
+                pages.append([e.line.text for e in scan.entries if not e.is_torn])
+            assert pages[0] == pages[1] == sorted(set(pages[0]))
+            here = log.present_lines()
+            assert [text for text in pages[0] if text in here] == here
+        book.close()
+
+
+@given(steps=steps)
+@examples(40)
+def test_a_search_through_a_log_finds_each_line_once(steps: list[tuple[str, int]]) -> None:
+    """A reader that opens its files for one search brings the lines of the rotated file and of the
+    present one, in order."""
+    with TemporaryDirectory() as folder:
+        log = WrittenLog(folder)
+        for action, size in steps:
+            if action != "read":
+                ACTIONS[action](log, size)
+        lines = [line.decode().rpartition("] ")[2] for line in find_lines(str(log.path))]
+        assert lines == sorted(set(lines))
+        assert set(log.present_lines()) <= set(lines)
