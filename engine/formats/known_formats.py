@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import cache
+from contextlib import redirect_stdout, suppress
+from functools import cache, partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
@@ -19,6 +21,7 @@ from engine.formats.kannader import format as kannader
 from engine.formats.nftban import format as nftban
 from engine.formats.zgb import format as zgb
 from engine.formats.zmailer import format as zmailer
+from engine.store import Unavailable
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
 
@@ -44,35 +47,42 @@ ENTRY_POINTS = "spooldeck.formats"
 class ForeignFormats(NamedTuple):
     """The formats of other packages that are installed."""
 
-    usable: dict[str, Format]
+    usable: Mapping[str, Format]
     """By name."""
-    broken: dict[str, str]
-    """By name of its entry point or format: why it cannot be used, one line."""
+    broken: Mapping[str, str]
+    """By name of its entry point: why it cannot be used, one line."""
 
 
 @cache
 def foreign_formats() -> ForeignFormats:
     """Load the formats of other packages, once. They run in our process with our rights, as every
-    package of the environment can.
+    package of the environment can. What they print while they load goes to standard error.
     """
     from importlib.metadata import entry_points  # slow: only for a place that none of ours knows
 
-    found = ForeignFormats({}, {})
-    for point in entry_points(group=ENTRY_POINTS):
+    usable: dict[str, Format] = {}
+    broken: dict[str, str] = {}
+    try:
+        points = [*entry_points(group=ENTRY_POINTS)]
+    except Exception as error:  # the files of one package that is not even for us may be damaged
+        return ForeignFormats({}, {"": describe_foreign("installed packages", error)})
+    for point in points:
         source = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         try:
-            form = point.load()
+            with redirect_stdout(sys.stderr):
+                form = point.load()
             _check_foreign(form)
-            if form.name in (*FORMATS, *found.usable):
+            if form.name in (*FORMATS, *usable):
                 raise ValueError(f"there is a format {form.name} already")
-        except (Exception, SystemExit) as error:  # any: code of others must not end ours
-            found.broken[point.name] = (
+            form.source = source
+            usable[form.name] = form
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # any, also SystemExit: code of others must not end ours
+            broken[f"{point.name} {source}" if point.name in broken else point.name] = (
                 f"format {safe_line(point.name)} unusable: {describe_foreign(source, error)}"
             )
-            continue
-        form.source = source
-        found.usable[form.name] = form
-    return found
+    return ForeignFormats(usable, broken)
 
 
 def _check_foreign(form: object) -> None:
@@ -81,9 +91,10 @@ def _check_foreign(form: object) -> None:
         raise TypeError(f"{type(form).__name__} found, expected an object of spooldeck.Format")
     if contract != CONTRACT:
         raise ValueError(f"made for contract {contract}, expected {CONTRACT}")
-    for name in ("name", "title"):
-        if not isinstance(getattr(form, name, None), str):
-            raise ValueError(f"its attribute {name} is missing")
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", getattr(form, "name", "")):
+        raise ValueError("its name must be of small letters, digits, - and _")
+    if not isinstance(getattr(form, "title", None), str):
+        raise ValueError("its title is missing")
 
 
 DEFAULT_FORMAT = "nftban"
@@ -104,17 +115,23 @@ def demo_options() -> list[str]:
 
 
 def setup_for(
-    config: Config, place: str, environ: Mapping[str, str], words: tuple[str, ...] = ()
+    config: Config,
+    place: str,
+    environ: Mapping[str, str],
+    words: tuple[str, ...] = (),
+    *,
+    is_ours: bool = False,
 ) -> Setup:
-    """The setup of a place, from command line and configuration; "" is the configured place.
+    """The setup of a place, from command line and configuration; "" is the configured place. With
+    `is_ours`, for commands of our formats alone, no other package is loaded.
 
     Raises:
         ConfigError: a value is invalid.
         CommandError: the place is a URL that cannot be used.
     """
-    _check_settings(config)
+    _check_settings(config, is_ours=is_ours)
     queue = queue_settings_for(config, "" if is_url(place) else place, environ)
-    return _setup(config, queue, place, environ, words)
+    return _setup(config, queue, place, environ, words, is_ours=is_ours)
 
 
 def setup_despite(
@@ -128,7 +145,7 @@ def setup_despite(
     """
     config = queue_config.load_valid_part(path, environ)
     queue = queue_settings_for(config, "" if is_url(place) else place, environ, is_lenient=True)
-    return _setup(config, queue, place, environ, words)._replace(fault=fault)
+    return _setup(config, queue, place, environ, words, is_ours=True)._replace(fault=fault)
 
 
 def _setup(
@@ -137,15 +154,22 @@ def _setup(
     place: str,
     environ: Mapping[str, str],
     words: tuple[str, ...],
+    *,
+    is_ours: bool,
 ) -> Setup:
     address = find_address(config, place) if place else Address(queue.root)
-    form = find_format(address, is_configured=not place or address.text == config.queue.root)
+    form, asked = own_format(address), False
+    if form is None and not (is_ours or _is_configured(config, place, address, environ)):
+        asked = address.is_url or os.path.lexists(address.text)
+        form = _find_foreign(address) if asked else None
+    if form is None and address.is_url:
+        _refuse_url(address)
+    form = form or FORMATS[DEFAULT_FORMAT]
     with foreign_errors(form):
         settings = _settings(config, form)
         state_folder = form.state_folder(address, queue)
         state_folder = state_folder or places_folder(address, environ, os.geteuid())
         queue = form.arrange(queue, address, state_folder)
-    is_guessed = bool(place) and form is FORMATS[DEFAULT_FORMAT] and not form.detects(address)
     return Setup(
         config,
         queue,
@@ -154,56 +178,69 @@ def _setup(
         state_folder=state_folder,
         settings=settings,
         words=words,
-        unusable="; ".join(foreign_formats().broken.values())
-        if is_guessed and _may_be_foreign(address)
-        else "",
+        describe_unusable=partial(_describe_unusable, address) if asked else str,
         describe_missing=describe_missing,
     )
 
 
-def find_format(address: Address, *, is_configured: bool = False) -> Format:
-    """The format of a place: ours are asked first, then those of other packages. What none knows
-    is of the default one; so is the queue that `is_configured`, without asking the others.
+def own_format(address: Address) -> Format | None:
+    """The one of our formats that detects a place; None if none does."""
+    return next((form for form in FORMATS.values() if form.detects(address)), None)
+
+
+def find_format(address: Address) -> Format:
+    """The format of a place: ours are asked first, then those of other packages; the path that none
+    knows is of the default one.
 
     Raises:
         CommandError: no format has URLs like this one.
     """
-    known = next((form for form in FORMATS.values() if form.detects(address)), None)
-    if known is None and not is_configured and _may_be_foreign(address):
-        known = _find_foreign(address)
-    if known is None and address.is_url:
-        what = f"{address.text}: no format with URLs that begin with {address.scheme}://"
-        fail(EX_USAGE, "; ".join((what, *foreign_formats().broken.values())))
-    return known or FORMATS[DEFAULT_FORMAT]
+    form = own_format(address) or _find_foreign(address)
+    if form is None and address.is_url:
+        _refuse_url(address)
+    return form or FORMATS[DEFAULT_FORMAT]
 
 
-def _may_be_foreign(address: Address) -> bool:
-    return address.is_url or os.path.lexists(address.text)
+def _refuse_url(address: Address) -> NoReturn:
+    what = f"{address.text}: no format with URLs that begin with {address.scheme}://"
+    fail(EX_USAGE, "; ".join((what, *foreign_formats().broken.values())))
+
+
+def _is_configured(
+    config: Config, place: str, address: Address, environ: Mapping[str, str]
+) -> bool:
+    """True for the queue that configuration and NFTBan's variables name, also if it has no folders
+    yet: it is NFTBan's.
+    """
+    return not place or address.text == queue_settings_for(config, "", environ).root
 
 
 def _find_foreign(address: Address) -> Format | None:
-    formats = foreign_formats()
-    for name, form in formats.usable.items():
-        try:
-            if form.detects(address):
+    for form in foreign_formats().usable.values():
+        with suppress(Unavailable), foreign_errors(form):  # `_describe_unusable` asks it again
+            if form.detects(address) is True:
                 return form
-        except Exception as error:
-            formats.broken[name] = f"format {name} unusable: {describe_foreign(form.source, error)}"
     return None
 
 
-def detect_format(address: Address) -> str:
-    """The name of the format of a place; raises as `find_format`."""
-    return find_format(address).name
+def _describe_unusable(address: Address) -> str:
+    """Why formats of other packages, which may know a place, cannot be used; "" if all can."""
+    formats = foreign_formats()
+    why = [*formats.broken.values()]
+    for form in formats.usable.values():
+        try:
+            with foreign_errors(form):
+                form.detects(address)
+        except Unavailable as error:
+            why.append(str(error))
+    return "; ".join(why)
 
 
 def is_format_url(text: str) -> bool:
     """True for a URL that a format has places at."""
     if not is_url(text):
         return False
-    address = Address(text)
-    is_ours = any(form.detects(address) for form in FORMATS.values())
-    return is_ours or _find_foreign(address) is not None
+    return (own_format(Address(text)) or _find_foreign(Address(text))) is not None
 
 
 def has_file_suffix(path: str) -> bool:
@@ -324,14 +361,15 @@ def _parse(text: str) -> Address:
         fail(EX_USAGE, f"{text.partition('://')[0]}://...: {error}")
 
 
-def _check_settings(config: Config) -> None:
+def _check_settings(config: Config, *, is_ours: bool) -> None:
     for name, (_, at) in config.stores.items():
-        form = FORMATS.get(name) or foreign_formats().usable.get(name)
-        if form is None:
-            broken = "".join(f"; {why}" for why in foreign_formats().broken.values())
-            raise at.error(f"no such format, expected one of {', '.join(FORMATS)}{broken}")
-        with foreign_errors(form):
-            _settings(config, form)
+        if name in FORMATS:
+            _settings(config, FORMATS[name])
+        elif not is_ours:
+            # Settings of another package are checked by it, for its own places alone.
+            formats = foreign_formats()
+            if name not in {*formats.usable, *formats.broken}:
+                raise at.error(f"no such format, expected one of {', '.join(FORMATS)}")
     for form in FORMATS.values():
         form.check_config(config)
 

@@ -6,10 +6,10 @@ a caller can show progress and stop between two steps.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import PurePath
 from typing import NamedTuple, Protocol
 
 from engine.logs.byte_search import (
@@ -190,7 +190,7 @@ class MergedLog:
 
 def describe_troubles(troubles: Mapping[str, str]) -> str:
     """Describe `MergedLog.troubles` by log name; safe to show, "" for none."""
-    names = {path: safe_line(PurePath(path).name) for path in troubles}
+    names = {path: safe_line(os.path.basename(path)) for path in troubles}
     absent = [names[path] for path, why in troubles.items() if why == NO_LOG_FILE]
     problems = [
         f"{names[path]}: {safe_line(why)}" for path, why in troubles.items() if why != NO_LOG_FILE

@@ -133,6 +133,26 @@ BROKEN: dict[str, tuple[str, str]] = {
         "BrokenFormat.open = lambda self, setup: {}['x']",
         "format broken: broken 2.0: KeyError: 'x'",
     ),
+    "exit in detects": (
+        "BrokenFormat.detects = lambda self, at: sys.exit(0)",
+        "format broken: broken 2.0: SystemExit: 0",
+    ),
+    "exit in open": (
+        "BrokenFormat.open = lambda self, setup: sys.exit(0)",
+        "format broken: broken 2.0: SystemExit: 0",
+    ),
+    "no store": (
+        "BrokenFormat.open = lambda self, setup: None",
+        "format broken: broken 2.0: AttributeError",
+    ),
+    "scan": (
+        "BrokenFormat.open = lambda self, setup: BrokenStore()",
+        "format broken: broken 2.0: ZeroDivisionError",
+    ),
+    "retries": (
+        "BrokenFormat.retry_policy = lambda self, setup: setup.nothing",
+        "format broken: broken 2.0: AttributeError",
+    ),
     "settings": (
         "BrokenFormat.parse_settings = lambda self, section, at: section.text",
         "format broken: broken 2.0: AttributeError",
@@ -143,7 +163,17 @@ BROKEN: dict[str, tuple[str, str]] = {
     ),
 }
 MODULE = """
-from spooldeck import Format, Unavailable
+import sys
+
+from spooldeck import Format, State, StoreBase, Unavailable
+
+class BrokenStore(StoreBase):
+    states = {{State.PENDING: "todo"}}
+
+    def scan(self, touched=None):
+        yield 1 / 0
+
+    parts = read = scan
 
 class BrokenFormat(Format):
     name, title = "broken", "a broken queue"
@@ -171,16 +201,65 @@ def test_a_broken_package_costs_one_line(
     """The command ends with the package and the error; in the console the place has them, and the
     other place is as always.
     """
-    site = tmp_path / "site"
-    info = site / "broken-2.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 2.0\n")
-    (info / "entry_points.txt").write_text("[spooldeck.formats]\nbroken = broken:FORMAT\n")
-    (site / "broken.py").write_text(MODULE.format(how))
-    install(monkeypatch, site)
+    install(monkeypatch, a_broken_package(tmp_path, how))
 
     assert main(["status", jobs]) > 1
     errors = capsys.readouterr().err
     assert words in errors
     assert "Traceback" not in errors and len(errors.splitlines()) == 1
     asyncio.run(_look(jobs, "own", words[:24]))  # as much as a row has room for
+
+
+def a_broken_package(tmp_path: Path, how: str) -> Path:
+    """The folder of an installed package that is broken in a way."""
+    site = tmp_path / "site"
+    info = site / "broken-2.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text("[spooldeck.formats]\nbroken = broken:FORMAT\n")
+    (site / "broken.py").write_text(MODULE.format(how))
+    return site
+
+
+TAKES_ALL = "BrokenFormat.detects = lambda self, at: True"
+
+
+@pytest.mark.parametrize("named", ["variable", "configuration", "option"])
+def test_a_queue_that_is_not_made_yet_stays_ours(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The queue that NFTBan's variables or the configuration name is NFTBan's, no matter what a package
+    says of its folder; the commands of our formats load no other package.
+    """
+    install(monkeypatch, a_broken_package(tmp_path, TAKES_ALL))
+    root, config = tmp_path / "root", tmp_path / "spooldeck.yaml"
+    root.mkdir()
+    config.write_text(f"queue: {{root: {root}, syslog: ''}}\n" if named != "variable" else "{}\n")
+    words = ["--config", str(config), *(["--root", str(root)] if named == "option" else [])]
+    if named == "variable":
+        monkeypatch.setenv("NFTBAN_DATA_DIR", str(root))
+
+    assert main([*words, "status"]) == 2
+    assert "no queue" in capsys.readouterr().err
+    assert main([*words, "queue", "process-next"]) == 1
+    assert (root / "queue" / "pending").is_dir()
+    assert foreign_formats.cache_info().misses == 0
+
+
+def test_the_settings_of_a_broken_package_stop_no_other_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only a name that no package has is an error."""
+    how = "BrokenFormat.parse_settings = lambda self, section, at: section.text"
+    install(monkeypatch, a_broken_package(tmp_path, how))
+    own, config = tmp_path / "own", tmp_path / "spooldeck.yaml"
+    make_spool(own, [])
+    words = ["--config", str(config)]
+
+    config.write_text("stores: {broken: {}}\n")
+    assert main([*words, "status", str(own)]) == 0
+    assert main([*words, "--root", str(own), "queue", "process-next"]) == 1
+    config.write_text("stores: {brocken: {}}\n")
+    capsys.readouterr()
+    assert main([*words, "status", str(own)]) == 78
+    assert "no such format" in capsys.readouterr().err

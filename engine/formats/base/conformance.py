@@ -14,9 +14,10 @@ A test file of a format has it by three names, of which two are fixtures that it
     def shape():  # what the tasks of the format look like
         return conformance.Shape(...)
 
-It needs pytest, which the extra `conformance` brings. A store that offers less than all transitions
-is tested by those that it has in its `edges`; tests of what the format does not have at all, such
-as claims, are excluded by name.
+It needs pytest, which the extra `conformance` brings, and a store that can add a task: for one that
+cannot, the test file makes a subclass that can, as the other program does. Moves are tested along
+the edges that a store has. Tests of what the format does not have at all, such as claims, are
+excluded by name.
 """
 
 from __future__ import annotations
@@ -750,7 +751,7 @@ def test_a_task_that_has_moved_cannot_be_read(open_store: Opener, a_task: Factor
 
 
 def test_the_change_source_names_what_to_scan(open_store: Opener, a_task: Factory) -> None:
-    """It tells folders to be watched, or waits, and names a task that another process moved."""
+    """It has folders to be watched, or waits, and names a task that another process moved."""
     store, other = open_store(), open_store()
     wait = store.changes.wait
     if wait is None:

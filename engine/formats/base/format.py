@@ -13,14 +13,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.queue_config import Config, HandlerConfig, Queue
 from engine.config.validators import ConfigError
 from engine.logs.log_tail import format_log_line
-from engine.model import LockEvidence, State, Task
+from engine.model import ChangeSource, LockEvidence, State, Task
 from engine.monitor import prometheus
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import NO_RETRY
@@ -77,9 +77,9 @@ class Format(ABC):
     title: str
     """The format's name on screen, with its article."""
     suffixes: tuple[str, ...] = ()
-    """Suffixes of the names of its places, if they are files."""
+    """Suffixes of the names of its places, if they are files; read of our formats only."""
     init_command = ""
-    """The command that makes a place, for error texts."""
+    """The command that makes a place, for error texts; read of our formats only."""
     commands = ""
     """The word of its own commands, for error texts; "" if there are none."""
     task_folders: tuple[str, ...] = ()
@@ -97,13 +97,15 @@ class Format(ABC):
     no_destinations = "tasks of this format do not name their destination"
     """Why tasks do not name the destination of their delivery; "" if they do."""
     demo_options: tuple[str, ...] = ()
-    """The options of the demo with which it has a place there, "" for none."""
+    """The options of the demo with which it has a place there, "" for none; read of our formats
+    only."""
 
     @abstractmethod
     def detects(self, at: Address) -> bool:
         """True if a place has this format: by its name, folders or first bytes; no server is asked.
 
-        Called for each place of each command, before any other method.
+        Ours are called for each place of each command; those of other packages only for a place
+        that none of ours knows.
         """
 
     @abstractmethod
@@ -199,7 +201,7 @@ class Format(ABC):
 
         base = setup.command_words
         command = shlex.join(base)
-        workable = self.work_command and not self.why_unworkable(setup.settings)
+        workable = not setup.no_worker
         work = shlex.join([*base, *self.work_command]) if workable else ""
         try:
             store = setup.open_store()
@@ -240,10 +242,49 @@ def foreign_errors(form: Format) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not form.source or isinstance(error, StoreError | ConfigError):
             raise
         raise Unavailable(f"format {form.name}: {describe_foreign(form.source, error)}") from error
+
+
+def open_guarded(form: Format, setup: Setup) -> Store:
+    """Open the store of a format of another package; all its errors are those of a store.
+
+    Raises:
+        Unavailable: it cannot be opened, or is no store.
+    """
+    with foreign_errors(form):
+        store = form.open(setup)
+        if not isinstance(store.states, Mapping) or not callable(store.scan):
+            raise TypeError("open returned no store with `states` and `scan`")
+    return cast("Store", GuardedStore(form, store))
+
+
+class GuardedStore:
+    """A store of another package: what its methods raise is a `StoreError` with the package."""
+
+    def __init__(self, form: Format, store: Store) -> None:
+        self._form, self._store = form, store
+
+    def __getattr__(self, name: str) -> Any:
+        with foreign_errors(self._form):
+            value = getattr(self._store, name)
+            if isinstance(value, ChangeSource) and value.wait is not None:
+                return value._replace(wait=self._guard(value.wait))
+        return self._guard(value) if callable(value) else value
+
+    def _guard(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            with foreign_errors(self._form):
+                answer = method(*arguments, **named)
+            return self._each(answer) if isinstance(answer, Iterator) else answer
+
+        return call
+
+    def _each(self, answers: Iterator[Any]) -> Iterator[Any]:
+        with foreign_errors(self._form):
+            yield from answers
 
 
 def describe_foreign(source: str, error: BaseException) -> str:
@@ -285,8 +326,9 @@ class Setup(NamedTuple):
     """The command line as typed, without the name of the program."""
     fault: str = ""
     """Why the configuration is invalid: this setup has only what is valid of it, to keep a mail."""
-    unusable: str = ""
-    """Why formats of other packages cannot be used, if none knew this place; else ""."""
+    describe_unusable: Callable[[], str] = str
+    """Says why formats of other packages cannot be used, if they were asked and none knew this
+    place; else ""."""
     describe_missing: Callable[[str], str] = "{}: no such file or folder".format
     """A path where nothing is -> that, and which name was perhaps meant."""
 
@@ -312,13 +354,29 @@ class Setup(NamedTuple):
         Raises:
             Unavailable: it cannot be reached.
         """
+        if self.format.source:
+            return open_guarded(self.format, self)
+        try:
+            return self.format.open(self)
+        except Unavailable as error:
+            if not (unusable := self.describe_unusable()):
+                raise
+            raise type(error)(f"{unusable}; {error}") from error
+
+    @property
+    def no_worker(self) -> str:
+        """Why no worker of this project can run there; "" if one can."""
+        why = self.format.why_unworkable(self.settings)
+        return why or ("" if self.format.work_command else "spooldeck has no worker for it")
+
+    def findings(self) -> Iterator[tuple[str, Finding]]:
+        """The findings of `doctor` for its format.
+
+        Raises:
+            Unavailable: code of another package failed.
+        """
         with foreign_errors(self.format):
-            try:
-                return self.format.open(self)
-            except Unavailable as error:
-                if not self.unusable:
-                    raise
-                raise type(error)(f"{self.unusable}; {error}") from error
+            yield from self.format.findings(self)
 
     def require_format(self, name: str, title: str, instead: str = "") -> None:
         """Refuse a command that is for another format; `title` says which, with its article.

@@ -38,8 +38,8 @@ class NftbanFormat(Format):
 
     @override
     def detects(self, at: Address) -> bool:
-        """True for the path of a queue. The format is the default, so it also gets the paths that
-        none knows: its error says what was expected.
+        """True for the path of a queue. (The format is the default too: a path that no format
+        detects is opened by it, so that its error says what was expected.)
         """
         return not at.is_url and has_queue_folders(at.text)
 

@@ -76,8 +76,9 @@ class JobStore(StoreBase):
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = path, clock
+        self._seen = self._stamp()
         with self._locked() as jobs:
-            self._revisions = {ident: job["rev"] for ident, job in jobs.items()}
+            self._revisions = {ident: str(job.get("rev")) for ident, job in jobs.items()}
         self.changes = ChangeSource(wait=self._wait)
 
     @contextmanager
@@ -88,7 +89,8 @@ class JobStore(StoreBase):
         A reader makes no file: before the first writer there is no lock to wait for.
         """
         try:
-            lock = os.open(f"{self._path}.lock", os.O_RDWR | (os.O_CREAT if writes else 0), 0o600)
+            flags = os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if writes else 0)
+            lock = os.open(f"{self._path}.lock", flags, 0o666)
         except FileNotFoundError:
             lock = -1
         except OSError as error:
@@ -117,17 +119,26 @@ class JobStore(StoreBase):
             raise Unavailable(f"{self._path}: not a file of jobs: {error}") from error
 
     def _write(self, content: dict[str, Any]) -> None:
-        with open(f"{self._path}.new", "w", encoding="utf-8") as file:
+        # The mode of the old file; a link that lies there is not followed.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        fd = os.open(f"{self._path}.new", flags, os.stat(self._path).st_mode & 0o777)
+        with open(fd, "w", encoding="utf-8") as file:
             json.dump(content, file)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(fd)
         os.replace(f"{self._path}.new", self._path)
+        folder = os.open(os.path.dirname(self._path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)  # the new name survives a power cut
+        finally:
+            os.close(folder)
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """The jobs in the order of state and id, or those of these ids and words of states."""
         with self._locked() as jobs:
-            tasks = [_task(ident, job) for ident, job in sorted(jobs.items())]
+            tasks, problems = _tasks(jobs)
         names = {*self.states.values(), *jobs}
+        yield from (one for one in problems if touched is None or one.where in touched)
         for state, word in self.states.items():
             for task in tasks:
                 if task.state is state and (touched is None or {task.id, word} & {*touched}):
@@ -192,7 +203,7 @@ class JobStore(StoreBase):
         """Claim due jobs in the order of their ids, each when the worker asks for it."""
         for _ in range(limit):
             with self._locked(writes=True) as jobs:
-                tasks = (_task(ident, job) for ident, job in sorted(jobs.items()))
+                tasks, _ = _tasks(jobs)
                 due = (t for t in tasks if t.state is State.PENDING and (t.due or 0.0) <= now)
                 task = next((t for t in due if wants(t.kind, t.group)), None)
                 if task is None:
@@ -205,14 +216,23 @@ class JobStore(StoreBase):
         """The ids of the jobs that have changed since the last call, after so many seconds at
         most."""
         end = time.monotonic() + seconds
-        while True:
-            with self._locked() as jobs:
-                revisions = {ident: job["rev"] for ident, job in jobs.items()}
-            names = {ident for ident, _ in revisions.items() ^ self._revisions.items()}
-            self._revisions = revisions
-            if names or time.monotonic() >= end:
-                return names
+        while (stamp := self._stamp()) == self._seen and time.monotonic() < end:
             time.sleep(0.05)
+        if stamp == self._seen:
+            return ()
+        self._seen = stamp  # before it is read: a later change has another one
+        with self._locked() as jobs:
+            revisions = {ident: str(job.get("rev")) for ident, job in jobs.items()}
+        names = {ident for ident, _ in revisions.items() ^ self._revisions.items()}
+        self._revisions = revisions
+        return names
+
+    def _stamp(self) -> tuple[int, int]:
+        try:
+            now = os.stat(self._path)
+        except OSError as error:
+            raise Unavailable(f"{self._path}: {error.strerror}") from error
+        return now.st_ino, now.st_mtime_ns
 
 
 def _job(task: Task, rev: str) -> dict[str, Any]:
@@ -227,6 +247,17 @@ def _task(ident: str, job: dict[str, Any]) -> Task:
     return Task(id=ident, state=State(job["state"]), lease=lease, rev=job["rev"], **fields)
 
 
+def _tasks(jobs: dict[str, dict[str, Any]]) -> tuple[list[Task], list[Problem]]:
+    """The jobs in the order of their ids, and those that cannot be read."""
+    tasks, problems = list[Task](), list[Problem]()
+    for ident, job in sorted(jobs.items()):
+        try:
+            tasks.append(_task(ident, job))
+        except (LookupError, TypeError, ValueError) as error:
+            problems.append(Problem(ident, f"not a job: {error!r}"))
+    return tasks, problems
+
+
 def _unchanged(jobs: dict[str, dict[str, Any]], task: Task) -> dict[str, Any]:
     job = jobs.get(task.id)
     if job is None or job["rev"] != task.rev or State(job["state"]) is not task.state:
@@ -238,7 +269,6 @@ class JobFormat(Format):
     """Files of jobs."""
 
     name, title = "jobdir", "a file of jobs"
-    suffixes = (".jobs",)
 
     def detects(self, at: Address) -> bool:
         """By the suffix."""

@@ -39,7 +39,7 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     named_findings = chain(
         passwords,
         library,
-        setup.format.findings(setup),
+        setup.findings(),
         _check_limits(setup),
         _check_deliveries(setup),
     )

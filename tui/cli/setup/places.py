@@ -15,8 +15,8 @@ from engine.formats.known_formats import (
     DEFAULT_FORMAT,
     default_places,
     describe_missing,
-    detect_format,
     find_address,
+    own_format,
     setup_for,
 )
 from engine.model import AttemptLimit, attempts_allowed
@@ -125,13 +125,25 @@ def _installed(setup: Setup) -> list[str]:
 def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
     """Make the `Place` of the console, from the same settings as the commands use.
 
-    What only one format has is added by its row of the table. `words` is the command line that
+    What only one format has is added by its `Format.complete`. `words` is the command line that
     opens this place alone, for error texts; by default the console's.
-    """
-    from engine.places.place import Place
 
+    Raises:
+        CommandError: the URL cannot be used.
+        Unavailable: code of another package failed.
+    """
     location = find_address(setup.config, name).text
     place_setup = setup_for(setup.config, name, os.environ, words or (location,))
+    with foreign_errors(place_setup.format):
+        place = _make_place(place_setup, name, location)
+        if not isinstance(place.name, str):
+            raise TypeError("complete returned no Place")
+    return place
+
+
+def _make_place(place_setup: Setup, name: str, location: str) -> Place:
+    from engine.places.place import Place
+
     config, form = place_setup.config, place_setup.format
     settings = ("--config", os.path.abspath(config.path)) if config.path else ()
     argv = (*program_command(), "--root", location)
@@ -141,11 +153,9 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
     was_open: list[bool] = []
 
     def open_store() -> Store:
-        current_format = detect_format(place_setup.address)
-        if current_format not in (place_setup.format_name, DEFAULT_FORMAT):
-            raise Unavailable(
-                f"now exists in {current_format}'s format: restart the console to see it"
-            )
+        now = own_format(place_setup.address)
+        if now is not None and now.name not in (place_setup.format_name, DEFAULT_FORMAT):
+            raise Unavailable(f"now exists in {now.name}'s format: restart the console to see it")
         try:
             store = place_setup.open_store()
         except Unavailable as error:
@@ -162,7 +172,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         from engine.formats.base.destination_controls import place_destinations
 
         destinations = place_destinations(place_setup)
-    no_worker = form.why_unworkable(place_setup.settings)
+    no_worker = place_setup.no_worker
     base = Place(
         name=name,
         open=open_store,
@@ -198,8 +208,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         root=place_setup.queue.root,
         destinations=destinations,
     )
-    with foreign_errors(form):
-        return form.complete(place_setup, base)
+    return form.complete(place_setup, base)
 
 
 def _attempt_limit(policy: RetryPolicy) -> AttemptLimit:

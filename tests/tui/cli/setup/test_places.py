@@ -22,7 +22,7 @@ from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.validators import ConfigError
 from engine.formats.kannader.store import KannaderStore, make_spool
-from engine.formats.known_formats import detect_format, setup_for
+from engine.formats.known_formats import find_format, setup_for
 from engine.formats.nftban.store import NftbanStore
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
@@ -195,12 +195,12 @@ def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
 
 def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
     """By its folders or its first bytes; any other path is an NFTBan queue."""
-    assert [detect_format(Address(place)) for place in places] == ["kannader", "zgb", "nftban"]
+    assert [find_format(Address(place)).name for place in places] == ["kannader", "zgb", "nftban"]
     stores = [setup_for(queue_config.Config(), place, {}).open_store() for place in places]
     assert [type(store) for store in stores] == [KannaderStore, ZgbStore, NftbanStore]
     for store in stores:
         store.close()
-    assert detect_format(Address(str(tmp_path / "nothing"))) == "nftban"
+    assert find_format(Address(str(tmp_path / "nothing"))).name == "nftban"
 
 
 def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> None:
