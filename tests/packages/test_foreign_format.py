@@ -228,8 +228,8 @@ TAKES_ALL = "BrokenFormat.detects = lambda self, at: True"
 def test_a_queue_that_is_not_made_yet_stays_ours(
     named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The queue that NFTBan's variables or the configuration name is NFTBan's, no matter what a package
-    says of its folder; the commands of our formats load no other package.
+    """The queue that NFTBan's variables or the configuration name is NFTBan's, also if a package
+    claims its folder; the commands of our formats load no other package.
     """
     install(monkeypatch, a_broken_package(tmp_path, TAKES_ALL))
     root, config = tmp_path / "root", tmp_path / "spooldeck.yaml"
