@@ -132,6 +132,9 @@ class RotatedLog:
 
         known, later = self._rotated_since(is_known, file)
         if known is not None:
+            if not known.has_same_lines(self.files[-1]):
+                # The last file was removed: only the times tell which of the others came after it.
+                later = _written_after(self.files[-1], later)
             known.close()
         self.files += self._numbered([*later, file], self.files[-1:])
         for earlier in self.files[: -1 - MAX_ROTATED_FILES]:
@@ -182,9 +185,8 @@ class RotatedLog:
                 later = _closed(later)
             elif not _is_unpacked(each):
                 _closed([later.pop()])
-        last = self.files[-1].identity().st_mtime_ns if self.files else 0
-        _closed([each for each in later if each.identity().st_mtime_ns <= last])
-        return None, [each for each in later[::-1] if not each.is_closed]
+        later = later[::-1]
+        return None, _written_after(self.files[-1], later) if self.files else later
 
     def _forget_earlier(self) -> None:
         if self._measured is not None:
@@ -296,6 +298,13 @@ def _closed(opened: list[LogFile]) -> list[LogFile]:
     for file in opened:
         file.close()
     return []
+
+
+def _written_after(last: LogFile, later: list[LogFile]) -> list[LogFile]:
+    """Those of some files that were written after another one; the others are closed."""
+    modified = last.identity().st_mtime_ns
+    _closed([each for each in later if each.identity().st_mtime_ns <= modified])
+    return [each for each in later if not each.is_closed]
 
 
 def _is_unpacked(file: LogFile) -> bool:
