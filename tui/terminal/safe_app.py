@@ -202,8 +202,8 @@ class SafeApp(App[None], inherit_bindings=False):
 
     async def _close_all(self) -> None:
         # Before the screens, as when the message loop ends: a worker of the app that outlives its
-        # screen finds none. Without it, the end of a Textual pilot closes the screens first. A worker
-        # that was just made starts before that: a coroutine that never starts is a warning.
+        # screen finds none. Without it, the end of a Textual pilot closes the screens first. First
+        # what was just made may start: a coroutine that never starts is a warning.
         await asyncio.sleep(0)
         self.workers.cancel_all()
         await super()._close_all()

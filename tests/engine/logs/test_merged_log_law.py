@@ -43,6 +43,8 @@ class WrittenLog:
         self.is_known = True
         """False after the file that the reader knows was removed, or lost its identity."""
         self.rotations = 0
+        self.was_truncated = False
+        """True if the file was emptied since the last read."""
         self.was_empty = False
         """True if the file had no lines at the last read: then no copy of it can be told."""
         self.write(3)
@@ -76,8 +78,10 @@ class WrittenLog:
             self._leave()
 
     def copy_and_truncate(self, size: int) -> None:
-        """Rotate by a copy: the writer keeps its file."""
-        if self.is_known and self.path.exists():
+        """Rotate by a copy: the writer keeps its file. Not done if the file was emptied since the
+        last read: the copy then begins with other lines than the file that the reader knows.
+        """
+        if self.is_known and self.path.exists() and not self.was_truncated:
             self._shift()
             Path(f"{self.path}.1").write_bytes(self.path.read_bytes())
             os.truncate(self.path, 0)
@@ -101,7 +105,7 @@ class WrittenLog:
         """Empty the file: what was not read is lost."""
         if self.path.exists():
             os.truncate(self.path, 0)
-            self.was_empty = True
+            self.was_empty = self.was_truncated = True
         self.in_current = []
         self._leave()
 
@@ -160,6 +164,7 @@ class WrittenLog:
             self.owed = []
         assert not missing, f"lines are missing: {missing}"
         self.in_current, self.is_known, self.rotations = [], self.path.exists(), 0
+        self.was_truncated = False
         self.was_empty = not self.path.exists() or not self.path.stat().st_size
 
 
