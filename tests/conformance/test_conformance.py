@@ -48,17 +48,17 @@ _tasks_of_our_own = Shape(
     description=lambda number, kind: "a job",
     kinds=("a", "b", "c"),
     kind="job",
-    told=lambda task: task._replace(description="all of it", attempts=2, error="it broke"),
-    in_line=_by_id,
+    filled=lambda task: task._replace(description="all of it", attempts=2, error="it broke"),
+    claim_order=_by_id,
 )
 
 SHAPES: Mapping[str, Shape] = {
-    "memory": _tasks_of_our_own._replace(renews=True),
+    "memory": _tasks_of_our_own._replace(can_renew=True),
     "nftban": _tasks_of_our_own,
     "nftban-durable": _tasks_of_our_own,
     "kannader": _tasks_of_our_own._replace(
         destination="ops@example.org",
-        own=frozenset({"group", "payload", "extra"}),
+        own_fields=frozenset({"group", "payload", "extra"}),
     ),
     # The kind is the queue, the group the job's name; queues are claimed from one after the other.
     "bullmq": Shape(
@@ -66,11 +66,11 @@ SHAPES: Mapping[str, Shape] = {
         description=lambda number, kind: "",
         kinds=("a", "b", "c"),
         kind="mails",
-        told=lambda task: task._replace(group="all of it"),
-        in_line=lambda tasks: sorted(tasks, key=lambda task: task.kind),
-        renews=True,
+        filled=lambda task: task._replace(group="all of it"),
+        claim_order=lambda tasks: sorted(tasks, key=lambda task: task.kind),
+        can_renew=True,
         claim_rev=lambda task: "" if task.lease is None else task.lease.token,
-        own=frozenset({"description", "word"}),
+        own_fields=frozenset({"description", "word"}),
     ),
     # A number and one of two kinds are all that there is to a job, and first come is first served.
     "zgb": Shape(
@@ -78,9 +78,9 @@ SHAPES: Mapping[str, Shape] = {
         description=lambda number, kind: f"{kind} mail of registration {1000 + number}",
         kinds=("user", "organizer"),
         kind="user",
-        told=lambda task: task._replace(error="all of it", attempts=3),
-        in_line=list,
-        renews=True,
+        filled=lambda task: task._replace(error="all of it", attempts=3),
+        claim_order=list,
+        can_renew=True,
     ),
 }
 

@@ -78,8 +78,8 @@ def shape() -> Shape:
         description=lambda number, kind: "1 recipient",
         kinds=("smtp",),
         kind="smtp",
-        told=lambda task: task,
-        in_line=list,
+        filled=lambda task: task,
+        claim_order=list,
     )
 
 

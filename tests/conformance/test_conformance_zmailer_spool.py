@@ -47,10 +47,10 @@ def shape() -> Shape:
         description=lambda number, kind: "a report",
         kinds=("smtp",),
         kind="smtp",
-        told=lambda task: task._replace(destination="all of it"),
-        in_line=list,
+        filled=lambda task: task._replace(destination="all of it"),
+        claim_order=list,
         destination="c@d.example",
-        own=frozenset({"queue", "group", "due", "attempts", "payload", "extra"}),
+        own_fields=frozenset({"queue", "group", "due", "attempts", "payload", "extra"}),
     )
 
 

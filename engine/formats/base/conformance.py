@@ -83,17 +83,26 @@ CHANGES = {
 class Shape(NamedTuple):
     """The tasks of a format, where formats differ."""
 
-    ident: Callable[[int, str], str]  # the id of a task by its number and kind
-    description: Callable[[int, str], str]  # of a new task
-    kinds: tuple[str, ...]  # in the order in which their tasks are claimed, added in that order
-    kind: str  # of a new task
-    told: Callable[[Task], Task]  # a new task with the text "all of it" in a field
-    in_line: Callable[[list[Task]], list[Task]]  # tasks as added, in the order of their claims
-    renews: bool = False  # whether a lease can be extended
-    # The revision of a task, scanned while it is claimed, as its claimer has it.
+    ident: Callable[[int, str], str]
+    """The id of a task, from its number and kind; ids have the order of the numbers."""
+    description: Callable[[int, str], str]
+    """The description of a new task, from the same."""
+    kinds: tuple[str, ...]
+    """Kinds in the order in which their tasks are claimed, if added in that order."""
+    kind: str
+    """The kind of a new task."""
+    filled: Callable[[Task], Task]
+    """A new task -> the same with the text "all of it" in one of its fields."""
+    claim_order: Callable[[list[Task]], list[Task]]
+    """Tasks in the order in which they were added -> in the order of their claims."""
+    can_renew: bool = False
+    """True if a lease can be extended."""
     claim_rev: Callable[[Task], str] = lambda task: task.rev
-    destination: str = ""  # of a new task
-    own: frozenset[str] = frozenset()  # fields that the store sets by itself, or has no place for
+    """A claimed task, as a scan finds it -> its revision as its worker has it."""
+    destination: str = ""
+    """The destination of a new task."""
+    own_fields: frozenset[str] = frozenset()
+    """Fields that the store sets by itself, or has no place for."""
 
 
 class Factory(Protocol):
@@ -301,10 +310,10 @@ def test_what_is_added_can_be_seen(
     """An added task has every field as given, in the revision answered,
     but for what its store says of it by itself."""
     store = open_store()
-    task = shape.told(a_task(payload=payload, due=NOW + 60))
+    task = shape.filled(a_task(payload=payload, due=NOW + 60))
     rev = store.swap(None, task)
     tasks = tasks_in(open_store())
-    own_fields = {name: getattr(tasks[task.id], name) for name in shape.own}
+    own_fields = {name: getattr(tasks[task.id], name) for name in shape.own_fields}
     assert tasks == {task.id: task._replace(rev=rev, **own_fields)}
     assert rev
 
@@ -392,7 +401,7 @@ def test_an_outcome_needs_the_claim(open_store: Opener, a_task: Factory, shape: 
 def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Shape) -> None:
     """A taken task is active, leased to its taker since now, and otherwise as it was."""
     store = open_store()
-    waiting = put(store, shape.told(a_task()))
+    waiting = put(store, shape.filled(a_task()))
     (task,) = store.take(NOW, "me", 1)
     assert task.state is State.ACTIVE
     assert task.lease is not None
@@ -416,13 +425,13 @@ def test_a_lease_is_extended(open_store: Opener, a_task: Factory, shape: Shape) 
     gone, renewed = first.renew([lost, stored_task], NOW + 999)
 
     assert (gone.move.old, renewed.move.old, renewed.error) == (lost, stored_task, None)
-    assert isinstance(gone.error, Gone if shape.renews else type(None))
+    assert isinstance(gone.error, Gone if shape.can_renew else type(None))
     new = renewed.move.new
     assert new is not None and new.lease is not None and stored_task.lease is not None
-    assert new.lease.until == (NOW + 999 if shape.renews else stored_task.lease.until)
+    assert new.lease.until == (NOW + 999 if shape.can_renew else stored_task.lease.until)
     task = found(open_store(), stored_task.id)
     assert (shape.claim_rev(task), set(tasks_in(theirs))) == (new.rev, {stored_task.id})
-    if shape.renews:
+    if shape.can_renew:
         assert task.lease is not None and task.lease.until == NOW + 999
         with pytest.raises(Gone):
             first.swap(stored_task, None)
@@ -443,7 +452,7 @@ def test_no_more_than_the_limit_is_taken(open_store: Opener, a_task: Factory, sh
             del taking
             assert len(taken) == min(limit, handed, 3)
             if limit == 4:
-                assert taken == [task.id for task in shape.in_line(added)]
+                assert taken == [task.id for task in shape.claim_order(added)]
             active = {t.id for t in tasks_in(store).values() if t.state is State.ACTIVE}
             assert active == set(taken)
 
@@ -506,8 +515,8 @@ def test_an_unwanted_kind_is_passed_over(open_store: Opener, a_task: Factory, sh
     for task in store.take(NOW, "me", 9, lambda kind, group: kind not in running):
         running.add(task.kind)
         taken.append(task.id)
-    first = {task.kind: task.id for task in reversed(shape.in_line(added))}
-    assert taken == [task.id for task in shape.in_line(added) if task.id in first.values()]
+    first = {task.kind: task.id for task in reversed(shape.claim_order(added))}
+    assert taken == [task.id for task in shape.claim_order(added) if task.id in first.values()]
 
 
 def test_of_several_kinds_only_the_wanted_are_claimed(
@@ -693,7 +702,7 @@ def test_what_was_purged_comes_back_as_it_was(
     store = open_store()
     for state in states_of(store, State.PENDING, State.HELD, State.DEAD):
         with case(store, state):
-            before = put(store, shape.told(a_task(due=0.0)), state)
+            before = put(store, shape.filled(a_task(due=0.0)), state)
             store.swap(before, verbs.purge(before, NOW))
             trashed = found(store, before.id)
             rev = store.swap(trashed, trashed._replace(state=state))
@@ -721,7 +730,7 @@ def test_a_task_is_read_by_its_parts(open_store: Opener, a_task: Factory, shape:
     and sizes of their own; a part of another name, and the bytes of a problem that does not exist,
     are refused."""
     store = open_store()
-    task = put(store, shape.told(a_task()))
+    task = put(store, shape.filled(a_task()))
     data = store.read(task)
     assert b"all of it" in data and task.id.encode() in data
 

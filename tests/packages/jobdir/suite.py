@@ -28,6 +28,6 @@ def shape() -> conformance.Shape:
         description=lambda number, kind: "a job",
         kinds=("a", "b", "c"),
         kind="mail",
-        told=lambda task: task._replace(description="all of it", attempts=2, error="it broke"),
-        in_line=lambda tasks: sorted(tasks, key=lambda task: task.id),
+        filled=lambda task: task._replace(description="all of it", attempts=2, error="it broke"),
+        claim_order=lambda tasks: sorted(tasks, key=lambda task: task.id),
     )
