@@ -234,12 +234,18 @@ def test_each_screen_has_a_title_in_the_help() -> None:
 
 
 async def press_on(operator: ConsoleOperator, key: str) -> None:
-    """Press a key that leads elsewhere, again if the list refused it as its row had changed."""
+    """Press a key that leads elsewhere, again if the list asks for it, as its row had changed.
+
+    Any other message may come while the screen is changing: a key that is pressed again then would
+    reach the screen that it leads to.
+    """
     before = operator.console.screen
     message = getattr(getattr(before, "parts", before), "message", None)
 
     def answered() -> bool:
-        return operator.console.screen is not before or bool(message and message.text)
+        return operator.console.screen is not before or (
+            message is not None and message.text.endswith("press the key again")
+        )
 
     while operator.console.screen is before:
         for tasks in before.query(TaskList):
