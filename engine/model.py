@@ -59,8 +59,7 @@ class Task(NamedTuple):
 
     Times are epoch seconds UTC. A field that a store does not have keeps its default. `None` in
     `due` and `attempts`, and 0.0 in `created`, mean that the store does not know: a task with
-    unknown `created` has no age, is never the oldest, and matches no age filter.
-    """
+    unknown `created` has no age, is never the oldest, and matches no age filter."""
 
     id: str
     kind: str
@@ -273,8 +272,7 @@ class TaskBar(Protocol):
 
     def __call__(self, task: Task, now: float, /) -> str:
         """Why this one task cannot take an edge at `now` (epoch seconds UTC), in words for the
-        operator; "" if it can.
-        """
+        operator; "" if it can."""
         ...
 
 

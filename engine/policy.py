@@ -71,8 +71,7 @@ class RetryPolicy(NamedTuple):
 def contract_retries(base: float = 60, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
     """The retry table of the contract: waits of 60, 120 and 240 s; the fourth failure is final.
 
-    Source: NFTBan Queue and Mail Contract, "Retry Policy".
-    """
+    Source: NFTBan Queue and Mail Contract, "Retry Policy"."""
     return retries_of(schedules.exponential(base, ceiling, limit), final_attempts=0)
 
 
@@ -80,8 +79,7 @@ def shipped_retries(base: float = 30, ceiling: float = 900, limit: int = 3) -> R
     """The retries of the real NFTBan program, which counts first and then waits or gives up.
 
     Waits of 60 and 120 s; the third failure is final, with three counted attempts.
-    Source: nftban_task_queue.sh, failure handling.
-    """
+    Source: nftban_task_queue.sh, failure handling."""
     return retries_of(schedules.exponential(2 * base, ceiling, max(0, limit - 1)))
 
 
@@ -102,8 +100,7 @@ def limit_due(due: float, written: float, now: float) -> float:
 
     A due time more than `MAX_WAIT_SECONDS` seconds ahead comes from a wrong clock and must not
     delay a task for years. Use `written` plus that limit instead, or now if `written` is in the
-    future too.
-    """
+    future too."""
     if due <= now + MAX_WAIT_SECONDS:
         return due
     return written + MAX_WAIT_SECONDS if written <= now else now
@@ -129,8 +126,7 @@ def is_due(task: Task, now: float) -> bool:
 
 def waited_seconds(task: Task, now: float) -> float | None:
     """Seconds since a claimed task was due; None if unknown: it ran before, and its due time was
-    reset since.
-    """
+    reset since."""
     if not task.due and (task.attempts or task.error or not task.created):
         return None
     return max(0.0, now - max(task.created, task.due or 0.0))
@@ -181,8 +177,7 @@ def refill_bucket(bucket: Bucket, rate: Rate, now: float) -> Bucket:
     """The bucket at `now`, with the tokens of the time passed, at most `burst`.
 
     If the clock jumped back, no tokens are added or removed, and time counts from the new value. A
-    jump ahead fills the bucket once.
-    """
+    jump ahead fills the bucket once."""
     passed = max(0, int(now) - bucket.stamp)
     units = min(rate.burst * UNITS_PER_TOKEN, max(0, bucket.units) + passed * rate.per_hour)
     return Bucket(units, int(now))

@@ -33,8 +33,7 @@ class Schedule(NamedTuple):
     def wait(self, earlier: int, random: float = 0.0) -> float | None:
         """Seconds to wait after so many earlier waits; None if there are no more.
 
-        `random` is a number from 0 to 1 for the jitter.
-        """
+        `random` is a number from 0 to 1 for the jitter."""
         if self.limit is not None and earlier >= self.limit:
             return None
         return self.seconds(earlier, random)
@@ -158,8 +157,7 @@ def _parse_jitter(word: str) -> float:
 
 def refusal_delay_seconds(refusals: int, first: float = 60.0) -> float:
     """Return the seconds until a refused store operation is tried again: 60, 120, 240, ... up to
-    15 times the first, without a limit on the number of retries.
-    """
+    15 times the first, without a limit on the number of retries."""
     return exponential(first, 15 * first).seconds(refusals)
 
 

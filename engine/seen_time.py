@@ -47,8 +47,7 @@ class SeenTime(NamedTuple):
 
 def note_run(times: SeenTime, moment: RunMoment) -> SeenTime:
     """Add a run. If the clock was set since the last one, all ages start again from zero: nothing
-    irreversible follows for a full period.
-    """
+    irreversible follows for a full period."""
     last, start = times.last, (moment.at, moment.at)
     if last is None:
         return SeenTime((start,), moment)

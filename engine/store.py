@@ -143,8 +143,7 @@ class ReadableStore(Protocol):
 
     One thread at a time uses an instance, and its methods block. Two instances share nothing but
     the files, rows or keys on which both work. What is not abstract is true of any store, and a
-    format overrides what it can do better or cheaper.
-    """
+    format overrides what it can do better or cheaper."""
 
     states: Mapping[State, str]
     """The supported states in the order of a task's life, each with the format's own word."""
@@ -307,8 +306,7 @@ def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
 
 class ChangeableStore(ReadableStore, Protocol):
     """The part of a store that changes tasks; `swap` is the only way to change one. For plans, undo
-    and controls.
-    """
+    and controls."""
 
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those of the given tasks that still have the same state and revision.
@@ -350,8 +348,7 @@ class ChangeableStore(ReadableStore, Protocol):
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         """Swap many tasks with few fsyncs (group commit); yield each outcome when it is durable. A
-        store with edges overrides it.
-        """
+        store with edges overrides it."""
         for move in moves:
             yield Outcome(move, error=Unsupported("this store only shows its tasks"))
 
@@ -402,8 +399,7 @@ class SwapAndTake(Protocol):
         """Store outcomes as `Store.swap_all` does, and claim up to `limit` tasks as `Store.take`
         does; return the outcomes in order, without their new revisions, and the claimed tasks.
 
-        It may claim fewer tasks than are due: `take` finds the others.
-        """
+        It may claim fewer tasks than are due: `take` finds the others."""
         ...
 
 
@@ -449,8 +445,7 @@ class Store(ChangeableStore, Protocol):
 
         `wants(kind, group)` is called before each claim, so its answer may change in between.
         The revision of a claimed task may be that of its claim alone: then it changes only if the
-        claim is lost, not when another client edits the task.
-        """
+        claim is lost, not when another client edits the task."""
         return iter(())
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:

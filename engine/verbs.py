@@ -16,8 +16,7 @@ def enqueue(kind: str, now: float, token: str, description: str = "", payload: s
     """Return a new task that is due now.
 
     Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 hex digits, separates tasks of one second,
-    see `token_at`. The description defaults to the kind.
-    """
+    see `token_at`. The description defaults to the kind."""
     second = int(now)
     return Task(
         id=f"{_stamp(second)}-{kind}-{token}",
@@ -51,11 +50,7 @@ def _stamp(second: int) -> str:
 def nack(task: Task, due: float, error: str) -> Task:
     """Count a failed attempt and schedule the next one for `due` (epoch seconds UTC)."""
     return task._replace(
-        state=State.PENDING,
-        due=due,
-        attempts=(task.attempts or 0) + 1,
-        error=error,
-        lease=None,
+        state=State.PENDING, due=due, attempts=(task.attempts or 0) + 1, error=error, lease=None
     )
 
 
@@ -71,8 +66,7 @@ WAITING_PREFIX = "waits: "
 def postpone(task: Task, due: float, why: str) -> Task:
     """Return a claimed task until `due` (epoch seconds UTC) without counting an attempt.
 
-    The reason is stored as its error, unless that holds the error of a real attempt.
-    """
+    The reason is stored as its error, unless that holds the error of a real attempt."""
     error = (
         f"{WAITING_PREFIX}{why}"
         if not task.error or task.error.startswith(WAITING_PREFIX)
@@ -84,8 +78,7 @@ def postpone(task: Task, due: float, why: str) -> Task:
 def give_up_task(task: Task, error: str, counts: int = 0, end: State = State.DEAD) -> Task:
     """Give up a task: move it to the dead-letter queue and add `counts` to its attempts.
 
-    `end` replaces DEAD for a store without a dead-letter queue.
-    """
+    `end` replaces DEAD for a store without a dead-letter queue."""
     attempts = (task.attempts or 0) + counts
     due = 0.0 if end is State.DEAD else task.due
     return task._replace(state=end, attempts=attempts, error=error, lease=None, due=due)
@@ -198,8 +191,7 @@ def expunge(task: Task, now: float) -> None:
 
 def keep_error(edges: Edges, old: Task, new: Task | None) -> Task | None:
     """Keep the old error if the edge does not let this change: some formats store the last error
-    until the next one.
-    """
+    until the next one."""
     edge = edges.get((old.state, None if new is None else new.state))
     if new is None or edge is None or "error" in edge.fields or new.error == old.error:
         return new
@@ -268,21 +260,12 @@ VERBS: Mapping[str, Verb] = {
         Verb(
             "reroute",
             "rerouted",
-            (
-                (State.PENDING, State.DONE),
-                (State.HELD, State.DONE),
-                (State.DEAD, State.DONE),
-            ),
+            ((State.PENDING, State.DONE), (State.HELD, State.DONE), (State.DEAD, State.DONE)),
             reroute,
             is_undoable=False,
             is_named=True,
         ),
-        Verb(
-            "edit",
-            "edited",
-            ((State.PENDING, State.PENDING), (State.HELD, State.HELD)),
-            edit,
-        ),
+        Verb("edit", "edited", ((State.PENDING, State.PENDING), (State.HELD, State.HELD)), edit),
         Verb(
             "purge",
             "purged",
@@ -325,8 +308,7 @@ VERBS: Mapping[str, Verb] = {
 
 def edges_of(edges: Edges, verb: str, state: State | None = None) -> Edges:
     """The edges of a store that a verb may use, from one state if that is given. A verb that edges
-    name has only those, with its own warning.
-    """
+    name has only those, with its own warning."""
     transitions = VERBS[verb].edges
     usable: dict[tuple[State | None, State | None], Edge]
     usable = {

@@ -43,8 +43,7 @@ def why_waiting(task: Task, now: float, circumstances: Circumstances) -> tuple[s
     """Explain why a task in any state is not running, as phrases that are safe to show.
 
     The first is the present reason; the others apply after it, or add facts. For a task that is
-    running, or that is not going to run, the phrases describe that instead.
-    """
+    running, or that is not going to run, the phrases describe that instead."""
     return tuple(_WHY[task.state](task, now, circumstances))
 
 
@@ -226,8 +225,7 @@ _WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterator[str]]] = {
 def describe_time_to_empty(seconds: float) -> str:
     """Time until a rate-limited queue is empty: `empty in 1h17m at best`.
 
-    If the rate does not delay it, the due times do, and they are not known here.
-    """
+    If the rate does not delay it, the due times do, and they are not known here."""
     if seconds <= 0:
         return "tokens for all of them"
     return f"empty in {format_rough_duration(seconds)} at best"

@@ -43,8 +43,7 @@ class Breaker:
     ) -> None:
         """Without `is_gating` only a block makes a delivery wait. `patience` is the time in
         seconds after which a probe without a result counts as lost. `warn` logs that a result
-        cannot be recorded.
-        """
+        cannot be recorded."""
         self._registry, self._probes, self._is_gating = registry, probes, is_gating
         self._patience, self._clock, self._warn = patience, clock, warn
         self._known: dict[str, tuple[Destination, float]] = {}
@@ -92,8 +91,7 @@ class Breaker:
 
     def record(self, origin: str, code: str, *, is_probe: bool) -> float | None:
         """Record how a delivery ended: with an error code, or "" for an answer. Return the time at
-        which tasks are tried again, None if they do not wait.
-        """
+        which tasks are tried again, None if they do not wait."""
         now = self._clock()
 
         def change(old: Destination) -> Destination:

@@ -178,8 +178,7 @@ class _Connections:
     """Connections to judged addresses, some of them idle; threads may share it.
 
     The pool of httpcore looks at every connection for each request, so its cost grows with the
-    number of peers.
-    """
+    number of peers."""
 
     def __init__(self, guard: UrlGuard, tls: ssl.SSLContext, running: _Running) -> None:
         self._guard, self._tls, self._running = guard, tls, running

@@ -80,8 +80,7 @@ def mark_failure(old: Destination, code: str, now: float, schedule: Schedule) ->
     """After a delivery that failed with a code: unhealthy, with its first probe planned.
 
     While a probe is planned, another failure starts no second chain of probes. Once all probes have
-    failed, a further failure starts them again.
-    """
+    failed, a further failure starts them again."""
     if not old.healthy and old.next_probe is not None and not _was_clock_wrong(old, now):
         if old.reason == code and _is_recent(old.last_failure, now):
             return old
@@ -100,8 +99,7 @@ def start_probe(old: Destination, now: float, patience: float) -> Destination | 
     """Claim the probe that is due: swap to this value, and of two workers one succeeds.
 
     It counts the probe. If the worker ends before `mark_probe`, the next probe is due after
-    `patience` seconds. None: no probe is due.
-    """
+    `patience` seconds. None: no probe is due."""
     if old.healthy or old.blocked or not _is_probe_due(old, now):
         return None
     failed = min(old.last_failure or now, now)
@@ -126,8 +124,7 @@ def restart_probes(old: Destination, now: float, schedule: Schedule) -> Destinat
     """Claim the one delivery that is tried once all probes have failed: swap to this value, and of
     two workers one succeeds. The others wait for the first probe of a new chain.
 
-    None: it is healthy, a probe is planned, or the schedule has none.
-    """
+    None: it is healthy, a probe is planned, or the schedule has none."""
     planned = _after(now, schedule.wait(0))
     if old.healthy or old.blocked or old.next_probe is not None or planned is None:
         return None
@@ -147,8 +144,7 @@ def unblock(old: Destination) -> Destination:
 def waits_until(destination: Destination, now: float) -> float | None:
     """The circuit breaker: the time until which tasks wait; None if one may be delivered now.
 
-    One whose probes have all failed gets one delivery again, see `restart_probes`.
-    """
+    One whose probes have all failed gets one delivery again, see `restart_probes`."""
     if destination.blocked:
         return now + BLOCKED_WAIT_SECONDS
     planned = destination.next_probe

@@ -11,13 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
 from engine.config.queue_config import OutboxConfig
-from engine.destinations.database import (
-    PATIENCE_SECONDS,
-    BadValue,
-    SqlAnswer,
-    SqlDatabase,
-    Value,
-)
+from engine.destinations.database import PATIENCE_SECONDS, BadValue, SqlAnswer, SqlDatabase, Value
 from engine.schedules import Schedule, exponential
 from engine.store import Unavailable
 
@@ -104,10 +98,7 @@ class RowRemover:
     """Removes rows on a thread of its own, many at a time: no lease waits for a database."""
 
     def __init__(
-        self,
-        outbox: Outbox,
-        log: Callable[[str, str], None],
-        pauses: Schedule = PAUSES,
+        self, outbox: Outbox, log: Callable[[str, str], None], pauses: Schedule = PAUSES
     ) -> None:
         """`log` gets a level and a line, on that thread."""
         self._outbox, self._log, self._pauses = outbox, log, pauses

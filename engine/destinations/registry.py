@@ -13,8 +13,7 @@ class Registry(Protocol):
     """Destinations by origin. Any thread may call it; each call may block for some seconds.
 
     Each method raises Unavailable, with one line, if the registry is locked, missing, read-only,
-    damaged or unreachable.
-    """
+    damaged or unreachable."""
 
     def get(self, origin: str) -> Destination:
         """The destination of an origin; a healthy one with `rev` 0 if it is not registered."""

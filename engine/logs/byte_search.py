@@ -45,8 +45,7 @@ def _line_without_head() -> bytes:
     """A pattern for a line feed before a line that has no head.
 
     It begins with a literal, which RE2 finds with memchr(3), and reads only the heads: a third of
-    the time of a pattern for all lines.
-    """
+    the time of a pattern for all lines."""
     wrong = r"[A-Za-z]*[^A-Za-z\]]"
     for place in reversed(_HEAD):
         alternatives = [f"[^{''.join(first for first, _ in place)}]"]
@@ -93,8 +92,7 @@ def line_bytes(file: LogFile, cell: int) -> CellLines:
 def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> bool:
     """False if certainly no line that begins in these cells matches.
 
-    The bytes are searched as they were read, with parts of the lines around: no copy is made.
-    """
+    The bytes are searched as they were read, with parts of the lines around: no copy is made."""
     if sieve.matches_all:
         return True
     size = file.cell_size
@@ -113,8 +111,7 @@ def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> 
 
 def contract_lines(file: LogFile, cell: int) -> CellLines:
     """The lines that begin in a cell, if all of them are whole and in the contract's format; else
-    nothing.
-    """
+    nothing."""
     lines = line_bytes(file, cell)
     data = lines.data
     begin = data.rfind(b"\n", 0, -1) + 1  # of the last line
@@ -124,8 +121,7 @@ def contract_lines(file: LogFile, cell: int) -> CellLines:
 
 def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[FileEntry]:
     """The lines of a cell that may match a filter, as `LogFile.entries` has them: few ones are
-    parsed alone.
-    """
+    parsed alone."""
     if sieve.matches_all:
         return file.entries(cell)
     if not may_match_cells(file, cell, cell, sieve):

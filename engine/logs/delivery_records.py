@@ -73,8 +73,7 @@ class DeliveryRecords:
 
     def __init__(self, path: str, most: int, root: str = "") -> None:
         """`most` records are kept, at times an eighth more, or ten; `root` is the data folder below
-        which no symbolic link is followed.
-        """
+        which no symbolic link is followed."""
         self._path, self._most, self._root = path, most, root
         self._slack = max(_LEAST, most // 16)
 

@@ -318,8 +318,7 @@ class LogFile:
     ) -> FileEntry:
         """Parse the line at a position of bytes that begin at the offset `base`, with its own time;
         it ends at the position `newline`, or later if that is negative. `before` is the time of the
-        line before.
-        """
+        line before."""
         begin = base + at
         if newline < 0:
             newline = self._newline_from(base + len(data))

@@ -107,8 +107,7 @@ class LineFilter(NamedTuple):
     def may_match(self, data: bytes, begin: int = 0) -> bool:
         """False if certainly no line in these bytes matches; a line begins at `begin`.
 
-        Most of a long log is skipped this way without parsing its lines.
-        """
+        Most of a long log is skipped this way without parsing its lines."""
         if b"\0" in data or (b"{" in data and (data.startswith(b"{", begin) or b"\n{" in data)):
             return True  # escapes in the line may hide a matching text
         if self.level <= DEBUG and not self.alternatives:
@@ -204,8 +203,7 @@ def _close(clauses: list[Clause], terms: list[LogTerm]) -> None:
 
 def _closing(words: str, sign: str, at: int) -> int:
     """The position of a closing quote or slash; -1 if none. A slash inside a word does not
-    close.
-    """
+    close."""
     if sign == '"':
         return words.find(sign, at)
     closing = re.compile(r"/(?=[\s|]|$)").search(words, at) if sign == "/" else None

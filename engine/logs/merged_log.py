@@ -107,10 +107,7 @@ class MergedLog:
     """The logs under some paths, and their open files."""
 
     def __init__(
-        self,
-        paths: Sequence[str],
-        cell: int = CELL_BYTES,
-        cached_cells: int = MAX_CACHED_CELLS,
+        self, paths: Sequence[str], cell: int = CELL_BYTES, cached_cells: int = MAX_CACHED_CELLS
     ) -> None:
         cache = FileCache(cell, cached_cells)
         self._logs = [RotatedLog(path, cache) for path in paths]
@@ -457,8 +454,7 @@ class LineScan:
 
 class TimeSearch:
     """Find the position of a time: by binary search, or if the times of a log are not in order, by
-    reading all of it for the first line that is not before.
-    """
+    reading all of it for the first line that is not before."""
 
     def __init__(self, book: MergedLog, when: float, step_cells: int = STEP_CELLS) -> None:
         self._key = key_of(when)

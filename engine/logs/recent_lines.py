@@ -31,8 +31,7 @@ class RecentLines:
     """Lines of one log; each poll reads about a megabyte at most, so that it may be called often.
 
     A file that appears later, or replaces the first one, is read from its beginning; lines that
-    were added to the former one, or are only in a rotated file by now, come before.
-    """
+    were added to the former one, or are only in a rotated file by now, come before."""
 
     def __init__(
         self, path: str, reach: float = REACH_SECONDS, most: int = MAX_REACH_BYTES

@@ -97,11 +97,7 @@ LINE_PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
     ("Moving orphaned work task back to ", rf"\S+: {_TASK}", EventKind.RECOVERED),
     ("Recovered ", r"\S+/(?P<id>[^\s/:]+): .*: back in ", EventKind.RECOVERED),
     ("Mail spooled to queue: ", _TASK, EventKind.QUEUED),
-    (
-        "MAIL_SEND_ATTEMPT failed ",
-        rf"attempt={_TIMES} error=(?P<error>.*)",
-        EventKind.FAILED,
-    ),
+    ("MAIL_SEND_ATTEMPT failed ", rf"attempt={_TIMES} error=(?P<error>.*)", EventKind.FAILED),
     ("MAIL_SEND_ATTEMPT ", rf"{_SENT} attempt=(?P<attempt>[0-9]{{1,9}}){_BY}", EventKind.STARTED),
     ("MAIL_SEND_RESULT ", rf"{_SENT} status=success{_BY}", EventKind.SUCCEEDED),
     (
@@ -200,8 +196,7 @@ def read_events(
     """The events of lines, in the order in which they were written.
 
     A failed attempt does not name its transport: it is that of the attempt before it. A caller that
-    reads a log in pieces passes the same `transports` (by log, filled here) each time.
-    """
+    reads a log in pieces passes the same `transports` (by log, filled here) each time."""
     transports = {} if transports is None else transports
     for line in lines:
         event = parse_event(line)
@@ -247,8 +242,7 @@ def task_attempts(history: Sequence[TaskEvent]) -> tuple[Attempt, ...]:
     """The runs of one task, from its history; FAILED becomes WAITS or BURIED if another line
     decides.
 
-    If both logs have a run, the queue log counts: the mail log only covers the sending.
-    """
+    If both logs have a run, the queue log counts: the mail log only covers the sending."""
     runs = [event for event in history if not event.transport] or history
     tries: list[Attempt] = []
     before = 0

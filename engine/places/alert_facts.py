@@ -83,8 +83,7 @@ def make_alert_inputs(
     destinations: Sequence[SeenDestination],
 ) -> AlertInputs:
     """Inputs of the alert rules for a place; the keywords are fields of `AlertInputs`, but for
-    `counted`: the reader's own counts of the tasks, one of them before the readings.
-    """
+    `counted`: the reader's own counts of the tasks, one of them before the readings."""
     return AlertInputs(
         name=place.name,
         states=tasks.states,
@@ -127,8 +126,7 @@ def make_alert_inputs(
 def may_be_blocked(place: Place, readings: PlaceReadings, kind: str) -> bool:
     """True if no worker with the place's configuration would claim a task of this kind now.
 
-    A suspended transport has its own alert, and a kind without a token is only delayed.
-    """
+    A suspended transport has its own alert, and a kind without a token is only delayed."""
     return bool(_why_blocked(place, readings, kind))
 
 

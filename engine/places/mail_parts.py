@@ -26,8 +26,7 @@ QUEUING_GRACE_SECONDS = 30.0
 
 RECHECK_SECONDS = 60.0
 """Seconds after which a worker checks settings and transports again: a mail server may be started,
-stopped or changed while the worker runs.
-"""
+stopped or changed while the worker runs."""
 
 PUBLISH_INTERVAL_SECONDS = 5.0
 """Minimum seconds between two writes of the mail metrics: each reads the whole spool."""
@@ -70,8 +69,7 @@ class MailHandler:
 
     def claim_gate(self, kind: str) -> tuple[str, float | None]:
         """Why no task of this kind may be claimed now, "" if one may; and the time when the missing
-        token will exist, epoch seconds UTC, None if time alone does not help. Raises nothing.
-        """
+        token will exist, epoch seconds UTC, None if time alone does not help. Raises nothing."""
         if kind != MAIL_SEND_KIND or not self._is_ours:
             return "", None
         try:
@@ -85,8 +83,7 @@ class MailHandler:
 
     def publish_metrics(self) -> None:
         """Write the mail metrics, unless that was done within `PUBLISH_INTERVAL_SECONDS` seconds;
-        errors are reported.
-        """
+        errors are reported."""
         now = self._clock()
         if not self._is_ours or now - self._published < PUBLISH_INTERVAL_SECONDS:
             return

@@ -119,8 +119,7 @@ class MailSetup:
     ) -> Ledger:
         """Record of mail results: log, counters, metrics, delivery records.
 
-        `complain` gets a text for each record that cannot be written; default: standard error.
-        """
+        `complain` gets a text for each record that cannot be written; default: standard error."""
         from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 
         queue = self._queue
@@ -148,8 +147,7 @@ class MailSetup:
         """The sender of mail by these transports.
 
         With `suspended` False, suspended transports may be used too. `unmeant` names the invalid
-        settings: mail is then spooled, not sent. `complain` as for `delivery_log`.
-        """
+        settings: mail is then spooled, not sent. `complain` as for `delivery_log`."""
         from engine.locks.token_buckets import TokenBuckets
         from engine.mail.host import this_host
         from engine.mail.send.sender import Sender

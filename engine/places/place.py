@@ -26,8 +26,7 @@ NO_WORKER_HINT = "no worker running: 3, then W starts one"
 class PlaceMail(NamedTuple):
     """Functions on the mail transports of one place; all of them block.
 
-    Each raises `Unavailable`, with the reason, if it cannot do its work.
-    """
+    Each raises `Unavailable`, with the reason, if it cannot do its work."""
 
     suspended: Callable[[], Mapping[str, TransportSuspension]]
     """Returns the suspended transports, by name."""
@@ -35,8 +34,7 @@ class PlaceMail(NamedTuple):
     """Returns the routes of mail while these transports are suspended."""
     suspend: Callable[[str, str], str]
     """Suspend a transport: its name and the reason. Returns what could not be recorded about it, ""
-    if all was.
-    """
+    if all was."""
     resume: Callable[[str], str]
     """Resume a transport; returns the same."""
     records: Callable[[], tuple[str, int]] = lambda: ("", 0)
@@ -51,16 +49,14 @@ class PlaceMail(NamedTuple):
     """True if mail tasks use these transports, not a program of the configuration."""
     test_command: tuple[str, ...] = ()
     """Command that sends a test mail, without `--transport`, its name and the address; empty if
-    there is none.
-    """
+    there is none."""
 
 
 class PlaceDestinations(NamedTuple):
     """Functions on the registry of destinations; all of them block.
 
     Each raises `StoreError`, with one line: `Unavailable` if the registry cannot be used, `Gone` if
-    others have changed the destination.
-    """
+    others have changed the destination."""
 
     read: Callable[[], Sequence[Destination]]
     """Returns all destinations."""
@@ -140,8 +136,7 @@ class Place(NamedTuple):
     """Examines the queue's lock; None if missing."""
     has_leases: bool = False
     """Claims are leases in the store, without a queue lock; the store's edges alone decide what may
-    be done with claimed tasks.
-    """
+    be done with claimed tasks."""
     claims: str = "directory"
     """How a task is claimed, for the screen: `row leases`, `link renames`."""
     claim_order: str = "created"
@@ -163,18 +158,15 @@ class Place(NamedTuple):
     """Why no worker can be started; "" if one can, or that is unknown."""
     recovery_command: tuple[str, ...] = ()
     """Command that frees the lock of a stuck or dead holder; append `LockEvidence.identity`. Empty
-    if there is none.
-    """
+    if there is none."""
     has_handler: Callable[[str], bool] | None = None
     """Tells whether a kind of task has a handler; None if the configuration is unknown."""
     claim_obstacle: Callable[[str], str] | None = None
     """Returns why no task of a kind would be claimed although it has a handler, "" if one would;
-    blocks. None if unknown.
-    """
+    blocks. None if unknown."""
     token_at: Callable[[str], float] | None = None
     """Returns when a kind's next token is available, epoch seconds UTC; blocks; raises `StoreError`
-    or `OSError`. None without rate limits.
-    """
+    or `OSError`. None without rate limits."""
     location: str = ""
     """Where its tasks are, as `status` prints it: a path, or a URL without password."""
     free_tasks: Callable[[], Mapping[str, int]] = dict
@@ -202,12 +194,10 @@ class Place(NamedTuple):
     """Where the flight recorder writes; None if nothing is recorded."""
     retention_days: float | None = None
     """Days after which a dead task is deleted; infinite if never, None if the configuration is
-    unknown.
-    """
+    unknown."""
     time_limits: Mapping[str, float] = {}
     """Seconds after which the run of a kind is ended; a kind without a limit, or with an unknown
-    one, is missing.
-    """
+    one, is missing."""
     vitals: Callable[[int], ProcessStats] | None = None
     """Reads CPU, IO and wait state of the lock's holder; None if impossible."""
 
@@ -237,8 +227,7 @@ class Place(NamedTuple):
 
     queue_figures: Callable[[], WholeQueueFigures] | None = None
     """Reads the state of the queue as a whole; raises `StoreError` or `OSError`. None if there is
-    none.
-    """
+    none."""
 
     find_lingering_worker: Callable[[], int | None] = lambda: None
     """Finds a process that still works although its lock file was removed; scans all processes."""

@@ -408,8 +408,7 @@ def why_not_abandoned(
     """Why active tasks may still have a worker; "" if they have none.
 
     `lingering` finds a process that works without its lock file; it is called only if there is no
-    lock.
-    """
+    lock."""
     if evidence is None:
         return "no lock here: unknown whether active tasks are abandoned"
     if evidence.verdict in (Verdict.FREE, Verdict.STALE):

@@ -194,8 +194,7 @@ def real_path(path: str) -> str:
     """Resolve symbolic links; as root, return the path unresolved if another user's link leads
     away.
 
-    A file next to it is then created in the folder that contains that link.
-    """
+    A file next to it is then created in the folder that contains that link."""
     if os.geteuid() != 0:
         return os.path.realpath(path)
     try:
@@ -216,8 +215,7 @@ def is_borrowed(file_stat: stat_result, folder: stat_result) -> bool:
     """True if a file may be another user's, hard-linked here by one who may write to the folder.
 
     Not if it belongs to the folder's owner, or to a member of the group that shares the folder: a
-    backup by hard links (cp -al, rsnapshot) gives each file a second one.
-    """
+    backup by hard links (cp -al, rsnapshot) gives each file a second one."""
     if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_nlink <= 1:
         return False
     has_other_group = folder.st_mode & stat.S_IWGRP and file_stat.st_gid != folder.st_gid
@@ -319,10 +317,7 @@ def open_guarded(name: str, dir_fd: int) -> int:
 
 
 def open_outgoing(
-    name: str,
-    dir_fd: int,
-    place: stat_result,
-    opens: Callable[[str, int], int] = open_guarded,
+    name: str, dir_fd: int, place: stat_result, opens: Callable[[str, int], int] = open_guarded
 ) -> int:
     """Open a file whose content leaves the machine or goes to a program, by `opens`.
 
@@ -358,10 +353,7 @@ _TYPE_REFUSALS = {
 
 
 def read_guarded(
-    fd: int,
-    limit: int = MAX_TASK_BYTES,
-    folder: stat_result | None = None,
-    dir_fd: int = -1,
+    fd: int, limit: int = MAX_TASK_BYTES, folder: stat_result | None = None, dir_fd: int = -1
 ) -> tuple[bytes, stat_result]:
     """Read an open file; it is checked with fstat(2) before the first byte is read.
 
@@ -397,8 +389,7 @@ def read_guarded(
 def file_problem(file_stat: stat_result, folder: stat_result | None = None) -> str:
     """Why a file is not a regular file that was made in its folder; "" if it is one.
 
-    Without the stat of the folder, any second hard link is refused.
-    """
+    Without the stat of the folder, any second hard link is refused."""
     if not stat.S_ISREG(file_stat.st_mode):
         return _TYPE_REFUSALS.get(stat.S_IFMT(file_stat.st_mode), "not a regular file")
     if file_stat.st_nlink > 1 and (folder is None or is_borrowed(file_stat, folder)):
@@ -411,8 +402,7 @@ def trust_problem(file_stat: stat_result, folder: stat_result) -> str:
 
     Trusted are files of root and of the folder's owner and, if the folder is group-writable, files
     with the same group. Of other users, only a group that is the folder's or ours may have write
-    permission: volumes of pods, ACLs and a umask of 002 give it to each file.
-    """
+    permission: volumes of pods, ACLs and a umask of 002 give it to each file."""
     if file_stat.st_mode & stat.S_IWOTH:
         return f"is writable by all users, expected mode {FILE_MODE:o} or less"
     known = (
@@ -491,8 +481,7 @@ def flocked_inodes() -> frozenset[int]:
     """Inodes with a flock, read from /proc/locks (proc_locks(5)) without touching a lock.
 
     Inodes of all file systems, locked by processes that this PID namespace can see; empty if
-    /proc/locks cannot be read.
-    """
+    /proc/locks cannot be read."""
     try:
         with open("/proc/locks", encoding="ascii") as lines:
             fields = [line.split() for line in lines]
@@ -566,11 +555,7 @@ def _path_of(fd: int) -> str | None:
 
 
 def create_file(
-    name: str,
-    dir_fd: int,
-    owner: tuple[int, int] | None,
-    mode: int = FILE_MODE,
-    flags: int = _NEW,
+    name: str, dir_fd: int, owner: tuple[int, int] | None, mode: int = FILE_MODE, flags: int = _NEW
 ) -> int:
     """Create and open an empty file that must not exist; `owner` is (uid, gid). It has the mode
     with any umask: programs of other users read tasks and metrics.
@@ -913,11 +898,7 @@ def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> N
 
 
 def replace_durably(
-    name: str,
-    dir_fd: int,
-    data: bytes,
-    like: stat_result | None = None,
-    mode: int = FILE_MODE,
+    name: str, dir_fd: int, data: bytes, like: stat_result | None = None, mode: int = FILE_MODE
 ) -> None:
     """Create or replace a file in an open folder by fsync and rename; durable on return.
 
@@ -1117,8 +1098,7 @@ def format_assignment(key: str, value: str, *, utf8: bool = False) -> str:
 
     ASCII only, unless `utf8`; control characters become spaces, other characters "_". A backslash
     after a multi-byte character is swallowed by bash in some locales, so the rest would be
-    executed: such a value is never written as UTF-8.
-    """
+    executed: such a value is never written as UTF-8."""
     swallows = (a > "\x7f" and value[at] in _ESCAPED for at, a in enumerate(value[:-1], 1))
     utf8 = utf8 and not any(swallows)
     escaped = "".join(

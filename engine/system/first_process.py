@@ -24,8 +24,7 @@ _FROM_TERMINAL = 0x80
 
 def exit_code_of_child() -> int | None:
     """Fork (fork(2)): None in the child, which goes on as the program. The first process passes
-    signals on to it, reaps every child with waitpid(2), and returns its exit code.
-    """
+    signals on to it, reaps every child with waitpid(2), and returns its exit code."""
     waited = {*_PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     child = os.fork()

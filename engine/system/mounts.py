@@ -47,8 +47,7 @@ def _unescaped(text: str) -> str:
 def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
     """The mount that contains a path (absolute, without symbolic links); None if not listed.
 
-    It is the longest matching mount point; of two on one point, the later hides the earlier.
-    """
+    It is the longest matching mount point; of two on one point, the later hides the earlier."""
     best = None
     for mount in mounts:
         inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
@@ -84,8 +83,7 @@ def has_journal(mount: Mount, sys: str = "/sys", proc: str = "/proc") -> bool | 
     """True if a file system of the ext family has a journal; None if unknown.
 
     Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4` ("journal_task"), and the folder
-    of jbd2 in /proc, which has an entry `DEVICE-INODE` for a journal inside the file system.
-    """
+    of jbd2 in /proc, which has an entry `DEVICE-INODE` for a journal inside the file system."""
     name = os.path.basename(os.path.realpath(f"{sys}/dev/block/{mount.device}"))
     try:
         with open(f"{sys}/fs/ext4/{name}/journal_task", encoding="ascii") as file:
@@ -101,8 +99,7 @@ def has_journal(mount: Mount, sys: str = "/sys", proc: str = "/proc") -> bool | 
 def durability_problem(mount: Mount, journal: bool | None) -> str:
     """Why a spool on this file system may lose or repeat tasks; "" if it is safe.
 
-    `journal` is the result of `has_journal`, needed only for the types in `EXT_TYPES`.
-    """
+    `journal` is the result of `has_journal`, needed only for the types in `EXT_TYPES`."""
     for option, why in _OPTION_PROBLEMS.items():
         if option in mount.options:
             return f"mounted with {option}: {why}"

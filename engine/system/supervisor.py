@@ -86,8 +86,7 @@ def own_limit(error: BaseException | None) -> str:
     """The text of an error for want of our own descriptors or memory; "" if it has another cause.
 
     Without descriptors a name seems unknown and a certificate untrusted, as their files cannot be
-    opened: for these errors it is tried whether one can.
-    """
+    opened: for these errors it is tried whether one can."""
     if isinstance(error, socket.gaierror) or hasattr(error, "verify_code"):
         return descriptor_lack()
     number = error.errno if isinstance(error, OSError) else None
@@ -134,8 +133,7 @@ class SupervisorPool:
     """Supervisor processes, each with one program at a time; they are used again and end with us.
 
     A supervisor that still has a child process after its program (a daemon, or one that cannot be
-    killed) is not used again. All methods may be called from any thread.
-    """
+    killed) is not used again. All methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._idle: list[_Link] = []
@@ -357,8 +355,7 @@ def _supervise(
     """Run the supervisor process, from fork to exit.
 
     It is forked while other threads may run: so it must not wait for locks that they hold, nor free
-    their objects, whose finalizers (of a database) belong to the parent process.
-    """
+    their objects, whose finalizers (of a database) belong to the parent process."""
     try:
         gc.disable()
         os.setsid()  # signals to our process group must not reach it
@@ -602,8 +599,7 @@ class _Supervisor:
     def _signal(self, number: signal.Signals, *, session: bool = False) -> None:
         """Signal the program's process group; with `session`, its session and its descendants.
 
-        A program such as timeout(1) makes its own process group, setsid(1) its own session.
-        """
+        A program such as timeout(1) makes its own process group, setsid(1) its own session."""
         with suppress(ProcessLookupError, PermissionError):  # none left, or another user's
             os.killpg(self._pid, number)
         signalled: set[int] = set()
@@ -622,8 +618,7 @@ def _spawn(program: Program, stdin: int, output: int) -> int:
     """Start a program in its own session; return its PID.
 
     `posix_spawn` takes half the processor time of `Popen`, but sets no user or folder and reads our
-    PATH. It closes nothing: all other descriptors of a supervisor are closed by exec.
-    """
+    PATH. It closes nothing: all other descriptors of a supervisor are closed by exec."""
     if program.account is None and program.cwd is None and "/" in program.argv[0]:
         into = ((stdin, 0), (output, 1), (output, 2))
         return os.posix_spawn(

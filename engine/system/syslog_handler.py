@@ -34,8 +34,7 @@ def format_message(
 ) -> bytes:
     """Format a syslog message: `<PRI>Mmm dd hh:mm:ss TAG[PID]: text`.
 
-    As in RFC 3164 but without the host, which the local syslog adds; the time is local.
-    """
+    As in RFC 3164 but without the host, which the local syslog adds; the time is local."""
     t = time.localtime(now)
     stamp = f"{_MONTHS[t.tm_mon - 1]} {t.tm_mday:2} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}"
     priority = 8 * facility + SEVERITIES[level]
@@ -50,8 +49,7 @@ def send_message(
     """Send a message to the syslog socket at `path`; True if it was accepted.
 
     Never waits or raises: if syslog is missing or busy the work continues, and the line is in the
-    queue's log anyway.
-    """
+    queue's log anyway."""
     message = format_message(level, text, now, pid=os.getpid(), tag=tag, facility=facility)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         try:

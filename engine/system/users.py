@@ -54,8 +54,7 @@ def account_named(name: str) -> Account:
 def owner_account(folder: os.stat_result) -> Account:
     """The account of a folder's owner.
 
-    A uid without an account gets the folder's group, unless that is root's.
-    """
+    A uid without an account gets the folder's group, unless that is root's."""
     return account_of(folder.st_uid, folder.st_gid)
 
 

@@ -96,8 +96,7 @@ def fold_error(error: str) -> str:
     and, if it has both codes, after any colon; so does the status of an HTTP answer. Only the first
     `ERROR_LIMIT_CHARS` characters count, the part that a task file stores, so that a log and a
     spool give the same pattern.
-    Folding a pattern again does not change it.
-    """
+    Folding a pattern again does not change it."""
     error = error[:ERROR_LIMIT]
     reply = _find_reply(error)
     if reply is None:
@@ -117,8 +116,7 @@ def pattern_name(folded: str) -> str:
     """Short name of a pattern, easy to type: `F-3A91`.
 
     It has 16 bits of a CRC-32: among 100 patterns, two share a name in 1 of 13 cases. A filter by
-    that name then matches both.
-    """
+    that name then matches both."""
     return f"F-{zlib.crc32(folded.encode('utf-8', 'replace')) & 0xFFFF:04X}"
 
 

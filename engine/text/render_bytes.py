@@ -50,8 +50,7 @@ def render_data(
     line.
 
     With `is_html` it is HTML even without any mark of it; with `is_wire` it is a mail in SMTP wire
-    format.
-    """
+    format."""
     data = _undo_dot_stuffing(data) if is_wire else data
     if not data:
         return RenderedBytes("nothing", ())
@@ -80,8 +79,7 @@ _DOUBLED = re.compile(rb"^\.(?=[^\r\n])", re.MULTILINE)
 def _undo_dot_stuffing(data: bytes) -> bytes:
     """Undo the dot-stuffing of SMTP and remove the final dot.
 
-    A single dot on an earlier line cannot occur in such a mail, so it is kept visible.
-    """
+    A single dot on an earlier line cannot occur in such a mail, so it is kept visible."""
     behind = data.removesuffix(b".\r\n")
     body = behind if not behind or behind.endswith(b"\n") else data
     return _DOUBLED.sub(b"", body)

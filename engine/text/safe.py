@@ -22,8 +22,7 @@ def safe_line(text: str) -> str:
 
     The result is one line that cannot control a terminal. U+FE0F, and U+200D between emoji or
     letters that it joins, are removed, because terminals disagree about their effect on the width.
-    U+200C stays between letters of scripts that need it: in others it would be invisible.
-    """
+    U+200C stays between letters of scripts that need it: in others it would be invisible."""
     if EMOJI_SELECTOR in text:
         text = text.replace(EMOJI_SELECTOR, "")
     if text.isprintable():
@@ -87,8 +86,7 @@ def contract_text(text: str) -> str:
     """Reduce text to the contract's character set, which no shell expands.
 
     Letters, digits, space and `_ . - : /` stay; every other character becomes `_`. Source:
-    nftban_task_queue.sh, which does the same to descriptions and errors.
-    """
+    nftban_task_queue.sh, which does the same to descriptions and errors."""
     return text if _is_plain(text) else text.translate(_CONTRACT)
 
 

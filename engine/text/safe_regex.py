@@ -83,8 +83,7 @@ def compile_bytes_pattern(pattern: bytes, *, case_sensitive: bool = False) -> By
     """Compile a pattern of our own for bytes of any encoding, with RE2; `^` begins each line.
 
     RE2 finds a word in any case at two gigabytes per second, five times faster than `bytes.lower`
-    and `bytes.find`.
-    """
+    and `bytes.find`."""
     import re2
 
     options = re2.Options()

@@ -34,8 +34,7 @@ Epoch: TypeAlias = Annotated[float, check_epoch]
 
 def to_json(value: Any) -> Any:
     """Make objects of named tuples and arrays of other tuples, at any depth. Values that are stored
-    by position need no such step: `json` writes every tuple as an array.
-    """
+    by position need no such step: `json` writes every tuple as an array."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: to_json(getattr(value, name)) for name in value._fields}
     if isinstance(value, Mapping):

@@ -14,8 +14,7 @@ from engine.work.services import WorkerServices
 
 RESCAN_INTERVAL_SECONDS = 5.0
 """Seconds after which `take` is restarted, so that older tasks that came due meanwhile are not
-missed; each start scans the whole folder.
-"""
+missed; each start scans the whole folder."""
 
 
 LACK_REST_SECONDS = 15.0
@@ -84,8 +83,7 @@ class Slots:
     def pause_kind(self, kind: str, lack: str, now: float) -> bool:
         """Claim no task of a kind for 15 s, longer each time; True if this lack is a new one, or
         was reported `LACK_REPORT_SECONDS` ago. Tasks that were claimed before the rest do not
-        lengthen it.
-        """
+        lengthen it."""
         before, delay, reported = self._rests.get(kind, ("", RetryDelay(), now))
         if delay.is_over(now):
             delay = delay.longer(now, LACK_REST_SECONDS)
@@ -180,8 +178,7 @@ class Claimer:
     def is_limited(self, now: float, log: Callable[[str, str], None]) -> bool:
         """True if a rate limit of the store holds back due tasks; each has a line in the log.
 
-        False if the store cannot be reached: a run until idle ends then, as without tasks.
-        """
+        False if the store cannot be reached: a run until idle ends then, as without tasks."""
         try:
             until = self._store.claim_rules.limit_ends()
         except (StoreError, OSError) as error:

@@ -37,8 +37,7 @@ class CommandHandler:
         """`account` is the user to run it as; None: the present user. `environ` is added to the
         clean environment of `run_program.environment`; a value of None passes on our own variable,
         if set. `run` runs the program: a worker passes that of its `SupervisorPool`. An exit
-        status of `fatal_statuses` means that no further attempt can succeed.
-        """
+        status of `fatal_statuses` means that no further attempt can succeed."""
         self._argv = tuple(argv)
         self._timeout = timeout
         self._account = account
@@ -96,8 +95,7 @@ def task_environment(task: Task) -> Mapping[str, str]:
 def shorten_output(output: bytes) -> str:
     """Return the first 200 characters of the output, as the contract's program stores them.
 
-    If the output has more than `KEPT` bytes, its beginning is lost; then return the last lines.
-    """
+    If the output has more than `KEPT` bytes, its beginning is lost; then return the last lines."""
     if len(output) >= MAX_OUTPUT_BYTES:
         return last_lines(output)
     return output.decode("utf-8", "replace").strip()[:ERROR_LIMIT]
@@ -105,8 +103,7 @@ def shorten_output(output: bytes) -> str:
 
 def last_lines(output: bytes) -> str:
     """Return the last whole lines that fit into an error text, or the beginning of a longer last
-    line.
-    """
+    line."""
     lines = output.decode("utf-8", "replace").strip().split("\n")
     joined = lines[-1][:ERROR_LIMIT]
     for line in reversed(lines[:-1]):

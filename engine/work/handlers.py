@@ -9,8 +9,7 @@ from engine.model import Task
 
 CONTRACT_KINDS = frozenset({"feeds_sync", "geoban_apply", "mail_send"})
 """Kinds defined by the contract: without a handler they are never claimed, and two tasks of one of
-these kinds never run at the same time.
-"""
+these kinds never run at the same time."""
 
 
 WORKER_ENDED = "worker ended while it ran"
@@ -54,8 +53,7 @@ class Postponed(Exception):
 
     def __init__(self, due: float, text: str) -> None:
         """`due` is the time of the next try, epoch seconds UTC; `text` is the reason for the
-        delay.
-        """
+        delay."""
         super().__init__(text)
         self.due = due
 

@@ -104,8 +104,7 @@ class Housekeeping(NamedTuple):
         """Sweep the trash of a place without a worker, and delete the notes on tasks that no longer
         exist. Does nothing if the store refuses it.
 
-        Returns the error text, or "".
-        """
+        Returns the error text, or ""."""
         from engine.operations.notes import sweep_notes
 
         now = time.time()
@@ -155,16 +154,11 @@ class Housekeeping(NamedTuple):
         return retention.is_sweep_due(self.folder, now, marker, period)
 
     def queue_spooled_mail(
-        self,
-        spool: MailSpool,
-        store: ExpiringStore,
-        now: float,
-        log_queued: Callable[[Task], None],
+        self, spool: MailSpool, store: ExpiringStore, now: float, log_queued: Callable[[Task], None]
     ) -> list[str]:
         """Make a task for each spooled mail without one; return a log line for each.
 
-        An error is only reported.
-        """
+        An error is only reported."""
         from engine.mail.send.queuing import queue_unqueued
 
         added = count()

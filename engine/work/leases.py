@@ -62,8 +62,7 @@ class Leases:
         must age, so that others see this worker as stuck.
 
         Extend the leases of which a third is over, but none of a hanging handler. A lost lease
-        cancels its handler.
-        """
+        cancels its handler."""
         if self._lock is not None and not any(claim.deadline < now for claim in self.claims):
             self._lock.renew()
         due = [claim for claim in self.claims if claim.renew_at <= now]

@@ -17,8 +17,7 @@ from engine.text.safe import safe_line
 
 COUNT_COST_FACTOR = 20
 """After counting, wait at least this many times as long as counting took. Counting takes longer
-with more tasks, and no mail is sent during it.
-"""
+with more tasks, and no mail is sent during it."""
 
 
 def count_tasks(store: ReadableStore, now: float) -> QueueGauges:

@@ -104,8 +104,7 @@ class OutcomeWriter:
 
     def _postponed(self, claim: Claim, later: Postponed) -> Owed:
         """Give back a task that was not attempted, due at least one second later: else it would be
-        claimed again immediately, for ever.
-        """
+        claimed again immediately, for ever."""
         task, why = claim.task, self._services.shorten_error(str(later))
         due = max(int(self._clock()) + 1.0, later.due)
         self.put_off += 1
@@ -180,8 +179,7 @@ class OutcomeWriter:
     def settle_owed(self, *, forced: bool, logs: bool) -> None:
         """Try again to store pending outcomes, each on its own: one that makes its group fail must
         not delay the others. With `forced` all are tried, also during their pauses; with `logs`,
-        failures are logged with the next try.
-        """
+        failures are logged with the next try."""
         owed, self.owed = self.owed, []
         for one in owed:
             if self._lock is not None:
@@ -207,8 +205,7 @@ class OutcomeWriter:
         self, owed: list[Owed], swap: Callable[[list[Move]], Iterable[Outcome]]
     ) -> list[tuple[Owed, Exception]]:
         """Replace claimed tasks by their outcomes with `swap`; return those that the store refused,
-        with the reason.
-        """
+        with the reason."""
         refused: list[tuple[Owed, Exception]] = []
         for one, (move, rev, error) in _swaps(
             self._store, owed, self._services.before_giving_up, self._clock(), swap
@@ -255,8 +252,7 @@ def _swaps(
     swap_all: Callable[[list[Move]], Iterable[Outcome]],
 ) -> Iterator[tuple[Owed, Outcome]]:
     """Store outcomes by `swap_all`: each has an answer of its own, so that one that is refused
-    does not delay the others.
-    """
+    does not delay the others."""
     ready: list[tuple[Owed, Move]] = []
     for one in owed:
         task = one.claim.task

@@ -13,8 +13,7 @@ def guard_payload(handler: Handler, mail_spool: str, root: str = "") -> Handler:
 
     A task file may name any file of the system, and handlers read, send and delete the named file.
     A missing payload is left to the handler. The check runs right before the handler: a user with
-    write access to the mail spool can still change the file afterwards.
-    """
+    write access to the mail spool can still change the file afterwards."""
 
     def run(task: Task, context: Context) -> object:
         if task.payload:

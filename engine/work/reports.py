@@ -18,8 +18,7 @@ MAX_TRACE_CHARACTERS = 8 * 1024
 def report_result(result: object) -> tuple[AttemptReport | None, str]:
     """The report of a task that was done, and why its result is not in it ("" if it is).
 
-    Bytes are the output of a program: a JSON value, or text.
-    """
+    Bytes are the output of a program: a JSON value, or text."""
     import json
 
     value = _parse_output(result) if isinstance(result, bytes) else result

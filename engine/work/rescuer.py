@@ -15,8 +15,7 @@ def task_after_failure(
 ) -> Task:
     """Return a task after a failed attempt: pending again after its backoff, or in its final state.
 
-    `end` is the final state of the store (`verbs.given_up_state`).
-    """
+    `end` is the final state of the store (`verbs.given_up_state`)."""
     due = retry.next_due(task, now)
     if due is None:
         return verbs.give_up_task(task, error, retry.final_attempts, end)
@@ -41,8 +40,7 @@ def rescue_tasks(
     `retry` is for tasks without a policy of their own. Without that count, a task that kills its
     worker each time would be retried for ever.
     `giving_up` is called with each task that will not be retried, before it is stored, unless the
-    store would refuse the change.
-    """
+    store would refuse the change."""
     end = verbs.given_up_state(store.edges)
     orphans = [
         task

@@ -70,18 +70,15 @@ class WorkerServices(NamedTuple):
     limits: RateLimits | None = None
     before_giving_up: Callable[[Task], None] = lambda task: None
     """Called before a task is stored as given up, with the new value. If it raises StoreError or
-    OSError, the task stays claimed and the call is repeated later.
-    """
+    OSError, the task stays claimed and the call is repeated later."""
     after_outcome: Callable[[Task, str], None] = lambda task, row: None
     """Called when the store has the outcome of a task that named a database row, with the task as
-    it was claimed and the key of the row. It must neither raise nor wait.
-    """
+    it was claimed and the key of the row. It must neither raise nor wait."""
     shorten_error: Callable[[str], str] = contract_error
     """Shortens an error for the task file and the log: the contract allows few characters."""
     gate: Callable[[str], tuple[str, float | None]] = lambda kind: ("", None)
     """Returns why no task of a kind may be claimed now ("" if one may), and the time from which one
-    may, epoch seconds UTC (None: not known). Never raises; called once per kind and scan.
-    """
+    may, epoch seconds UTC (None: not known). Never raises; called once per kind and scan."""
     slots: Mapping[str, int] = {}
     """Maximum number of concurrent tasks of a kind, if not 1 or the total."""
     timeouts: Mapping[str, float] = {}
@@ -90,8 +87,7 @@ class WorkerServices(NamedTuple):
     """Kinds whose handlers get the task's data, if the store has any."""
     logs_waits: bool = False
     """Adds the wait to the log line of a start. The contract's line has none: its ids have the time
-    of creation.
-    """
+    of creation."""
 
 
 class TimedWrites:

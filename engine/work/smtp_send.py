@@ -33,8 +33,7 @@ class SmtpSend:
         """`open_letter` runs on the handler's own thread and raises UnreadableMessage if the
         message cannot be read. `warn` logs that a mail is sent again that may have been sent
         before. `abandoned` is the start of the error text that the store itself gives a task whose
-        worker ended before its outcome was stored.
-        """
+        worker ended before its outcome was stored."""
         self._open, self._destination = open_letter, destination
         self._clock, self._warn = clock, warn
         self._abandoned = (WORKER_ENDED, abandoned)

@@ -34,8 +34,7 @@ RESCUE_INTERVAL_SECONDS = 60.0
 
 HANDLER_GRACE_SECONDS = 30.0
 """Seconds that a handler may exceed its timeout. After that the worker stops renewing its lock, so
-that others see it as stuck, and the lease of the handler's task.
-"""
+that others see it as stuck, and the lease of the handler's task."""
 
 
 class WorkerResult(NamedTuple):
@@ -47,8 +46,7 @@ class WorkerResult(NamedTuple):
     """Kinds with a due task that was skipped or given back, and the reason."""
     token_at: float | None = None
     """Earliest time at which a skipped task may run, by the rate limit of its kind or of its
-    handler's transport; epoch seconds UTC.
-    """
+    handler's transport; epoch seconds UTC."""
     next_due: float | None = None
     """Time when the next waiting task comes due, epoch seconds UTC."""
     lost: str = ""
@@ -128,8 +126,7 @@ class Worker:
 
     def stop(self) -> None:
         """Claim no more tasks and end when the running ones are done; a second call cancels those
-        too.
-        """
+        too."""
         self._cancelled = self._stopping
         self._stopping = self._slots.is_closed = True
         self._events.put(None)
@@ -186,8 +183,7 @@ class Worker:
 
     def rescue(self) -> None:
         """Give back abandoned tasks: all claimed tasks if the lock is ours, else those with an
-        expired lease, or those that the store's own rules name.
-        """
+        expired lease, or those that the store's own rules name."""
         now, returns = self._clock(), self._store.claim_rules.return_abandoned
         self._rescue_rest = RetryDelay(since=now, seconds=RESCUE_INTERVAL_SECONDS)
         if returns is not None:
@@ -306,8 +302,7 @@ class Worker:
     def _try_claim(self, room: int, *, patient: bool, rests: bool) -> int:
         """Start the fetched tasks, then claim and start up to `room` in all; return how many.
 
-        With `patient`, an unavailable store is logged and tried again later.
-        """
+        With `patient`, an unavailable store is logged and tried again later."""
         now, began, claimer = self._clock(), 0, self._claimer
         if rests and not self._away.is_over(now) and not claimer.fetched:
             return 0  # a failing disk is not scanned again for each new mail
@@ -386,8 +381,7 @@ class Worker:
 
     def _go_on(self, finished: FinishedTask) -> None:
         """On the thread of a handler that has ended: store its outcome, and claim the next task for
-        this thread. All that is not as usual is left to the worker's own thread.
-        """
+        this thread. All that is not as usual is left to the worker's own thread."""
         # Of several tasks that end meanwhile, the worker's thread makes one group commit; always if
         # the store claims lots, which need few round trips.
         is_single = self._concurrency == 1

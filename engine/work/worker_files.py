@@ -20,21 +20,18 @@ from engine.work.handlers import Context, Handler
 
 _FILE_PREFIX = "worker."
 """Start of the name of a worker's file in the run folder. The worker holds a flock on it while it
-runs; the PID in the name is for people.
-"""
+runs; the PID in the name is for people."""
 
 _MAX_FILE_BYTES = 1 << 20
 """Maximum bytes read of a worker's file: it has one line per claimed task."""
 
 _EMPTY_FILE_SECONDS = 60.0
 """Seconds after which an unlocked, empty worker file is removed: its worker was killed, or has just
-created it.
-"""
+created it."""
 
 _CLAIMS_FILE_SECONDS = 86400.0
 """Seconds after which an unlocked file with claims of a killed worker is removed: longer than any
-lease.
-"""
+lease."""
 
 _NOTE_BYTES = 33
 """Bytes of a claim note: the hash of a claim and a line end."""
@@ -48,8 +45,7 @@ class ClaimNotes:
     processes can attribute the claims of a killed worker.
 
     Nothing is fsynced: the writes of a killed process survive, and after a power cut no worker is
-    left to ask about.
-    """
+    left to ask about."""
 
     def __init__(self, fd: int = -1) -> None:
         """`fd` is the worker's file; -1 if none, then nothing is recorded."""
@@ -96,8 +92,7 @@ def _claim_hash(task: Task) -> str:
 def registered_worker(queue: Queue) -> Iterator[ClaimNotes]:
     """Register as a running worker of this place while in the block.
 
-    A worker that cannot register runs anyway and reports it.
-    """
+    A worker that cannot register runs anyway and reports it."""
     with ExitStack() as ended:
         try:
             notes = ClaimNotes(_register(queue, ended))
