@@ -6,7 +6,7 @@ takes 12 ms to import, more than Python itself, and a frozen one five times as l
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 
 class _EmptyMapping(dict[str, str]):
@@ -54,8 +54,7 @@ class Lease(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One unit of work, as scanned. To change it, `_replace` fields and `swap` it in its
-    store.
+    """One unit of work, as scanned. To change it, `_replace` fields and `swap` it in its store.
 
     Times are epoch seconds UTC. A field that a store does not have keeps its default. `None` in
     `due` and `attempts`, and 0.0 in `created`, mean that the store does not know: a task with
@@ -125,8 +124,6 @@ def count_by_words(
 ATTEMPT_KEY = "attempt"
 """Key in `Task.extra` of a claimed task: the number of the running attempt, for stores that count
 an attempt when it is claimed. `attempts` counts only attempts that have ended, in every store."""
-
-
 ATTEMPTS_ALLOWED_KEY = "attempts allowed"
 """Key in `Task.extra` of a task with its own maximum number of attempts."""
 STALLED_BEFORE_KEY = "stalled before"
@@ -134,8 +131,6 @@ STALLED_BEFORE_KEY = "stalled before"
 often."""
 STALLED_KEY = "stalled?"
 """Key in `Task.extra` of an active task that has lost its worker by all signs: which sign."""
-
-
 WAITS_KEY = "waits"
 """Key in `Task.extra` of a pending task: why it does not start, besides its due time."""
 
@@ -255,25 +250,11 @@ class Part(NamedTuple):
     """The errors of failed attempts that it has, one line each, the latest last."""
 
 
-def accept_any_value(name: str, value: object, now: float) -> str:
-    """Accept every new value: the default of `Edge.wrong`."""
-    return ""
-
-
 def accept_only_now(name: str, value: object, now: float) -> str:
     """Refuse a due time in the future: another program decides when a task runs."""
     if isinstance(value, int | float) and value > now:
         return "the scheduler decides when: it can only be started now"
     return ""
-
-
-class TaskBar(Protocol):
-    """Type of `Edge.bars`."""
-
-    def __call__(self, task: Task, now: float, /) -> str:
-        """Why this one task cannot take an edge at `now` (epoch seconds UTC), in words for the
-        operator; "" if it can."""
-        ...
 
 
 def bar_no_task(task: Task, now: float) -> str:
@@ -291,16 +272,17 @@ class Edge(NamedTuple):
     warning: str = ""
     """Shown to the operator before confirming."""
     undoable: bool = True
-    value_problem: Callable[[str, object, float], str] = accept_any_value
+    value_problem: Callable[[str, object, float], str] = lambda name, value, now: ""
     """Checks a new value of a field: (field name, value, epoch seconds UTC) -> what is wrong with
     it, in words for the operator; "" if it is valid."""
     exact: bool = True
     """False if the change is sent to a server as a request, without compare-and-swap: the server
     decides."""
-    bars: TaskBar = bar_no_task
-    """Why this one task cannot take this edge now: plans exclude it, and `Store.swap` refuses it.
-    Called from any thread, also after the store is closed, so it reads nothing. Two that decide
-    the same are equal: else the console would see changed edges at each scan."""
+    bars: Callable[[Task, float], str] = bar_no_task
+    """(task, epoch seconds UTC) -> why this one task cannot take this edge, in words for the
+    operator; "" if it can. Plans exclude it, and `Store.swap` refuses it. Called from any thread,
+    also after the store is closed, so it reads nothing. Two that decide the same are equal: else
+    the console would see changed edges at each scan."""
     verbs: tuple[tuple[str, str], ...] = ()
     """Verbs that do more along this edge than change the task, each with its own warning; verbs
     with `is_named` are offered only where they are here."""

@@ -44,12 +44,9 @@ class RetryPolicy(NamedTuple):
 
     def of_kind(self, kind: str) -> RetryPolicy:
         """The policy of a kind of task."""
-        schedule = self.by_kind.get(kind)
-        return (
-            self
-            if schedule is None
-            else self._replace(schedule=schedule, max_runs=runs_of(schedule))
-        )
+        if (schedule := self.by_kind.get(kind)) is None:
+            return self
+        return self._replace(schedule=schedule, max_runs=runs_of(schedule))
 
     def retry_delay(self, task: Task, now: float) -> float | None:
         """Seconds until the next attempt of a task that fails now; None to give it up."""

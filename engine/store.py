@@ -167,27 +167,14 @@ class ReadableStore(Protocol):
         has yielded them all, if its change source says so (`can_interleave`).
 
         A full scan first yields a sample of each state in any order, then every task of each state
-        in id order, the sample included.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
-        ...
+        in id order, the sample included."""
 
     def scan_failed(self, state_names: Collection[str]) -> Iterator[Task | Missing | Problem]:
-        """Yield all tasks of these states that have an error; others too, if that costs less.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        """Yield all tasks of these states that have an error; others too, if that costs less."""
         return self.scan(state_names)
 
     def count_tasks(self) -> Mapping[State, int]:
-        """Return the number of tasks in each state, as cheaply as the format allows.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        """Return the number of tasks in each state, as cheaply as the format allows."""
         counts = dict.fromkeys(self.states, 0)
         for answer in self.scan(self.states.values()):
             if isinstance(answer, Task):
@@ -196,20 +183,12 @@ class ReadableStore(Protocol):
 
     def read_trash(self, most: int) -> bool:
         """Read at most so many tasks of the trash that `trash_bytes` would have to read, so that
-        it does not take long; False if there are more. None are read where no sizes are kept.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        it does not take long; False if there are more. None are read where no sizes are kept."""
         return True
 
     def trash_bytes(self) -> int:
         """Return the bytes of all tasks in the trash, as `size` counts them, as cheaply as the
-        format allows; 0 without a trash.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        format allows; 0 without a trash."""
         taken = 0
         if State.TRASH in self.states:
             for answer in self.scan({self.states[State.TRASH]}):
@@ -220,11 +199,7 @@ class ReadableStore(Protocol):
 
     def sample(self, number: int) -> StoreSample:
         """Count the tasks, and read some of them: a few of each state in any order, then about
-        `number`: the first in the order of a full scan, or those that cost least.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        `number`: the first in the order of a full scan, or those that cost least."""
         words = None if self.words else dict[str, int]()
         return StoreSample(self.count_tasks(), words, _scan_start(self, number))
 
@@ -235,7 +210,6 @@ class ReadableStore(Protocol):
         Raises:
             Gone: the task no longer exists.
         """
-        ...
 
     def size(self, task: Task) -> int:
         """Bytes used by the task and by all that is deleted with it; opens no file.
@@ -259,14 +233,9 @@ class ReadableStore(Protocol):
             Gone: the task or this part no longer exists.
             Unsupported: this part must not be read; the message has the reason.
         """
-        ...
 
     def read_all(self, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
-        """Read the default part of many tasks; for each, in order, its bytes or why not.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        """Read the default part of many tasks; for each, in order, its bytes or why not."""
         for task in tasks:
             try:
                 yield self.read(task)
@@ -274,11 +243,7 @@ class ReadableStore(Protocol):
                 yield error
 
     def relatives(self, task: Task, limit: int) -> Relatives:
-        """Read the parent of a task and at most `limit` of its children; most formats have none.
-
-        Raises:
-            Unavailable: the store cannot be reached.
-        """
+        """Read the parent of a task and at most `limit` of its children; most formats have none."""
         return Relatives()
 
     def preview_problem(self, problem: Problem) -> bytes:
@@ -316,11 +281,7 @@ class ChangeableStore(ReadableStore, Protocol):
         its id, a task that cannot be checked now.
 
         As the caller is about to write, this may complete or roll back a change that a dead process
-        left half done; such a task then differs and is not yielded.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
+        left half done; such a task then differs and is not yielded."""
         expected = set(known_tasks)
         for answer in self.scan({ident for ident, _, _ in expected}):
             if isinstance(answer, Task) and (answer.id, answer.state, answer.rev) in expected:
@@ -380,35 +341,23 @@ class ChangeableStore(ReadableStore, Protocol):
         raise Unsupported(f"no control {name!r} here that counts what it would change")
 
 
-def configured_retry(task: Task) -> RetryPolicy | None:
-    """Return None, for the configured policy: a store whose tasks have none of their own."""
-    return None
+ClaimFilter: TypeAlias = Callable[[str, str], bool]
+"""(kind, group) -> True if such a task may be claimed now."""
 
-
-def read_no_data(task: Task) -> bytes | None:
-    """Return None: a store whose handlers get no data."""
-    return None
-
-
-class SwapAndTake(Protocol):
-    """Type of `ClaimRules.swap_and_take`."""
-
-    def __call__(
-        self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter, /
-    ) -> tuple[list[Outcome], list[Task]]:
-        """Store outcomes as `Store.swap_all` does, and claim up to `limit` tasks as `Store.take`
-        does; return the outcomes in order, without their new revisions, and the claimed tasks.
-
-        It may claim fewer tasks than are due: `take` finds the others."""
-        ...
+SwapAndTake: TypeAlias = Callable[
+    [Sequence[Move], float, str, int, ClaimFilter], tuple[list[Outcome], list[Task]]
+]
+"""(moves, now, owner, limit, filter) -> outcomes and claimed tasks: store outcomes as
+`Store.swap_all` does, and claim up to `limit` tasks as `Store.take` does, but maybe fewer than are
+due: `take` finds the others. The outcomes are in order, without their new revisions."""
 
 
 class ClaimRules(NamedTuple):
     """How a worker treats the claimed tasks of a store."""
 
-    retry_policy: Callable[[Task], RetryPolicy | None] = configured_retry
+    retry_policy: Callable[[Task], RetryPolicy | None] = lambda task: None
     """Returns a claimed task's own policy; None: the configured one."""
-    read_data: Callable[[Task], bytes | None] = read_no_data
+    read_data: Callable[[Task], bytes | None] = lambda task: None
     """Reads all data of a claimed task for its handler; raises Gone or Unavailable. None: there
     is none."""
     done_state: State | None = None
@@ -454,36 +403,12 @@ class Store(ChangeableStore, Protocol):
         Yield an outcome for each, in order: `move.new` is the task with its new lease and revision,
         or the error is Gone, if the claim was lost, or Unavailable, if it is not known whether the
         lease was extended: then the next call decides. Where leases cannot be extended, yield each
-        task unchanged.
-
-        Raises:
-            Unavailable: the whole store cannot be reached; no lease was extended.
-        """
+        task unchanged. If it raises Unavailable, no lease was extended."""
         return (Outcome(Move(task, task), task.rev) for task in tasks)
 
 
-class ClaimFilter(Protocol):
-    """Type of the filter passed to `Store.take`."""
-
-    def __call__(self, kind: str, group: str, /) -> bool:
-        """True if a task of this kind and group may be claimed now."""
-        ...
-
-
-GUARDED_FIELDS = (
-    "id",
-    "kind",
-    "created",
-    "queue",
-    "group",
-    "due",
-    "attempts",
-    "priority",
-    "description",
-    "destination",
-    "payload",
-    "error",
-    "data",
+GUARDED_FIELDS = tuple(
+    name for name in Task._fields if name not in ("state", "word", "lease", "rev", "extra")
 )
 """The task fields that may change only if the edge names them; the store sets the others."""
 _guarded_values = attrgetter(*GUARDED_FIELDS)

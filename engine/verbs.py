@@ -67,11 +67,8 @@ def postpone(task: Task, due: float, why: str) -> Task:
     """Return a claimed task until `due` (epoch seconds UTC) without counting an attempt.
 
     The reason is stored as its error, unless that holds the error of a real attempt."""
-    error = (
-        f"{WAITING_PREFIX}{why}"
-        if not task.error or task.error.startswith(WAITING_PREFIX)
-        else task.error
-    )
+    is_free = not task.error or task.error.startswith(WAITING_PREFIX)
+    error = f"{WAITING_PREFIX}{why}" if is_free else task.error
     return task._replace(state=State.PENDING, due=due, error=error, lease=None)
 
 
@@ -111,8 +108,7 @@ def hold(task: Task, now: float) -> Task:
 
 def release(task: Task, now: float) -> Task:
     """Release a held task with its old due time, or an orphaned active one: due now, one more
-    attempt
-    counted."""
+    attempt counted."""
     return _count_attempt(task)._replace(state=State.PENDING)
 
 
@@ -198,11 +194,6 @@ def keep_error(edges: Edges, old: Task, new: Task | None) -> Task | None:
     return new._replace(error=old.error)
 
 
-def keep_unchanged(task: Task, now: float) -> Task:
-    """Return the task unchanged: undo has its own target for each row, which no verb can know."""
-    return task
-
-
 class Verb(NamedTuple):
     """An operator action on tasks, available where the store has one of its edges."""
 
@@ -217,64 +208,38 @@ class Verb(NamedTuple):
     excludes_suspicious: bool = False
     """True if suspicious tasks are excluded unless the operator includes them."""
     is_undoable: bool = True
-    """True if it can be undone."""
     is_named: bool = False
     """True if only edges that name it (`Edge.verbs`) have it: it does more than change the task."""
     paced_name: str = ""
     """What it is called when the tasks are sent at a rate; "" if it is never paced."""
 
 
+PENDING, ACTIVE, HELD, DEAD, DONE, TRASH = State
+
 VERBS: Mapping[str, Verb] = {
     verb.name: verb
     for verb in (
-        Verb("retry", "retried", ((State.DEAD, State.PENDING),), retry, paced_name="replay"),
-        Verb("rerun", "rerun", ((State.DONE, State.PENDING),), retry, paced_name="rerun"),
-        Verb("promote", "promoted", ((State.PENDING, State.PENDING),), promote),
-        Verb(
-            "hold",
-            "held",
-            ((State.PENDING, State.HELD), (State.ACTIVE, State.HELD), (State.DEAD, State.HELD)),
-            hold,
-        ),
-        Verb(
-            "release",
-            "released",
-            ((State.HELD, State.PENDING), (State.ACTIVE, State.PENDING)),
-            release,
-        ),
-        Verb("kill", "killed", ((State.ACTIVE, State.DEAD),), kill),
-        Verb(
-            "bounce",
-            "bounced",
-            ((State.PENDING, State.DEAD), (State.HELD, State.DEAD)),
-            bounce,
-            is_named=True,
-        ),
-        Verb(
-            "expire",
-            "expired",
-            ((State.PENDING, State.DEAD), (State.HELD, State.DEAD)),
-            expire,
-            is_named=True,
-        ),
+        Verb("retry", "retried", ((DEAD, PENDING),), retry, paced_name="replay"),
+        Verb("rerun", "rerun", ((DONE, PENDING),), retry, paced_name="rerun"),
+        Verb("promote", "promoted", ((PENDING, PENDING),), promote),
+        Verb("hold", "held", ((PENDING, HELD), (ACTIVE, HELD), (DEAD, HELD)), hold),
+        Verb("release", "released", ((HELD, PENDING), (ACTIVE, PENDING)), release),
+        Verb("kill", "killed", ((ACTIVE, DEAD),), kill),
+        Verb("bounce", "bounced", ((PENDING, DEAD), (HELD, DEAD)), bounce, is_named=True),
+        Verb("expire", "expired", ((PENDING, DEAD), (HELD, DEAD)), expire, is_named=True),
         Verb(
             "reroute",
             "rerouted",
-            ((State.PENDING, State.DONE), (State.HELD, State.DONE), (State.DEAD, State.DONE)),
+            ((PENDING, DONE), (HELD, DONE), (DEAD, DONE)),
             reroute,
             is_undoable=False,
             is_named=True,
         ),
-        Verb("edit", "edited", ((State.PENDING, State.PENDING), (State.HELD, State.HELD)), edit),
+        Verb("edit", "edited", ((PENDING, PENDING), (HELD, HELD)), edit),
         Verb(
             "purge",
             "purged",
-            (
-                (State.DEAD, State.TRASH),
-                (State.PENDING, State.TRASH),
-                (State.HELD, State.TRASH),
-                (State.DONE, State.TRASH),
-            ),
+            ((DEAD, TRASH), (PENDING, TRASH), (HELD, TRASH), (DONE, TRASH)),
             purge,
             keeps_bytes=True,
             excludes_suspicious=True,
@@ -282,25 +247,21 @@ VERBS: Mapping[str, Verb] = {
         Verb(
             "restore",
             "restored",
-            (
-                (State.TRASH, State.HELD),
-                (State.TRASH, State.DEAD),
-                (State.TRASH, State.PENDING),
-                (State.TRASH, State.DONE),
-            ),
+            ((TRASH, HELD), (TRASH, DEAD), (TRASH, PENDING), (TRASH, DONE)),
             restore,
             keeps_bytes=True,
         ),
         Verb(
             "expunge",
             "expunged",
-            ((State.DEAD, None), (State.TRASH, None), (State.DONE, None), (State.PENDING, None)),
+            ((DEAD, None), (TRASH, None), (DONE, None), (PENDING, None)),
             expunge,
             keeps_bytes=True,
             excludes_suspicious=True,
             is_undoable=False,
         ),
-        Verb("undo", "undone", (), keep_unchanged),
+        # Unchanged: undo has its own target for each row, which no verb can know.
+        Verb("undo", "undone", (), lambda task, now: task),
     )
 }
 """All verbs by name, in the order in which screens and help list them."""
@@ -309,21 +270,14 @@ VERBS: Mapping[str, Verb] = {
 def edges_of(edges: Edges, verb: str, state: State | None = None) -> Edges:
     """The edges of a store that a verb may use, from one state if that is given. A verb that edges
     name has only those, with its own warning."""
-    transitions = VERBS[verb].edges
-    usable: dict[tuple[State | None, State | None], Edge]
-    usable = {
-        transition: edges[transition]
-        for transition in transitions
-        if transition in edges and state in (None, transition[0])
-    }
-    if VERBS[verb].is_named:
-        named = ((transition, _named_edge(edge, verb)) for transition, edge in usable.items())
-        usable = {transition: edge for transition, edge in named if edge is not None}
+    usable: dict[tuple[State | None, State | None], Edge] = {}
+    for transition in VERBS[verb].edges:
+        edge = edges.get(transition)
+        if edge is None or state not in (None, transition[0]):
+            continue
+        if not VERBS[verb].is_named:
+            usable[transition] = edge
+        elif (warning := dict(edge.verbs).get(verb)) is not None:
+            joined = "; ".join(filter(None, (warning, edge.warning)))
+            usable[transition] = edge._replace(warning=joined)
     return usable
-
-
-def _named_edge(edge: Edge, verb: str) -> Edge | None:
-    warning = dict(edge.verbs).get(verb)
-    if warning is None:
-        return None
-    return edge._replace(warning="; ".join(filter(None, (warning, edge.warning))))

@@ -44,16 +44,8 @@ KEPT_CONNECTIONS, KEPT_SECONDS = 64, 30.0
 """Number of idle connections that are kept, and for how long."""
 
 _UNBOUND = frozenset(
-    (
-        "accept",
-        "accept-language",
-        "content-type",
-        "content-language",
-        "content-encoding",
-        "idempotency-key",
-        "user-agent",
-        "x-request-id",
-    )
+    {"accept", "accept-language", "idempotency-key", "user-agent", "x-request-id"}
+    | {"content-type", "content-language", "content-encoding"}
 )
 """Headers that are sent to another origin after a redirect. Any other one may be a credential
 (Authorization, Cookie, X-Api-Key), or made for the first origin only."""

@@ -138,16 +138,8 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 _DISK_NAMES = frozenset(
-    {
-        "lost+found",
-        ".snapshot",
-        ".snapshots",
-        ".zfs",
-        ".glusterfs",
-        "@eaDir",
-        "#recycle",
-        "#snapshot",
-    }
+    {"lost+found", ".snapshot", ".snapshots", ".zfs", ".glusterfs"}
+    | {"@eaDir", "#recycle", "#snapshot"}
 )
 _DISK_PREFIXES = (".nfs", ".fuse_hidden", ".Trash-")
 

@@ -9,13 +9,8 @@ from __future__ import annotations
 import os
 import signal
 
-_PASSED_ON = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
+_PASSED_ON = tuple(
+    getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
 )
 
 _FROM_TERMINAL = 0x80

@@ -55,14 +55,6 @@ _NAME = rf"""
 _PUNCTUATED = re.compile(r"[./:@-]").search
 _NUMBERS = re.compile(_NUMBER, re.VERBOSE | re.ASCII)
 
-_PLACEHOLDERS = {
-    "address": "<address>",
-    "id": "<id>",
-    "host": "<host>",
-    "number": "<host>",
-    "path": "<path>",
-}
-
 _ENHANCED = r"[ -][245](?:\.[0-9]{1,3}){2}"
 _WORD_END = r"(?![.\w])"
 
@@ -151,4 +143,5 @@ def _fold_word(word: str) -> str:
 
 
 def _placeholder(match: re.Match[str]) -> str:
-    return _PLACEHOLDERS.get(match.lastgroup or "", "#")
+    name = "host" if match.lastgroup == "number" else match.lastgroup
+    return f"<{name}>" if name else "#"

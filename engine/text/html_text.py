@@ -7,31 +7,9 @@ import re
 from contextlib import suppress
 
 _SKIPPED = {"script", "style", "head", "title", "template"}
-_BREAKS = {
-    "p",
-    "br",
-    "div",
-    "tr",
-    "li",
-    "ul",
-    "ol",
-    "table",
-    "blockquote",
-    "hr",
-    "pre",
-    "section",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "header",
-    "footer",
-    "article",
-    "dt",
-    "dd",
-}
+_is_break = re.compile(
+    "p|br|div|tr|li|ul|ol|table|blockquote|hr|pre|section|h[1-6]|header|footer|article|dt|dd"
+).fullmatch
 _CELLS = {"td", "th"}
 _LINK = re.compile(r"""\shref\s*=\s*["']?\s*((?:https?|mailto):[^\s"'<>]+)""", re.IGNORECASE)
 _TAG = re.compile(r"/?([a-zA-Z][a-zA-Z0-9]{0,20})")
@@ -72,7 +50,7 @@ def html_to_text(page: str, *, links: bool = False) -> str:
                 text.append(f" ({link})")
             match = None if closes else _LINK.search(page, begin, at)
             link = match[1] if match else ""
-        text.append("\n" if name in _BREAKS else " " if name in _CELLS else "")
+        text.append("\n" if _is_break(name) else " " if name in _CELLS else "")
     return _tidy_lines("".join(text))
 
 

@@ -143,23 +143,13 @@ def _indent_json(text: str) -> str | None:
 # Mail
 
 _NAMES = re.compile(rb"([!-9;-~]{1,76}):[ \t]?")
-_KNOWN = {
-    "from",
-    "to",
-    "cc",
-    "subject",
-    "date",
-    "received",
-    "return-path",
-    "reply-to",
-    "sender",
-    "mime-version",
-    "content-type",
-    "message-id",
-    "delivered-to",
-}
 _FIRST = ("from", "to", "cc", "subject", "date")
 """Headers shown above the text, in this order; the others are shown below it."""
+_KNOWN = {
+    *_FIRST,
+    *("received", "return-path", "reply-to", "sender", "delivered-to"),
+    *("mime-version", "content-type", "message-id"),
+}
 
 
 class _Headers(list[tuple[str, str]]):
@@ -216,26 +206,11 @@ def decode_header_words(header: str) -> str:
     )
 
 
-_CHARSETS = (
-    "ascii",
-    "utf",
-    "iso8859",
-    "iso2022",
-    "cp",
-    "koi8",
-    "big5",
-    "gb",
-    "euc",
-    "shift_jis",
-    "hz",
-    "mac",
-    "tis",
-    "johab",
-    "kz1048",
-    "ptcp154",
-    "raw-unicode-escape",
-)
-"""Prefixes of Python codec names that are character sets of mails."""
+_is_charset = re.compile(
+    "ascii|utf|iso8859|iso2022|cp|koi8|big5|gb|euc|shift[_-]jis|hz|mac|tis|johab|kz1048|ptcp154"
+    "|raw[_-]unicode[_-]escape"
+).match
+"""True for the start of a Python codec name that is a character set of mails."""
 
 
 def _decoded(data: bytes, charset: str) -> str:
@@ -244,8 +219,7 @@ def _decoded(data: bytes, charset: str) -> str:
     except (LookupError, ValueError):
         name = ""
     # Others, such as idna and unicode-escape, raise errors or take quadratic time.
-    known = name.replace("_", "-").startswith(tuple(c.replace("_", "-") for c in _CHARSETS))
-    return data.decode(name if known else "utf-8", "replace")
+    return data.decode(name if _is_charset(name) else "utf-8", "replace")
 
 
 class _PartType(NamedTuple):
