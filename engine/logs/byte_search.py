@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from engine.logs.log_file import NO_TIME, FileEntry, LogFile
 from engine.logs.log_filter import DEBUG, ERROR, INFO, LineFilter, level_names, level_rank
-from engine.logs.log_tail import is_repeated, parse_local_time
+from engine.logs.log_line import is_repeated, parse_local_time
 from engine.text import safe_regex
 
 _HEAD: tuple[tuple[tuple[str, str], ...], ...] = (

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine.logs.byte_search import contract_lines
 from engine.logs.log_file import NO_TIME, LogFile
 from engine.logs.log_filter import ERROR, level_rank
-from engine.logs.log_tail import is_repeated, parse_local_time
+from engine.logs.log_line import is_repeated, parse_local_time
 from engine.logs.merged_log import STEP_CELLS, MergedLog, find_offset, key_of, open_back_to
 
 _heads_of = re.compile(rb"^\[(.{19})\] \[([A-Za-z]+)\]", re.MULTILINE).findall

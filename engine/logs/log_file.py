@@ -15,7 +15,7 @@ from itertools import count
 from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_filter import INFO, level_rank
-from engine.logs.log_tail import LogLine, is_repeated, parse_log_line, time_before
+from engine.logs.log_line import LogLine, is_repeated, parse_log_line, time_before
 from engine.logs.unpacked_file import UnpackedFile
 
 CELL_BYTES = 64 * 1024

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from engine.logs.log_tail import parse_log_line
+from engine.logs.log_line import parse_log_line
 from engine.text import safe_regex
 from engine.text.time_expressions import Clock, RelativeTime
 from engine.text.time_expressions import parse_time as typed

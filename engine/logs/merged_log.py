@@ -29,7 +29,7 @@ from engine.logs.log_file import (
     LogFile,
 )
 from engine.logs.log_filter import ALL_LINES, LineFilter, lines_naming_task
-from engine.logs.log_tail import LogLine, SharedLog
+from engine.logs.log_line import LogLine, SharedLog
 from engine.logs.rotated_log import NO_LOG_FILE, RotatedLog
 from engine.text.safe import safe_line
 

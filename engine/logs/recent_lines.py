@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import inf
 
 from engine.logs.log_file import CELL_BYTES, FileEntry, LogFile
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.rotated_log import RotatedLog
 from engine.text.error_text import error_text
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from engine.destinations.watch import DestinationsReading
 from engine.locks.process_stats import count_open_files
 from engine.locks.token_buckets import BucketState
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.merged_log import END, LineScan, LogPosition, MergedLog
 from engine.logs.recent_lines import REACH_SECONDS
 from engine.logs.task_events import EventKind, TaskEvent, parse_event

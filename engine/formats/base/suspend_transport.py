@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from engine.config.validators import ConfigError
 from engine.formats.base.format import Setup
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.mail.send.suspensions import Suspension
 from engine.operations import controls
 from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order

@@ -15,7 +15,7 @@ import pytest
 from engine.config import queue_config
 from engine.formats.base.format import Setup
 from engine.formats.known_formats import setup_for
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.mail.message.content import Content
 from engine.mail.send import spool_entry
 from engine.mail.send.mail_spool import MailSpool
