@@ -71,21 +71,29 @@ class CellLines(NamedTuple):
     data: bytes = b""
 
 
-def line_bytes(file: LogFile, cell: int) -> CellLines:
-    """The lines that begin in a cell."""
+def _read_cells(file: LogFile, first: int, last: int) -> tuple[int, bytes, int]:
+    """The bytes of some cells, with parts of the lines around: their offset, the bytes, and the
+    position of the first line that begins in the cells; -1 if none does."""
     size = file.cell_size
-    begin, stop = cell * size, min((cell + 1) * size, file.size)
+    begin, stop = first * size, min((last + 1) * size, file.size)
     base = max(0, begin - 1)
     if begin and file.is_hole(base, stop):
-        return CellLines()
+        return base, b"", -1
     data = file.read(base, stop - base + _END_BYTES)
     at = data.find(b"\n") + 1 if begin else 0
     if begin and (not at or base + at >= stop):
-        return CellLines()
-    end = data.find(b"\n", stop - 1 - base)
-    if end < 0:
+        return base, b"", -1
+    if data.find(b"\n", stop - 1 - base) < 0:
         data += file.read(base + len(data), size)
-        end = data.find(b"\n", stop - 1 - base)
+    return base, data, at
+
+
+def line_bytes(file: LogFile, cell: int) -> CellLines:
+    """The lines that begin in a cell."""
+    base, data, at = _read_cells(file, cell, cell)
+    if at < 0:
+        return CellLines()
+    end = data.find(b"\n", min((cell + 1) * file.cell_size, file.size) - 1 - base)
     return CellLines(base + at, data[at : end + 1 if end >= 0 else len(data)])
 
 
@@ -95,18 +103,8 @@ def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> 
     The bytes are searched as they were read, with parts of the lines around: no copy is made."""
     if sieve.matches_all:
         return True
-    size = file.cell_size
-    begin, stop = first * size, min((last + 1) * size, file.size)
-    base = max(0, begin - 1)
-    if begin and file.is_hole(base, stop):
-        return False
-    data = file.read(base, stop - base + _END_BYTES)
-    at = data.find(b"\n") + 1 if begin else 0
-    if begin and (not at or base + at >= stop):
-        return False  # no line begins here
-    if data.find(b"\n", stop - 1 - base) < 0:
-        data += file.read(base + len(data), size)
-    return sieve.may_match(data, at)
+    _, data, at = _read_cells(file, first, last)
+    return at >= 0 and sieve.may_match(data, at)
 
 
 def contract_lines(file: LogFile, cell: int) -> CellLines:
@@ -199,18 +197,15 @@ def _needles(sieve: LineFilter) -> tuple[bytes, ...]:
     """Bytes of which each matching line contains at least one, in lower case; () if unknown."""
     needles: list[bytes] = []
     for clauses in sieve.alternatives:
-        usable = [c for c in clauses if all(_is_plain(term.text, term.negated) for term in c)]
+        usable = [
+            c for c in clauses if all(t.text.isascii() and t.text and not t.negated for t in c)
+        ]
         if not usable:
-            needles = []
-            break
+            return ()
         # The longest words are the rarest.
         best = max(usable, key=lambda clause: min(len(term.text) for term in clause))
         needles += [term.text.encode() for term in best]
     return tuple(needles)
-
-
-def _is_plain(text: str, negated: bool) -> bool:
-    return bool(text) and text.isascii() and not negated
 
 
 def _candidates(data: bytes, needles: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:

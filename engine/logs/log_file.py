@@ -220,14 +220,10 @@ class LogFile:
     def complete_bytes(self) -> int:
         """The offset after the last complete line."""
         if self._whole[0] != self.size:
-            self._whole = self.size, self._last_whole()
+            cells = map(self.entries, range(self.cell_count - 1, -1, -1))
+            last = next((entries[-1] for entries in cells if entries), None)
+            self._whole = self.size, last.key[2] if last and last.is_torn else self.size
         return self._whole[1]
-
-    def _last_whole(self) -> int:
-        for number in range(self.cell_count - 1, -1, -1):
-            if entries := self.entries(number):
-                return entries[-1].key[2] if entries[-1].is_torn else self.size
-        return self.size
 
     def read(self, at: int, size: int) -> bytes:
         """Read up to `size` bytes at an offset."""
@@ -252,10 +248,8 @@ class LogFile:
 
     def first_from(self, number: int) -> FileEntry | None:
         """The first line that begins in this cell or a later one; None if missing."""
-        for cell in range(number, self.cell_count):
-            if entries := self.entries(cell):
-                return entries[0]
-        return None
+        cells = map(self.entries, range(number, self.cell_count))
+        return next((entries[0] for entries in cells if entries), None)
 
     def _cell(self, number: int) -> _Cell:
         key = self.number, number

@@ -110,33 +110,26 @@ class LineFilter(NamedTuple):
         Most of a long log is skipped this way without parsing its lines."""
         if b"\0" in data or (b"{" in data and (data.startswith(b"{", begin) or b"\n{" in data)):
             return True  # escapes in the line may hide a matching text
-        if self.level <= DEBUG and not self.alternatives:
+        if self.matches_all:
             return True
         # Words first: they are rarer than levels.
         if self.alternatives and not any(
-            all(_possible(c, data) for c in clauses) for clauses in self.alternatives
+            all((p := _clause_pattern(c)) is None or p.search(data) for c in clauses)
+            for clauses in self.alternatives
         ):
             return False
         if self.level <= INFO:
             return True
         marks = safe_regex.compile_bytes_pattern(rb"\] \[(?:%s)" % level_names(self.level))
-        return marks.search(data) is not None or not _says_level(data[begin : begin + 200])
+        # A line without a level has that of the line before, which may be before these bytes.
+        first = data[begin : begin + 200].partition(b"\n")[0]
+        return marks.search(data) is not None or not parse_log_line(first, "").level
 
 
 def level_names(lowest: int, highest: int = ERROR) -> bytes:
     """The names of the levels of a range of severities, as alternatives of a pattern."""
     names = (name for name, rank in LEVEL_RANKS.items() if lowest <= rank <= highest)
     return "|".join(names).encode()
-
-
-def _says_level(data: bytes) -> bool:
-    # A line without a level has that of the line before, which may be before these bytes.
-    return bool(parse_log_line(data.partition(b"\n")[0], "").level)
-
-
-def _possible(clause: Clause, data: bytes) -> bool:
-    pattern = _clause_pattern(clause)
-    return pattern is None or pattern.search(data) is not None
 
 
 @lru_cache(64)

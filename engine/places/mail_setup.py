@@ -182,8 +182,5 @@ class MailSetup:
             fd = files.open_dir(self._queue.mail_spool, self._queue.root)
         except FileNotFoundError:
             return False
-        try:
-            with os.scandir(fd) as entries:
-                return any(entries)
-        finally:
-            os.close(fd)
+        with files.closing(fd), os.scandir(fd) as entries:
+            return any(entries)

@@ -12,7 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from os import stat_result
 
 from engine.system.fd_cache import FdCache
@@ -60,6 +60,15 @@ class Untrusted(Refused):
     so it stays where it is."""
 
 
+@contextmanager
+def closing(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def open_folder(path: str, dir_fd: int | None = None) -> int:
     """Open a folder for reading; a symbolic link as last component is refused.
 
@@ -71,11 +80,8 @@ def open_folder(path: str, dir_fd: int | None = None) -> int:
     if dir_fd is not None or os.geteuid() != 0:
         return os.open(path, _FOLDER, dir_fd=dir_fd)
     # Not kept open: a process with O_PATH descriptors of a spool is taken for its worker.
-    passed = open_path(path, follow=False)
-    try:
+    with closing(open_path(path, follow=False)) as passed:
         return os.open(".", _FOLDER, dir_fd=passed)
-    finally:
-        os.close(passed)
 
 
 def open_path(path: str, *, follow: bool = True) -> int:
@@ -171,15 +177,10 @@ def list_names(path: str) -> list[str]:
     Raises:
         OSError: it is missing or cannot be read.
     """
-    folder = open_path(path)
-    try:
+    with closing(open_path(path)) as folder:
         fd = os.open(".", _FOLDER, dir_fd=folder)
-    finally:
-        os.close(folder)
-    try:
+    with closing(fd):
         return sorted(os.listdir(fd))
-    finally:
-        os.close(fd)
 
 
 def real_path(path: str) -> str:
@@ -608,21 +609,15 @@ def make_folder(
     """
     if dir_fd is None:
         above, name = os.path.split(path.rstrip("/"))
-        passed = open_path(above or ".")
-        try:
+        with closing(open_path(above or ".")) as passed:
             make_folder(name, passed, mode, owner)
-        finally:
-            os.close(passed)
         return
     try:
         os.close(create_folder(path, dir_fd, mode, owner))
     except FileExistsError:
         return
-    above_fd = open_folder(".", dir_fd)
-    try:
+    with closing(open_folder(".", dir_fd)) as above_fd:
         fsync(above_fd)
-    finally:
-        os.close(above_fd)
 
 
 def create_folder(
@@ -786,11 +781,8 @@ def open_dir(path: str, root: str = "", *, make: bool = False) -> int:
     Raises:
         OSError: as `open_dir_path`, or the folder cannot be read.
     """
-    fd = open_dir_path(path, root, make=make)
-    try:
+    with closing(open_dir_path(path, root, make=make)) as fd:
         return os.open(".", _FOLDER, dir_fd=fd)
-    finally:
-        os.close(fd)
 
 
 def _below(path: str, root: str) -> list[str] | None:
@@ -876,11 +868,8 @@ def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> N
     # The real program uses one `.tmp` name for all writers; a PID is unique only in its namespace.
     new = f"{name}.{os.urandom(6).hex()}.tmp"
     try:
-        fd = create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)
-        try:
+        with closing(create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)) as fd:
             write_all(fd, data)
-        finally:
-            os.close(fd)
         rename(new, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except OSError:
         unlink_quietly(new, dir_fd)
@@ -902,14 +891,11 @@ def replace_durably(
     """
     new = f".{name}.{os.urandom(6).hex()}.tmp"
     try:
-        fd = create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)
-        try:
+        with closing(create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)) as fd:
             if like is not None:
                 copy_mode(fd, like)
             write_all(fd, data)
             fsync(fd)
-        finally:
-            os.close(fd)
         rename(new, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except OSError:
         unlink_quietly(new, dir_fd)
@@ -930,17 +916,12 @@ def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> Non
     fd = _cache.get(key, path) if path.startswith("/") else -1
     if fd < 0:
         folder, name = os.path.split(path)
-        dir_fd = open_dir_path(folder or ".", root)
-        try:
+        with closing(open_dir_path(folder or ".", root)) as dir_fd:
             fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, mode)
-        finally:
-            os.close(dir_fd)
         if path.startswith("/"):
             _cache.keep(key, fd)
-    try:
+    with closing(fd):
         write_all(fd, data)
-    finally:
-        os.close(fd)
 
 
 def unlink_quietly(name: str, dir_fd: int) -> None:
@@ -984,7 +965,7 @@ def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
         fd = open_folder(name, dir_fd)
     except FileNotFoundError:
         return
-    try:
+    with closing(fd):
         names = [file for file, _ in regular_files(fd)]
         for file in [file for file in names if file not in last]:
             unlink_quietly(file, fd)
@@ -992,8 +973,6 @@ def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
             if file != last[0]:
                 fsync(fd)
             unlink_quietly(file, fd)
-    finally:
-        os.close(fd)
     try:
         rmdir(name, dir_fd=dir_fd)
     except FileNotFoundError:
@@ -1016,10 +995,8 @@ def open_parent_below(root: str, path: str, under: str = "") -> tuple[int, str]:
     except OSError as error:
         error.filename = root  # report the whole path, not one component
         raise
-    try:
+    with closing(fd):
         return open_parent(fd, parts)
-    finally:
-        os.close(fd)
 
 
 def components_below(root: str, path: str) -> list[str]:

@@ -103,13 +103,11 @@ def _remove_if_abandoned(path: str) -> bool:
         return _remove_if_unclaimed(path)
     except OSError:
         return False
-    try:
+    with files.closing(fd):
         abandoned = files.claim_flock(fd)
         if abandoned:
             shutil.rmtree(path, ignore_errors=True)
         return abandoned
-    finally:
-        os.close(fd)
 
 
 def _remove_if_unclaimed(path: str) -> bool:

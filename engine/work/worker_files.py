@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import count as numbers
 
 from engine.config.queue_config import Queue
@@ -104,8 +104,7 @@ def registered_worker(queue: Queue) -> Iterator[ClaimNotes]:
 
 
 def _register(queue: Queue, ended: ExitStack) -> int:
-    folder = files.open_dir_path(queue.run_dir, queue.root)
-    ended.callback(os.close, folder)
+    folder = ended.enter_context(_open_run_dir(queue))
     _remove_old_files(folder, time.time())
     name = f"{_FILE_PREFIX}{os.getpid()}.{os.urandom(4).hex()}"
     fd = files.open_shared(name, folder, os.O_RDWR)
@@ -113,6 +112,10 @@ def _register(queue: Queue, ended: ExitStack) -> int:
     ended.callback(os.close, fd)
     ended.enter_context(files.Flock(fd))  # a checking process holds it briefly
     return fd
+
+
+def _open_run_dir(queue: Queue) -> AbstractContextManager[int]:
+    return files.closing(files.open_dir_path(queue.run_dir, queue.root))
 
 
 def _remove_old_files(folder: int, now: float) -> None:
@@ -132,14 +135,9 @@ def running_pids(queue: Queue) -> tuple[int, ...]:
     Raises:
         OSError: the run folder cannot be read.
     """
-    try:
-        folder = files.open_dir_path(queue.run_dir, queue.root)
-    except FileNotFoundError:
-        return ()  # no worker has ever run there
-    try:
-        running_files = [name for name in _worker_files(folder) if _is_running(name, folder)]
-    finally:
-        os.close(folder)
+    running_files: list[str] = []
+    with suppress(FileNotFoundError), _open_run_dir(queue) as folder:  # else none has ever run
+        running_files += (name for name in _worker_files(folder) if _is_running(name, folder))
     return tuple(sorted(int(name.split(".")[1]) for name in running_files))
 
 
@@ -149,16 +147,10 @@ def find_killed_claims(queue: Queue, tasks: Iterable[Task]) -> dict[int, list[Ta
     Raises:
         OSError: the run folder cannot be read.
     """
-    try:
-        folder = files.open_dir_path(queue.run_dir, queue.root)
-    except FileNotFoundError:
-        return {}  # no worker has ever run there
-    try:
-        pid_by_claim = {
-            mark: pid for name in _worker_files(folder) for mark, pid in _read_claims(name, folder)
-        }
-    finally:
-        os.close(folder)
+    pid_by_claim: dict[str, int] = {}
+    with suppress(FileNotFoundError), _open_run_dir(queue) as folder:
+        for name in _worker_files(folder):
+            pid_by_claim.update(_read_claims(name, folder))
     killed_claims: dict[int, list[Task]] = {}
     for task in tasks if pid_by_claim else ():
         if (pid := pid_by_claim.get(_claim_hash(task))) is not None:
@@ -181,11 +173,8 @@ def _read_claims(name: str, folder: int) -> Iterator[tuple[str, int]]:
 
 def _worker_files(folder: int) -> list[str]:
     # `open_dir_path` opens the folder with O_PATH; open it again to list it.
-    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    with files.closing(files.open_folder(".", folder)) as fd:
         names = [name for name in os.listdir(fd) if name.startswith(_FILE_PREFIX)]
-    finally:
-        os.close(fd)
     return [name for name in names if name.split(".")[1].isdecimal()]
 
 
@@ -194,10 +183,8 @@ def _is_running(name: str, folder: int) -> bool:
         fd = files.open_plain(name, folder)
     except OSError:
         return False  # ended, or not our file
-    try:
+    with files.closing(fd):
         return not files.is_unclaimed(fd)
-    finally:
-        os.close(fd)
 
 
 def find_workers(queue: Queue) -> tuple[int, ...] | str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine.logs import log_file, log_line
 from engine.logs.byte_search import has_only_contract_lines, matching_entries, matching_lines
-from engine.logs.line_rates import LineRates
+from engine.logs.line_counts import LineRates, LogCounts
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import (
     ALL_LINES,
@@ -35,7 +35,6 @@ from engine.logs.merged_log import (
     END,
     MAX_STRIDE,
     LineScan,
-    LogCounts,
     LogPosition,
     MergedLog,
     TimeSearch,
