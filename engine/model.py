@@ -6,7 +6,7 @@ takes 12 ms to import, more than Python itself, and a frozen one five times as l
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 
 class _EmptyMapping(dict[str, str]):
@@ -257,6 +257,14 @@ def accept_only_now(name: str, value: object, now: float) -> str:
     return ""
 
 
+class TaskBar(Protocol):
+    """Type of `Edge.bars`."""
+
+    def __call__(self, task: Task, now: float, /) -> str:
+        """Why this one task cannot take an edge at `now` (epoch seconds UTC), in words for the
+        operator; "" if it can."""
+
+
 def bar_no_task(task: Task, now: float) -> str:
     """Bar no task: the default of `Edge.bars`."""
     return ""
@@ -278,11 +286,10 @@ class Edge(NamedTuple):
     exact: bool = True
     """False if the change is sent to a server as a request, without compare-and-swap: the server
     decides."""
-    bars: Callable[[Task, float], str] = bar_no_task
-    """(task, epoch seconds UTC) -> why this one task cannot take this edge, in words for the
-    operator; "" if it can. Plans exclude it, and `Store.swap` refuses it. Called from any thread,
-    also after the store is closed, so it reads nothing. Two that decide the same are equal: else
-    the console would see changed edges at each scan."""
+    bars: TaskBar = bar_no_task
+    """Plans exclude a task that it bars, and `Store.swap` refuses it. Called from any thread, also
+    after the store is closed, so it reads nothing. Two that decide the same are equal: else the
+    console would see changed edges at each scan."""
     verbs: tuple[tuple[str, str], ...] = ()
     """Verbs that do more along this edge than change the task, each with its own warning; verbs
     with `is_named` are offered only where they are here."""

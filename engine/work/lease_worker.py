@@ -6,7 +6,6 @@ Changes of the place wake it and signals end it, like a worker with a lock.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -52,8 +51,7 @@ def run(
             concurrency=concurrency,
             services=services,
         )
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: worker.stop())
+        worker.stop_with_signals()
         if until_idle:
             return worker.process_all(until_idle=True)
         source = watch(worker.wake)
@@ -68,4 +66,3 @@ class WakeSource(Protocol):
 
     def stop(self) -> None:
         """Stop waking."""
-        ...

@@ -1,5 +1,8 @@
 """Outcomes of tasks: what a finished task becomes, and its storing with compare-and-swap, again and
-again while the store refuses it."""
+again while the store refuses it; its report (`AttemptReport`): a result as JSON, or a trace.
+
+The modules that reports need are imported for stores that keep them only.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,60 @@ from engine.model import AttemptReport, Move, Outcome, State, Task
 from engine.policy import RetryPolicy
 from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError, require_edge
-from engine.text.safe import state_name
-from engine.work import reports, rescuer
+from engine.text.safe import safe_lines, state_name
+from engine.work import rescuer
 from engine.work.claiming import Slots
 from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import Failed, Fatal, HandlerResult, Lacking, Postponed, Retry
 from engine.work.leases import Claim, Leases
 from engine.work.services import WorkerServices
+
+MAX_RESULT_CHARACTERS = 64 * 1024
+"""A longer result is not kept."""
+MAX_TRACE_CHARACTERS = 8 * 1024
+"""Of a longer trace the end is kept."""
+
+
+def report_result(result: object) -> tuple[AttemptReport | None, str]:
+    """The report of a task that was done, and why its result is not in it ("" if it is).
+
+    Bytes are the output of a program: a JSON value, or text."""
+    import json
+
+    value = _parse_output(result) if isinstance(result, bytes) else result
+    if value is None:
+        return None, ""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        return None, f"not JSON: {error}"
+    if len(text) > MAX_RESULT_CHARACTERS:
+        return None, f"{len(text):,} characters, at most {MAX_RESULT_CHARACTERS:,} are kept"
+    return AttemptReport(result=text.encode("utf-8", "replace").decode()), ""
+
+
+def _parse_output(output: bytes) -> object:
+    import json
+
+    text = output.decode("utf-8", "replace").strip()
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return text
+
+
+def report_failure(failure: BaseException) -> AttemptReport:
+    """The report of a failure: its stack trace, but of one that the handler reports itself only
+    the text and the details."""
+    import traceback
+
+    if isinstance(failure, Failed):
+        text = f"{type(failure).__name__}: {failure}"
+        if failure.details not in ("", str(failure)):
+            text += f"\n{failure.details}"
+    else:
+        text = "".join(traceback.format_exception(failure))
+    return AttemptReport(trace="\n".join(safe_lines(text))[-MAX_TRACE_CHARACTERS:])
 
 
 class Owed(NamedTuple):
@@ -79,7 +129,7 @@ class OutcomeWriter:
             if isinstance(result, HandlerResult):
                 result, row = result
             new = None if done is None else verbs.complete(task, done)
-            report, why = reports.report_result(result) if rules.keeps_reports else (None, "")
+            report, why = report_result(result) if rules.keeps_reports else (None, "")
             if why:
                 self._services.log("WARN", f"Result of {task.id} not kept: {why}")
             return Owed(claim, new, lambda: self._completed(task), report=report, row=row)
@@ -92,7 +142,7 @@ class OutcomeWriter:
         error = self._services.shorten_error(_words(failure))
         self._services.add_count("failed_total")
         self._services.log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
-        report = reports.report_failure(failure) if rules.keeps_reports else None
+        report = report_failure(failure) if rules.keeps_reports else None
         row = failure.row if isinstance(failure, Fatal) else ""
         return self._given_up_or_waiting(claim, failure, error)._replace(report=report, row=row)
 

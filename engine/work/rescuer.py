@@ -22,49 +22,36 @@ def task_after_failure(
     return verbs.nack(task, due, error)
 
 
-def is_abandoned(task: Task) -> bool:
-    """Default test: every claimed task is abandoned. Only valid while holding the queue lock."""
-    return True
-
-
 def rescue_tasks(
     store: Store,
     retry: RetryPolicy,
     now: float,
     reason: str,
-    dead: Callable[[Task], bool] = is_abandoned,
+    dead: Callable[[Task], bool] = lambda task: True,
     giving_up: Callable[[Task], None] = lambda task: None,
 ) -> list[Outcome]:
-    """Count one failed attempt for each claimed task for which `dead` is true.
+    """Count one failed attempt for each claimed task for which `dead` is true; by default for all,
+    which is only right while holding the queue lock.
 
     `retry` is for tasks without a policy of their own. Without that count, a task that kills its
-    worker each time would be retried for ever.
-    `giving_up` is called with each task that will not be retried, before it is stored, unless the
-    store would refuse the change."""
+    worker each time would be retried for ever. `giving_up` is called with each task that will not
+    be retried, before it is stored, unless the store would refuse the change."""
     end = verbs.given_up_state(store.edges)
     orphans = [
         task
         for task in store.scan({store.states[State.ACTIVE]})
         if isinstance(task, Task) and task.state is State.ACTIVE and dead(task)
     ]
-    store_policy = store.claim_rules.retry_policy
-    moves = [
-        Move(
-            task,
-            task_after_failure(
-                task, reason, store_policy(task) or retry.of_kind(task.kind), now, end
-            ),
-        )
-        for task in orphans
-    ]
     ready, unready = [], []
-    for move in moves:
+    for task in orphans:
+        policy = store.claim_rules.retry_policy(task) or retry.of_kind(task.kind)
+        new = task_after_failure(task, reason, policy, now, end)
         try:
-            if move.new is not None and move.new.state is end:
-                require_edge(store.edges, move.old, move.new, now)
-                giving_up(move.new)
-            ready.append(move)
+            if new.state is end:
+                require_edge(store.edges, task, new, now)
+                giving_up(new)
+            ready.append(Move(task, new))
         except (StoreError, OSError) as error:
             # it stays claimed until `giving_up` succeeds
-            unready.append(Outcome(move, error=error))
+            unready.append(Outcome(Move(task, new), error=error))
     return [*unready, *store.swap_all(ready)]

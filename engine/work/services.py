@@ -29,19 +29,15 @@ class RateLimits(Protocol):
 
     def is_limited(self, kind: str) -> bool:
         """False if a kind needs no tokens."""
-        ...
 
     def ready(self, kind: str) -> bool:
         """True if a token is available; takes none."""
-        ...
 
     def spend(self, kind: str) -> bool:
         """Take a token; False if there is none."""
-        ...
 
     def token_at(self, kind: str) -> float:
         """Time of the next token, epoch seconds UTC."""
-        ...
 
 
 class WorkerServices(NamedTuple):

@@ -4,9 +4,17 @@ Handlers run on threads of their own, which are reused, so that the queue lock a
 tasks are renewed while they run. One thread at a time uses the store, the one that holds
 `Worker._duty`: the worker's own, or that of a handler which has just ended. It stores the outcome
 and claims the next task itself, as two switches of threads cost more than both.
+
+    worker's thread                                      thread of a handler
+      _work: claim, _start -- handler, claim, context ---> HandlerThreads: run the handler
+      _await: give up the duty, wait  <-- FinishedTask --- _go_on: the duty is not free
+              .       .       .       <-- the duty ------- _go_on: take it; store, claim, _start
+      take the duty                   <-- None (wake) ---- it found no task: a slot is free
+      _settle: store all that ended   <-- _raised -------- it failed: raised again here
 """
 
 import math
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +31,7 @@ from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError
 from engine.work import handlers, rescuer
 from engine.work.claiming import Claimer, Slots
-from engine.work.handler_threads import FinishedTask, HandlerRun, HandlerThreads
+from engine.work.handler_threads import FinishedTask, HandlerThreads
 from engine.work.handlers import Context, Handler
 from engine.work.leases import Claim, Leases
 from engine.work.outcomes import OutcomeWriter
@@ -89,13 +97,7 @@ class Worker:
         self._leases = Leases(store, lock, self._services.log)
         self._slots = Slots(concurrency, handled, self._services, clock)
         self._outcomes = OutcomeWriter(
-            store,
-            retry,
-            self._services,
-            clock=clock,
-            lock=lock,
-            leases=self._leases,
-            slots=self._slots,
+            store, retry, self._services, clock, lock=lock, leases=self._leases, slots=self._slots
         )
         self._claimer = Claimer(store, owner, self._slots)
         self._threads = HandlerThreads(self._go_on)
@@ -131,6 +133,11 @@ class Worker:
         self._stopping = self._slots.is_closed = True
         self._events.put(None)
 
+    def stop_with_signals(self) -> None:
+        """Call `stop` for each SIGTERM, SIGINT and SIGHUP."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self.stop())
+
     @property
     def is_busy(self) -> bool:
         """True while a handler is running."""
@@ -140,13 +147,13 @@ class Worker:
 
     def process_next(self) -> WorkerResult:
         """Process at most one task, for a timer."""
-        return self._guarded(lambda: self._work(limit=1, until_idle=True))
+        return self._run(limit=1, until_idle=True)
 
     def process_all(self, *, until_idle: bool = False) -> WorkerResult:
         """Process tasks until stopped, or until none is due."""
-        return self._guarded(lambda: self._work(limit=None, until_idle=until_idle))
+        return self._run(limit=None, until_idle=until_idle)
 
-    def _guarded(self, run: Callable[[], None]) -> WorkerResult:
+    def _run(self, *, limit: int | None, until_idle: bool) -> WorkerResult:
         lost = ""
         try:
             if self._lock is not None:
@@ -155,7 +162,7 @@ class Worker:
                 self.rescue()  # else before the first claim, which is patient
             self._services.apply_retention()
             with self._duty:
-                run()
+                self._work(limit=limit, until_idle=until_idle)
         except queue_lock.LockLost as loss:
             lost = str(loss)
             self._services.log("ALERT", f"{lost}; stopping, nothing touched")
@@ -164,15 +171,13 @@ class Worker:
             self._services.write_log()
             self._services.write_counts()
         outcomes, slots = self._outcomes, self._slots
-        dues = [
-            due for due in (self._store.changes.next_due, outcomes.put_off_until) if due is not None
-        ]
+        dues = (self._store.changes.next_due, outcomes.put_off_until)
         return WorkerResult(
             outcomes.done,
             outcomes.failed,
             {**outcomes.put_off_why, **slots.refused},
             token_at=slots.token_at,
-            next_due=min(dues, default=None),
+            next_due=min((due for due in dues if due is not None), default=None),
             lost=lost,
             gone=outcomes.gone,
             owed=len(outcomes.owed),
@@ -233,15 +238,8 @@ class Worker:
             rests = not until_idle or slots.busy > 0
             began = 0
             # A worker without room looks for tasks of ended workers, too.
-            if (
-                looking
-                or fetched
-                or (
-                    not self._stopping
-                    and self._lock is None
-                    and self._rescue_rest.is_over(self._clock())
-                )
-            ):
+            rescues = not self._stopping and self._lock is None
+            if looking or fetched or (rescues and self._rescue_rest.is_over(self._clock())):
                 began = self._try_claim(room, patient=limit is None, rests=rests)
             claimed += began
             # A task given back does not count: the run is for another one.
@@ -372,7 +370,7 @@ class Worker:
         )
         self._services.write_log()
         try:
-            self._threads.start(HandlerRun(handler, claim, context), self._slots.busy)
+            self._threads.start((handler, claim, context), self._slots.busy)
         except handlers.Lacking as lack:
             self._events.put(FinishedTask(claim, lack))
         if claim.renew_at < self._wakes_at:

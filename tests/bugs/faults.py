@@ -270,7 +270,7 @@ FAULTS: tuple[Fault, ...] = (
           ("_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW",
            "_FOLDER = os.O_RDONLY | os.O_DIRECTORY")),
     fault("hands on any payload", "a handler reads, sends or deletes any file that a task names",
-          "engine/work/payload.py",
+          "engine/work/handlers.py",
           "tests/engine/formats/nftban/test_quarantine.py::test_a_task_that_names_a_file_elsewhere_is_never_run_with_it",
           ("        if task.payload:", "        if False:")),
     fault("escapes nothing",

@@ -15,7 +15,7 @@ from engine.mail.send.suspensions import Suspension
 from engine.operations import controls
 from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order
 from engine.operations.journal import Intent
-from engine.places.mail_parts import describe_suspender
+from engine.places.mail_setup import describe_suspender
 from engine.store import Gone
 from engine.system import files
 from engine.text.error_text import error_text
