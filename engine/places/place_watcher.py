@@ -9,7 +9,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from engine.destinations.watch import DestinationsReading
 from engine.locks.process_stats import count_open_files
@@ -28,7 +28,6 @@ from engine.monitor.metrics_check import LAST_RUN, MetricsReading, Rest
 from engine.monitor.throughput import RunTimes, measure_runs
 from engine.monitor.transport_health import (
     Failure,
-    MailBacklog,
     MailHealth,
     MailRoutes,
     Refusals,
@@ -55,6 +54,9 @@ FIGURES_COST_FACTOR = 20
 
 REGISTRY_SECONDS = 2.0
 """Minimum seconds between two reads of the registry of destinations."""
+
+
+T = TypeVar("T")
 
 
 class PlaceReadings(NamedTuple):
@@ -119,14 +121,12 @@ def read_lock(place: Place) -> LockEvidence | None:
         return LockEvidence(Verdict.UNKNOWN, reason=str(error))
 
 
-def read_tokens(place: Place) -> Sequence[BucketState] | str:
-    """Tokens of a place's rate limits now, or why they cannot be read."""
+def _try_to_read(read: Callable[[], T]) -> T | str:
+    """What is read, or why it cannot be."""
     try:
-        return () if place.tokens is None else place.tokens()
-    except OSError as error:
+        return read()
+    except (OSError, StoreError) as error:
         return error_text(error)
-    except StoreError as error:
-        return str(error)
 
 
 def read_routes(place: Place) -> MailRoutes | None:
@@ -137,22 +137,6 @@ def read_routes(place: Place) -> MailRoutes | None:
         return place.mail.routes(place.mail.suspended())
     except Unavailable as error:
         return MailRoutes(unknown=str(error), blocked=isinstance(error.__cause__, ValueError))
-
-
-def read_mail_backlog(place: Place) -> MailBacklog | str | None:
-    """Backlog of a place's mail spool now, or why it is unknown."""
-    try:
-        return None if place.mail is None else place.mail.backlog()
-    except Unavailable as error:
-        return str(error)
-
-
-def read_mail_obstacle(place: Place) -> str:
-    """Why no mail of a place can be sent, and time alone will not change it; "" if it can."""
-    try:
-        return "" if place.mail is None else place.mail.obstacle()
-    except Unavailable as error:
-        return str(error)
 
 
 def limit_open_files(lock: LockEvidence | None, workers: Collection[int]) -> Iterator[LimitUse]:
@@ -168,12 +152,8 @@ def limit_open_files(lock: LockEvidence | None, workers: Collection[int]) -> Ite
 
 def read_queue_figures(place: Place) -> WholeQueueFigures:
     """State of a place's queue as a whole now."""
-    try:
-        return WholeQueueFigures() if place.queue_figures is None else place.queue_figures()
-    except OSError as error:
-        return WholeQueueFigures(unknown=error_text(error))
-    except StoreError as error:
-        return WholeQueueFigures(unknown=str(error))
+    figures = _try_to_read(place.queue_figures or WholeQueueFigures)
+    return WholeQueueFigures(unknown=figures) if isinstance(figures, str) else figures
 
 
 def read_destinations(place: Place) -> DestinationsReading:
@@ -184,13 +164,6 @@ def read_destinations(place: Place) -> DestinationsReading:
         return DestinationsReading(tuple(place.destinations.read()), is_configured=True)
     except StoreError as error:
         return DestinationsReading(unknown=str(error), is_configured=True)
-
-
-def read_rest(place: Place, clock: Callable[[], float]) -> Rest | None:
-    """Since when no task of a place has come, left or moved; None if unknown."""
-    now = clock()
-    changed = [stamp / 1e9 for each in place.task_folders if (stamp := folder_mtime(each))]
-    return Rest(max(changed), now) if changed else None
 
 
 class PlaceWatcher:
@@ -221,28 +194,31 @@ class PlaceWatcher:
 
     def read_all(self) -> PlaceReadings:
         """Read everything."""
+        place = self._place
         queue, mail = (file.read() for file in self._files)
-        routes = read_routes(self._place)
+        routes = read_routes(place)
         names = () if routes is None else routes.order
         sending = self._transports.poll(mail, self._clock(), names, self._read_records())
-        sending = mark_explained(sending, routes)._replace(backlog=read_mail_backlog(self._place))
+        backlog = None if place.mail is None else _try_to_read(place.mail.backlog)
         events, now = self.recent_events, self._clock()
         events.read_new(now)
         unread = self._read_notes()
         facts, obstacle = self._read_facts()
         logged = events.latency.figures(now) if events.is_read else None
-        lock, journal = read_lock(self._place), self._place.journal
+        lock, journal = read_lock(place), place.journal
         if self._is_watched is None:
-            where = self._place.location  # or the URL of a server
+            where = place.location  # or the URL of a server
             self._is_watched = os.path.lexists(where) and not mounts.may_hang(where)
+        changed_until = self._clock()
+        changes = [stamp / 1e9 for each in place.task_folders if (stamp := folder_mtime(each))]
         return PlaceReadings(
             lock=lock,
             queue=queue,
             mail=mail,
             log=self._follow(),
-            sending=sending,
+            sending=mark_explained(sending, routes)._replace(backlog=backlog),
             last_run=self._ran,
-            tokens=read_tokens(self._place),
+            tokens=() if place.tokens is None else _try_to_read(place.tokens),
             notes=self._notes,
             notes_error=unread,
             routes=routes,
@@ -250,16 +226,16 @@ class PlaceWatcher:
             runs=self._see_runs(queue),
             kinds=logged if facts.kinds is None else facts.kinds,
             destinations=self._read_registry(),
-            host=self._place.host(),
+            host=place.host(),
             journal_changed=0 if journal is None else folder_mtime(journal.folder),
             refusals=self._refusals,
             lacks=events.current_lacks(now),
-            clock_step=self._place.clock_step(),
+            clock_step=place.clock_step(),
             mail_obstacle=obstacle,
-            identity=identify_folders((self._place.location, *self._place.task_folders)),
-            free_tasks=self._place.free_tasks(),
+            identity=identify_folders((place.location, *place.task_folders)),
+            free_tasks=place.free_tasks(),
             limits=tuple(limit_open_files(lock, facts.workers)),
-            rest=read_rest(self._place, self._clock),
+            rest=Rest(max(changes), changed_until) if changes else None,
             is_watched=self._is_watched,
         )
 
@@ -268,11 +244,8 @@ class PlaceWatcher:
         last = queue.get(LAST_RUN) if isinstance(queue, prometheus.Samples) else None
         if last and last not in self._last_runs:
             self._last_runs.append(last)
-        return (
-            measure_runs((*self.recent_events.starts, *self._last_runs))
-            if self.recent_events.is_read
-            else None
-        )
+        runs = (*self.recent_events.starts, *self._last_runs)
+        return measure_runs(runs) if self.recent_events.is_read else None
 
     def _read_records(self) -> Mapping[str, Sequence[Failure]]:
         """Add the failures in the delivery records to those in the log; note the refusals."""
@@ -283,8 +256,7 @@ class PlaceWatcher:
                 self._records = DeliveryReader(*self._place.mail.records())
             failures = self._records.read()
         except (OSError, Unavailable) as error:
-            why = error_text(error) if isinstance(error, OSError) else None
-            self._refusals = f"delivery records cannot be read: {why or error}"
+            self._refusals = f"delivery records cannot be read: {error_text(error)}"
             return NO_RECORDS
         self._refusals = self._records.refusals
         return failures
@@ -292,9 +264,10 @@ class PlaceWatcher:
     def _read_facts(self) -> tuple[WholeQueueFigures, str]:
         """Read the queue's state and why no mail can be sent; if that takes long, not every
         time."""
-        began = time.monotonic()
+        began, mail = time.monotonic(), self._place.mail
         if began >= self._facts_due:
-            self._facts = read_queue_figures(self._place), read_mail_obstacle(self._place)
+            obstacle = "" if mail is None else _try_to_read(mail.obstacle)
+            self._facts = read_queue_figures(self._place), obstacle
             ended = time.monotonic()
             self._facts_due = ended + FIGURES_COST_FACTOR * (ended - began)
         return self._facts
@@ -309,9 +282,8 @@ class PlaceWatcher:
                 registry = registry._replace(found=self.destinations.found)
             if self._registry_due < began:  # else a newer one was noted meanwhile
                 self.note_destinations(registry)
-            self._registry_due = ended + max(
-                REGISTRY_SECONDS, FIGURES_COST_FACTOR * (ended - began)
-            )
+            pause = max(REGISTRY_SECONDS, FIGURES_COST_FACTOR * (ended - began))
+            self._registry_due = ended + pause
         return self.destinations
 
     def note_destinations(self, registry: DestinationsReading) -> None:
