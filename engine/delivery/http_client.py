@@ -66,7 +66,8 @@ class Answer(NamedTuple):
 
 
 class _RunningRequest:
-    """The limits of a request while it runs on one thread."""
+    """The limits of a request while it runs on one thread; one that is exceeded raises
+    DeliveryError."""
 
     def __init__(self, timeout: float, is_cancelled: Callable[[], bool]) -> None:
         self._deadline, self._is_cancelled = time.monotonic() + timeout, is_cancelled
@@ -78,11 +79,7 @@ class _RunningRequest:
         return DeliveryError(code, f"{self.peer}: {text}")
 
     def seconds_left(self, most: float = CANCEL_INTERVAL_SECONDS) -> float:
-        """Seconds for the next wait, at most `most`.
-
-        Raises:
-            DeliveryError: TIMEOUT or CANCELLED.
-        """
+        """Seconds for the next wait, at most `most`; raises TIMEOUT or CANCELLED."""
         seconds = self._deadline - time.monotonic()
         if seconds <= 0:
             raise self.error(network_errors.TIMEOUT, f"no whole answer after {self._timeout:g} s")
@@ -95,11 +92,7 @@ class _RunningRequest:
         self._part, self._bytes_left = part, most
 
     def count(self, received: int) -> None:
-        """Count received bytes.
-
-        Raises:
-            DeliveryError: TOO_LARGE.
-        """
+        """Count received bytes; raises TOO_LARGE."""
         self.peer_closed = not received
         self._bytes_left -= received
         if self._bytes_left < 0:
@@ -120,11 +113,7 @@ class _Stream(httpcore.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Read what has come, within the time and byte limits of the request; `timeout` of httpcore
-        is not used.
-
-        Raises:
-            DeliveryError: a limit is exceeded.
-        """
+        is not used."""
         run = self._running.request
         while True:
             self._socket.settimeout(run.seconds_left())
@@ -179,11 +168,7 @@ class _Connections:
         self._lock = threading.Lock()
 
     def take(self, origin: httpcore.Origin) -> httpcore.HTTP11Connection:
-        """An idle connection, else a new one.
-
-        Raises:
-            DeliveryError, OSError: there is none.
-        """
+        """An idle connection, else a new one."""
         while (connection := self._take_idle(origin)) is not None:
             if not connection.has_expired():
                 return connection
@@ -387,11 +372,7 @@ class HttpClient:
 
 
 def _read_body(run: _RunningRequest, response: httpcore.Response, encoding: str) -> bytes:
-    """The body of an answer, decoded without ever making more than its limit of it.
-
-    Raises:
-        DeliveryError: it is larger, or in an unknown encoding.
-    """
+    """The body of an answer, decoded without ever making more than its limit of it."""
     if encoding.lower() not in _WINDOW_BITS:
         text = f"the answer has an unknown content-encoding: {encoding}"
         raise run.error(network_errors.BAD_ANSWER, text)

@@ -1,4 +1,5 @@
-"""Rows of the outbox without a task, and tasks without their row."""
+"""Rows of the outbox without a task, and tasks without their row. Each function raises Unavailable
+if the outbox or the store cannot be read."""
 
 from __future__ import annotations
 
@@ -33,11 +34,7 @@ def find_orphans(outbox: Outbox, store: ReadableStore, field: str) -> Orphans:
     """Compare the rows with the tasks whose JSON data has a key in `field`; reads every task.
 
     Both change meanwhile. A task that moves while the tasks are read may be missed, so a row is
-    without a task only if each of `PASSES` passes found none, and the row is still there.
-
-    Raises:
-        Unavailable: the outbox or the store cannot be read.
-    """
+    without a task only if each of `PASSES` passes found none, and the row is still there."""
     before = unmatched = outbox.keys()
     without: dict[str, str] = {}
     for _ in range(PASSES):
@@ -69,11 +66,7 @@ def _keyed_tasks(store: ReadableStore, field: str) -> Iterator[tuple[Task, str]]
 
 
 def read_data(store: ReadableStore, task: Task) -> bytes | None:
-    """The data of a task; None if it has none, or has changed since it was scanned.
-
-    Raises:
-        Unavailable: it cannot be read now.
-    """
+    """The data of a task; None if it has none, or has changed since it was scanned."""
     for part in DATA_PARTS:
         with suppress(Gone, Unsupported):
             return store.read(task, part)

@@ -28,11 +28,7 @@ class Outbox:
 
     def __init__(self, settings: OutboxConfig, patience: float = PATIENCE_SECONDS) -> None:
         """The names of table and columns were checked by the configuration
-        (`validators.check_identifier`).
-
-        Raises:
-            Unavailable: no database is set, or one of an unknown kind.
-        """
+        (`validators.check_identifier`)."""
         if settings.database is None:
             raise Unavailable("outbox: no database is set")
         self._database = SqlDatabase(settings.database, patience)

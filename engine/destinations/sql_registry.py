@@ -88,11 +88,7 @@ class SqlRegistry:
         self, address: Address, *, creates: bool = False, patience: float = PATIENCE_SECONDS
     ) -> None:
         """With `creates`, for a worker, a missing file or table counts as empty and is created by
-        the first write; else each call raises Unavailable.
-
-        Raises:
-            Unavailable: there is no such kind of database.
-        """
+        the first write; else each call raises Unavailable."""
         self._database, self._creates = SqlDatabase(address, patience), creates
 
     def get(self, origin: str) -> Destination:

@@ -106,17 +106,14 @@ class FileCache:
 
 
 class LogFile:
-    """The content of one open file, even if its name is removed or given to another file."""
+    """The content of one open file, even if its name is removed or given to another file. Raises
+    OSError if it cannot be read, or this Python cannot unpack it."""
 
     def __init__(
         self, path: str, number: int, fd: int, cache: FileCache, packing: str = ""
     ) -> None:
         """Takes ownership of `fd`; `number` is the file's position among others, and `packing` the
-        end of a compressed file's name: its size is known when `measure` is done.
-
-        Raises:
-            OSError: this Python cannot unpack it.
-        """
+        end of a compressed file's name: its size is known when `measure` is done."""
         self.path, self.number, self.cell_size = path, number, cache.cell_size
         self._fd = fd
         self.unpacked = UnpackedFile(fd, packing, cache.windows) if packing else None
@@ -163,11 +160,7 @@ class LogFile:
         return os.fstat(self._fd)
 
     def check_growth(self) -> bool | None:
-        """True if the file has grown since the last call; None if it was rewritten.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """True if the file has grown since the last call; None if it was rewritten."""
         if self.unpacked is not None:
             return False
         now = os.fstat(self._fd)

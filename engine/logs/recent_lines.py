@@ -107,11 +107,7 @@ def _shown_line(entry: FileEntry) -> LogLine:
 
 def start_offsets(log: RotatedLog, start: float, most: int) -> tuple[dict[int, int], float]:
     """Where lines since a time (epoch seconds UTC) begin, by the number of the file, but no more
-    than `most` bytes before the end; and the time from which on none is missing.
-
-    Raises:
-        OSError: reading a file failed.
-    """
+    than `most` bytes before the end; and the time from which on none is missing."""
     offsets: dict[int, int] = {}
     since = inf
     while most > 0:

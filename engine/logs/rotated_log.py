@@ -44,11 +44,7 @@ _ROTATED = re.compile(rf"[.-]([0-9][0-9-]*)({'|'.join(map(re.escape, SUFFIXES))}
 
 def rotated_names(path: str) -> list[tuple[str, str]]:
     """The paths of the rotated files of a log with the suffix of their compression, the newest
-    first. Of one that is being compressed only the original is named.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
+    first. Of one that is being compressed only the original is named. Raises `OSError`."""
     folder, name = os.path.split(path)
     if not name:
         return []
@@ -66,7 +62,8 @@ def rotated_names(path: str) -> list[tuple[str, str]]:
 
 
 class RotatedLog:
-    """The open files of one log, with lines from the earliest to the latest."""
+    """The open files of one log, with lines from the earliest to the latest. Its methods raise
+    OSError if an open file cannot be read."""
 
     def __init__(self, path: str, cache: FileCache | None = None) -> None:
         self.path, self._cache = path, cache or FileCache()
@@ -104,11 +101,7 @@ class RotatedLog:
         return f"{why}; its former lines are still shown"
 
     def refresh(self) -> bool:
-        """Re-read the state of all files: grown, replaced or rewritten. True if any has changed.
-
-        Raises:
-            OSError: reading an open file failed.
-        """
+        """Re-read the state of all files: grown, replaced or rewritten. True if any has changed."""
         changed, read_before = False, self.files[:-1]
         for file in tuple(self.files):
             changed |= self._refresh_file(file)
@@ -215,11 +208,7 @@ class RotatedLog:
         """Do one step to open the rotated file before the first open one, unless its last write was
         before `since` (epoch seconds UTC).
 
-        Return the number of bytes that were read, at least 1; 0 if there is no such file.
-
-        Raises:
-            OSError: reading an open file failed.
-        """
+        Return the number of bytes that were read, at least 1; 0 if there is no such file."""
         if self._measured is None:
             if self._complete_since is not None and since >= self._complete_since:
                 return 0

@@ -37,11 +37,7 @@ class NotReadable(Unavailable):
 
 
 def fail(code: int, text: str) -> NoReturn:
-    """End the command with one line on standard error.
-
-    Raises:
-        CommandError: always.
-    """
+    """End the command with one line on standard error."""
     raise CommandError(code, text)
 
 

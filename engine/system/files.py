@@ -2,6 +2,9 @@
 
 Every system call of the engine that changes a file goes through a name of this module, so that a
 test can count each of them, let it fail, or kill the process there. Only this module calls fsync.
+
+Each function that opens, makes, lists, writes or removes something raises OSError if that cannot be
+done, or is refused; only what a caller tells apart is named at the function.
 """
 
 from __future__ import annotations
@@ -72,11 +75,7 @@ def closing(fd: int) -> Iterator[int]:
 def open_folder(path: str, dir_fd: int | None = None) -> int:
     """Open a folder for reading; a symbolic link as last component is refused.
 
-    The path is followed as in `open_path`.
-
-    Raises:
-        OSError: it is missing, is not a folder, or cannot be opened.
-    """
+    The path is followed as in `open_path`."""
     if dir_fd is not None or os.geteuid() != 0:
         return os.open(path, _FOLDER, dir_fd=dir_fd)
     # Not kept open: a process with O_PATH descriptors of a spool is taken for its worker.
@@ -158,11 +157,7 @@ def is_disks_own(name: str) -> bool:
 
 def _require_there(path: str) -> None:
     """Find a missing file by one stat: many that are polled never exist, and to walk a path takes
-    some twenty system calls. All else is left to the walk.
-
-    Raises:
-        FileNotFoundError: it is missing.
-    """
+    some twenty system calls. All else is left to the walk."""
     try:
         os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -172,11 +167,7 @@ def _require_there(path: str) -> None:
 
 
 def list_names(path: str) -> list[str]:
-    """Return the sorted names in a folder; its path is followed as in `open_path`.
-
-    Raises:
-        OSError: it is missing or cannot be read.
-    """
+    """Return the sorted names in a folder; its path is followed as in `open_path`."""
     with closing(open_path(path)) as folder:
         fd = os.open(".", _FOLDER, dir_fd=folder)
     with closing(fd):
@@ -236,7 +227,8 @@ def _walk_links(path: str, *, follow: bool) -> tuple[int, str, frozenset[int]]:
                 links += 1
                 if links > MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                makers |= {_owner_of(name, at), os.fstat(at).st_uid}
+                link_stat = os.stat(name, dir_fd=at, follow_symlinks=False)
+                makers |= {link_stat.st_uid, os.fstat(at).st_uid}
                 target = os.readlink(name, dir_fd=at)
                 components += _components(target)
                 deeper = os.open("/" if target.startswith("/") else ".", _PASS_THROUGH, dir_fd=at)
@@ -265,16 +257,8 @@ def _is_link(name: str, dir_fd: int) -> bool:
         return False  # opening it reports the error
 
 
-def _owner_of(name: str, dir_fd: int) -> int:
-    return os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_uid
-
-
 def _require_owner(file_stat: stat_result, makers: frozenset[int], path: str) -> None:
-    """Check that the users who made the links own the target.
-
-    Raises:
-        PermissionError: they do not.
-    """
+    """Check that the users who made the links own the target."""
     for maker in makers - {file_stat.st_uid}:
         what = f"a symbolic link of user {maker} leads to a file of user {file_stat.st_uid}"
         raise PermissionError(errno.EPERM, f"{what}: not followed as root", path)
@@ -316,11 +300,7 @@ def open_outgoing(
 
     Root opens a file of root in a place of another user with that user's rights: that user can put
     a private file of root there (rename) if one is in any of their folders, and would get it sent.
-    `place` is the stat of the place's folder.
-
-    Raises:
-        FileNotFoundError, Refused, OSError: as `opens`.
-    """
+    `place` is the stat of the place's folder."""
     fd = opens(name, dir_fd)
     if os.geteuid() != 0 or place.st_uid == 0 or os.fstat(fd).st_uid != 0:
         return fd
@@ -398,11 +378,11 @@ def trust_problem(file_stat: stat_result, folder: stat_result) -> str:
     permission: volumes of pods, ACLs and a umask of 002 give it to each file."""
     if file_stat.st_mode & stat.S_IWOTH:
         return f"is writable by all users, expected mode {FILE_MODE:o} or less"
-    known = (
-        (folder.st_gid, os.getegid(), *os.getgroups()) if file_stat.st_mode & stat.S_IWGRP else ()
-    )
-    if known and file_stat.st_gid not in known:
-        return f"is writable by group {file_stat.st_gid}, expected mode {FILE_MODE:o} or less"
+    group = file_stat.st_gid
+    if file_stat.st_mode & stat.S_IWGRP and group not in (
+        (folder.st_gid, os.getegid(), *os.getgroups())
+    ):
+        return f"is writable by group {group}, expected mode {FILE_MODE:o} or less"
     return owner_problem(file_stat, folder)
 
 
@@ -475,24 +455,22 @@ def flocked_inodes() -> frozenset[int]:
 
     Inodes of all file systems, locked by processes that this PID namespace can see; empty if
     /proc/locks cannot be read."""
+    return frozenset(int(fields[-3].rpartition(":")[2]) for fields in _list_flocks())
+
+
+def _list_flocks() -> list[list[str]]:
     try:
         with open("/proc/locks", encoding="ascii") as lines:
-            fields = [line.split() for line in lines]
+            return [fields for line in lines if "FLOCK" in (fields := line.split())]
     except OSError:
-        return frozenset()
-    return frozenset(int(field[-3].rpartition(":")[2]) for field in fields if "FLOCK" in field)
+        return []
 
 
 def flock_holders(file_stat: stat_result) -> frozenset[int]:
     """PIDs that took a flock on a file, as far as /proc/locks shows them; a process that only
     inherited it is not among them."""
-    try:
-        with open("/proc/locks", encoding="ascii") as lines:
-            fields = [line.split() for line in lines]
-    except OSError:
-        return frozenset()
-    flocks = [one for one in fields if "FLOCK" in one and one[-3].endswith(f":{file_stat.st_ino}")]
-    return frozenset(int(one[-4]) for one in flocks)
+    end = f":{file_stat.st_ino}"
+    return frozenset(int(fields[-4]) for fields in _list_flocks() if fields[-3].endswith(end))
 
 
 class Flock:
@@ -526,11 +504,7 @@ class Flock:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all bytes, with as many write(2) calls as needed.
-
-    Raises:
-        OSError: with the path of the file from /proc/self/fd.
-    """
+    """Write all bytes, with as many write(2) calls as needed. An error has the path of the file."""
     try:
         done = write(fd, data)
         while done < len(data):
@@ -571,13 +545,10 @@ def create_file(
 
 def copy_mode(fd: int, file_stat: stat_result) -> None:
     """Give an open file the mode of another one, and its owner if we have the right to."""
-    current = os.fstat(fd)
-    if os.geteuid() == 0 and (current.st_uid, current.st_gid) != (
-        file_stat.st_uid,
-        file_stat.st_gid,
-    ):
+    current, owner = os.fstat(fd), (file_stat.st_uid, file_stat.st_gid)
+    if os.geteuid() == 0 and (current.st_uid, current.st_gid) != owner:
         try:
-            fchown(fd, file_stat.st_uid, file_stat.st_gid)
+            fchown(fd, *owner)
         except PermissionError:
             if current.st_uid != file_stat.st_uid:
                 raise
@@ -602,11 +573,7 @@ def make_folder(
 ) -> None:
     """Create a folder unless it exists, for `owner` (uid, gid) or the owner of its parent.
 
-    The parent is fsynced: if the folder's name were lost, so would be all files moved into it.
-
-    Raises:
-        OSError: as `create_folder`.
-    """
+    The parent is fsynced: if the folder's name were lost, so would be all files moved into it."""
     if dir_fd is None:
         above, name = os.path.split(path.rstrip("/"))
         with closing(open_path(above or ".")) as passed:
@@ -677,11 +644,7 @@ def bind_socket(sock: socket.socket, name: str, dir_fd: int, mode: int) -> None:
     """Bind a UNIX socket to a name in an open folder; its path may be longer than 107 bytes.
 
     The umask of the process gives it the mode: chmod(2) by name would follow a link that the
-    folder's owner may have put there since.
-
-    Raises:
-        OSError: the name is in use, or cannot be made.
-    """
+    folder's owner may have put there since."""
     before = os.umask(~mode & 0o777)
     try:
         sock.bind(f"/proc/self/fd/{dir_fd}/{name}")
@@ -713,11 +676,7 @@ def open_dir_path(
     """Open a folder (O_PATH) to open files in it, without following symbolic links below `root`.
 
     Outside `root` the path is followed as in `open_path`, but a link as last component is refused.
-    With `make`, missing folders are created, for `owner` or the owner of each parent.
-
-    Raises:
-        OSError: a component is missing, cannot be created, is not a folder, or is a symbolic link.
-    """
+    With `make`, missing folders are created, for `owner` or the owner of each parent."""
     key = "folder", path, root
     fd = _cache.get(key, path) if path.startswith("/") else -1
     if fd < 0:
@@ -776,11 +735,7 @@ def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | No
 
 
 def open_dir(path: str, root: str = "", *, make: bool = False) -> int:
-    """Like `open_dir_path`, but open it for reading, so that it can be listed and fsynced.
-
-    Raises:
-        OSError: as `open_dir_path`, or the folder cannot be read.
-    """
+    """Like `open_dir_path`, but open it for reading, so that it can be listed and fsynced."""
     with closing(open_dir_path(path, root, make=make)) as fd:
         return os.open(".", _FOLDER, dir_fd=fd)
 
@@ -805,11 +760,7 @@ def _enter(path: str, dir_fd: int | None = None) -> int:
 def open_shared(name: str, dir_fd: int, flags: int, mode: int = FILE_MODE) -> int:
     """Open a regular file that several users write; create it if missing, for the folder's owner.
 
-    Never follows a link and never blocks: the folder's owner may have put anything there.
-
-    Raises:
-        OSError: not a regular file, a second hard link, or it cannot be opened or created.
-    """
+    Never follows a link and never blocks: the folder's owner may have put anything there."""
     flags |= GUARDED_FLAGS
     try:
         fd = _open_plain(name, dir_fd, flags)
@@ -823,11 +774,7 @@ def open_shared(name: str, dir_fd: int, flags: int, mode: int = FILE_MODE) -> in
 
 
 def open_plain(name: str, dir_fd: int, flags: int = os.O_RDONLY) -> int:
-    """Open an existing regular file, without following a link and without blocking.
-
-    Raises:
-        OSError: it is not a regular file or cannot be opened.
-    """
+    """Open an existing regular file, without following a link and without blocking."""
     return _open_plain(name, dir_fd, GUARDED_FLAGS | flags)
 
 
@@ -842,9 +789,8 @@ def _open_plain(name: str, dir_fd: int, flags: int) -> int:
     file_stat = os.fstat(fd)
     if stat.S_ISREG(file_stat.st_mode) and file_stat.st_nlink <= 1:
         return fd
-    words = (
-        file_problem(file_stat, os.fstat(dir_fd)) if stat.S_ISREG(file_stat.st_mode) else _NOT_PLAIN
-    )
+    is_plain = stat.S_ISREG(file_stat.st_mode)
+    words = file_problem(file_stat, os.fstat(dir_fd)) if is_plain else _NOT_PLAIN
     if not words:
         return fd
     os.close(fd)
@@ -855,14 +801,11 @@ _NOT_PLAIN = "not a regular file"
 
 
 def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> None:
-    """Replace a file atomically by rename(2): a reader sees the old content or the new.
+    """Replace a file atomically by rename(2): a reader sees the old content or the new, and the old
+    one after an error.
 
     Not durable: for data that can be regenerated, such as metrics. Its folder is opened by
-    `open_dir_path`.
-
-    Raises:
-        OSError: it could not be written; the old file is unchanged.
-    """
+    `open_dir_path`."""
     folder, name = os.path.split(path)
     dir_fd = open_dir_path(folder or ".", root)
     # The real program uses one `.tmp` name for all writers; a PID is unique only in its namespace.
@@ -881,14 +824,10 @@ def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> N
 def replace_durably(
     name: str, dir_fd: int, data: bytes, like: stat_result | None = None, mode: int = FILE_MODE
 ) -> None:
-    """Create or replace a file in an open folder by fsync and rename; durable on return.
+    """Create or replace a file in an open folder by fsync and rename; durable on return. After an
+    error the old file is unchanged, or it is unknown which one survives a crash.
 
-    With `like` it gets the mode and owner of that file.
-
-    Raises:
-        OSError: it could not be written; the old file is unchanged, or it is unknown which one
-            survives a crash.
-    """
+    With `like` it gets the mode and owner of that file."""
     new = f".{name}.{os.urandom(6).hex()}.tmp"
     try:
         with closing(create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)) as fd:
@@ -904,14 +843,8 @@ def replace_durably(
 
 
 def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
-    """Append to a file with one write(2), so that lines of several writers do not mix.
-
-    Its folder is opened by
-    `open_dir_path`.
-
-    Raises:
-        OSError: not a regular file, or it could not be written.
-    """
+    """Append to a file with one write(2), so that lines of several writers do not mix. Its folder
+    is opened by `open_dir_path`."""
     key = "append", path, root
     fd = _cache.get(key, path) if path.startswith("/") else -1
     if fd < 0:
@@ -936,11 +869,7 @@ def regular_files(
     fd: int, wants: Callable[[str], object] | None = None
 ) -> Iterator[tuple[str, stat_result]]:
     """Yield name and lstat of each regular file directly in an open folder, whose name `wants`
-    accepts.
-
-    Raises:
-        OSError: the folder cannot be listed.
-    """
+    accepts."""
     for name in sorted(filter(wants, os.listdir(fd))):
         try:
             file_stat = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -955,12 +884,8 @@ def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
     order.
 
     That order also holds after a power cut: the folder is fsynced before each of the later
-    removals.
-    Anything else in the folder stays, and so does the folder. No error if it is already gone.
-
-    Raises:
-        OSError: it is not a folder, is not empty in the end, or cannot be removed now.
-    """
+    removals. Anything else in the folder stays, and so does the folder. No error if it is already
+    gone."""
     try:
         fd = open_folder(name, dir_fd)
     except FileNotFoundError:
@@ -1000,11 +925,7 @@ def open_parent_below(root: str, path: str, under: str = "") -> tuple[int, str]:
 
 
 def components_below(root: str, path: str) -> list[str]:
-    """Components of a path below `root`.
-
-    Raises:
-        Refused: as `open_parent_below`.
-    """
+    """Components of a path below `root`; raises `Refused` as `open_parent_below`."""
     prefix = root.rstrip("/") + "/"
     parts = path[len(prefix) :].split("/")
     plain = path.isprintable() and not any(part in ("", ".", "..") for part in parts)
@@ -1014,13 +935,8 @@ def components_below(root: str, path: str) -> list[str]:
 
 
 def open_parent(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
-    """Open the parent folder of the last component, from an open folder; return it and that name.
-
-    Follows no symbolic link.
-
-    Raises:
-        OSError: a component is missing or is not a folder.
-    """
+    """Open the parent folder of the last component, from an open folder, and return it and that
+    name; follows no symbolic link."""
     fd = open_folder(".", dir_fd)
     try:
         for part in parts[:-1]:

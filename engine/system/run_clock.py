@@ -70,11 +70,7 @@ class RunClock:
         return self._known_times
 
     def read(self, now: float) -> SeenTime:
-        """What all runs have seen up to `now`, without a record of this one.
-
-        Raises:
-            OSError: the record cannot be read.
-        """
+        """What all runs have seen up to `now`, without a record of this one; raises as `note`."""
         return note_run(read_seen_time(self._folder, self._root), read_moment(now))
 
     def age(self, moment: float, now: float) -> float:
@@ -155,11 +151,7 @@ def read_moment(now: float) -> RunMoment:
 
 
 def read_seen_time(folder: str, root: str) -> SeenTime:
-    """Read the record; nothing is seen yet if there is none, or it is damaged.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read the record; nothing is seen yet if there is none, or it is damaged. Raises `OSError`."""
     try:
         dir_fd = files.open_dir_path(folder, root)
     except FileNotFoundError:

@@ -211,11 +211,7 @@ def run_supervised(
     linger: float = 0.0,
     abandon: bool = False,
 ) -> ProgramResult:
-    """Run one program under its own supervisor, as `SupervisorPool.run` does.
-
-    Raises:
-        CannotRun: it cannot be started or watched.
-    """
+    """Run one program under its own supervisor, as `SupervisorPool.run` does."""
     with SupervisorPool() as pool:
         return pool.run(program, timeout, cancelled, linger=linger, abandon=abandon)
 
@@ -306,11 +302,7 @@ class _Link(NamedTuple):
                 return why
 
     def read_report(self, why: str) -> tuple[ProgramResult, bool, bool]:
-        """Return the result; True if the supervisor is about to end or idle; True if it is idle.
-
-        Raises:
-            CannotRun: the supervisor could not start or watch the program.
-        """
+        """Return the result; True if the supervisor is about to end or idle; True if it is idle."""
         try:
             (word, *values), _ = _receive(self.sock, 0)
         except (EOFError, ConnectionResetError):

@@ -240,8 +240,7 @@ def files_as(account: Account | None) -> Iterator[None]:
 
     New files belong to that user. None or root: no change. Used for files in a folder of another
     user: if root is redirected there, it can only reach what that user can. Do not yield to a
-    caller
-    or start a thread in this block.
+    caller or start a thread in this block.
 
     Raises:
         PermissionError: the system refuses the change.

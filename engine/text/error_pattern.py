@@ -87,8 +87,7 @@ def fold_error(error: str) -> str:
     (`421 4.7.0`): at the start, after ` said: `, after our own error name (`unavailable_450: 450`),
     and, if it has both codes, after any colon; so does the status of an HTTP answer. Only the first
     `ERROR_LIMIT_CHARS` characters count, the part that a task file stores, so that a log and a
-    spool give the same pattern.
-    Folding a pattern again does not change it."""
+    spool give the same pattern. Folding a pattern again does not change it."""
     error = error[:ERROR_LIMIT]
     reply = _find_reply(error)
     if reply is None:

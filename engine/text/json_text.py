@@ -34,11 +34,8 @@ def compact_json(text: str) -> str:
 def lay_out_json(text: str) -> str:
     """Give each value a line of its own, and write unprintable characters as escapes.
 
-    If that would change a number or a string, such as 1e5, all stays on one line.
-
-    Raises:
-        ValueError: it is no JSON.
-    """
+    If that would change a number or a string, such as 1e5, all stays on one line. Raises as
+    `compact_json`."""
     flat = compact_json(text)
     try:
         lines = json.dumps(json.loads(flat), indent=2, ensure_ascii=False)

@@ -58,11 +58,7 @@ def from_json(kind: type[T], value: Any, what: str, *, exact: bool = False) -> T
 
 
 def from_array(kind: type[T], value: Any, what: str) -> T:
-    """Read a named tuple that is stored by position, as all that are in it.
-
-    Raises:
-        Malformed: see `from_json`.
-    """
+    """Read a named tuple that is stored by position, as all that are in it."""
     read: Callable[[Any, str], T] = _reader(cast(Any, kind), _read_by_position)
     return read(value, what)
 
@@ -91,11 +87,7 @@ _PLAIN: Mapping[Any, Reader] = {
 
 @cache
 def _reader(kind: Any, read_fields: FieldsReader) -> Reader:
-    """Build the reader of a type.
-
-    Raises:
-        TypeError: no JSON value is of this type.
-    """
+    """Build the reader of a type."""
     origin, types = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return _PLAIN[kind]

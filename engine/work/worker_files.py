@@ -130,11 +130,7 @@ def _remove_old_files(folder: int, now: float) -> None:
 
 
 def running_pids(queue: Queue) -> tuple[int, ...]:
-    """PIDs of our workers at a place.
-
-    Raises:
-        OSError: the run folder cannot be read.
-    """
+    """PIDs of our workers at a place; raises `OSError` if its run folder cannot be read."""
     running_files: list[str] = []
     with suppress(FileNotFoundError), _open_run_dir(queue) as folder:  # else none has ever run
         running_files += (name for name in _worker_files(folder) if _is_running(name, folder))
@@ -142,11 +138,8 @@ def running_pids(queue: Queue) -> tuple[int, ...]:
 
 
 def find_killed_claims(queue: Queue, tasks: Iterable[Task]) -> dict[int, list[Task]]:
-    """Find which of these claims belong to a worker of this project that was killed, by its PID.
-
-    Raises:
-        OSError: the run folder cannot be read.
-    """
+    """Find which of these claims belong to a worker of this project that was killed, by its PID;
+    raises `OSError` as `running_pids`."""
     pid_by_claim: dict[str, int] = {}
     with suppress(FileNotFoundError), _open_run_dir(queue) as folder:
         for name in _worker_files(folder):
