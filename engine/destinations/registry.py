@@ -17,11 +17,9 @@ class Registry(Protocol):
 
     def get(self, origin: str) -> Destination:
         """The destination of an origin; a healthy one with `rev` 0 if it is not registered."""
-        ...
 
     def all(self) -> list[Destination]:
         """All destinations, by origin."""
-        ...
 
     def swap(self, old: Destination | None, new: Destination | None) -> Destination:
         """Replace `old` by `new` if its revision is unchanged; return `new` with its new revision.
@@ -32,7 +30,6 @@ class Registry(Protocol):
         Raises:
             Gone: it has changed, or is registered already; nothing changed.
         """
-        ...
 
     def count_probe(self, origin: str) -> int:
         """Add 1 to the probes of a destination in one statement; return the new number.
@@ -40,15 +37,12 @@ class Registry(Protocol):
         Raises:
             Gone: it is not registered.
         """
-        ...
 
     def extra_with(self, key: str, value: object) -> list[Destination]:
         """The destinations whose free JSON has this value for this key."""
-        ...
 
     def close(self) -> None:
         """Close the connections."""
-        ...
 
 
 MAX_TRIES = 20

@@ -67,15 +67,12 @@ class BytesPattern(Protocol):
 
     def search(self, data: bytes, pos: int = 0) -> re.Match[bytes] | None:
         """The first match from a position on."""
-        ...
 
     def fullmatch(self, data: bytes) -> re.Match[bytes] | None:
         """A match of all the bytes."""
-        ...
 
     def finditer(self, data: bytes) -> Iterator[re.Match[bytes]]:
         """All matches."""
-        ...
 
 
 @lru_cache(64)
