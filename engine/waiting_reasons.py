@@ -106,7 +106,6 @@ def _is_quiet(circumstances: Circumstances, now: float) -> bool:
 
 
 def _no_worker(task: Task, now: float, circumstances: Circumstances, due: bool) -> str:
-    """Report that no worker is running, and since when."""
     last = circumstances.last_run
     ran = "" if last is None else f", last run {format_rough_duration(now - last)} ago"
     if not due:

@@ -311,7 +311,6 @@ class HttpClient:
         raise run.error(network_errors.BAD_ANSWER, f"more than {MAX_REDIRECTS} redirects")
 
     def _redirected(self, source: httpx.URL, place: str) -> httpx.URL:
-        """The URL of a redirect, judged like the first one."""
         try:
             target = source.join(place)
         except (httpx.InvalidURL, ValueError) as error:
@@ -400,7 +399,6 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 def _code_of(error: Exception, run: _RunningRequest) -> str:
-    """The code of an error of a socket or of the protocol."""
     if isinstance(error, httpcore.LocalProtocolError):
         return network_errors.BAD_DATA
     if isinstance(error, httpcore.ProtocolError | zlib.error):

@@ -134,7 +134,6 @@ class SqlDatabase:
             _close(connection)
 
     def _put_back(self, connection: PooledConnection, closings: int) -> None:
-        """Keep a connection for the next statement, unless all were closed since it was taken."""
         with self._lock:
             if closings == self._closings:
                 self._idle.append(connection)

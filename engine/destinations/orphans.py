@@ -58,7 +58,6 @@ def _tasks(store: ReadableStore, names: Collection[str]) -> Iterator[Task]:
 
 
 def _keyed_tasks(store: ReadableStore, field: str) -> Iterator[tuple[Task, str]]:
-    """The tasks that name a row, with its key."""
     for task in _tasks(store, store.states.values()):
         data = read_data(store, task)
         if data is not None and (key := row_key(data, field)):

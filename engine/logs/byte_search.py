@@ -146,7 +146,6 @@ def _last_time(file: LogFile, cell: int) -> float:
 
 
 def _latest(data: bytes) -> float:
-    """The latest time of these lines in the contract's format."""
     stamps = {line[1:20] for line in data.split(b"\n") if line}
     times = map(parse_local_time, (stamp.decode() for stamp in stamps))
     return max((time for time in times if time is not None), default=NO_TIME)

@@ -113,7 +113,6 @@ class DeliveryRecords:
         return size
 
     def _trim(self, name: str, folder_fd: int) -> None:
-        """Replace the file by a new one with only the newest records."""
         with files.closing(files.open_plain(name, folder_fd)) as fd:
             file_stat = os.fstat(fd)
             start = max(0, file_stat.st_size - self._most * _LONGEST)

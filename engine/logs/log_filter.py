@@ -204,7 +204,6 @@ def _closing(words: str, sign: str, at: int) -> int:
 
 
 def _term(words: str, at: int) -> tuple[LogTerm, int]:
-    """Parse the term at a position; return it and its end."""
     negated = words[at] == "!"
     begin = at + negated
     sign = words[begin : begin + 1]

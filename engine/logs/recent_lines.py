@@ -79,7 +79,6 @@ class RecentLines:
         self._log.close()
 
     def _read_on(self, file: LogFile, budget: int, lines: list[LogLine]) -> int:
-        """Read lines of one file; return the number of bytes."""
         began = at = self._offsets.setdefault(file.number, 0)
         while at < file.size and at - began < budget and len(lines) < _POLL_LINES:
             entries = file.lines_between(at, min(at + CELL_BYTES, file.size))

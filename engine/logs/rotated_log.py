@@ -155,7 +155,6 @@ class RotatedLog:
         return True
 
     def _numbered(self, later: list[LogFile], before: list[LogFile]) -> list[LogFile]:
-        """Number files that come after others."""
         for file in later:
             file.number = next(self._cache.next_numbers)
             if before:

@@ -103,21 +103,12 @@ class MailHandler:
                 self._complain(f"{safe_line(str(error))}; mail metrics not written")
 
     def __call__(self, task: Task, context: Context) -> None:
-        """Deliver the mail of a task, in one attempt.
-
-        Raises:
-            Failed: the transport did not accept it.
-            Postponed: it was not tried.
-        """
+        """Deliver the mail of a task, in one attempt."""
         built = self._built or self._build(self._settings())
         built.handler(task, context)
 
     def _current(self) -> _MailParts:
-        """The current parts, checked again after `RECHECK_SECONDS` seconds.
-
-        Raises:
-            ConfigError, OSError: the settings or transports cannot be read.
-        """
+        """The current parts, checked again after `RECHECK_SECONDS` seconds."""
         built = self._built
         if built is not None and self._clock() - built.checked_at < RECHECK_SECONDS:
             return built

@@ -314,7 +314,6 @@ class _Link(NamedTuple):
         return ProgramResult(status, output, why if forced else "", unread), is_over, is_idle
 
     def _kill_unsupervised(self) -> None:
-        """Kill the program after its supervisor was killed."""
         pid = int.from_bytes(self.running[:], "little")
         with suppress(ProcessLookupError, PermissionError):
             if pid and os.getsid(pid) == pid:
@@ -547,7 +546,6 @@ class _Supervisor:
                 return
 
     def _read(self) -> bool:
-        """Read available output; False at end of file."""
         # Limited: a program may write faster than we read, and the deadline must still be checked.
         for _ in range(READS_PER_CHECK):
             try:
@@ -570,7 +568,6 @@ class _Supervisor:
         return bool(self._input)
 
     def _unread(self) -> bool:
-        """True if input is unread in the pipe or not yet written."""
         if self._reading < 0:
             return False
         return bool(self._input) or any(fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4)))

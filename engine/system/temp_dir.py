@@ -93,7 +93,6 @@ def _create_claimed(parent: str) -> tuple[str, int]:
 
 
 def _remove_if_abandoned(path: str) -> bool:
-    """Remove a temporary folder of this user if no process uses it."""
     try:
         folder_stat = os.lstat(path)
         if not stat.S_ISDIR(folder_stat.st_mode) or folder_stat.st_uid != os.geteuid():

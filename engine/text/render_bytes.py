@@ -124,7 +124,6 @@ def _is_text(sample: bytes) -> bool:
 
 
 def _indent_json(text: str) -> str | None:
-    """Indent JSON, one value per line; None if it is not JSON."""
     try:
         document = json.loads(text)
         pieces: list[str] = []
@@ -165,7 +164,6 @@ def _is_mail(headers: _Headers) -> bool:
 
 
 def _split(data: bytes) -> tuple[_Headers, bytes]:
-    """The headers at the start, and the rest."""
     headers = _Headers()
     at = 0
     while at < len(data):

@@ -87,7 +87,6 @@ _PLAIN: Mapping[Any, Reader] = {
 
 @cache
 def _reader(kind: Any, read_fields: FieldsReader) -> Reader:
-    """Build the reader of a type."""
     origin, types = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return _PLAIN[kind]
