@@ -53,13 +53,9 @@ class Schedule(NamedTuple):
         return " ".join(words)
 
 
-def _doubled(schedule: Schedule, earlier: int) -> float:
-    # 2**64 exceeds any ceiling, and 2**5000 would overflow a float.
-    return schedule.waits[0] * 2.0 ** min(earlier, 64)
-
-
 KINDS: Mapping[str, Callable[[Schedule, int], float]] = {
-    "exponential": _doubled,
+    # 2**64 exceeds any ceiling, and 2**5000 would overflow a float.
+    "exponential": lambda schedule, earlier: schedule.waits[0] * 2.0 ** min(earlier, 64),
     "linear": lambda schedule, earlier: schedule.waits[0] + schedule.step * earlier,
     "stepped": lambda schedule, earlier: schedule.waits[min(earlier, len(schedule.waits) - 1)],
     "fixed": lambda schedule, earlier: schedule.waits[0],

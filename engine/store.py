@@ -373,7 +373,7 @@ class ClaimRules(NamedTuple):
     return_abandoned: Callable[[float], float] | None = None
     """Returns the tasks of ended workers to pending by the store's own rules, and the time at which
     it wants to be called again; both epoch seconds UTC. A busy worker calls it too. Raises
-    Unavailable. None: the worker does it (`engine.work.rescuer`)."""
+    Unavailable. None: the worker does it (`engine.work.outcomes`)."""
     keeps_reports: bool = False
     """True if the store keeps what an attempt leaves (`Move.report`)."""
     limit_ends: Callable[[], float | None] = lambda: None

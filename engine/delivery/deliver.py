@@ -77,7 +77,10 @@ class DeliverHandler:
         outcome = status_table.outcome(self._outcomes, what)
         waits = self._record(breaker, origin, code, outcome, is_probe)
         if outcome == DONE:
-            return None if answer is None else _result(answer)
+            if answer is None:
+                return None
+            body = answer.body.decode("utf-8", "replace")
+            return {"status": answer.status, "body": body[:MAX_RESULT_CHARACTERS]}
         text = str(failure) if answer is None else _describe(answer)
         details = str(failure) if answer is None else _readable_body(answer, MAX_RESULT_CHARACTERS)
         if outcome == FATAL:
@@ -121,11 +124,6 @@ def _origin(url: str) -> str:
         return origin_of(url)
     except ValueError:
         return ""
-
-
-def _result(answer: Answer) -> dict[str, object]:
-    body = answer.body.decode("utf-8", "replace")
-    return {"status": answer.status, "body": body[:MAX_RESULT_CHARACTERS]}
 
 
 def _describe(answer: Answer) -> str:

@@ -24,10 +24,6 @@ class RegistryColumn(NamedTuple):
     read: Callable[[Any], Any] = lambda value: value
 
 
-def _read_time(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
 def _read_extra(value: Any) -> Mapping[str, object]:
     extra = json.loads(value)
     if not isinstance(extra, dict):
@@ -36,7 +32,9 @@ def _read_extra(value: Any) -> Mapping[str, object]:
 
 
 _TEXT = RegistryColumn("TEXT NOT NULL", read=str)
-_TIME = RegistryColumn("DOUBLE PRECISION", read=_read_time)
+_TIME = RegistryColumn(
+    "DOUBLE PRECISION", read=lambda value: None if value is None else float(value)
+)
 _COUNT = RegistryColumn("BIGINT NOT NULL", read=int)
 
 COLUMNS: Mapping[str, RegistryColumn] = {

@@ -18,15 +18,15 @@ from engine.text.times import format_time
 
 
 class DestinationState(StrEnum):
-    """State of a destination, as a word."""
+    """State of a destination, as a word; first the one that needs an operator most."""
 
-    BLOCKED = "blocked"
     UNHEALTHY = "unhealthy"
+    BLOCKED = "blocked"
+    UNKNOWN = "unknown"
+    """The registry cannot be read."""
     OK = "ok"
     UNUSED = "unused"
     """Nothing was delivered to it yet: it is not registered."""
-    UNKNOWN = "unknown"
-    """The registry cannot be read."""
 
 
 class DestinationTasks(NamedTuple):
@@ -106,13 +106,7 @@ def state_of(one: Destination) -> DestinationState:
     return DestinationState.OK if one.rev else DestinationState.UNUSED
 
 
-_ORDER = (
-    DestinationState.UNHEALTHY,
-    DestinationState.BLOCKED,
-    DestinationState.UNKNOWN,
-    DestinationState.OK,
-    DestinationState.UNUSED,
-)
+_ORDER = tuple(DestinationState)
 
 
 def join(reading: DestinationsReading, tasks: CountedTasks | None) -> tuple[SeenDestination, ...]:

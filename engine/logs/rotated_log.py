@@ -219,10 +219,8 @@ class RotatedLog:
         if read := file.measure(UNPACKED_STEP_BYTES):
             return read
         self._measured = None
-        if file.unpacked is not None and file.unpacked.damage:
-            self.damages[self._measured_path] = (
-                f"{file.unpacked.damage}: only what is before is read"
-            )
+        if file.unpacked is not None and (why := file.unpacked.damage):
+            self.damages[self._measured_path] = f"{why}: only what is before is read"
         if self.files:
             self.files[0].follow_on(file)
         self.files.insert(0, file)

@@ -51,11 +51,4 @@ class FdCache:
 def _identity(file_stat: stat_result) -> tuple[int, ...]:
     """What a check of a folder or file depends on."""
     hard_links = 1 if file_stat.st_nlink == 1 else 2  # a folder gets and loses some
-    return (
-        file_stat.st_dev,
-        file_stat.st_ino,
-        file_stat.st_mode,
-        file_stat.st_uid,
-        file_stat.st_gid,
-        hard_links,
-    )
+    return *file_stat[:3], hard_links, *file_stat[4:6]  # mode, inode, device; uid, gid

@@ -288,9 +288,8 @@ def open_guarded(name: str, dir_fd: int) -> int:
             raise
         kind = stat.S_IFMT(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
         refusal = Untrusted if kind in (stat.S_IFREG, stat.S_IFLNK) else Refused
-        raise refusal(
-            _TYPE_REFUSALS.get(kind) or f"cannot be opened: {error_text(error)}"
-        ) from error
+        why = _TYPE_REFUSALS.get(kind) or f"cannot be opened: {error_text(error)}"
+        raise refusal(why) from error
 
 
 def open_outgoing(

@@ -31,9 +31,8 @@ def parse_mounts(text: str) -> list[Mount]:
         fields, details = front.split(" "), back.split(" ")
         if dash and len(fields) >= 6 and len(details) >= 3:
             options = frozenset(f"{fields[5]},{details[2]}".split(","))
-            mounts.append(
-                Mount(fields[2], _unescaped(fields[4]), details[0], _unescaped(details[1]), options)
-            )
+            point, source = _unescaped(fields[4]), _unescaped(details[1])
+            mounts.append(Mount(fields[2], point, details[0], source, options))
     return mounts
 
 

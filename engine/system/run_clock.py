@@ -50,9 +50,8 @@ class RunClock:
             self._known_times = self._written = read_seen_time(self._folder, self._root)
         before, self._known_times = self._known_times, note_run(self._known_times, read_moment(now))
         if self._known_times.stepped_at != before.stepped_at:
-            self._log(
-                "WARN", f"{describe_step(self._known_times)}: nothing is deleted or given up by age"
-            )
+            step = describe_step(self._known_times)
+            self._log("WARN", f"{step}: nothing is deleted or given up by age")
         last = self._written.last if self._written else None
         is_same = self._written and len(self._written.stretches) == len(self._known_times.stretches)
         is_recent = last is not None and 0 <= now - last.at < WRITE_SECONDS
@@ -85,10 +84,8 @@ class RunClock:
 def describe_step(times: SeenTime) -> str:
     """When and by how much the clock was set."""
     direction = "ahead" if times.step > 0 else "back"
-    return (
-        f"clock set {direction} by {format_duration(abs(times.step))} before "
-        f"{format_time(times.stepped_at or 0.0)}"
-    )
+    seconds, moment = abs(times.step), times.stepped_at or 0.0
+    return f"clock set {direction} by {format_duration(seconds)} before {format_time(moment)}"
 
 
 class ClockSteps:

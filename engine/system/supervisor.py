@@ -352,7 +352,8 @@ def _supervise(
         os.setsid()  # signals to our process group must not reach it
         _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, _ignore_signal)  # a handler, because SIG_IGN would be inherited
+            # The supervisor must outlive its program; SIG_IGN would be inherited.
+            signal.signal(number, lambda *_: None)
         null = _close_all_but({sock.fileno(), *pass_fds, *kept_fds})
         for fd in pass_fds + kept_fds:
             os.dup2(null, fd, inheritable=False)  # keep the number, but not the flock
@@ -389,10 +390,6 @@ def _reason(error: Exception) -> tuple[str, int]:
     why = error_text(error)
     code = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
     return why.encode("utf-8", "replace").decode(), code or 0
-
-
-def _ignore_signal(*_: object) -> None:
-    """Ignore a signal: the supervisor must outlive its program."""
 
 
 def _close_all_but(exempt: Collection[int]) -> int:
@@ -463,7 +460,8 @@ class _Supervisor:
         pid, self._pid = self._pid, 0
         os.waitpid(pid, 0)
         is_idle = not forced and _is_childless()
-        self._release()
+        for number in self._program.kept_fds:
+            os.dup2(self._null, number, inheritable=False)
         self._report(status, unread=unread, forced=forced, is_idle=is_idle)
         for fd in (pidfd, self._output, self._reading, self._writing):
             if fd >= 0:
@@ -486,10 +484,6 @@ class _Supervisor:
         self._pid = _spawn(program, stdin, self._written)
         self._running[:] = self._pid.to_bytes(8, "little")
         for number in program.pass_fds:
-            os.dup2(self._null, number, inheritable=False)
-
-    def _release(self) -> None:
-        for number in self._program.kept_fds:
             os.dup2(self._null, number, inheritable=False)
 
     def reap_adopted(self, *_: object) -> None:

@@ -170,7 +170,9 @@ def safe_account(path: str) -> Account | None:
         )
     for _, step_stat in reversed(existing_steps):
         if step_stat.st_uid:
-            return file_account(step_stat)
+            # The owner, with the group of the file, if they are a member.
+            account, gid = owner_account(step_stat), step_stat.st_gid
+            return account._replace(gid=gid) if gid in account.groups else account
     for at, step_stat in existing_steps:
         if _is_writable_by_others(at, step_stat, sticky_counts=not is_folder and at == folder):
             raise Unsafe(
@@ -222,12 +224,6 @@ def _is_writable_by_others(at: str, file_stat: os.stat_result, *, sticky_counts:
     return bool(file_stat.st_mode & stat.S_IWGRP) and (
         file_stat.st_gid != 0 or "system.posix_acl_access" in os.listxattr(at)
     )
-
-
-def file_account(file_stat: os.stat_result) -> Account:
-    """The owner of a file or folder; with its group, if they are a member."""
-    account = owner_account(file_stat)
-    return account._replace(gid=file_stat.st_gid) if file_stat.st_gid in account.groups else account
 
 
 def _name_or_uid(uid: int) -> str:

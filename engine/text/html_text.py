@@ -26,9 +26,8 @@ def html_to_text(page: str, *, links: bool = False) -> str:
     while at < len(page):
         begin = page.find("<", at)
         begin = len(page) if begin < 0 else begin
-        text.append(
-            page[at:begin] if is_preformatted else re.sub(r"[\r\n\t ]+", " ", page[at:begin])
-        )
+        part = page[at:begin]
+        text.append(part if is_preformatted else re.sub(r"[\r\n\t ]+", " ", part))
         if page.startswith("<!--", begin):
             at = _position_after(page, "-->", begin)
             continue

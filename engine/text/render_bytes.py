@@ -60,7 +60,8 @@ def render_data(
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _limit_lines("text", safe_lines(data.decode("utf-16", "replace"), _MAX_TEXT_LENGTH))
     headers, body = _split(data)
-    if _is_mail(headers) or (is_wire and headers):
+    known = {name.lower() for name, _ in headers} & _KNOWN
+    if len(known) >= 2 or (is_wire and headers):
         return _limit_lines("mail", _ParsedMail().lines(headers, body))
     if not _is_text(data[:_SAMPLE_BYTES]):
         return _limit_lines("bytes", hex_dump(data, per_row))
@@ -157,10 +158,6 @@ class _Headers(list[tuple[str, str]]):
     def first(self, name: str) -> str:
         """The value of the first header with this name; "" if none."""
         return next((value for key, value in self if key.lower() == name), "")
-
-
-def _is_mail(headers: _Headers) -> bool:
-    return len({name.lower() for name, _ in headers} & _KNOWN) >= 2
 
 
 def _split(data: bytes) -> tuple[_Headers, bytes]:

@@ -1,5 +1,6 @@
-"""Outcomes of tasks: what a finished task becomes, and its storing with compare-and-swap, again and
-again while the store refuses it; its report (`AttemptReport`): a result as JSON, or a trace.
+"""Outcomes of tasks: what a finished or abandoned task becomes, and its storing with
+compare-and-swap, again and again while the store refuses it; its report (`AttemptReport`): a
+result as JSON, or a trace.
 
 The modules that reports need are imported for stores that keep them only.
 """
@@ -16,12 +17,58 @@ from engine.policy import RetryPolicy
 from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import safe_lines, state_name
-from engine.work import rescuer
 from engine.work.claiming import Slots
 from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import Failed, Fatal, HandlerResult, Lacking, Postponed, Retry
 from engine.work.leases import Claim, Leases
 from engine.work.services import WorkerServices
+
+
+def task_after_failure(
+    task: Task, error: str, retry: RetryPolicy, now: float, end: State = State.DEAD
+) -> Task:
+    """Return a task after a failed attempt: pending again after its backoff, or in its final state.
+
+    `end` is the final state of the store (`verbs.given_up_state`)."""
+    due = retry.next_due(task, now)
+    if due is None:
+        return verbs.give_up_task(task, error, retry.final_attempts, end)
+    return verbs.nack(task, due, error)
+
+
+def rescue_tasks(
+    store: Store,
+    retry: RetryPolicy,
+    now: float,
+    reason: str,
+    dead: Callable[[Task], bool] = lambda task: True,
+    giving_up: Callable[[Task], None] = lambda task: None,
+) -> list[Outcome]:
+    """Count one failed attempt for each claimed task for which `dead` is true; by default for all,
+    which is only right while holding the queue lock.
+
+    `retry` is for tasks without a policy of their own. Without that count, a task that kills its
+    worker each time would be retried for ever. `giving_up` is called with each task that will not
+    be retried, before it is stored, unless the store would refuse the change."""
+    end = verbs.given_up_state(store.edges)
+    orphans = [
+        task
+        for task in store.scan({store.states[State.ACTIVE]})
+        if isinstance(task, Task) and task.state is State.ACTIVE and dead(task)
+    ]
+    ready, unready = [], []
+    for task in orphans:
+        new = task_after_failure(task, reason, _policy_of(store, task, retry), now, end)
+        try:
+            if new.state is end:
+                require_edge(store.edges, task, new, now)
+                giving_up(new)
+            ready.append(Move(task, new))
+        except (StoreError, OSError) as error:
+            # it stays claimed until `giving_up` succeeds
+            unready.append(Outcome(Move(task, new), error=error))
+    return [*unready, *store.swap_all(ready)]
+
 
 MAX_RESULT_CHARACTERS = 64 * 1024
 """A longer result is not kept."""
@@ -183,7 +230,7 @@ class OutcomeWriter:
         if fatal:
             new = verbs.give_up_task(task, error, retry.final_attempts, self.end)
         else:
-            new = rescuer.task_after_failure(task, error, retry, now, self.end)
+            new = task_after_failure(task, error, retry, now, self.end)
             if isinstance(failure, Retry) and new.state is State.PENDING:
                 new = verbs.nack(task, int(now) + failure.after, error)
 

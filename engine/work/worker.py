@@ -29,7 +29,7 @@ from engine.model import Task
 from engine.policy import RetryPolicy
 from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError
-from engine.work import handlers, rescuer
+from engine.work import handlers, outcomes
 from engine.work.claiming import Claimer, Slots
 from engine.work.handler_threads import FinishedTask, HandlerThreads
 from engine.work.handlers import Context, Handler
@@ -197,7 +197,7 @@ class Worker:
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"{handlers.WORKER_ENDED}: {taken_over or 'no trace of it'}"
         known_reasons, self._unrescued = self._unrescued, {}
-        for outcome in rescuer.rescue_tasks(
+        for outcome in outcomes.rescue_tasks(
             self._store,
             self._retry,
             now,

@@ -150,7 +150,7 @@ FAULTS: tuple[Fault, ...] = (
            "            self._leases.claims.discard(one.claim)\n"
            "            self._services.after_outcome(one.claim.task, one.row)\n")),
     fault("counts a moving task as gone", "doctor lists the row of a running task as an orphan",
-          "engine/destinations/orphans.py",
+          "engine/destinations/outbox.py",
           "tests/engine/destinations/test_outbox.py::test_a_task_that_moves_meanwhile_is_no_orphan",
           ("PASSES = 3\n", "PASSES = 1\n")),
     fault("accepts an unsigned acknowledgement", "any server decides on a follow",
