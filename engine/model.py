@@ -1,8 +1,7 @@
 """Data types shared by all formats: Task, State, Lease, Problem, Edge, Move, LockEvidence.
 
 All are named tuples, so they cannot be changed. Dataclasses could be frozen too, but their module
-takes 12 ms to import, more than Python itself, and a frozen one five times as long to construct.
-"""
+takes 12 ms to import, more than Python itself, and a frozen one five times as long to construct."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum

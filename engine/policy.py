@@ -1,7 +1,6 @@
 """Pure decisions: retry backoff, due times, token buckets.
 
-Nothing here reads a clock, a file or a setting. Times are epoch seconds UTC, durations seconds.
-"""
+Nothing here reads a clock, a file or a setting. Times are epoch seconds UTC, durations seconds."""
 
 from __future__ import annotations
 

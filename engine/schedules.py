@@ -3,8 +3,7 @@
 Four kinds: `exponential` (each wait twice the one before), `linear` (longer by a step each time),
 `stepped` (a list, of which the last repeats), `fixed`. As text: `exponential 1m max 15m limit 3`,
 `linear 5m +10m limit 5`, `stepped 1m 5m 15m limit 8`, `fixed 30s`, each with an optional
-`jitter 0.5`. Nothing here reads a clock or draws a random number.
-"""
+`jitter 0.5`. Nothing here reads a clock or draws a random number."""
 
 # Without `from __future__ import annotations`: named tuples compile each annotation that is text.
 from collections.abc import Callable, Mapping, Sequence
@@ -91,8 +90,7 @@ def parse_schedule(text: str) -> Schedule:
     """Parse the text form of a schedule.
 
     Raises:
-        ValueError: it is none; the text names the wrong word.
-    """
+        ValueError: it is none; the text names the wrong word."""
     kind, *words = text.split() or [""]
     if kind not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}, not {kind[:20]!r}")

@@ -2,8 +2,7 @@
 
 A wrong clock (no battery, a resumed virtual machine, before NTP) makes everything old in a moment.
 So an age counts only as far as runs have seen it pass: the time between two runs counts if the
-uptime of the system confirms it, or if it is short. Pure functions: no clock, no file.
-"""
+uptime of the system confirms it, or if it is short. Pure functions: no clock, no file."""
 
 from __future__ import annotations
 

@@ -208,16 +208,14 @@ class ReadableStore(Protocol):
         """Yield the pieces of a task, first the task itself, without opening any.
 
         Raises:
-            Gone: the task no longer exists.
-        """
+            Gone: the task no longer exists."""
 
     def size(self, task: Task) -> int:
         """Bytes used by the task and by all that is deleted with it; opens no file.
 
         Raises:
             Gone: the task no longer exists.
-            Unavailable: the size cannot be determined now.
-        """
+            Unavailable: the size cannot be determined now."""
         sizes = [part.size for part in self.parts(task)]
         if None in sizes:
             raise Unavailable(f"{task.id}: the size of a part is not known")
@@ -231,8 +229,7 @@ class ReadableStore(Protocol):
 
         Raises:
             Gone: the task or this part no longer exists.
-            Unsupported: this part must not be read; the message has the reason.
-        """
+            Unsupported: this part must not be read; the message has the reason."""
 
     def read_all(self, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
         """Read the default part of many tasks; for each, in order, its bytes or why not."""
@@ -251,8 +248,7 @@ class ReadableStore(Protocol):
 
         Raises:
             Gone: it no longer exists.
-            Unsupported: there are no bytes to read.
-        """
+            Unsupported: there are no bytes to read."""
         raise Unsupported("there are no bytes to read")
 
     def close(self) -> None:
@@ -300,8 +296,7 @@ class ChangeableStore(ReadableStore, Protocol):
                 the edge does not name.
             Full: the store accepts no more tasks.
             Unavailable: it cannot be changed now; nothing changed, unless the message says so or
-                the connection to a server was cut.
-        """
+                the connection to a server was cut."""
         (outcome,) = self.swap_all([Move(old, new)])
         if outcome.error is not None:
             raise outcome.error
@@ -319,8 +314,7 @@ class ChangeableStore(ReadableStore, Protocol):
         A `Move` to this task with the same image restores it byte for byte.
 
         Raises:
-            Unsupported: the image is not of this task.
-        """
+            Unsupported: the image is not of this task."""
         raise Unsupported(f"{task.id}: this store restores no task")
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
@@ -328,16 +322,14 @@ class ChangeableStore(ReadableStore, Protocol):
 
         Raises:
             Unsupported: no such control, it is refused now, or it does not accept these arguments.
-            Unavailable: it cannot be done now.
-        """
+            Unavailable: it cannot be done now."""
         raise Unsupported(f"no control {name!r} here")
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """Report what a control would do now, if its `has_forecast` is set. Changes nothing.
 
         Raises:
-            Unsupported, Unavailable: see `control`.
-        """
+            Unsupported, Unavailable: see `control`."""
         raise Unsupported(f"no control {name!r} here that counts what it would change")
 
 
@@ -434,8 +426,7 @@ def require_edge(
     With `whole` any field may differ: `new` comes from an image that the store itself wrote.
 
     Raises:
-        Unsupported: with the reason.
-    """
+        Unsupported: with the reason."""
     start = None if old is None else old.state
     end = None if new is None else new.state
     edge = edges.get((start, end))

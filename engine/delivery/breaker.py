@@ -1,8 +1,7 @@
 """Circuit breaker: deliveries to a blocked or unhealthy destination wait for its next probe.
 
 One delivery at each probe time is the probe. Of two workers one claims it, by compare-and-swap in
-the registry.
-"""
+the registry."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class Breaker:
         """Return whether the delivery that may start now is a probe.
 
         Raises:
-            Postponed: it must wait; nothing was sent.
-        """
+            Postponed: it must wait; nothing was sent."""
         try:
             for _ in range(CLAIM_TRIES):
                 now, destination = self._clock(), self._get(origin)
@@ -82,8 +80,7 @@ class Breaker:
         """Why nothing is delivered to an origin; "" if it is not blocked.
 
         Raises:
-            Postponed: that cannot be read now.
-        """
+            Postponed: that cannot be read now."""
         try:
             return self._get(origin).blocked
         except Unavailable as error:

@@ -53,8 +53,7 @@ class DeliverHandler:
             Lacking: the worker has no descriptor or memory left for a request.
             Fatal: the data is no request, or the answer excludes further attempts.
             Failed: any other error, with its code in brackets before the text; Retry if the answer
-                sets the time of the next attempt.
-        """
+                sets the time of the next attempt."""
         try:
             request = parse_request(context.data)
         except DeliveryError as error:

@@ -1,8 +1,7 @@
 """HTTP client whose connections go only to addresses that the URL guard has judged.
 
 httpcore speaks HTTP/1.1; the sockets are ours, as each wait ends at the deadline of the whole
-request, and each byte received counts.
-"""
+request, and each byte received counts."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ class _Stream(httpcore.NetworkStream):
 
         Raises:
             DeliveryError: the limit is exceeded.
-            httpcore.WriteError: the peer has closed the connection.
-        """
+            httpcore.WriteError: the peer has closed the connection."""
         run, unsent = self._running.request, memoryview(buffer)
         while unsent:
             self._socket.settimeout(run.seconds_left())
@@ -252,8 +250,7 @@ def trusted_certificates(ca_file: str = "") -> ssl.SSLContext:
     """TLS settings that trust the certificates of the system and those in a file.
 
     Raises:
-        OSError: the file cannot be read, or has no certificates.
-    """
+        OSError: the file cannot be read, or has no certificates."""
     context = ssl.create_default_context()
     if ca_file:
         context.load_verify_locations(ca_file)
@@ -286,8 +283,7 @@ class HttpClient:
         redirect; it returns "" if that may get the request.
 
         Raises:
-            DeliveryError: there is no complete answer; its code says why.
-        """
+            DeliveryError: there is no complete answer; its code says why."""
         target = self._guard.check_url(url)
         run = self._running.request = _RunningRequest(timeout, is_cancelled)
         try:

@@ -1,8 +1,7 @@
 """A pool of connections to a database, SQLite or Postgres; the differences are a table.
 
 Each statement is a transaction of its own. A connection is used by one thread at a time and kept
-for the next statement. Errors become Unavailable with one line; no text has a password.
-"""
+for the next statement. Errors become Unavailable with one line; no text has a password."""
 
 from __future__ import annotations
 
@@ -87,8 +86,7 @@ class SqlDatabase:
         """`patience`: seconds to wait for a lock, a statement and a connection.
 
         Raises:
-            Unavailable: there is no such kind of database.
-        """
+            Unavailable: there is no such kind of database."""
         if address.scheme not in DIALECTS:
             known = ", ".join(f"{scheme}://" for scheme in DIALECTS)
             raise Unavailable(f"{address.text}: expected an address that begins with {known}")
@@ -102,8 +100,7 @@ class SqlDatabase:
         """Run one statement, with `?` for each value; it is committed on return.
 
         Raises:
-            Unavailable: it cannot be run now; NoTable if the database or the table is missing.
-        """
+            Unavailable: it cannot be run now; NoTable if the database or the table is missing."""
         with self._convert_errors():
             closings, connection = self._closings, self._take(creates)
             is_whole = False
@@ -268,8 +265,7 @@ def _postgres_deadline(connection: PooledConnection, seconds: float) -> Iterator
     not keep its own limit.
 
     Raises:
-        OSError: no thread can be started for the timer.
-    """
+        OSError: no thread can be started for the timer."""
     over = threading.Timer(seconds, partial(_shut, connection.raw.fileno()))
     over.daemon = True
     try:

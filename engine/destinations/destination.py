@@ -1,7 +1,6 @@
 """A destination (an origin such as https://peer.example), and what it becomes after a delivery.
 
-Nothing here reads a clock or a database. Times are epoch seconds UTC.
-"""
+Nothing here reads a clock or a database. Times are epoch seconds UTC."""
 
 from __future__ import annotations
 
@@ -194,8 +193,7 @@ def normal_host(host: str) -> str:
     address as in RFC 5952.
 
     Raises:
-        ValueError: it is no host, or a name that IDNA 2003 and IDNA 2008 read differently.
-    """
+        ValueError: it is no host, or a name that IDNA 2003 and IDNA 2008 read differently."""
     import ipaddress  # both slow to load, as below
     import socket
 
@@ -219,8 +217,7 @@ def origin_of(url: str) -> str:
     port. Registry, blocks, ids of probes and the HTTP client use this one spelling.
 
     Raises:
-        ValueError: it is no http or https URL with a host and a port from 1 to 65535.
-    """
+        ValueError: it is no http or https URL with a host and a port from 1 to 65535."""
     from urllib.parse import urlsplit  # slow to load, and not every worker delivers
 
     parts = urlsplit(url)

@@ -2,8 +2,7 @@
 
 A row is removed after the store has the outcome of its task. If the worker is killed between the
 two, the row stays without a task: see `find_orphans`. All that reads or changes the outbox or a
-store raises Unavailable if that cannot be done.
-"""
+store raises Unavailable if that cannot be done."""
 
 from __future__ import annotations
 

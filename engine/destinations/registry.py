@@ -28,15 +28,13 @@ class Registry(Protocol):
         then the unregistered destination.
 
         Raises:
-            Gone: it has changed, or is registered already; nothing changed.
-        """
+            Gone: it has changed, or is registered already; nothing changed."""
 
     def count_probe(self, origin: str) -> int:
         """Add 1 to the probes of a destination in one statement; return the new number.
 
         Raises:
-            Gone: it is not registered.
-        """
+            Gone: it is not registered."""
 
     def extra_with(self, key: str, value: object) -> list[Destination]:
         """The destinations whose free JSON has this value for this key."""
@@ -56,8 +54,7 @@ def update(
     if it changes nothing.
 
     Raises:
-        Unavailable: see `Registry`, or others changed it each time.
-    """
+        Unavailable: see `Registry`, or others changed it each time."""
     for _ in range(MAX_TRIES):
         old = registry.get(origin)
         new = change(old)

@@ -1,7 +1,6 @@
 """What an operator sees of destinations: state, tasks of each, and what may be changed.
 
-The tasks come from the index of a place; `join` puts them beside the registry.
-"""
+The tasks come from the index of a place; `join` puts them beside the registry."""
 
 from __future__ import annotations
 
@@ -211,8 +210,7 @@ def change_destination(
     Raises:
         Gone: others have changed what the plan is about; nothing changed.
         Unsupported: there is nothing to do.
-        Unavailable: see `Registry`.
-    """
+        Unavailable: see `Registry`."""
     action = ACTIONS[verb]
     if why := action.refusal(expected):
         raise Unsupported(why)

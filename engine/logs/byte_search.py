@@ -1,8 +1,7 @@
 """Search the bytes of log lines in the contract's format without parsing each line.
 
 RE2 searches two gigabytes per second in any case; parsing takes 10 us for each line. So only lines
-that contain a word of the filter are decoded, and for a level alone none.
-"""
+that contain a word of the filter are decoded, and for a level alone none."""
 
 from __future__ import annotations
 

@@ -81,8 +81,7 @@ class DeliveryRecords:
         """Append a record.
 
         Raises:
-            OSError: it cannot be written, or old records cannot be removed.
-        """
+            OSError: it cannot be written, or old records cannot be removed."""
         folder, name = os.path.split(self._path)
         data, flags = format_record(delivery), os.O_RDWR
         with (

@@ -1,8 +1,7 @@
 """Random access to one log file of any length, read in cells of 64 KiB.
 
 A cell is a fixed range of the file, and holds the lines that begin in it. Only `pread` is used: if
-a file is truncated under a memory map, the process gets SIGBUS.
-"""
+a file is truncated under a memory map, the process gets SIGBUS."""
 
 from __future__ import annotations
 

@@ -33,8 +33,7 @@ def parse_typed_time(text: str, now: float) -> float:
     """Parse a typed time to epoch seconds UTC; a time of day is the latest one that has passed.
 
     Raises:
-        ValueError: it is not a time; the message contains what was expected.
-    """
+        ValueError: it is not a time; the message contains what was expected."""
     moment = typed(" ".join(text.split()), now)
     if isinstance(moment, RelativeTime):
         return now - moment.seconds
@@ -161,8 +160,7 @@ def parse_line_filter(words: str, level: int = DEBUG) -> LineFilter:
     words"`, `/pattern/` and `~pattern` are one word each. Case is ignored.
 
     Raises:
-        BadWords: the words are not a valid filter.
-    """
+        BadWords: the words are not a valid filter."""
     alternatives: list[list[Clause]] = [[]]
     terms: list[LogTerm] = []
     at, joined = 0, False

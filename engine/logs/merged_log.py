@@ -1,8 +1,7 @@
 """Several logs merged by time, with random access at any size.
 
 All calls block, belong to one thread, and raise OSError if a log cannot be read. Long work is done
-in steps of at most a few MiB, so that a caller can show progress and stop between two steps.
-"""
+in steps of at most a few MiB, so that a caller can show progress and stop between two steps."""
 
 from __future__ import annotations
 

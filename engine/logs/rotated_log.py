@@ -2,8 +2,7 @@
 compression.
 
 All readers of logs are built on this: it knows which file has which lines, so that each line is
-read once. Files are told apart by device and inode, and a copy by its first and last bytes.
-"""
+read once. Files are told apart by device and inode, and a copy by its first and last bytes."""
 
 from __future__ import annotations
 

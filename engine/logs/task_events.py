@@ -1,8 +1,7 @@
 """Task events in logs: queued, started, succeeded, failed, retried, moved to the dead-letter queue.
 
 The lines of the contract's program and of this one are known: `queue.log`, `mail.log`, and the mail
-module's delivery records. Any other line is not an event.
-"""
+module's delivery records. Any other line is not an event."""
 
 from __future__ import annotations
 

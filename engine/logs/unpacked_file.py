@@ -58,8 +58,7 @@ class UnpackedFile:
         """Takes no ownership of `fd`; `windows` are the files of the reader that have a window.
 
         Raises:
-            OSError: this Python cannot unpack it.
-        """
+            OSError: this Python cannot unpack it."""
         name, maker, error = _MODULES[suffix]
         try:
             module = import_module(name)

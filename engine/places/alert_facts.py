@@ -1,8 +1,7 @@
 """The facts of a place for the alert rules: the only maker of `AlertInputs` in the program.
 
 Console, `overview`, `status` and the flight recorder read tasks in different ways; what else the
-rules need is taken from the place and its readings here, so that none of them can forget it.
-"""
+rules need is taken from the place and its readings here, so that none of them can forget it."""
 
 from __future__ import annotations
 

@@ -196,8 +196,7 @@ class MailSetup:
         """The mail settings; `planned` as in `mail_config.mail_settings_for`.
 
         Raises:
-            ConfigError: a value in the environment or in mail.conf is invalid.
-        """
+            ConfigError: a value in the environment or in mail.conf is invalid."""
         from engine.config import mail_config
 
         queue, mail_handler = self._queue, self._config.handlers.get("mail_send")
@@ -234,8 +233,7 @@ class MailSetup:
         """The mail transports of this machine; their programs run as the user of the queue.
 
         Raises:
-            ConfigError: we cannot run them as that user, or the method would lose all mail.
-        """
+            ConfigError: we cannot run them as that user, or the method would lose all mail."""
         from engine.config.mail_config import MEMORY, METHODS
         from engine.mail.transports.installed import System
         from engine.mail.transports.registry import TransportRegistry

@@ -1,7 +1,6 @@
 """Read a place's lock, metrics files, logs, notes and delivery records, once a second.
 
-Everything here blocks; the session calls it on a thread, one call at a time.
-"""
+Everything here blocks; the session calls it on a thread, one call at a time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The limits of one answer of a peer: bytes, lines, and one deadline for all of it.
 
 A timeout of a socket bounds each recv(2): a peer that sends a byte now and then, or never ends its
-answer, would keep us for ever or take all memory.
-"""
+answer, would keep us for ever or take all memory."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class AnswerLimit:
         """Set the timeout of a socket to the time that is left.
 
         Raises:
-            TimeoutError: none is left.
-        """
+            TimeoutError: none is left."""
         now = self._clock()
         if self._ends_at is None:
             self._ends_at = now + self._seconds
@@ -52,8 +50,7 @@ class AnswerLimit:
         """Count bytes that were received.
 
         Raises:
-            AnswerTooLong: they are too many.
-        """
+            AnswerTooLong: they are too many."""
         self._bytes += len(data)
         self._lines += bytes(data).count(b"\n")
         if self._bytes > self._max_bytes:

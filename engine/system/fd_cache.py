@@ -2,8 +2,7 @@
 
 A log line of a mail took a dozen system calls only to find its file again. The path is compared
 with the open descriptor at each use: one stat finds a rotated log, a replaced folder, and a change
-of owner or mode, and the path is then walked and checked again.
-"""
+of owner or mode, and the path is then walked and checked again."""
 
 import os
 from _thread import allocate_lock

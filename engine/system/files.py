@@ -4,8 +4,7 @@ Every system call of the engine that changes a file goes through a name of this 
 test can count each of them, let it fail, or kill the process there. Only this module calls fsync.
 
 Each function that opens, makes, lists, writes or removes something raises OSError if that cannot be
-done, or is refused; only what a caller tells apart is named at the function.
-"""
+done, or is refused; only what a caller tells apart is named at the function."""
 
 from __future__ import annotations
 
@@ -93,8 +92,7 @@ def open_path(path: str, *, follow: bool = True) -> int:
 
     Raises:
         PermissionError: a link of another user leads to a folder of a different user.
-        OSError: a component is missing or is not a folder.
-    """
+        OSError: a component is missing or is not a folder."""
     if os.geteuid() != 0:
         return os.open(path, _PASS_THROUGH if follow else _PASS_THROUGH | os.O_NOFOLLOW)
     at, name, makers = _walk_links(path, follow=follow)
@@ -116,8 +114,7 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
 
     Raises:
         PermissionError: another user's link leads to it.
-        OSError: it is missing or cannot be opened.
-    """
+        OSError: it is missing or cannot be opened."""
     flags |= os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     if os.geteuid() != 0:
         return os.open(path, flags)
@@ -279,8 +276,7 @@ def open_guarded(name: str, dir_fd: int) -> int:
     Raises:
         FileNotFoundError: there is no such name.
         Refused: it is a symbolic link, or permission is denied.
-        OSError: the system cannot open it now; the file itself may be fine.
-    """
+        OSError: the system cannot open it now; the file itself may be fine."""
     try:
         return os.open(name, GUARDED_FLAGS, dir_fd=dir_fd)
     except OSError as error:
@@ -335,8 +331,7 @@ def read_guarded(
     Raises:
         Untrusted: a second hard link, or its owner or mode is not trusted.
         Refused: not a regular file, or more than `limit` bytes.
-        OSError: it cannot be read now.
-    """
+        OSError: it cannot be read now."""
     file_stat = os.fstat(fd)
     if not stat.S_ISREG(file_stat.st_mode):
         raise Refused(file_problem(file_stat))
@@ -478,8 +473,7 @@ class Flock:
     Waits for at most `patience` seconds, counted by its pauses, so that no clock is read.
 
     Raises:
-        TimeoutError: another process held it all that time.
-    """
+        TimeoutError: another process held it all that time."""
 
     def __init__(
         self,
@@ -527,8 +521,7 @@ def create_file(
     with any umask: programs of other users read tasks and metrics.
 
     Raises:
-        FileExistsError: the name is in use.
-    """
+        FileExistsError: the name is in use."""
     fd = os.open(name, flags, mode, dir_fd=dir_fd)
     try:
         if owner is not None:
@@ -598,8 +591,7 @@ def create_folder(
 
     Raises:
         FileExistsError: the name is in use.
-        PermissionError: the owner may not create it, or it was exchanged.
-    """
+        PermissionError: the owner may not create it, or it was exchanged."""
     above = os.fstat(dir_fd)
     owner = owner or new_file_owner(above)
     is_shared = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
@@ -911,8 +903,7 @@ def open_parent_below(root: str, path: str, under: str = "") -> tuple[int, str]:
 
     Raises:
         Refused: the path is elsewhere, or contains `.`, `..`, `//` or control characters.
-        OSError: a component is missing or is not a folder.
-    """
+        OSError: a component is missing or is not a folder."""
     parts = components_below(root, path)
     try:
         fd = open_dir(root, under)
@@ -955,8 +946,7 @@ def is_file_below(root: str, path: str, under: str = "") -> bool:
     Raises:
         Refused: the path is elsewhere, behind a symbolic link, or not a regular file.
         FileNotFoundError: a folder on the way is missing.
-        OSError: it cannot be checked now.
-    """
+        OSError: it cannot be checked now."""
     try:
         fd, name = open_parent_below(root, path, under)
     except NotADirectoryError as error:
@@ -1011,8 +1001,7 @@ def parse_assignments(
     lines, as in a shell; their ends become spaces.
 
     Raises:
-        Refused: with the line number and what was expected.
-    """
+        Refused: with the line number and what was expected."""
     if not data:
         raise Refused("empty: a write was interrupted")
     if not data.endswith(b"\n"):

@@ -1,8 +1,7 @@
 """Be the first process (PID 1) of a container: start the program as a child, reap all others.
 
 The kernel gives each orphan of a PID namespace to its first process. If that does not wait for
-them, each stays a zombie until the container ends, and at last no process can be started.
-"""
+them, each stays a zombie until the container ends, and at last no process can be started."""
 
 from __future__ import annotations
 

@@ -59,8 +59,7 @@ def mount_of(path: str) -> Mount | None:
     """The mount that contains a path; None if the kernel does not list it.
 
     Raises:
-        OSError: the list of mounts cannot be read.
-    """
+        OSError: the list of mounts cannot be read."""
     with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
         return mount_containing(os.path.realpath(path), parse_mounts(file.read()))
 

@@ -1,8 +1,7 @@
 """Sort the file names of a whole spool with SQLite in a temporary file.
 
 Sorting a million names in Python blocks other threads for a third of a second and takes 90 MiB;
-here other threads run between the steps.
-"""
+here other threads run between the steps."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@
 socket pair. Only this process has our end: end of file on it means "end the program", whether we
 shut it down (timeout, cancelled) or were killed. The supervisor starts the program, writes its
 standard input, reads its output, and reports its end. It has all of the input before the start: if
-we are killed in the middle of a mail, the program never sees end of file after half of it.
-"""
+we are killed in the middle of a mail, the program never sees end of file after half of it."""
 
 from __future__ import annotations
 
@@ -159,8 +158,7 @@ class SupervisorPool:
         of its input by then, it never sees end of file.
 
         Raises:
-            CannotRun: it cannot be started or watched.
-        """
+            CannotRun: it cannot be started or watched."""
         started = is_over = is_reusable = False
         try:
             link = self._take_link(tuple(program.pass_fds), tuple(program.kept_fds))
@@ -229,8 +227,7 @@ def _receive(sock: socket.socket, fds: int) -> tuple[Any, list[int]]:
     """Receive a value, with up to so many descriptors.
 
     Raises:
-        EOFError: the other end was closed before all of it was sent.
-    """
+        EOFError: the other end was closed before all of it was sent."""
     first, received, _, _ = socket.recv_fds(sock, 65536, fds, socket.MSG_CMSG_CLOEXEC)
     data = bytearray(first)
     while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:8], "little"):
@@ -443,8 +440,7 @@ class _Supervisor:
         """Run the program to its end; True if it has left no process behind.
 
         Raises:
-            OSError, subprocess.SubprocessError, ValueError: it cannot be started or watched.
-        """
+            OSError, subprocess.SubprocessError, ValueError: it cannot be started or watched."""
         self._start(fds)
         self.reap_adopted()
         pidfd = os.pidfd_open(self._pid)
@@ -629,8 +625,7 @@ def spawn(
     without other threads may pass it.
 
     Raises:
-        OSError, subprocess.SubprocessError, ValueError: it cannot be started.
-    """
+        OSError, subprocess.SubprocessError, ValueError: it cannot be started."""
     process = subprocess.Popen(
         program.argv,
         stdin=stdin,

@@ -2,8 +2,7 @@
 mail scheduler logs.
 
 The contract's own program runs `logger -t nftban-queue -p user.LEVEL` for the lines of its queues.
-Imported only when there is such a line to send.
-"""
+Imported only when there is such a line to send."""
 
 from __future__ import annotations
 

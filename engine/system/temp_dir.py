@@ -1,8 +1,7 @@
 """A private temporary folder that is removed after its owner has ended, even by a crash.
 
 The owner holds the flock of a file in it. A folder whose flock is free has lost its owner; the next
-process that makes a temporary folder removes it.
-"""
+process that makes a temporary folder removes it."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class TempDir:
         """Create one in `place`, or else where there is space, and remove abandoned ones there.
 
         Raises:
-            Unavailable: no folder can be created; the message says where and why.
-        """
+            Unavailable: no folder can be created; the message says where and why."""
         self._removing = threading.Lock()
         refusals = []
         for parent in [place] if place is not None else _by_free_space(PARENTS):

@@ -42,8 +42,7 @@ def account_named(name: str) -> Account:
     """Look up a user by name.
 
     Raises:
-        KeyError: no such user.
-    """
+        KeyError: no such user."""
     import pwd
 
     entry = pwd.getpwnam(name)
@@ -75,8 +74,7 @@ def task_account(run_as: str, folder: os.stat_result) -> Account | None:
 
     Raises:
         NotRoot: `run_as` is another user and we are not root.
-        KeyError: no such user.
-    """
+        KeyError: no such user."""
     us = os.geteuid()
     if not run_as and (us != 0 or folder.st_uid == 0):
         return None
@@ -111,8 +109,7 @@ def state_folder(environ: Mapping[str, str]) -> str:
 
     Raises:
         FileNotFoundError: there is no home directory.
-        PermissionError: the folder belongs to another user, for example $HOME under sudo.
-    """
+        PermissionError: the folder belongs to another user, for example $HOME under sudo."""
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):  # the base directory specification: a relative one is ignored
         home = environ.get("HOME", "")
@@ -151,8 +148,7 @@ def safe_account(path: str) -> Account | None:
     Raises:
         Unsafe: a file of one user in a folder of another, or a path of root's in a folder that
             other users can write to.
-        OSError: a folder on the path is missing.
-    """
+        OSError: a folder on the path is missing."""
     if os.geteuid() != 0:
         return None
     # One look at each step: another process may create the file in this moment.
@@ -239,8 +235,7 @@ def files_as(account: Account | None) -> Iterator[None]:
     caller or start a thread in this block.
 
     Raises:
-        PermissionError: the system refuses the change.
-    """
+        PermissionError: the system refuses the change."""
     if account is None or account.uid == 0 or os.geteuid() != 0:
         yield
         return
@@ -285,8 +280,7 @@ def _set_groups(groups: Sequence[int]) -> None:
     """Set the supplementary groups of this thread.
 
     Raises:
-        PermissionError: the system refuses, or the call number of this machine is unknown.
-    """
+        PermissionError: the system refuses, or the call number of this machine is unknown."""
     if sorted(os.getgroups()) == sorted(groups):
         return
     import ctypes

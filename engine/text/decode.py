@@ -1,8 +1,7 @@
 """Read JSON, numbers and texts of small state files with fixed limits.
 
 The file may come from any program, an editor or a failing disk. Every problem raises the same
-exception, `Malformed`, a ValueError; callers need not know what `json` or `float` raise.
-"""
+exception, `Malformed`, a ValueError; callers need not know what `json` or `float` raise."""
 
 from __future__ import annotations
 

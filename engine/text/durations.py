@@ -25,8 +25,7 @@ def parse_duration(text: str, bare: str = "") -> float:
     `bare` is the unit of a number alone; "" refuses it.
 
     Raises:
-        ValueError: not a duration, or one of more than 31 years.
-    """
+        ValueError: not a duration, or one of more than 31 years."""
     remaining = f"{text}{bare}" if _is_number(text) else text.lower()
     seconds = 0.0
     while remaining:

@@ -3,8 +3,7 @@ name.
 
 `connect_timeout mx7.example.net 25` and `connect_timeout mx31.example.org 587` are one error to an
 operator; `421 4.7.0 try again later` and `550 5.1.1 user unknown` are two, with different codes. So
-variable parts are replaced, but the reply codes of a mail server stay.
-"""
+variable parts are replaced, but the reply codes of a mail server stay."""
 
 from __future__ import annotations
 

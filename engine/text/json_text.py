@@ -18,8 +18,7 @@ def compact_json(text: str) -> str:
     """Remove the white space between the values of a JSON text; nothing else changes.
 
     Raises:
-        ValueError: it is no JSON; the message has line and column.
-    """
+        ValueError: it is no JSON; the message has line and column."""
     try:
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

@@ -1,8 +1,7 @@
 """Show untrusted bytes as safe lines: a decoded mail, JSON, HTML, text, or a hex dump.
 
 The bytes may be malicious: the work is limited for any content, and nothing in it is fetched or
-run.
-"""
+run."""
 
 from __future__ import annotations
 
@@ -145,11 +144,8 @@ def _indent_json(text: str) -> str | None:
 _NAMES = re.compile(rb"([!-9;-~]{1,76}):[ \t]?")
 _FIRST = ("from", "to", "cc", "subject", "date")
 """Headers shown above the text, in this order; the others are shown below it."""
-_KNOWN = {
-    *_FIRST,
-    *("received", "return-path", "reply-to", "sender", "delivered-to"),
-    *("mime-version", "content-type", "message-id"),
-}
+_KNOWN = {"received", "return-path", "reply-to", "sender", "delivered-to", *_FIRST}
+_KNOWN |= {"mime-version", "content-type", "message-id"}
 
 
 class _Headers(list[tuple[str, str]]):

@@ -109,8 +109,7 @@ def ascii_name(host: str) -> str:
     A name that programs would read as another one, such as one in full-width letters, is refused.
 
     Raises:
-        ValueError: it is not a host name, or is ambiguous.
-    """
+        ValueError: it is not a host name, or is ambiguous."""
     import unicodedata
 
     parts = []

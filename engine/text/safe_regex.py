@@ -2,8 +2,7 @@
 
 Python's `re` backtracks: a short pattern can take minutes, and no signal can interrupt it. RE2
 therefore has no backreferences and no lookaround. `\\d`, `\\w`, `\\s` and `\\b` are ASCII in RE2;
-`\\pL` is any letter. The library is imported with the first pattern.
-"""
+`\\pL` is any letter. The library is imported with the first pattern."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ def compile_pattern(text: str) -> Pattern:
     as it does in the index.
 
     Raises:
-        ValueError: it is not valid or too large; the message says why.
-    """
+        ValueError: it is not valid or too large; the message says why."""
     import re2  # type: ignore[import-untyped]  # takes 4 ms, so not at start-up
 
     if len(text) > MAX_PATTERN_LENGTH:

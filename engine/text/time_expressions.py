@@ -48,8 +48,7 @@ def parse_time(text: str, now: float) -> float | RelativeTime | Clock:
     A date alone means its start; a final Z means UTC.
 
     Raises:
-        ValueError: not a time.
-    """
+        ValueError: not a time."""
     if text.lower() == "now":
         return RelativeTime(0.0)
     if text[:1] in ("-", "+"):
@@ -65,8 +64,7 @@ def parse_future_time(text: str, now: float) -> float:
     """Parse a future time to epoch seconds UTC; a time of day means the next one.
 
     Raises:
-        ValueError: not a time, or beyond the year 9999.
-    """
+        ValueError: not a time, or beyond the year 9999."""
     try:
         moment = parse_time(text.strip(), now)
     except ValueError:

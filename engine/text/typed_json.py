@@ -1,6 +1,5 @@
 """Values to JSON and back by their types: named tuples, enums, mappings, tuples, unions and plain
-values. A value of another type is refused with the path of its field.
-"""
+values. A value of another type is refused with the path of its field."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def from_json(kind: type[T], value: Any, what: str, *, exact: bool = False) -> T
     fits is read.
 
     Raises:
-        Malformed: it has another type or a wrong value: `pace.stops.rest: expected ...`.
-    """
+        Malformed: it has another type or a wrong value: `pace.stops.rest: expected ...`."""
     form = _read_exactly if exact else _read_fields
     read: Callable[[Any, str], T] = _reader(cast(Any, kind), form)
     return read(value, what)

@@ -55,8 +55,7 @@ class CommandHandler:
             Fatal: it has an exit status that excludes further attempts.
             Lacking: no process could be made, or there is no such program.
             Failed: it cannot be started, has an exit status other than 0, or times out; the
-                text is its output, shortened by `shorten_output`.
-        """
+                text is its output, shortened by `shorten_output`."""
         program = Program(
             self._argv,
             {**self._environ, **task_environment(task)},

@@ -37,8 +37,7 @@ class HandlerThreads:
         """Run a handler; `busy` of them run now, with this one.
 
         Raises:
-            Lacking: no thread can be started.
-        """
+            Lacking: no thread can be started."""
         if busy > self._number:
             jobs = (self._jobs,)
             try:

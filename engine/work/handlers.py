@@ -92,8 +92,7 @@ class Handler(Protocol):
         Raises:
             Failed: it failed; Fatal and Retry decide what follows.
             Postponed: it was not attempted.
-            Lacking: it was not attempted, for want of something that any task of its kind needs.
-        """
+            Lacking: it was not attempted, for want of something that any task of its kind needs."""
 
 
 def fail_unknown_kind(task: Task, context: Context) -> None:

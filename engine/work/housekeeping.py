@@ -1,7 +1,6 @@
 """Housekeeping of a place: empty the trash, delete old files, queue spooled mail without a task.
 
-A worker started by a timer calls this each time, so rarely used modules are imported late.
-"""
+A worker started by a timer calls this each time, so rarely used modules are imported late."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class Housekeeping(NamedTuple):
 
         Raises:
             OSError: the journal, or the marker of the last run, cannot be written.
-            Unavailable: the trash cannot be read.
-        """
+            Unavailable: the trash cannot be read."""
         if not always and not retention.is_sweep_due(self.folder, now):
             return SweepResult()
         if always and not os.path.isdir(self.folder):
@@ -128,8 +126,7 @@ class Housekeeping(NamedTuple):
         where they can be restored until it is swept.
 
         Raises:
-            OSError: the record of the runs cannot be read or written.
-        """
+            OSError: the record of the runs cannot be read or written."""
         expired = store.find_expired(self.run_clock.note(now).age, days)
         outcomes = store.swap_all(Move(task, verbs.purge(task, now)) for task in expired)
         purged = sum(outcome.error is None for outcome in outcomes)
@@ -140,8 +137,7 @@ class Housekeeping(NamedTuple):
         """Remove sent and incomplete mail from the mail spool; at most once an hour.
 
         Raises:
-            OSError: it cannot be read or changed.
-        """
+            OSError: it cannot be read or changed."""
         if not retention.is_sweep_due(self.folder, now, retention.MAIL_SWEEP_MARKER):
             return
         self._mark(retention.MAIL_SWEEP_MARKER)

@@ -1,7 +1,6 @@
 """Run a worker on a place without a lock: each claim is a lease, so several workers may run.
 
-Changes of the place wake it and signals end it, like a worker with a lock.
-"""
+Changes of the place wake it and signals end it, like a worker with a lock."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ def run(
     the worker in its claims, if not by its PID. `watch` makes what wakes an idle worker.
 
     Raises:
-        CommandError: the store cannot return claimed tasks to pending.
-    """
+        CommandError: the store cannot return claimed tasks to pending."""
     if refused := store.edges[State.ACTIVE, State.PENDING].refusal:
         fail(EX_NOPERM, refused)
     with registered_worker(queue) as notes:

@@ -2,8 +2,7 @@
 compare-and-swap, again and again while the store refuses it; its report (`AttemptReport`): a
 result as JSON, or a trace.
 
-The modules that reports need are imported for stores that keep them only.
-"""
+The modules that reports need are imported for stores that keep them only."""
 
 from __future__ import annotations
 

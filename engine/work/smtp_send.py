@@ -50,8 +50,7 @@ class SmtpSend:
             Postponed: the message cannot be read, so its outcome cannot be decided.
             Fatal: the mail must not be sent, or the server refused it permanently.
             Failed: it was not accepted this time, or the result is unknown; the text says
-                which.
-        """
+                which."""
         try:
             letter = self._open(task)
             if task.error.startswith(self._abandoned) or f": {IN_DOUBT_PREFIX}" in task.error:

@@ -10,8 +10,7 @@ and claims the next task itself, as two switches of threads cost more than both.
       _await: give up the duty, wait  <-- FinishedTask --- _go_on: the duty is not free
               .       .       .       <-- the duty ------- _go_on: take it; store, claim, _start
       take the duty                   <-- None (wake) ---- it found no task: a slot is free
-      _settle: store all that ended   <-- _raised -------- it failed: raised again here
-"""
+      _settle: store all that ended   <-- _raised -------- it failed: raised again here"""
 
 import math
 import signal
