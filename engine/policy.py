@@ -66,7 +66,6 @@ class RetryPolicy(NamedTuple):
 
 def contract_retries(base: float = 60, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
     """The retry table of the contract: waits of 60, 120 and 240 s; the fourth failure is final.
-
     Source: NFTBan Queue and Mail Contract, "Retry Policy"."""
     return retries_of(schedules.exponential(base, ceiling, limit), final_attempts=0)
 

@@ -30,9 +30,8 @@ class Schedule(NamedTuple):
     """The share of a wait, from 0 to 1, that a random number may take off."""
 
     def wait(self, earlier: int, random: float = 0.0) -> float | None:
-        """Seconds to wait after so many earlier waits; None if there are no more.
-
-        `random` is a number from 0 to 1 for the jitter."""
+        """Seconds to wait after so many earlier waits; None if there are no more. `random` is a
+        number from 0 to 1 for the jitter."""
         if self.limit is not None and earlier >= self.limit:
             return None
         return self.seconds(earlier, random)
@@ -87,10 +86,8 @@ NO_RETRY = fixed(0.0, limit=0)
 
 
 def parse_schedule(text: str) -> Schedule:
-    """Parse the text form of a schedule.
-
-    Raises:
-        ValueError: it is none; the text names the wrong word."""
+    """Parse the text form of a schedule. Raises `ValueError`: it is none; the text names the wrong
+    word."""
     kind, *words = text.split() or [""]
     if kind not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}, not {kind[:20]!r}")

@@ -141,9 +141,10 @@ SeenTask: TypeAlias = tuple[str, State, str]
 class ReadableStore(Protocol):
     """The part of a store that shows its tasks; it never writes. For the index and the screens.
 
-    One thread at a time uses an instance, and its methods block. Two instances share nothing but
-    the files, rows or keys on which both work. What is not abstract is true of any store, and a
-    format overrides what it can do better or cheaper."""
+    One thread at a time uses an instance, and its methods block; each raises Unavailable if the
+    whole store cannot be reached. Two instances share nothing but the files, rows or keys on which
+    both work. What is not abstract is true of any store, and a format overrides what it can do
+    better or cheaper."""
 
     states: Mapping[State, str]
     """The supported states in the order of a task's life, each with the format's own word."""
@@ -205,10 +206,8 @@ class ReadableStore(Protocol):
 
     @abstractmethod
     def parts(self, task: Task) -> Iterator[Part]:
-        """Yield the pieces of a task, first the task itself, without opening any.
-
-        Raises:
-            Gone: the task no longer exists."""
+        """Yield the pieces of a task, first the task itself, without opening any. Raises `Gone`:
+        the task no longer exists."""
 
     def size(self, task: Task) -> int:
         """Bytes used by the task and by all that is deleted with it; opens no file.

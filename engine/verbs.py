@@ -13,10 +13,8 @@ to delete it from its store."""
 
 
 def enqueue(kind: str, now: float, token: str, description: str = "", payload: str = "") -> Task:
-    """Return a new task that is due now.
-
-    Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 hex digits, separates tasks of one second,
-    see `token_at`. The description defaults to the kind."""
+    """Return a new task that is due now. Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 hex
+    digits, separates tasks of one second, see `token_at`. The description defaults to the kind."""
     second = int(now)
     return Task(
         id=f"{_stamp(second)}-{kind}-{token}",
@@ -64,18 +62,16 @@ WAITING_PREFIX = "waits: "
 
 
 def postpone(task: Task, due: float, why: str) -> Task:
-    """Return a claimed task until `due` (epoch seconds UTC) without counting an attempt.
-
-    The reason is stored as its error, unless that holds the error of a real attempt."""
+    """Return a claimed task until `due` (epoch seconds UTC) without counting an attempt. The reason
+    is stored as its error, unless that holds the error of a real attempt."""
     is_free = not task.error or task.error.startswith(WAITING_PREFIX)
     error = f"{WAITING_PREFIX}{why}" if is_free else task.error
     return task._replace(state=State.PENDING, due=due, error=error, lease=None)
 
 
 def give_up_task(task: Task, error: str, counts: int = 0, end: State = State.DEAD) -> Task:
-    """Give up a task: move it to the dead-letter queue and add `counts` to its attempts.
-
-    `end` replaces DEAD for a store without a dead-letter queue."""
+    """Give up a task: move it to the dead-letter queue and add `counts` to its attempts. `end`
+    replaces DEAD for a store without a dead-letter queue."""
     attempts = (task.attempts or 0) + counts
     due = 0.0 if end is State.DEAD else task.due
     return task._replace(state=end, attempts=attempts, error=error, lease=None, due=due)

@@ -204,9 +204,8 @@ _WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterable[str]]] = {
 
 
 def describe_time_to_empty(seconds: float) -> str:
-    """Time until a rate-limited queue is empty: `empty in 1h17m at best`.
-
-    If the rate does not delay it, the due times do, and they are not known here."""
+    """Time until a rate-limited queue is empty: `empty in 1h17m at best`. If the rate does not
+    delay it, the due times do, and they are not known here."""
     if seconds <= 0:
         return "tokens for all of them"
     return f"empty in {format_rough_duration(seconds)} at best"

@@ -49,10 +49,8 @@ class Breaker:
         self._warned = ""
 
     def admit(self, origin: str) -> bool:
-        """Return whether the delivery that may start now is a probe.
-
-        Raises:
-            Postponed: it must wait; nothing was sent."""
+        """Return whether the delivery that may start now is a probe. Raises `Postponed`: it must
+        wait; nothing was sent."""
         try:
             for _ in range(CLAIM_TRIES):
                 now, destination = self._clock(), self._get(origin)
@@ -77,10 +75,8 @@ class Breaker:
         raise Postponed(now + 1.0, f"{origin} is changed by other workers")
 
     def why_blocked(self, origin: str) -> str:
-        """Why nothing is delivered to an origin; "" if it is not blocked.
-
-        Raises:
-            Postponed: that cannot be read now."""
+        """Why nothing is delivered to an origin; "" if it is not blocked. Raises `Postponed`: that
+        cannot be read now."""
         try:
             return self._get(origin).blocked
         except Unavailable as error:

@@ -247,10 +247,8 @@ def _within(run: _RunningRequest, look_up: Callable[[], Sequence[str]]) -> Seque
 
 
 def trusted_certificates(ca_file: str = "") -> ssl.SSLContext:
-    """TLS settings that trust the certificates of the system and those in a file.
-
-    Raises:
-        OSError: the file cannot be read, or has no certificates."""
+    """TLS settings that trust the certificates of the system and those in a file. Raises `OSError`:
+    the file cannot be read, or has no certificates."""
     context = ssl.create_default_context()
     if ca_file:
         context.load_verify_locations(ca_file)

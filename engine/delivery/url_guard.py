@@ -61,10 +61,7 @@ compatible (the same), NAT64 (RFC 6052), 6to4 (RFC 3056)."""
 
 
 def resolve_name(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host name, by getaddrinfo; blocks.
-
-    Raises:
-        OSError: there are none."""
+    """The addresses of a host name, by getaddrinfo; blocks. Raises `OSError`: there are none."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[4][0]) for address in addresses))
 
@@ -96,10 +93,7 @@ class UrlGuard:
     @lru_cache(512)
     def check_url(url: str | httpx.URL) -> httpx.URL:
         """Parse a URL and check all of it but its addresses; its host is then in the one spelling
-        that registry and blocks use.
-
-        Raises:
-            DeliveryError: BLOCKED_URL, with the reason."""
+        that registry and blocks use. Raises `DeliveryError`: BLOCKED_URL, with the reason."""
         try:
             parsed = httpx.URL(url)
             host = parsed.host

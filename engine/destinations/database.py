@@ -83,10 +83,8 @@ class SqlDatabase:
     """A database by its address: `sqlite:///PATH` or `postgresql://...`."""
 
     def __init__(self, address: Address, patience: float = PATIENCE_SECONDS) -> None:
-        """`patience`: seconds to wait for a lock, a statement and a connection.
-
-        Raises:
-            Unavailable: there is no such kind of database."""
+        """`patience`: seconds to wait for a lock, a statement and a connection. Raises
+        `Unavailable`: there is no such kind of database."""
         if address.scheme not in DIALECTS:
             known = ", ".join(f"{scheme}://" for scheme in DIALECTS)
             raise Unavailable(f"{address.text}: expected an address that begins with {known}")
@@ -97,10 +95,8 @@ class SqlDatabase:
         self._closings = 0
 
     def run(self, sql: str, values: Sequence[Value] = (), *, creates: bool = False) -> SqlAnswer:
-        """Run one statement, with `?` for each value; it is committed on return.
-
-        Raises:
-            Unavailable: it cannot be run now; NoTable if the database or the table is missing."""
+        """Run one statement, with `?` for each value; it is committed on return. Raises
+        `Unavailable`: it cannot be run now; NoTable if the database or the table is missing."""
         with self._convert_errors():
             closings, connection = self._closings, self._take(creates)
             is_whole = False
@@ -262,10 +258,7 @@ def _connect_postgres(address: Address, patience: float, creates: bool) -> Poole
 @contextmanager
 def _postgres_deadline(connection: PooledConnection, seconds: float) -> Iterator[None]:
     """Shut down the socket by a timer, shutdown(2): a server that hangs or answers for ever does
-    not keep its own limit.
-
-    Raises:
-        OSError: no thread can be started for the timer."""
+    not keep its own limit. Raises `OSError`: no thread can be started for the timer."""
     over = threading.Timer(seconds, partial(_shut, connection.raw.fileno()))
     over.daemon = True
     try:

@@ -141,9 +141,8 @@ def unblock(old: Destination) -> Destination:
 
 
 def waits_until(destination: Destination, now: float) -> float | None:
-    """The circuit breaker: the time until which tasks wait; None if one may be delivered now.
-
-    One whose probes have all failed gets one delivery again, see `restart_probes`."""
+    """The circuit breaker: the time until which tasks wait; None if one may be delivered now. One
+    whose probes have all failed gets one delivery again, see `restart_probes`."""
     if destination.blocked:
         return now + BLOCKED_WAIT_SECONDS
     planned = destination.next_probe

@@ -31,10 +31,8 @@ class Registry(Protocol):
             Gone: it has changed, or is registered already; nothing changed."""
 
     def count_probe(self, origin: str) -> int:
-        """Add 1 to the probes of a destination in one statement; return the new number.
-
-        Raises:
-            Gone: it is not registered."""
+        """Add 1 to the probes of a destination in one statement; return the new number. Raises
+        `Gone`: it is not registered."""
 
     def extra_with(self, key: str, value: object) -> list[Destination]:
         """The destinations whose free JSON has this value for this key."""
@@ -50,11 +48,8 @@ MAX_TRIES = 20
 def update(
     registry: Registry, origin: str, change: Callable[[Destination], Destination]
 ) -> Destination:
-    """Apply a change to the newest revision, again while another worker is faster; write nothing
-    if it changes nothing.
-
-    Raises:
-        Unavailable: see `Registry`, or others changed it each time."""
+    """Apply a change to the newest revision, again while another worker is faster; write nothing if
+    it changes nothing. Raises `Unavailable`: see `Registry`, or others changed it each time."""
     for _ in range(MAX_TRIES):
         old = registry.get(origin)
         new = change(old)

@@ -46,7 +46,6 @@ def parse_destination(text: str) -> str:
 
 def request_facts(data: bytes, url_fields: Sequence[str] = ("url",)) -> tuple[tuple[str, str], ...]:
     """URL, method and size of the body, each with its name; nothing if it is no request.
-
     `url_fields` are those that may have the URL."""
     try:
         fields = json.loads(data)

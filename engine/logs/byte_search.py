@@ -97,9 +97,8 @@ def line_bytes(file: LogFile, cell: int) -> CellLines:
 
 
 def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> bool:
-    """False if certainly no line that begins in these cells matches.
-
-    The bytes are searched as they were read, with parts of the lines around: no copy is made."""
+    """False if certainly no line that begins in these cells matches. The bytes are searched as they
+    were read, with parts of the lines around: no copy is made."""
     if sieve.matches_all:
         return True
     _, data, at = _read_cells(file, first, last)

@@ -134,10 +134,8 @@ class LineRate(NamedTuple):
 
 
 class LineRates(_FileCounts):
-    """The lines since some time by their second.
-
-    The start is found by binary search, so a log whose times are not in order may be read in part.
-    """
+    """The lines since some time by their second. The start is found by binary search, so a log
+    whose times are not in order may be read in part."""
 
     def __init__(self, book: MergedLog, begin: float) -> None:
         super().__init__(book, STEP_CELLS)

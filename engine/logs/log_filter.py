@@ -31,9 +31,7 @@ def level_rank(level: str) -> int:
 
 def parse_typed_time(text: str, now: float) -> float:
     """Parse a typed time to epoch seconds UTC; a time of day is the latest one that has passed.
-
-    Raises:
-        ValueError: it is not a time; the message contains what was expected."""
+    Raises `ValueError`: it is not a time; the message contains what was expected."""
     moment = typed(" ".join(text.split()), now)
     if isinstance(moment, RelativeTime):
         return now - moment.seconds
@@ -104,9 +102,8 @@ class LineFilter(NamedTuple):
         return self.level <= DEBUG and not self.alternatives
 
     def may_match(self, data: bytes, begin: int = 0) -> bool:
-        """False if certainly no line in these bytes matches; a line begins at `begin`.
-
-        Most of a long log is skipped this way without parsing its lines."""
+        """False if certainly no line in these bytes matches; a line begins at `begin`. Most of a
+        long log is skipped this way without parsing its lines."""
         if b"\0" in data or (b"{" in data and (data.startswith(b"{", begin) or b"\n{" in data)):
             return True  # escapes in the line may hide a matching text
         if self.matches_all:

@@ -239,9 +239,7 @@ _VERDICTS = (EventKind.WAITS, EventKind.BURIED)
 
 def task_attempts(history: Sequence[TaskEvent]) -> tuple[Attempt, ...]:
     """The runs of one task, from its history; FAILED becomes WAITS or BURIED if another line
-    decides.
-
-    If both logs have a run, the queue log counts: the mail log only covers the sending."""
+    decides. If both logs have a run, the queue log counts: the mail log only covers the sending."""
     runs = [event for event in history if not event.transport] or history
     tries: list[Attempt] = []
     before = 0

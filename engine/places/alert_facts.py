@@ -123,9 +123,8 @@ def make_alert_inputs(
 
 
 def may_be_blocked(place: Place, readings: PlaceReadings, kind: str) -> bool:
-    """True if no worker with the place's configuration would claim a task of this kind now.
-
-    A suspended transport has its own alert, and a kind without a token is only delayed."""
+    """True if no worker with the place's configuration would claim a task of this kind now. A
+    suspended transport has its own alert, and a kind without a token is only delayed."""
     return bool(_why_blocked(place, readings, kind))
 
 

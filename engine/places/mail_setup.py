@@ -193,10 +193,8 @@ class MailSetup:
         )
 
     def settings(self, planned: Mapping[str, str] = {}) -> MailSettings:
-        """The mail settings; `planned` as in `mail_config.mail_settings_for`.
-
-        Raises:
-            ConfigError: a value in the environment or in mail.conf is invalid."""
+        """The mail settings; `planned` as in `mail_config.mail_settings_for`. Raises `ConfigError`:
+        a value in the environment or in mail.conf is invalid."""
         from engine.config import mail_config
 
         queue, mail_handler = self._queue, self._config.handlers.get("mail_send")
@@ -230,10 +228,8 @@ class MailSetup:
         return Suspensions(f"{self._state_folder}/suspended", self._queue.root)
 
     def registry(self, settings: MailSettings) -> TransportRegistry:
-        """The mail transports of this machine; their programs run as the user of the queue.
-
-        Raises:
-            ConfigError: we cannot run them as that user, or the method would lose all mail."""
+        """The mail transports of this machine; their programs run as the user of the queue. Raises
+        `ConfigError`: we cannot run them as that user, or the method would lose all mail."""
         from engine.config.mail_config import MEMORY, METHODS
         from engine.mail.transports.installed import System
         from engine.mail.transports.registry import TransportRegistry
@@ -255,9 +251,8 @@ class MailSetup:
     def delivery_log(
         self, settings: MailSettings, complain: Callable[[str], None] | None = None
     ) -> Ledger:
-        """Record of mail results: log, counters, metrics, delivery records.
-
-        `complain` gets a text for each record that cannot be written; default: standard error."""
+        """Record of mail results: log, counters, metrics, delivery records. `complain` gets a text
+        for each record that cannot be written; default: standard error."""
         from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 
         queue = self._queue

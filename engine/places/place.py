@@ -24,9 +24,8 @@ NO_WORKER_HINT = "no worker running: 3, then W starts one"
 
 
 class PlaceMail(NamedTuple):
-    """Functions on the mail transports of one place; all of them block.
-
-    Each raises `Unavailable`, with the reason, if it cannot do its work."""
+    """Functions on the mail transports of one place; all of them block. Each raises `Unavailable`,
+    with the reason, if it cannot do its work."""
 
     suspended: Callable[[], Mapping[str, TransportSuspension]]
     """Returns the suspended transports, by name."""

@@ -376,10 +376,8 @@ class MetricsReader:
 def why_not_abandoned(
     evidence: LockEvidence | None, lingering: Callable[[], int | None] = lambda: None
 ) -> str:
-    """Why active tasks may still have a worker; "" if they have none.
-
-    `lingering` finds a process that works without its lock file; it is called only if there is no
-    lock."""
+    """Why active tasks may still have a worker; "" if they have none. `lingering` finds a process
+    that works without its lock file; it is called only if there is no lock."""
     if evidence is None:
         return "no lock here: unknown whether active tasks are abandoned"
     if evidence.verdict in (Verdict.FREE, Verdict.STALE):

@@ -31,10 +31,8 @@ class AnswerLimit:
         self._ends_at: float | None = None
 
     def arm(self, sock: socket.socket) -> None:
-        """Set the timeout of a socket to the time that is left.
-
-        Raises:
-            TimeoutError: none is left."""
+        """Set the timeout of a socket to the time that is left. Raises `TimeoutError`: none is
+        left."""
         now = self._clock()
         if self._ends_at is None:
             self._ends_at = now + self._seconds
@@ -47,10 +45,7 @@ class AnswerLimit:
         self._bytes = self._lines = 0
 
     def count(self, data: bytes | memoryview) -> None:
-        """Count bytes that were received.
-
-        Raises:
-            AnswerTooLong: they are too many."""
+        """Count bytes that were received. Raises `AnswerTooLong`: they are too many."""
         self._bytes += len(data)
         self._lines += bytes(data).count(b"\n")
         if self._bytes > self._max_bytes:

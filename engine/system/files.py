@@ -72,9 +72,8 @@ def closing(fd: int) -> Iterator[int]:
 
 
 def open_folder(path: str, dir_fd: int | None = None) -> int:
-    """Open a folder for reading; a symbolic link as last component is refused.
-
-    The path is followed as in `open_path`."""
+    """Open a folder for reading; a symbolic link as last component is refused. The path is followed
+    as in `open_path`."""
     if dir_fd is not None or os.geteuid() != 0:
         return os.open(path, _FOLDER, dir_fd=dir_fd)
     # Not kept open: a process with O_PATH descriptors of a spool is taken for its worker.
@@ -173,9 +172,7 @@ def list_names(path: str) -> list[str]:
 
 def real_path(path: str) -> str:
     """Resolve symbolic links; as root, return the path unresolved if another user's link leads
-    away.
-
-    A file next to it is then created in the folder that contains that link."""
+    away. A file next to it is then created in the folder that contains that link."""
     if os.geteuid() != 0:
         return os.path.realpath(path)
     try:
@@ -354,9 +351,8 @@ def read_guarded(
 
 
 def file_problem(file_stat: stat_result, folder: stat_result | None = None) -> str:
-    """Why a file is not a regular file that was made in its folder; "" if it is one.
-
-    Without the stat of the folder, any second hard link is refused."""
+    """Why a file is not a regular file that was made in its folder; "" if it is one. Without the
+    stat of the folder, any second hard link is refused."""
     if not stat.S_ISREG(file_stat.st_mode):
         return _TYPE_REFUSALS.get(stat.S_IFMT(file_stat.st_mode), "not a regular file")
     if file_stat.st_nlink > 1 and (folder is None or is_borrowed(file_stat, folder)):
@@ -563,9 +559,8 @@ def make_folder(
     mode: int = FOLDER_MODE,
     owner: tuple[int, int] | None = None,
 ) -> None:
-    """Create a folder unless it exists, for `owner` (uid, gid) or the owner of its parent.
-
-    The parent is fsynced: if the folder's name were lost, so would be all files moved into it."""
+    """Create a folder unless it exists, for `owner` (uid, gid) or the owner of its parent. The
+    parent is fsynced: if the folder's name were lost, so would be all files moved into it."""
     if dir_fd is None:
         above, name = os.path.split(path.rstrip("/"))
         with closing(open_path(above or ".")) as passed:
@@ -750,7 +745,6 @@ def _enter(path: str, dir_fd: int | None = None) -> int:
 
 def open_shared(name: str, dir_fd: int, flags: int, mode: int = FILE_MODE) -> int:
     """Open a regular file that several users write; create it if missing, for the folder's owner.
-
     Never follows a link and never blocks: the folder's owner may have put anything there."""
     flags |= GUARDED_FLAGS
     try:

@@ -44,9 +44,8 @@ def _unescaped(text: str) -> str:
 
 
 def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount that contains a path (absolute, without symbolic links); None if not listed.
-
-    It is the longest matching mount point; of two on one point, the later hides the earlier."""
+    """The mount that contains a path (absolute, without symbolic links); None if not listed. It is
+    the longest matching mount point; of two on one point, the later hides the earlier."""
     best = None
     for mount in mounts:
         inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
@@ -56,10 +55,8 @@ def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def mount_of(path: str) -> Mount | None:
-    """The mount that contains a path; None if the kernel does not list it.
-
-    Raises:
-        OSError: the list of mounts cannot be read."""
+    """The mount that contains a path; None if the kernel does not list it. Raises `OSError`: the
+    list of mounts cannot be read."""
     with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
         return mount_containing(os.path.realpath(path), parse_mounts(file.read()))
 
@@ -95,9 +92,8 @@ def has_journal(mount: Mount, sys: str = "/sys", proc: str = "/proc") -> bool | 
 
 
 def durability_problem(mount: Mount, journal: bool | None) -> str:
-    """Why a spool on this file system may lose or repeat tasks; "" if it is safe.
-
-    `journal` is the result of `has_journal`, needed only for the types in `EXT_TYPES`."""
+    """Why a spool on this file system may lose or repeat tasks; "" if it is safe. `journal` is the
+    result of `has_journal`, needed only for the types in `EXT_TYPES`."""
     for option, why in _OPTION_PROBLEMS.items():
         if option in mount.options:
             return f"mounted with {option}: {why}"

@@ -41,10 +41,8 @@ class RunClock:
         self._written: SeenTime | None = None
 
     def note(self, now: float) -> SeenTime:
-        """Note that a run is at `now`; return what all runs have seen.
-
-        Raises:
-            OSError: the record cannot be read or, but for a full disk, written."""
+        """Note that a run is at `now`; return what all runs have seen. Raises `OSError`: the record
+        cannot be read or, but for a full disk, written."""
         if self._known_times is None:
             self._known_times = self._written = read_seen_time(self._folder, self._root)
         before, self._known_times = self._known_times, note_run(self._known_times, read_moment(now))

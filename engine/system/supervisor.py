@@ -224,10 +224,8 @@ def _send(sock: socket.socket, value: tuple[Any, ...], fds: Sequence[int] = ()) 
 
 
 def _receive(sock: socket.socket, fds: int) -> tuple[Any, list[int]]:
-    """Receive a value, with up to so many descriptors.
-
-    Raises:
-        EOFError: the other end was closed before all of it was sent."""
+    """Receive a value, with up to so many descriptors. Raises `EOFError`: the other end was closed
+    before all of it was sent."""
     first, received, _, _ = socket.recv_fds(sock, 65536, fds, socket.MSG_CMSG_CLOEXEC)
     data = bytearray(first)
     while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:8], "little"):
@@ -576,9 +574,8 @@ class _Supervisor:
             _send(self._sock, ("ended", status, self._collected, unread, forced, is_over, is_idle))
 
     def _signal(self, number: signal.Signals, *, session: bool = False) -> None:
-        """Signal the program's process group; with `session`, its session and its descendants.
-
-        A program such as timeout(1) makes its own process group, setsid(1) its own session."""
+        """Signal the program's process group; with `session`, its session and its descendants. A
+        program such as timeout(1) makes its own process group, setsid(1) its own session."""
         with suppress(ProcessLookupError, PermissionError):  # none left, or another user's
             os.killpg(self._pid, number)
         signalled: set[int] = set()

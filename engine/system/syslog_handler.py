@@ -31,9 +31,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 def format_message(
     level: str, text: str, now: float, pid: int, tag: str = TAG, facility: int = USER
 ) -> bytes:
-    """Format a syslog message: `<PRI>Mmm dd hh:mm:ss TAG[PID]: text`.
-
-    As in RFC 3164 but without the host, which the local syslog adds; the time is local."""
+    """Format a syslog message: `<PRI>Mmm dd hh:mm:ss TAG[PID]: text`. As in RFC 3164 but without
+    the host, which the local syslog adds; the time is local."""
     t = time.localtime(now)
     stamp = f"{_MONTHS[t.tm_mon - 1]} {t.tm_mday:2} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}"
     priority = 8 * facility + SEVERITIES[level]

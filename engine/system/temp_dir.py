@@ -32,9 +32,7 @@ class TempDir:
 
     def __init__(self, place: str | None = None) -> None:
         """Create one in `place`, or else where there is space, and remove abandoned ones there.
-
-        Raises:
-            Unavailable: no folder can be created; the message says where and why."""
+        Raises `Unavailable`: no folder can be created; the message says where and why."""
         self._removing = threading.Lock()
         refusals = []
         for parent in [place] if place is not None else _by_free_space(PARENTS):

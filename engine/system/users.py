@@ -39,10 +39,7 @@ class Account(NamedTuple):
 
 
 def account_named(name: str) -> Account:
-    """Look up a user by name.
-
-    Raises:
-        KeyError: no such user."""
+    """Look up a user by name. Raises `KeyError`: no such user."""
     import pwd
 
     entry = pwd.getpwnam(name)
@@ -51,9 +48,8 @@ def account_named(name: str) -> Account:
 
 
 def owner_account(folder: os.stat_result) -> Account:
-    """The account of a folder's owner.
-
-    A uid without an account gets the folder's group, unless that is root's."""
+    """The account of a folder's owner. A uid without an account gets the folder's group, unless
+    that is root's."""
     return account_of(folder.st_uid, folder.st_gid)
 
 
@@ -277,10 +273,8 @@ def _libc() -> ctypes.CDLL:
 
 
 def _set_groups(groups: Sequence[int]) -> None:
-    """Set the supplementary groups of this thread.
-
-    Raises:
-        PermissionError: the system refuses, or the call number of this machine is unknown."""
+    """Set the supplementary groups of this thread. Raises `PermissionError`: the system refuses, or
+    the call number of this machine is unknown."""
     if sorted(os.getgroups()) == sorted(groups):
         return
     import ctypes

@@ -103,10 +103,8 @@ def reply_code(error: str) -> str:
 
 
 def pattern_name(folded: str) -> str:
-    """Short name of a pattern, easy to type: `F-3A91`.
-
-    It has 16 bits of a CRC-32: among 100 patterns, two share a name in 1 of 13 cases. A filter by
-    that name then matches both."""
+    """Short name of a pattern, easy to type: `F-3A91`. It has 16 bits of a CRC-32: among 100
+    patterns, two share a name in 1 of 13 cases. A filter by that name then matches both."""
     return f"F-{zlib.crc32(folded.encode('utf-8', 'replace')) & 0xFFFF:04X}"
 
 

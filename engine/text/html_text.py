@@ -18,7 +18,6 @@ _LOWER = str.maketrans({chr(c): chr(c + 32) for c in range(65, 91)})
 
 def html_to_text(page: str, *, links: bool = False) -> str:
     """The text of a page without tags, scripts and styles; with `links`, URLs follow their text.
-
     The parser of the standard library takes quadratic time for some pages."""
     lower = page.translate(_LOWER)  # of the same length, unlike str.lower()
     text: list[str] = []

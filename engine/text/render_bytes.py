@@ -77,9 +77,8 @@ _DOUBLED = re.compile(rb"^\.(?=[^\r\n])", re.MULTILINE)
 
 
 def _undo_dot_stuffing(data: bytes) -> bytes:
-    """Undo the dot-stuffing of SMTP and remove the final dot.
-
-    A single dot on an earlier line cannot occur in such a mail, so it is kept visible."""
+    """Undo the dot-stuffing of SMTP and remove the final dot. A single dot on an earlier line
+    cannot occur in such a mail, so it is kept visible."""
     behind = data.removesuffix(b".\r\n")
     body = behind if not behind or behind.endswith(b"\n") else data
     return _DOUBLED.sub(b"", body)

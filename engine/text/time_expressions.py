@@ -61,10 +61,8 @@ def parse_time(text: str, now: float) -> float | RelativeTime | Clock:
 
 
 def parse_future_time(text: str, now: float) -> float:
-    """Parse a future time to epoch seconds UTC; a time of day means the next one.
-
-    Raises:
-        ValueError: not a time, or beyond the year 9999."""
+    """Parse a future time to epoch seconds UTC; a time of day means the next one. Raises
+    `ValueError`: not a time, or beyond the year 9999."""
     try:
         moment = parse_time(text.strip(), now)
     except ValueError:

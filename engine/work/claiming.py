@@ -176,9 +176,8 @@ class Claimer:
         self._taking = None
 
     def is_limited(self, now: float, log: Callable[[str, str], None]) -> bool:
-        """True if a rate limit of the store holds back due tasks; each has a line in the log.
-
-        False if the store cannot be reached: a run until idle ends then, as without tasks."""
+        """True if a rate limit of the store holds back due tasks; each has a line in the log. False
+        if the store cannot be reached: a run until idle ends then, as without tasks."""
         try:
             until = self._store.claim_rules.limit_ends()
         except (StoreError, OSError) as error:

@@ -92,9 +92,8 @@ def task_environment(task: Task) -> Mapping[str, str]:
 
 
 def shorten_output(output: bytes) -> str:
-    """Return the first 200 characters of the output, as the contract's program stores them.
-
-    If the output has more than `KEPT` bytes, its beginning is lost; then return the last lines."""
+    """Return the first 200 characters of the output, as the contract's program stores them. If the
+    output has more than `KEPT` bytes, its beginning is lost; then return the last lines."""
     if len(output) >= MAX_OUTPUT_BYTES:
         return last_lines(output)
     return output.decode("utf-8", "replace").strip()[:ERROR_LIMIT]

@@ -100,9 +100,7 @@ class Housekeeping(NamedTuple):
 
     def sweep_without_worker(self, open_store: Callable[[], ChangeableStore], notes: Notes) -> str:
         """Sweep the trash of a place without a worker, and delete the notes on tasks that no longer
-        exist. Does nothing if the store refuses it.
-
-        Returns the error text, or ""."""
+        exist. Does nothing if the store refuses it. Returns the error text, or ""."""
         from engine.operations.notes import sweep_notes
 
         now = time.time()
@@ -134,10 +132,8 @@ class Housekeeping(NamedTuple):
             self.log("INFO", f"Auto-purged {purged} DLQ tasks older than {days:g} days")
 
     def sweep_mail(self, spool: MailSpool, now: float) -> None:
-        """Remove sent and incomplete mail from the mail spool; at most once an hour.
-
-        Raises:
-            OSError: it cannot be read or changed."""
+        """Remove sent and incomplete mail from the mail spool; at most once an hour. Raises
+        `OSError`: it cannot be read or changed."""
         if not retention.is_sweep_due(self.folder, now, retention.MAIL_SWEEP_MARKER):
             return
         self._mark(retention.MAIL_SWEEP_MARKER)
@@ -152,9 +148,8 @@ class Housekeeping(NamedTuple):
     def queue_spooled_mail(
         self, spool: MailSpool, store: ExpiringStore, now: float, log_queued: Callable[[Task], None]
     ) -> list[str]:
-        """Make a task for each spooled mail without one; return a log line for each.
-
-        An error is only reported."""
+        """Make a task for each spooled mail without one; return a log line for each. An error is
+        only reported."""
         from engine.mail.send.queuing import queue_unqueued
 
         added = count()

@@ -8,9 +8,8 @@ from engine.work.handlers import Context, Failed, Fatal, Lacking, Postponed
 
 
 class MailSend:
-    """Sends the mail of a task's payload, a `meta.sh` in the mail spool.
-
-    The store removes the mail's folder together with the task."""
+    """Sends the mail of a task's payload, a `meta.sh` in the mail spool. The store removes the
+    mail's folder together with the task."""
 
     def __init__(self, post: Sender) -> None:
         self._post = post

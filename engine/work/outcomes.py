@@ -27,7 +27,6 @@ def task_after_failure(
     task: Task, error: str, retry: RetryPolicy, now: float, end: State = State.DEAD
 ) -> Task:
     """Return a task after a failed attempt: pending again after its backoff, or in its final state.
-
     `end` is the final state of the store (`verbs.given_up_state`)."""
     due = retry.next_due(task, now)
     if due is None:
@@ -76,9 +75,8 @@ MAX_TRACE_CHARACTERS = 8 * 1024
 
 
 def report_result(result: object) -> tuple[AttemptReport | None, str]:
-    """The report of a task that was done, and why its result is not in it ("" if it is).
-
-    Bytes are the output of a program: a JSON value, or text."""
+    """The report of a task that was done, and why its result is not in it ("" if it is). Bytes are
+    the output of a program: a JSON value, or text."""
     import json
 
     value = _parse_output(result) if isinstance(result, bytes) else result

@@ -297,9 +297,8 @@ class Worker:
     # ---- one task
 
     def _try_claim(self, room: int, *, patient: bool, rests: bool) -> int:
-        """Start the fetched tasks, then claim and start up to `room` in all; return how many.
-
-        With `patient`, an unavailable store is logged and tried again later."""
+        """Start the fetched tasks, then claim and start up to `room` in all; return how many. With
+        `patient`, an unavailable store is logged and tried again later."""
         now, began, claimer = self._clock(), 0, self._claimer
         if rests and not self._away.is_over(now) and not claimer.fetched:
             return 0  # a failing disk is not scanned again for each new mail

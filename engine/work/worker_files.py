@@ -90,9 +90,8 @@ def _claim_hash(task: Task) -> str:
 
 @contextmanager
 def registered_worker(queue: Queue) -> Iterator[ClaimNotes]:
-    """Register as a running worker of this place while in the block.
-
-    A worker that cannot register runs anyway and reports it."""
+    """Register as a running worker of this place while in the block. A worker that cannot register
+    runs anyway and reports it."""
     with ExitStack() as ended:
         try:
             notes = ClaimNotes(_register(queue, ended))
