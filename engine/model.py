@@ -133,7 +133,6 @@ STALLED_KEY = "stalled?"
 WAITS_KEY = "waits"
 """Key in `Task.extra` of a pending task: why it does not start, besides its due time."""
 
-
 AttemptLimit: TypeAlias = Callable[[Task], int | None]
 """Returns the maximum number of attempts of a task; None if there is none, or it is unknown."""
 

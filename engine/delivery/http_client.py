@@ -23,6 +23,7 @@ from engine.delivery import network_errors
 from engine.delivery.network_errors import DeliveryError
 from engine.delivery.url_guard import UrlGuard
 from engine.destinations.destination import origin_of
+from engine.override import override
 from engine.version import VERSION
 
 MAX_ANSWER_BYTES = 1 << 20
@@ -105,14 +106,14 @@ class _Running(threading.local):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connected socket; it waits only within the limits of the running request."""
+    """A connected socket; it waits only within the limits of the running request, not with the
+    timeouts of httpcore, and tells it only whether it is readable."""
 
     def __init__(self, sock: socket.socket, running: _Running) -> None:
         self._socket, self._running = sock, running
 
+    @override
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Read what has come, within the time and byte limits of the request; `timeout` of httpcore
-        is not used."""
         run = self._running.request
         while True:
             self._socket.settimeout(run.seconds_left())
@@ -123,12 +124,8 @@ class _Stream(httpcore.NetworkStream):
             run.count(len(data))
             return data
 
+    @override
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send all of the buffer within the time limit of the request.
-
-        Raises:
-            DeliveryError: the limit is exceeded.
-            httpcore.WriteError: the peer has closed the connection."""
         run, unsent = self._running.request, memoryview(buffer)
         while unsent:
             self._socket.settimeout(run.seconds_left())
@@ -140,12 +137,12 @@ class _Stream(httpcore.NetworkStream):
                 # httpcore then reads: a peer may answer and close before it has read all.
                 raise httpcore.WriteError(str(error)) from error
 
+    @override
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
+    @override
     def get_extra_info(self, info: str) -> Any:
-        """Whether the socket is readable; None for any other question of httpcore."""
         if info != "is_readable":  # asked of an idle connection: then the peer has closed it
             return None
         poll = select.poll()

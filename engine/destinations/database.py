@@ -301,7 +301,6 @@ _POSTGRES_TEXTS: Mapping[str, str] = {
 }
 """SQLSTATE (Postgres manual, "Error Codes") -> text."""
 
-
 DIALECTS: Mapping[str, Dialect] = {
     "sqlite": Dialect(
         _connect_sqlite,

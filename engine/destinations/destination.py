@@ -178,7 +178,6 @@ def _is_recent(moment: float | None, now: float) -> bool:
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-
 _is_name = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*").fullmatch
 _is_number = re.compile(r"[0-9]+|0x[0-9a-f]*").fullmatch
 """The last label of an IPv4 address, in any form of inet_aton(3) such as 127.1 or 0x7f.1."""

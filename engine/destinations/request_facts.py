@@ -13,7 +13,6 @@ from engine.text.safe import safe_line
 BODIES: Mapping[str, float] = {"payload": 1.0, "body": 1.0, "body_base64": 0.75}
 """Fields with the body, and bytes per character."""
 
-
 DESTINATIONS = ("destination", "url")
 """Fields with the destination of a request, the first that is there."""
 

@@ -141,7 +141,6 @@ _REPEATED_BYTES = 64 << 20
 _HEAD_BYTES = 4096
 """Bytes of the last line of a chunk that are read for its time."""
 
-
 Read: TypeAlias = Callable[[int, int], bytes]
 """Reads at an offset, up to so many bytes."""
 

@@ -133,14 +133,13 @@ def _by_head() -> dict[str, list[_EventRow]]:
     rows: dict[str, list[_EventRow]] = {}
     for head, pattern, what in LINE_PATTERNS:
         by = next((by for start, by in _MAIL_HEADS.items() if head.startswith(start)), "")
-        row = _EventRow(pattern, what, by)
-        rows.setdefault(head, []).append(row)
+        rows.setdefault(head, []).append(_EventRow(pattern, what, by))
     return rows
 
 
+_ROWS = _by_head()
 _compile = cache(re.compile)
 """Compile a pattern with the first line that needs it: all of them take 2 ms of each start."""
-_ROWS = _by_head()
 _HEAD = re.compile("|".join(re.escape(head) for head in sorted(_ROWS, key=len, reverse=True)))
 """The longest one wins, because `Task queued: ` also begins with `Task `."""
 
@@ -158,11 +157,9 @@ def parse_event(line: LogLine) -> TaskEvent | None:
 
 
 def _event(line: LogLine, groups: dict[str, str], row: _EventRow) -> TaskEvent:
-    is_mail = bool(row.transport)
-    id = groups.get("id", "")
+    is_mail, id, error = bool(row.transport), groups.get("id", ""), groups.get("error", "")
     if id == INLINE_ID:
         id = ""
-    error = groups.get("error", "")
     if is_mail and "error" in groups:
         error = error or line.text
     return TaskEvent(

@@ -188,7 +188,6 @@ class Place(NamedTuple):
     tokens: Callable[[], Sequence[BucketState]] | None = None
     """Returns the tokens of each rate limit; None without limits."""
     alerts: Thresholds = Thresholds()
-    """Thresholds of the alerts."""
     recording: RecorderLocation | None = None
     """Where the flight recorder writes; None if nothing is recorded."""
     retention_days: float | None = None
@@ -199,16 +198,12 @@ class Place(NamedTuple):
     one, is missing."""
     vitals: Callable[[int], ProcessStats] | None = None
     """Reads CPU, IO and wait state of the lock's holder; None if impossible."""
-
     journal: Journal | None = None
-    """Journal of the operators' operations; None if missing."""
     who: Who = Who(UNKNOWN)
     """The operator, for the journal."""
     notes: Notes | None = None
-    """Notes on tasks; None if there are none."""
     root: str = ""
     """Data folder, below which no symbolic link is followed; "" if none."""
-
     trash: Trash | None = None
     """Retention of the trash; None if the configuration is unknown."""
     sweep: Callable[[], str] | None = None

@@ -54,19 +54,18 @@ FIGURES_COST_FACTOR = 20
 REGISTRY_SECONDS = 2.0
 """Minimum seconds between two reads of the registry of destinations."""
 
-
 T = TypeVar("T")
 
 
 class PlaceReadings(NamedTuple):
-    """What was read of a place, apart from its tasks."""
+    """What was read of a place, apart from its tasks; what is named as in `Place` and `PlaceMail`,
+    or as the class of a reading, is the last answer of that."""
 
     lock: LockEvidence | None = None
     queue: MetricsReading = None
     mail: MetricsReading = None
     log: tuple[LogLine, ...] = ()
     sending: MailHealth = MailHealth()
-    """State of the mail transports."""
     last_run: float | None = None
     """Time of the last run in a log, epoch seconds UTC; None if no run is logged."""
     tokens: Sequence[BucketState] | str = ()
@@ -76,17 +75,13 @@ class PlaceReadings(NamedTuple):
     notes_error: str = ""
     """Why the notes cannot be read now; "" if they can."""
     routes: MailRoutes | None = None
-    """Routes of mail; None if unknown."""
     queue_figures: WholeQueueFigures = WholeQueueFigures()
-    """State of the queue as a whole."""
     runs: RunTimes | None = None
     """Worker runs in logs and metrics; None until these are read to their end."""
     kinds: tuple[KindFigures, ...] | None = None
     """Figures of each kind with runs in the log; None until the logs are read to their end."""
     destinations: DestinationsReading = DestinationsReading()
-    """The registry of destinations."""
     host: HostFigures | None = None
-    """Disk of its tasks and load of its host; None if unknown."""
     journal_changed: int = 0
     """Modification time of the journal's folder in nanoseconds; 0 if missing."""
     refusals: Refusals | str = Refusals()
@@ -95,13 +90,10 @@ class PlaceReadings(NamedTuple):
     lacks: tuple[TaskEvent, ...] = ()
     """The lines of the last hour about what workers lack, one of each kind."""
     clock_step: str = ""
-    """When and by how much the clock was set; "" if it was not."""
     mail_obstacle: str = ""
-    """Why no mail can be sent, and time alone will not change it; "" if it can."""
     identity: tuple[tuple[int, int], ...] = ()
     """Device and inode of the folders of its tasks, or of its file; () if unknown, or a server."""
     free_tasks: Mapping[str, int] = {}
-    """How many more tasks fit on each disk that is written to, by the path of a folder there."""
     limits: tuple[LimitUse, ...] = ()
     """Limits of the processes of the place, with how much of each is used."""
     rest: Rest | None = None
@@ -178,7 +170,6 @@ class PlaceWatcher:
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self._latest_lines: tuple[LogLine, ...] = ()
         self.recent_events = RecentTaskEvents(place.logs)
-        """Task events from the logs."""
         self._transports = TransportMonitor(find_mail_log(place.logs))
         self._records: DeliveryReader | None = None
         self._refusals: Refusals | str = Refusals()

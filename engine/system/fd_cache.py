@@ -14,7 +14,8 @@ for the next."""
 
 
 class FdCache:
-    """Open descriptors by a key, each with the path that leads to it. Threads may share it."""
+    """Open descriptors by a key, each with the absolute path that leads to it; none is kept for
+    another path. Threads may share it."""
 
     def __init__(self) -> None:
         self._descriptors: dict[tuple[str, ...], tuple[int, tuple[int, ...]]] = {}
@@ -36,8 +37,10 @@ class FdCache:
             os.close(cached[0])
             return -1
 
-    def keep(self, key: tuple[str, ...], fd: int) -> None:
+    def keep(self, key: tuple[str, ...], path: str, fd: int) -> None:
         """Keep a duplicate of a descriptor that was opened and checked."""
+        if not path.startswith("/"):
+            return
         with self._lock:
             before = self._descriptors.pop(key, None)
             if before is None and len(self._descriptors) >= MAX_OPEN:

@@ -48,7 +48,6 @@ GUARDED_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-
 _PASS_THROUGH = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 """Open a folder only to pass through it: no read permission needed."""
 
@@ -305,7 +304,6 @@ def open_outgoing(
 
 _FILE_ERRORS = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
 """errno values of open(2) that describe the file; all others describe the system's state."""
-
 
 _TYPE_REFUSALS = {
     stat.S_IFLNK: "a symbolic link, not followed",
@@ -664,18 +662,16 @@ def open_dir_path(
     Outside `root` the path is followed as in `open_path`, but a link as last component is refused.
     With `make`, missing folders are created, for `owner` or the owner of each parent."""
     key = "folder", path, root
-    fd = _cache.get(key, path) if path.startswith("/") else -1
+    fd = _cache.get(key, path)
     if fd < 0:
         if not make:
             _require_there(path)
         fd = _open_dir_path(path, root, make, owner)
-        if path.startswith("/"):
-            _cache.keep(key, fd)
+        _cache.keep(key, path, fd)
     return fd
 
 
 _cache = FdCache()
-
 
 LINKED_FOLDER = (
     "a symbolic link, none is followed below the data folder: mount its target there "
@@ -746,27 +742,21 @@ def _enter(path: str, dir_fd: int | None = None) -> int:
 def open_shared(name: str, dir_fd: int, flags: int, mode: int = FILE_MODE) -> int:
     """Open a regular file that several users write; create it if missing, for the folder's owner.
     Never follows a link and never blocks: the folder's owner may have put anything there."""
-    flags |= GUARDED_FLAGS
     try:
-        fd = _open_plain(name, dir_fd, flags)
+        return open_plain(name, dir_fd, flags)
     except FileNotFoundError:
-        owner = new_file_owner(os.fstat(dir_fd))
+        owner, new = new_file_owner(os.fstat(dir_fd)), os.O_CREAT | os.O_EXCL
         try:
-            return create_file(name, dir_fd, owner, mode, flags | os.O_CREAT | os.O_EXCL)
+            return create_file(name, dir_fd, owner, mode, GUARDED_FLAGS | flags | new)
         except FileExistsError:
-            fd = _open_plain(name, dir_fd, flags)  # another process was faster
-    return fd
+            return open_plain(name, dir_fd, flags)  # another process was faster
 
 
 def open_plain(name: str, dir_fd: int, flags: int = os.O_RDONLY) -> int:
     """Open an existing regular file, without following a link and without blocking."""
-    return _open_plain(name, dir_fd, GUARDED_FLAGS | flags)
-
-
-def _open_plain(name: str, dir_fd: int, flags: int) -> int:
     # O_NOFOLLOW, and O_NONBLOCK so as not to wait for the other end of a FIFO.
     try:
-        fd = os.open(name, flags, dir_fd=dir_fd)
+        fd = os.open(name, GUARDED_FLAGS | flags, dir_fd=dir_fd)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a FIFO without a reader, or a socket
             raise OSError(errno.ENXIO, _NOT_PLAIN, name) from error
@@ -831,13 +821,12 @@ def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> Non
     """Append to a file with one write(2), so that lines of several writers do not mix. Its folder
     is opened by `open_dir_path`."""
     key = "append", path, root
-    fd = _cache.get(key, path) if path.startswith("/") else -1
+    fd = _cache.get(key, path)
     if fd < 0:
         folder, name = os.path.split(path)
         with closing(open_dir_path(folder or ".", root)) as dir_fd:
             fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, mode)
-        if path.startswith("/"):
-            _cache.keep(key, fd)
+        _cache.keep(key, path, fd)
     with closing(fd):
         write_all(fd, data)
 

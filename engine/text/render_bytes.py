@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
+from itertools import islice
 from typing import NamedTuple
 
 from engine.text.html_text import html_to_text
@@ -92,12 +93,9 @@ def render_verbatim(data: bytes, per_row: int = 16) -> RenderedBytes:
 
 
 def _limit_lines(kind: str, lines: Iterable[str]) -> RenderedBytes:
-    limited: list[str] = []
-    for line in lines:
-        if len(limited) == MAX_LINES:
-            limited.append(f"... cut here, after {MAX_LINES:,} lines")
-            break
-        limited.append(line)
+    limited = [*islice(lines, MAX_LINES + 1)]
+    if len(limited) > MAX_LINES:
+        limited[-1] = f"... cut here, after {MAX_LINES:,} lines"
     return RenderedBytes(kind, tuple(limited))
 
 

@@ -9,7 +9,6 @@ REPLACEMENT = "\ufffd"
 EMOJI_SELECTOR = "\ufe0f"
 """Variation selector for emoji: terminals disagree whether the character is then wider."""
 
-
 _SCRIPTS = "[\u0600-\u109f\u1780-\u18af\ua840-\uabff]"
 """Letters and marks of Arabic, Indic and other scripts that are written with joiners."""
 _find_non_joiners = re.compile(f"(?<={_SCRIPTS})\u200c(?={_SCRIPTS})").finditer

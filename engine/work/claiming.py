@@ -16,7 +16,6 @@ RESCAN_INTERVAL_SECONDS = 5.0
 """Seconds after which `take` is restarted, so that older tasks that came due meanwhile are not
 missed; each start scans the whole folder."""
 
-
 LACK_REST_SECONDS = 15.0
 """Seconds for which a kind rests after the worker lacked something for it; then longer."""
 

@@ -44,13 +44,7 @@ class SmtpSend:
         self._connections.close()
 
     def __call__(self, task: Task, context: Context) -> None:
-        """Make one attempt.
-
-        Raises:
-            Postponed: the message cannot be read, so its outcome cannot be decided.
-            Fatal: the mail must not be sent, or the server refused it permanently.
-            Failed: it was not accepted this time, or the result is unknown; the text says
-                which."""
+        """Make one attempt. The text of a failure says whether its result is unknown."""
         try:
             letter = self._open(task)
             if task.error.startswith(self._abandoned) or f": {IN_DOUBT_PREFIX}" in task.error:
