@@ -172,7 +172,6 @@ class Relatives(NamedTuple):
     """The first ones: those that failed, those that have not ended, those that are done; each
     before its own children."""
     total: int = 0
-    """The number of all children."""
 
 
 class ConnectedWorker(NamedTuple):

@@ -23,7 +23,6 @@ MAX_RESULT_CHARACTERS = 4096
 """Characters of an answer that are kept as the result, or as the details of a failure."""
 
 MAX_REASON_CHARACTERS = 100
-"""Characters of an answer in the error text."""
 
 _READABLE = ("text/plain", "application/json", "application/problem+json")
 """Types of answers whose first line is an error text."""

@@ -26,7 +26,6 @@ PROFILES: Mapping[str, Outcomes] = {
     },
     "sipher": {"2xx": DONE, "*": RETRY},
 }
-"""The outcomes of each profile."""
 
 MAX_RETRY_AFTER_SECONDS = 86400.0
 """Longest wait that a peer can ask for, in seconds."""

@@ -321,4 +321,3 @@ DIALECTS: Mapping[str, Dialect] = {
         time="to_timestamp(?)",
     ),
 }
-"""By the scheme of an address."""

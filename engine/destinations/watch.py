@@ -198,7 +198,6 @@ ACTIONS: Mapping[str, DestinationAction] = {
         has_job=True,
     ),
 }
-"""By verb."""
 
 
 def change_destination(

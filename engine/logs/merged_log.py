@@ -34,7 +34,6 @@ MAX_STRIDE = 8
 thread switch for each step costs more than the reading."""
 
 MAX_MENTION_BYTES = 64 << 20
-"""Maximum bytes to search for lines that mention a task."""
 
 
 def key_of(when: float) -> Key:
@@ -490,7 +489,6 @@ class Mentions(NamedTuple):
     has_more: bool = False
     """True if there may be more, further back."""
     troubles: Mapping[str, str] = {}
-    """Why a log cannot be read, by path."""
 
 
 def find_mentions(

@@ -24,7 +24,6 @@ MAX_EARLIER_FILES = 100
 """Rotated files that are opened by their names."""
 
 UNPACKED_STEP_BYTES = 8 << 20
-"""Bytes to unpack in one step."""
 
 MAX_UNPACKED_BYTES = 64 << 20
 """Bytes to unpack at once, where a file was compressed between two refreshes."""

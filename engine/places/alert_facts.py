@@ -62,7 +62,6 @@ NO_TASKS = TaskFacts(
     trash_bytes=None,
     refusals=(),
 )
-"""No task is known."""
 
 
 def make_alert_inputs(

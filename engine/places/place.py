@@ -63,7 +63,6 @@ class PlaceDestinations(NamedTuple):
     """Runs a verb of `engine.destinations.watch.ACTIONS`: verb, the destination as it was seen, and
     the reason. Returns what could not be recorded about it, "" if all was."""
     close: Callable[[], None]
-    """Closes the connections."""
     tasks_unknown: str = ""
     """Why tasks of the place do not name their destination; "" if they do."""
 

@@ -71,7 +71,6 @@ class PlaceReadings(NamedTuple):
     tokens: Sequence[BucketState] | str = ()
     """Tokens of its rate limits, or why they cannot be read."""
     notes: NotesById = NO_NOTES
-    """Notes on its tasks, as far as read."""
     notes_error: str = ""
     """Why the notes cannot be read now; "" if they can."""
     routes: MailRoutes | None = None

@@ -16,7 +16,6 @@ MAX_EVENTS = 50_000
 """Maximum events kept: about 20 MiB, one hour of 14 tasks per second."""
 
 MAX_STARTS = 1_000
-"""Maximum start times kept."""
 
 LACK_SHOWN_SECONDS = 3600.0
 """Seconds for which a lack is current: twice as long as until a worker reports it again."""
@@ -36,7 +35,6 @@ class EventMemory(NamedTuple):
 
 
 NO_EVENTS = EventMemory()
-"""Nothing is known."""
 
 
 class RecentTaskEvents:

@@ -15,7 +15,6 @@ class Mount(NamedTuple):
     device: str
     """Major and minor number: `8:1`."""
     point: str
-    """Mount point."""
     type: str
     """File system type: `ext4`, `fuse.sshfs`."""
     source: str

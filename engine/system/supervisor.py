@@ -122,7 +122,6 @@ class Program(NamedTuple):
     account: Account | None = None
     """The user to run it as, which needs root; None: our own."""
     grace: float = KILL_DELAY_SECONDS
-    """Seconds between SIGTERM and SIGKILL."""
     kept_fds: Collection[int] = ()
     """File descriptors that only the supervisor keeps open while it runs: a lock that must outlive
     us, and that a program could release (flock -u)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 DURATION_HINT = "a duration such as 30s, 5m, 2h, 1d or 1h30m"
-"""What was expected, for error messages."""
 MAX_SECONDS = 10**9
 """31 years: longer than any wait, and accepted by every system call."""
 UNITS: Mapping[str, float] = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1, "ms": 0.001}

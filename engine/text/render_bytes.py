@@ -20,14 +20,11 @@ from engine.text.html_text import html_to_text
 from engine.text.safe import safe_lines
 
 MAX_PART_DEPTH, MAX_PARTS = 10, 50
-"""Maximum nesting of a mail's parts, and their maximum number."""
 MAX_HEADERS, MAX_HEADER_LENGTH = 100, 2000
 """Maximum headers of a part, and characters of each: the standard library's parser takes quadratic
 time in their length."""
 MAX_LINES = 20_000
-"""Maximum number of lines."""
 MAX_DUMP_BYTES = 64 * 1024
-"""Maximum bytes in a hex dump."""
 
 _MAX_TEXT_LENGTH = 1 << 20
 _SAMPLE_BYTES = 4096

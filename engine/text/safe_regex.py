@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 MAX_PATTERN_LENGTH = 200
-"""Maximum characters of a pattern."""
 MAX_SEARCHED_LENGTH = 16_384
 """Characters of a text that are searched."""
 MAX_MEMORY_BYTES = 1 << 20

@@ -40,7 +40,6 @@ class Slots:
         self.busy = 0
         """Running handlers."""
         self._running: defaultdict[str, int] = defaultdict(int)
-        """Running handlers by kind."""
         self.is_closed = False
         """True if the worker is stopping."""
         self._counts = False

@@ -10,7 +10,6 @@ from engine.model import Task
 from engine.text.safe import contract_error
 
 RETENTION_INTERVAL_SECONDS = 3600.0
-"""Seconds between two retention runs."""
 
 METRICS_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the metrics while there is always work."""
