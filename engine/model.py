@@ -66,8 +66,7 @@ class Task(NamedTuple):
     queue: str = ""
     """Name of the queue within its place; "" if there is only one."""
     group: str = ""
-    """What rate limits and fair claiming count by, besides the kind: a transport, thread or
-    peer."""
+    """What rate limits and fair claiming count by, besides the kind: a transport, a peer."""
     word: str = ""
     """The store's own word for the state, if that is finer than `state`."""
     due: float | None = 0.0
@@ -126,8 +125,7 @@ an attempt when it is claimed. `attempts` counts only attempts that have ended, 
 ATTEMPTS_ALLOWED_KEY = "attempts allowed"
 """Key in `Task.extra` of a task with its own maximum number of attempts."""
 STALLED_BEFORE_KEY = "stalled before"
-"""Key in `Task.extra` of a task that ran before and lost its worker, which counts no attempt: how
-often."""
+"""Key in `Task.extra` of a task that lost its worker before, which counts no attempt: how often."""
 STALLED_KEY = "stalled?"
 """Key in `Task.extra` of an active task that has lost its worker by all signs: which sign."""
 WAITS_KEY = "waits"
@@ -144,8 +142,7 @@ def attempts_allowed(task: Task, configured: int | None = None) -> int | None:
 
 
 def counted_attempts(task: Task) -> int | None:
-    """Attempts as the store itself counts them, the running one included if it does; None:
-    unknown."""
+    """Attempts as the store counts them, the running one included if it does; None: unknown."""
     return int(task.extra[ATTEMPT_KEY]) if ATTEMPT_KEY in task.extra else task.attempts
 
 
@@ -236,8 +233,7 @@ class Part(NamedTuple):
     size: int | None = None
     """Bytes; None if unknown."""
     facts: tuple[tuple[str, str], ...] = ()
-    """Further (name, text) pairs in display order; `modified` and `changed` are epoch seconds
-    UTC."""
+    """Further (name, text) pairs in order; `modified` and `changed` are epoch seconds UTC."""
     refusal: str = ""
     """Why it must not be read; "" if it may be."""
     is_wire_format: bool = False
@@ -281,8 +277,7 @@ class Edge(NamedTuple):
     """Checks a new value of a field: (field name, value, epoch seconds UTC) -> what is wrong with
     it, in words for the operator; "" if it is valid."""
     exact: bool = True
-    """False if the change is sent to a server as a request, without compare-and-swap: the server
-    decides."""
+    """False if the change is a request to a server, without compare-and-swap: it decides."""
     bars: TaskBar = bar_no_task
     """Plans exclude a task that it bars, and `Store.swap` refuses it. Called from any thread, also
     after the store is closed, so it reads nothing. Two that decide the same are equal: else the
@@ -327,8 +322,7 @@ class ChangeSource(NamedTuple):
     """Yields name, state and revision of all tasks, unsorted, without reading any; None if that
     costs as much as a full scan. The name is as a scan accepts it, and that of a task is its id."""
     counts: Callable[[], TaskCounts | None] | None = None
-    """Returns the counts that the last `wait` made, None before the first; None: only a scan
-    counts the tasks."""
+    """Returns the counts that the last `wait` made, None before it; None: only a scan counts."""
     can_interleave: bool = False
     """True if names can be looked up in the instance of the store whose full scan is running. For a
     name of many tasks it may then yield only those that have changed since it yielded them."""

@@ -94,8 +94,7 @@ def limit_due(due: float, written: float, now: float) -> float:
     """The due time to use for a task that was stored at `written` with the given `due`.
 
     A due time more than `MAX_WAIT_SECONDS` seconds ahead comes from a wrong clock and must not
-    delay a task for years. Use `written` plus that limit instead, or now if `written` is in the
-    future too."""
+    delay a task for years. Use `written` plus that limit, or now if that is in the future too."""
     if due <= now + MAX_WAIT_SECONDS:
         return due
     return written + MAX_WAIT_SECONDS if written <= now else now
@@ -120,8 +119,7 @@ def is_due(task: Task, now: float) -> bool:
 
 
 def waited_seconds(task: Task, now: float) -> float | None:
-    """Seconds since a claimed task was due; None if unknown: it ran before, and its due time was
-    reset since."""
+    """Seconds since a claimed task was due; None if its due time was reset since a run."""
     if not task.due and (task.attempts or task.error or not task.created):
         return None
     return max(0.0, now - max(task.created, task.due or 0.0))
@@ -133,8 +131,7 @@ def is_stuck(age: float, threshold: float) -> bool:
 
 
 def is_older_than(age: float, days: float) -> bool:
-    """True if a task died more than so many days ago (strictly more, as in the contract), by its
-    age in seconds."""
+    """True if an age in seconds is more than so many days (strictly, as in the contract)."""
     return age > days * DAY_SECONDS
 
 

@@ -86,8 +86,7 @@ NO_RETRY = fixed(0.0, limit=0)
 
 
 def parse_schedule(text: str) -> Schedule:
-    """Parse the text form of a schedule. Raises `ValueError`: it is none; the text names the wrong
-    word."""
+    """Parse the text form of a schedule. Raises `ValueError`, which names the wrong word."""
     kind, *words = text.split() or [""]
     if kind not in KINDS:
         raise ValueError(f"expected one of {', '.join(KINDS)}, not {kind[:20]!r}")

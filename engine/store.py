@@ -88,8 +88,7 @@ class Control(NamedTuple):
     has_forecast: bool = False
     """True if `Store.forecast` can report what it would do."""
     is_pause: bool = False
-    """True if this control stops and restarts the whole queue. It then has two choices: first
-    resume, second pause."""
+    """True if it stops and restarts the whole queue; its choices are resume, then pause."""
     targets: tuple[ControlTarget, ...] = ()
     """What it acts on, if the store knows all of it; then any other target is refused, and `now`,
     `refusal` and `bounds` are those of each. () if a target is typed, or it takes none."""
@@ -149,11 +148,9 @@ class ReadableStore(Protocol):
     states: Mapping[State, str]
     """The supported states in the order of a task's life, each with the format's own word."""
     words: Mapping[str, State] = {}
-    """The format's own words that are finer than a state (`Task.word`), each with the state that
-    it is a part of."""
+    """The format's own words that are finer than a state (`Task.word`), each with its state."""
     edges: Edges = {}
-    """The supported state changes; may change while the store is open. With none, the store only
-    shows its tasks."""
+    """The supported state changes, which may change; without any, it only shows its tasks."""
     controls: Mapping[str, Control] = {}
     changes: ChangeSource = ChangeSource()
     expected_tasks: int = 0
@@ -265,8 +262,7 @@ def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
 
 
 class ChangeableStore(ReadableStore, Protocol):
-    """The part of a store that changes tasks; `swap` is the only way to change one. For plans, undo
-    and controls."""
+    """The part that changes tasks, only by `swap` and controls. For plans and undo."""
 
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those of the given tasks that still have the same state and revision.
@@ -349,8 +345,7 @@ class ClaimRules(NamedTuple):
     retry_policy: Callable[[Task], RetryPolicy | None] = lambda task: None
     """Returns a claimed task's own policy; None: the configured one."""
     read_data: Callable[[Task], bytes | None] = lambda task: None
-    """Reads all data of a claimed task for its handler; raises Gone or Unavailable. None: there
-    is none."""
+    """Reads all data of a claimed task, None without any; raises Gone or Unavailable."""
     done_state: State | None = None
     """The state of a task that was done; None: it is deleted."""
     retry_seconds: float = 60.0
@@ -380,8 +375,7 @@ class Store(ChangeableStore, Protocol):
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
     ) -> Iterator[Task]:
-        """Claim up to `limit` due tasks in the store's own order, one per iteration; none, if other
-        programs do the work.
+        """Claim up to `limit` due tasks in the store's own order; none if other programs work.
 
         `wants(kind, group)` is called before each claim, so its answer may change in between.
         The revision of a claimed task may be that of its claim alone: then it changes only if the

@@ -150,8 +150,7 @@ def edit(
     priority: int | None = None,
     data: str | None = None,
 ) -> Task:
-    """Change description, due time (epoch seconds UTC), destination, priority or data; None: keep
-    it."""
+    """Change what is given; `due` in epoch seconds UTC."""
     return task._replace(
         description=task.description if description is None else description,
         due=task.due if due is None else due,
@@ -182,8 +181,7 @@ def expunge(task: Task, now: float) -> None:
 
 
 def keep_error(edges: Edges, old: Task, new: Task | None) -> Task | None:
-    """Keep the old error if the edge does not let this change: some formats store the last error
-    until the next one."""
+    """Keep the old error if the edge does not let it change: some formats store the last one."""
     edge = edges.get((old.state, None if new is None else new.state))
     if new is None or edge is None or "error" in edge.fields or new.error == old.error:
         return new

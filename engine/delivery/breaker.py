@@ -1,7 +1,6 @@
 """Circuit breaker: deliveries to a blocked or unhealthy destination wait for its next probe.
 
-One delivery at each probe time is the probe. Of two workers one claims it, by compare-and-swap in
-the registry."""
+One delivery at each probe time is the probe; one worker claims it, by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ class Breaker:
         self._warned = ""
 
     def admit(self, origin: str) -> bool:
-        """Return whether the delivery that may start now is a probe. Raises `Postponed`: it must
-        wait; nothing was sent."""
+        """True if the delivery that may start now is a probe. Raises `Postponed`: it must wait."""
         try:
             for _ in range(CLAIM_TRIES):
                 now, destination = self._clock(), self._get(origin)
@@ -75,8 +73,7 @@ class Breaker:
         raise Postponed(now + 1.0, f"{origin} is changed by other workers")
 
     def why_blocked(self, origin: str) -> str:
-        """Why nothing is delivered to an origin; "" if it is not blocked. Raises `Postponed`: that
-        cannot be read now."""
+        """Why an origin is blocked; "" if it is not. Raises `Postponed`: not readable now."""
         try:
             return self._get(origin).blocked
         except Unavailable as error:

@@ -66,8 +66,7 @@ class Answer(NamedTuple):
 
 
 class _RunningRequest:
-    """The limits of a request while it runs on one thread; one that is exceeded raises
-    DeliveryError."""
+    """The limits of a request that runs on one thread; to exceed one raises DeliveryError."""
 
     def __init__(self, timeout: float, is_cancelled: Callable[[], bool]) -> None:
         self._deadline, self._is_cancelled = time.monotonic() + timeout, is_cancelled

@@ -43,8 +43,7 @@ class DeliveryRequest(NamedTuple):
 
 
 def parse_request(data: bytes | None) -> DeliveryRequest:
-    """Check the data of a task. Raises `DeliveryError`: BAD_DATA; one line that names the first
-    fault."""
+    """Check the data of a task. Raises `DeliveryError`: BAD_DATA, with the first fault."""
     if data is None:
         raise _fault("the task has no data")
     if len(data) >= MAX_PART_BYTES:

@@ -13,8 +13,7 @@ from engine.model import EMPTY
 from engine.schedules import Schedule
 
 RECORD_SECONDS = 10.0
-"""A repeated success or failure is recorded again only after so many seconds: each record is an
-fsync of the registry."""
+"""A repeated success or failure is recorded again only after so many seconds, for its fsync."""
 
 BLOCKED_WAIT_SECONDS = 300.0
 """Seconds after which a task for a blocked destination asks again."""
@@ -151,8 +150,7 @@ def waits_until(destination: Destination, now: float) -> float | None:
 
 
 def seconds_to_probe(destination: Destination, now: float) -> float | None:
-    """Seconds until its planned probe; 0 if it is due, also after a failure at a wrong time; None
-    without one."""
+    """Seconds until its planned probe, None without one; 0 if due, also by a wrong clock."""
     if destination.next_probe is None:
         return None
     return 0.0 if _is_probe_due(destination, now) else destination.next_probe - now

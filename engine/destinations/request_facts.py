@@ -21,8 +21,7 @@ DESTINATION_CHARACTERS = 16384
 
 
 def url_in(data: str, field: str) -> str:
-    """The URL in a field of JSON; "" without one. A name in a text is not found, as its quotes are
-    escaped there."""
+    """The URL in a field of JSON; "" without one. In a text the quotes of a name are escaped."""
     match = re.search(rf'"{re.escape(field)}"\s*:\s*"([^"\\]*)"', data[:DESTINATION_CHARACTERS])
     return match[1][:300] if match else ""
 

@@ -159,8 +159,7 @@ class SqlRegistry:
 
 
 def _parse_row(row: tuple[Any, ...]) -> Destination:
-    """The destination of a row; blocked, with the reason, if its row is not one of ours: it stops
-    no other."""
+    """The destination of a row; blocked, with the reason, if it is not one of ours."""
     try:
         fields = zip(COLUMNS.items(), row, strict=True)
         return Destination(**{name: column.read(value) for (name, column), value in fields})

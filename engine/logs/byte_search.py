@@ -106,8 +106,7 @@ def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> 
 
 
 def contract_lines(file: LogFile, cell: int) -> CellLines:
-    """The lines that begin in a cell, if all of them are whole and in the contract's format; else
-    nothing."""
+    """The lines that begin in a cell, if all are whole and in the contract's format, or none."""
     lines = line_bytes(file, cell)
     data = lines.data
     begin = data.rfind(b"\n", 0, -1) + 1  # of the last line
@@ -116,8 +115,7 @@ def contract_lines(file: LogFile, cell: int) -> CellLines:
 
 
 def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[FileEntry]:
-    """The lines of a cell that may match a filter, as `LogFile.entries` has them: few ones are
-    parsed alone."""
+    """The lines of a cell that may match, as `LogFile.entries` has them; few are parsed alone."""
     if sieve.matches_all:
         return file.entries(cell)
     if not may_match_cells(file, cell, cell, sieve):

@@ -78,8 +78,7 @@ class DeliveryRecords:
         self._slack = max(_LEAST, most // 16)
 
     def add(self, delivery: Delivery) -> None:
-        """Append a record. Raises `OSError`: it cannot be written, or old records cannot be
-        removed."""
+        """Append a record. Raises `OSError`, also if old records cannot be removed."""
         folder, name = os.path.split(self._path)
         data, flags = format_record(delivery), os.O_RDWR
         with (

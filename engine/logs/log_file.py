@@ -37,8 +37,7 @@ _may_have_time_or_level = re.compile(rb"^(?:\[.{19}\] \[|\{|\d{14} )", re.MULTIL
 
 _COMPARED_BYTES = 64
 _HEAD_OF_FILE_BYTES = 256
-"""Bytes before the known end and at the beginning: if one differs, the file was rewritten, or is no
-copy."""
+"""Bytes before the known end and at the beginning: others show a rewritten file, or no copy."""
 
 NO_TIME = float("-inf")
 """The time of lines before the first line with a time."""

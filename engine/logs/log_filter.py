@@ -190,8 +190,7 @@ def _close(clauses: list[Clause], terms: list[LogTerm]) -> None:
 
 
 def _closing(words: str, sign: str, at: int) -> int:
-    """The position of a closing quote or slash; -1 if none. A slash inside a word does not
-    close."""
+    """The position of a closing quote, or of a slash at the end of a word; -1 if none."""
     if sign == '"':
         return words.find(sign, at)
     closing = re.compile(r"/(?=[\s|]|$)").search(words, at) if sign == "/" else None

@@ -54,8 +54,7 @@ def parse_log_line(raw: bytes, source: str, before: float | None = None) -> LogL
     """Parse a line: in the contract's format, in JSON, after a time as YYYYMMDDhhmmss (the log of
     scheduler(8zm)), or any other text.
 
-    `before` is the time of the line before, for a local time that occurs twice: see
-    `parse_local_time`."""
+    `before` is the time of the line before, see `parse_local_time`."""
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     line = None
     if text.startswith("["):
@@ -84,8 +83,7 @@ def parse_local_time(stamp: str, before: float | None = None) -> float | None:
 
     When the clocks are set back, an hour of local time occurs twice, and a stamp without a zone
     does not tell which one is meant: it is the first that is not before `before`, the time of the
-    line before in the same log, because a log goes back by seconds at most. Without it, it is the
-    first one."""
+    line before in the same log, because a log goes back by seconds at most; else the first."""
     minutes, second = _minute_times(stamp[:16], time.tzname), stamp[17:19]
     if not minutes or stamp[16] != ":" or not (second.isascii() and second.isdigit()):
         return None

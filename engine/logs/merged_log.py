@@ -47,8 +47,7 @@ class LogPosition(NamedTuple):
     key: Key
     """All lines before it have smaller keys."""
     offsets: Mapping[int, int] = {}
-    """Its offset by file number, for the filter with which it was reached; other offsets are
-    searched."""
+    """Its offset by file number, for the filter with which it was reached."""
 
 
 BEGIN = LogPosition(key_of(NO_TIME))

@@ -1,5 +1,4 @@
-"""The files that have, and have had, the path of a log: rotation by rename or by copy, truncation,
-compression.
+"""The files that have, and have had, the path of a log: rotation, truncation, compression.
 
 All readers of logs are built on this: it knows which file has which lines, so that each line is
 read once. Files are told apart by device and inode, and a copy by its first and last bytes."""
@@ -164,8 +163,7 @@ class RotatedLog:
         self, is_known: Callable[[LogFile], bool], present: LogFile
     ) -> tuple[LogFile | None, list[LogFile]]:
         """The last rotated file that is known, and the files after it, which were created and
-        rotated since the last refresh. If the known one was removed, the time tells which these
-        are."""
+        rotated since the last refresh; if the known one was removed, by their times."""
         later: list[LogFile] = []
         for each in self._rotated_files() if self.files else ():
             if is_known(each):
@@ -265,8 +263,7 @@ class RotatedLog:
         return file
 
     def close_removed(self) -> None:
-        """Close former files without a name, whose space is used while they are open: for a reader
-        that has read them."""
+        """Close former files without a name, which use space while open, once they were read."""
         for file in self.files[:-1]:
             if not file.identity().st_nlink:
                 file.close()

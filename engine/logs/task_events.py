@@ -112,8 +112,7 @@ LINE_PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
         EventKind.BURIED,
     ),
 )
-"""All known lines by their first words; of several with the same first words, the first match
-counts."""
+"""All known lines by their first words; of several with the same ones, the first match counts."""
 
 NO_TRANSPORT = "none"
 """The transport of a mail if none was available."""

@@ -89,8 +89,7 @@ class MailHandler:
         return self.claim_gate(kind)[0]
 
     def publish_metrics(self) -> None:
-        """Write the mail metrics, unless that was done within `PUBLISH_INTERVAL_SECONDS` seconds;
-        errors are reported."""
+        """Write the mail metrics, at most every `PUBLISH_INTERVAL_SECONDS`; report errors."""
         now = self._clock()
         if not self._is_ours or now - self._published < PUBLISH_INTERVAL_SECONDS:
             return

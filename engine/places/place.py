@@ -32,8 +32,7 @@ class PlaceMail(NamedTuple):
     routes: Callable[[Mapping[str, TransportSuspension]], MailRoutes]
     """Returns the routes of mail while these transports are suspended."""
     suspend: Callable[[str, str], str]
-    """Suspend a transport: its name and the reason. Returns what could not be recorded about it, ""
-    if all was."""
+    """Suspend a transport: name, reason. Returns what could not be recorded, "" if all was."""
     resume: Callable[[str], str]
     """Resume a transport; returns the same."""
     records: Callable[[], tuple[str, int]] = lambda: ("", 0)
@@ -47,8 +46,7 @@ class PlaceMail(NamedTuple):
     uses_transports: bool = True
     """True if mail tasks use these transports, not a program of the configuration."""
     test_command: tuple[str, ...] = ()
-    """Command that sends a test mail, without `--transport`, its name and the address; empty if
-    there is none."""
+    """Command that sends a test mail, before `--transport`, name and address; empty without one."""
 
 
 class PlaceDestinations(NamedTuple):
@@ -111,8 +109,7 @@ class WholeQueueFigures(NamedTuple):
     connected: tuple[ConnectedWorker, ...] = ()
     """The workers that a server lists, which may be on other hosts."""
     failed: int | None = 0
-    """Tasks that failed and left the store, counted since any moment; None if unknown, 0 where
-    failed tasks stay."""
+    """Tasks that failed and left the store, since any moment; None: unknown, 0: they stay."""
     gone_failures: Mapping[str, int] = {}
     """Those of the last ones that ended, by the group that they had, the most first."""
     queues: tuple[tuple[str, Mapping[State, int]], ...] = ()
@@ -144,8 +141,7 @@ class Place(NamedTuple):
     queue_metrics: str = ""
     """Path of the queue's metrics file; "" if none."""
     task_folders: tuple[str, ...] = ()
-    """Folders whose modification time changes with each task that comes, leaves or moves; () if
-    none tells."""
+    """Folders whose modification time changes with each task that comes, leaves or moves."""
     mail_metrics: str = ""
     """Path of the mail metrics file; "" if none."""
     logs: tuple[str, ...] = ()
@@ -155,13 +151,11 @@ class Place(NamedTuple):
     no_worker: str = ""
     """Why no worker can be started; "" if one can, or that is unknown."""
     recovery_command: tuple[str, ...] = ()
-    """Command that frees the lock of a stuck or dead holder; append `LockEvidence.identity`. Empty
-    if there is none."""
+    """Command that frees the lock of a stuck or dead holder, before `LockEvidence.identity`."""
     has_handler: Callable[[str], bool] | None = None
     """Tells whether a kind of task has a handler; None if the configuration is unknown."""
     claim_obstacle: Callable[[str], str] | None = None
-    """Returns why no task of a kind would be claimed although it has a handler, "" if one would;
-    blocks. None if unknown."""
+    """Returns why no task of a kind with a handler would be claimed, "" if one would; blocks."""
     token_at: Callable[[str], float] | None = None
     """Returns when a kind's next token is available, epoch seconds UTC; blocks; raises `StoreError`
     or `OSError`. None without rate limits."""
@@ -190,11 +184,9 @@ class Place(NamedTuple):
     recording: RecorderLocation | None = None
     """Where the flight recorder writes; None if nothing is recorded."""
     retention_days: float | None = None
-    """Days after which a dead task is deleted; infinite if never, None if the configuration is
-    unknown."""
+    """Days after which a dead task is deleted; infinite: never, None: unknown."""
     time_limits: Mapping[str, float] = {}
-    """Seconds after which the run of a kind is ended; a kind without a limit, or with an unknown
-    one, is missing."""
+    """Seconds after which the run of a kind is ended, of kinds with a known limit."""
     vitals: Callable[[int], ProcessStats] | None = None
     """Reads CPU, IO and wait state of the lock's holder; None if impossible."""
     journal: Journal | None = None
@@ -219,8 +211,7 @@ class Place(NamedTuple):
     """The destinations of deliveries; None if no registry is configured."""
 
     queue_figures: Callable[[], WholeQueueFigures] | None = None
-    """Reads the state of the queue as a whole; raises `StoreError` or `OSError`. None if there is
-    none."""
+    """Reads the state of the queue as a whole; raises `StoreError` or `OSError`."""
 
     find_lingering_worker: Callable[[], int | None] = lambda: None
     """Finds a process that still works although its lock file was removed; scans all processes."""

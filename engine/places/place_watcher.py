@@ -84,8 +84,7 @@ class PlaceReadings(NamedTuple):
     journal_changed: int = 0
     """Modification time of the journal's folder in nanoseconds; 0 if missing."""
     refusals: Refusals | str = Refusals()
-    """Mails that were refused for good or lost, of those in the delivery records; or why the
-    records cannot be read."""
+    """Mails refused for good or lost, of the delivery records; or why these cannot be read."""
     lacks: tuple[TaskEvent, ...] = ()
     """The lines of the last hour about what workers lack, one of each kind."""
     clock_step: str = ""
@@ -251,8 +250,7 @@ class PlaceWatcher:
         return failures
 
     def _read_facts(self) -> tuple[WholeQueueFigures, str]:
-        """Read the queue's state and why no mail can be sent; if that takes long, not every
-        time."""
+        """Read the queue's state and why no mail can be sent, less often if it takes long."""
         began, mail = time.monotonic(), self._place.mail
         if began >= self._facts_due:
             obstacle = "" if mail is None else _try_to_read(mail.obstacle)
@@ -289,8 +287,7 @@ class PlaceWatcher:
         return ""
 
     def _follow(self) -> tuple[LogLine, ...]:
-        """Read new log lines, about a megabyte at most; first the last lines, also of files that
-        were rotated lately."""
+        """Read new log lines, about a megabyte at most; first the last ones, also rotated ones."""
         book, position = self._book, self._position
         try:
             if not book.refresh() and self._is_at_end:

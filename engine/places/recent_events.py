@@ -85,8 +85,7 @@ class RecentTaskEvents:
         return tuple(self._events)
 
     def copy(self) -> EventMemory:
-        """A copy of what is in memory now; each part is copied in one step, so that any thread may
-        ask."""
+        """A copy of what is in memory now, each part in one step: any thread may ask."""
         since = [inf if log.since is None else log.since for log in self._logs if self.is_read]
         if len(self._events) == MAX_EVENTS:
             since.append(self._events[0].when or inf)

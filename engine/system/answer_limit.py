@@ -31,8 +31,7 @@ class AnswerLimit:
         self._ends_at: float | None = None
 
     def arm(self, sock: socket.socket) -> None:
-        """Set the timeout of a socket to the time that is left. Raises `TimeoutError`: none is
-        left."""
+        """Set the timeout of a socket to the time left. Raises `TimeoutError` if none is."""
         now = self._clock()
         if self._ends_at is None:
             self._ends_at = now + self._seconds

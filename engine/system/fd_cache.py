@@ -9,8 +9,7 @@ from _thread import allocate_lock
 from os import stat_result
 
 MAX_OPEN = 96
-"""Descriptors kept open, about three for each place of a console; the one opened first is closed
-for the next."""
+"""Descriptors kept open, about three for each place of a console; the oldest is closed first."""
 
 
 class FdCache:
@@ -22,8 +21,7 @@ class FdCache:
         self._lock = allocate_lock()  # else one thread could close what another duplicates
 
     def get(self, key: tuple[str, ...], path: str) -> int:
-        """Return a duplicate of the kept descriptor; -1 if none, or if the path leads
-        elsewhere now."""
+        """A duplicate of the kept descriptor; -1 if none, or the path leads elsewhere now."""
         with self._lock:
             cached = self._descriptors.get(key)
             if cached is None:

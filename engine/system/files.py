@@ -57,8 +57,7 @@ class Refused(Exception):
 
 
 class Untrusted(Refused):
-    """A file that is not accepted for its mode, owner, access or links: its content may be right,
-    so it stays where it is."""
+    """A file whose content may be right, refused for its mode, owner, access or links: it stays."""
 
 
 @contextmanager
@@ -71,8 +70,7 @@ def closing(fd: int) -> Iterator[int]:
 
 
 def open_folder(path: str, dir_fd: int | None = None) -> int:
-    """Open a folder for reading; a symbolic link as last component is refused. The path is followed
-    as in `open_path`."""
+    """Open a folder for reading, as `open_path`; a symbolic link as last component is refused."""
     if dir_fd is not None or os.geteuid() != 0:
         return os.open(path, _FOLDER, dir_fd=dir_fd)
     # Not kept open: a process with O_PATH descriptors of a spool is taken for its worker.
@@ -85,8 +83,7 @@ def open_path(path: str, *, follow: bool = True) -> int:
 
     Root goes component by component with openat(2). A symbolic link that another user made, or
     could have made, is followed only to a folder of that same user; otherwise that user could make
-    root create, rename or remove files elsewhere. With `follow=False` a link as last component is
-    refused.
+    root create, rename or remove files elsewhere. With `follow=False` none as last component.
 
     Raises:
         PermissionError: a link of another user leads to a folder of a different user.
@@ -388,8 +385,7 @@ _STATX_BTIME = 0x800
 
 
 def birth_time(path: str) -> str:
-    """When a file was created, by statx(2), as text that differs for each; "" if the file system
-    does not know."""
+    """When a file was created, by statx(2), as text that differs for each; "" if not known."""
     import ctypes  # rarely needed
     import struct
 
@@ -575,8 +571,7 @@ def make_folder(
 def create_folder(
     name: str, dir_fd: int, mode: int = FOLDER_MODE, owner: tuple[int, int] | None = None
 ) -> int:
-    """Create a folder that must not exist, for `owner` (uid, gid) or the owner of its parent, and
-    open it.
+    """Create and open a new folder, for `owner` (uid, gid) or the owner of its parent.
 
     In a folder that another user can write to, root makes it with the rights of the owner
     (setfsuid): that user may exchange it for a private folder of root before it is opened, and a
@@ -777,10 +772,7 @@ _NOT_PLAIN = "not a regular file"
 
 def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> None:
     """Replace a file atomically by rename(2): a reader sees the old content or the new, and the old
-    one after an error.
-
-    Not durable: for data that can be regenerated, such as metrics. Its folder is opened by
-    `open_dir_path`."""
+    one after an error. Not durable: for data that can be regenerated, such as metrics."""
     folder, name = os.path.split(path)
     dir_fd = open_dir_path(folder or ".", root)
     # The real program uses one `.tmp` name for all writers; a PID is unique only in its namespace.
@@ -842,8 +834,7 @@ def unlink_quietly(name: str, dir_fd: int) -> None:
 def regular_files(
     fd: int, wants: Callable[[str], object] | None = None
 ) -> Iterator[tuple[str, stat_result]]:
-    """Yield name and lstat of each regular file directly in an open folder, whose name `wants`
-    accepts."""
+    """Yield name and lstat of the regular files in an open folder whose name `wants` accepts."""
     for name in sorted(filter(wants, os.listdir(fd))):
         try:
             file_stat = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -855,11 +846,9 @@ def regular_files(
 
 def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
     """Remove a folder and the regular files directly in it, the names in `last` last, in that
-    order.
+    order, which also holds after a power cut: the folder is fsynced before each of these removals.
 
-    That order also holds after a power cut: the folder is fsynced before each of the later
-    removals. Anything else in the folder stays, and so does the folder. No error if it is already
-    gone."""
+    Anything else in the folder stays, and so does the folder. No error if it is already gone."""
     try:
         fd = open_folder(name, dir_fd)
     except FileNotFoundError:
@@ -923,8 +912,7 @@ def open_parent(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
 
 
 def is_file_below(root: str, path: str, under: str = "") -> bool:
-    """True if there is a regular file at `path` below `root` (see `open_parent_below`); does not
-    open it.
+    """True if there is a regular file at `path` below `root` (see `open_parent_below`).
 
     Raises:
         Refused: the path is elsewhere, behind a symbolic link, or not a regular file.

@@ -86,8 +86,7 @@ def describe_step(times: SeenTime) -> str:
 
 
 class ClockSteps:
-    """The last step of the clock at a place: one that this process saw, else one in the record of
-    the runs."""
+    """The last step of the clock at a place that this process saw, else that of the record."""
 
     def __init__(
         self,

@@ -43,8 +43,7 @@ READS_PER_CHECK = 32
 """Reads of 64 KiB between two checks of the clock; a pipe holds at most 1 MiB."""
 
 MAX_SCANS = 10
-"""Maximum number of scans of /proc for the program's processes: each finds those forked during
-the previous one."""
+"""Maximum scans of /proc for the program's processes: each finds those forked meanwhile."""
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): orphaned descendants become children of this process."""
@@ -57,8 +56,7 @@ class ProgramResult(NamedTuple):
     """The result of a program."""
 
     status: int | None
-    """Exit status; the negative number of the signal that ended it; None: unknown, or it could not
-    be ended."""
+    """Exit status; negative: the signal that ended it; None: unknown, or not ended."""
     output: bytes
     """The end of its standard output and standard error, together."""
     end_reason: str = ""
@@ -489,8 +487,7 @@ class _Supervisor:
                 os.waitpid(end.si_pid, 0)
 
     def _follow(self, pidfd: int) -> bool:
-        """Wait until the program has ended; True if it was signalled because the other end of the
-        socket was closed."""
+        """Wait until the program has ended; True if it was signalled, as the socket was closed."""
         poll, writing, closed = select.poll(), self._writing, False
         for fd in (pidfd, self._output, self._sock.fileno()):
             poll.register(fd, select.POLLIN)

@@ -1,5 +1,4 @@
-"""Send lines to syslog, where monitoring can find them: alerts and errors of queues, and what a
-mail scheduler logs.
+"""Send lines to syslog, where monitoring finds them: alerts, errors, and a mail scheduler's log.
 
 The contract's own program runs `logger -t nftban-queue -p user.LEVEL` for the lines of its queues.
 Imported only when there is such a line to send."""
@@ -46,8 +45,7 @@ def send_message(
 ) -> bool:
     """Send a message to the syslog socket at `path`; True if it was accepted.
 
-    Never waits or raises: if syslog is missing or busy the work continues, and the line is in the
-    queue's log anyway."""
+    Never waits or raises, also if syslog is missing or busy: the line is in the queue's log."""
     message = format_message(level, text, now, pid=os.getpid(), tag=tag, facility=facility)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         try:

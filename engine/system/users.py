@@ -50,8 +50,7 @@ def account_named(name: str) -> Account:
 
 
 def owner_account(folder: os.stat_result) -> Account:
-    """The account of a folder's owner. A uid without an account gets the folder's group, unless
-    that is root's."""
+    """The account of a folder's owner; see `account_of`."""
     return account_of(folder.st_uid, folder.st_gid)
 
 
@@ -173,8 +172,7 @@ def safe_account(path: str) -> Account | None:
 
 
 def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result | None]]:
-    """Yield the root folder, each folder and link on a path, and its end, with their lstat; a
-    missing end has None."""
+    """Yield the root folder, what is on a path, and its end, with lstat; None: a missing end."""
     at, links = "/", 0
     yield at, os.lstat(at)
     components = os.path.join(os.getcwd(), path).split("/")[::-1]

@@ -56,8 +56,7 @@ def _refuse(word: str) -> float:
 
 
 def load_json(data: bytes | str, most: int = MAX_BYTES) -> Any:
-    """Parse a JSON document of at most `most` bytes and `MAX_DEPTH` levels, with finite numbers
-    only."""
+    """Parse JSON of at most `most` bytes and `MAX_DEPTH` levels, with finite numbers only."""
     if len(data) > most:
         raise Malformed(f"{len(data):,} bytes, expected at most {most:,}")
     try:

@@ -1,5 +1,4 @@
-"""Group similar errors: replace what varies (numbers, hosts, ids) and give the pattern a short
-name.
+"""Group similar errors: replace what varies (numbers, hosts, ids), and name the pattern.
 
 `connect_timeout mx7.example.net 25` and `connect_timeout mx31.example.org 587` are one error to an
 operator; `421 4.7.0 try again later` and `550 5.1.1 user unknown` are two, with different codes. So

@@ -1,7 +1,6 @@
 """Show untrusted bytes as safe lines: a decoded mail, JSON, HTML, text, or a hex dump.
 
-The bytes may be malicious: the work is limited for any content, and nothing in it is fetched or
-run."""
+The bytes may be malicious: the work is limited for any content, and nothing is fetched or run."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from engine.text.safe import safe_lines
 
 MAX_PART_DEPTH, MAX_PARTS = 10, 50
 MAX_HEADERS, MAX_HEADER_LENGTH = 100, 2000
-"""Maximum headers of a part, and characters of each: the standard library's parser takes quadratic
-time in their length."""
+"""Headers of a part, and characters of each: Python's parser takes quadratic time in these."""
 MAX_LINES = 20_000
 MAX_DUMP_BYTES = 64 * 1024
 
@@ -43,11 +41,8 @@ class RenderedBytes(NamedTuple):
 def render_data(
     data: bytes, per_row: int = 16, *, is_html: bool = False, is_wire: bool = False
 ) -> RenderedBytes:
-    """Detect the type of the data and format it; binary data as hex, `bytes_per_row` bytes per
-    line.
-
-    With `is_html` it is HTML even without any mark of it; with `is_wire` it is a mail in SMTP wire
-    format."""
+    """Detect the type of the data and format it; binary data as hex, `per_row` bytes per line. With
+    `is_html` it is HTML even without any mark of it; with `is_wire` a mail in SMTP wire format."""
     data = _undo_dot_stuffing(data) if is_wire else data
     if not data:
         return RenderedBytes("nothing", ())

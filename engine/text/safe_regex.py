@@ -76,8 +76,7 @@ class BytesPattern(Protocol):
 def compile_bytes_pattern(pattern: bytes, *, case_sensitive: bool = False) -> BytesPattern:
     """Compile a pattern of our own for bytes of any encoding, with RE2; `^` begins each line.
 
-    RE2 finds a word in any case at two gigabytes per second, five times faster than `bytes.lower`
-    and `bytes.find`."""
+    RE2 finds a word in any case at 2 GB/s, five times faster than `bytes.lower` and `find`."""
     import re2
 
     options = re2.Options()

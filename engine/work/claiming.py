@@ -24,8 +24,7 @@ LACK_REPORT_SECONDS = 1800.0
 
 
 class Slots:
-    """The slots for running handlers, in all and of each kind, and the kinds that may be claimed
-    for them."""
+    """The slots for running handlers, in all and by kind, and the kinds that may be claimed."""
 
     def __init__(
         self,
@@ -50,8 +49,7 @@ class Slots:
         self._gates: dict[str, tuple[str, float | None]] = {}
         """Result of `WorkerServices.gate` by kind, in this scan."""
         self._rests: dict[str, tuple[str, RetryDelay, float]] = {}
-        """By kind: what the worker lacked last for it, the pause until it is claimed again, and
-        when that was reported."""
+        """By kind: what the worker lacked last for it, its pause, and when that was reported."""
         self._promised: dict[str, int] = {}
         """Tasks by kind that may be claimed and are not started yet, if they are counted."""
 

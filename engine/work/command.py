@@ -48,8 +48,7 @@ class CommandHandler:
         self._run, self._fatal_statuses = run, fatal_statuses
 
     def __call__(self, task: Task, context: Context) -> bytes:
-        """Run the program until it ends; waits even for one that cannot be killed
-        (`run`). Return its output.
+        """Run the program until it ends, even if it cannot be killed; return its output.
 
         Raises:
             Fatal: it has an exit status that excludes further attempts.
@@ -100,8 +99,7 @@ def shorten_output(output: bytes) -> str:
 
 
 def last_lines(output: bytes) -> str:
-    """Return the last whole lines that fit into an error text, or the beginning of a longer last
-    line."""
+    """The last whole lines that fit into an error text, or the start of a longer last line."""
     lines = output.decode("utf-8", "replace").strip().split("\n")
     joined = lines[-1][:ERROR_LIMIT]
     for line in reversed(lines[:-1]):

@@ -34,8 +34,7 @@ class HandlerThreads:
         """Threads that wait for a job or run one, each until it gets None."""
 
     def start(self, job: HandlerRun, busy: int) -> None:
-        """Run a handler; `busy` of them run now, with this one. Raises `Lacking`: no thread can be
-        started."""
+        """Run a handler; `busy` run now, with it. Raises `Lacking`: no thread can be started."""
         if busy > self._number:
             jobs = (self._jobs,)
             try:

@@ -53,8 +53,7 @@ class Postponed(Exception):
     """Nothing was attempted: the task is given back and claimed again later."""
 
     def __init__(self, due: float, text: str) -> None:
-        """`due` is the time of the next try, epoch seconds UTC; `text` is the reason for the
-        delay."""
+        """`due` is the time of the next try, epoch seconds UTC; `text` is the reason."""
         super().__init__(text)
         self.due = due
 
@@ -76,8 +75,7 @@ class Context(NamedTuple):
     is_cancelled: Callable[[], bool] = lambda: False
     """True if the worker has to cancel running tasks, or has lost the lease of this one."""
     current_claim: Callable[[Task], Task] = lambda task: task
-    """Returns the handler's task with the lease and the revision of its last renewal; waits while
-    the worker renews it."""
+    """Returns the task with the lease and revision of its last renewal; waits for a running one."""
     data: bytes | None = None
     """The task's data, if the worker reads it for this kind (`WorkerServices.data_kinds`)."""
 
@@ -86,8 +84,7 @@ class Handler(Protocol):
     """Runs a task; returns when it is done."""
 
     def __call__(self, task: Task, context: Context, /) -> object:
-        """Run the task; return its result, which is kept as JSON if the store keeps results, or
-        a `HandlerResult`.
+        """Run the task; return its result, kept as JSON if the store does, or a `HandlerResult`.
 
         Raises:
             Failed: it failed; Fatal and Retry decide what follows.

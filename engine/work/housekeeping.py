@@ -148,8 +148,7 @@ class Housekeeping(NamedTuple):
     def queue_spooled_mail(
         self, spool: MailSpool, store: ExpiringStore, now: float, log_queued: Callable[[Task], None]
     ) -> list[str]:
-        """Make a task for each spooled mail without one; return a log line for each. An error is
-        only reported."""
+        """Make a task for each spooled mail without one; return log lines, report an error."""
         from engine.mail.send.queuing import queue_unqueued
 
         added = count()

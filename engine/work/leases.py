@@ -31,8 +31,7 @@ class Claim:
 
 
 class Leases:
-    """The claims of a worker until their outcomes are stored; extends their leases and renews the
-    queue lock."""
+    """The claims of a worker until their outcomes are stored; renews leases and queue lock."""
 
     def __init__(
         self, store: Store, lock: queue_lock.PidLock | None, log: Callable[[str, str], None]

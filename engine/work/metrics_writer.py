@@ -21,8 +21,7 @@ with more tasks, and no mail is sent during it."""
 
 
 def count_tasks(store: ReadableStore, now: float) -> QueueGauges:
-    """Count the pending, active and dead tasks of a place by a scan. Raises `Unavailable`: it
-    cannot be scanned."""
+    """Count the pending, active and dead tasks of a place by a scan; raises `Unavailable`."""
     counts = dict.fromkeys((State.PENDING, State.ACTIVE, State.DEAD), 0)
     oldest = now
     for task in store.scan([store.states[state] for state in counts if state in store.states]):

@@ -1,5 +1,4 @@
-"""What a worker gets besides its store: callbacks and settings; and its writes that are due from
-time to time."""
+"""What a worker gets besides its store: callbacks and settings; and its timed writes."""
 
 from __future__ import annotations
 
@@ -15,16 +14,14 @@ METRICS_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the metrics while there is always work."""
 
 COUNTS_INTERVAL_SECONDS = 1.0
-"""Seconds between two writes of the counters while there is always work: a killed worker loses no
-more."""
+"""Seconds between two writes of the counters under load: a killed worker loses no more."""
 
 REACHED_AGAIN = "Queue is reached again"
 """The line of the log after failures to reach the queue."""
 
 
 class RateLimits(Protocol):
-    """Rate limits by kind; `engine.locks.token_buckets.TokenBuckets` shares them between
-    processes."""
+    """Rate limits by kind, such as `engine.locks.token_buckets.TokenBuckets`."""
 
     def is_limited(self, kind: str) -> bool:
         """False if a kind needs no tokens."""
@@ -49,8 +46,7 @@ class WorkerServices(NamedTuple):
     add_count: Callable[[str], None] = lambda name: None
     """Adds 1 to one of the counters processed, failed, retries, dlq (`_total`)."""
     write_log: Callable[[], None] = lambda: None
-    """Writes the lines that `log` kept back; called before a handler starts, before the worker
-    waits, and at the end."""
+    """Writes the lines that `log` kept back; called before a handler starts, a wait and the end."""
     write_counts: Callable[[], None] = lambda: None
     """Writes the counts that `add_count` kept back; called when the worker is idle, at the end, and
     every `COUNTS_INTERVAL_SECONDS`."""
@@ -81,8 +77,7 @@ class WorkerServices(NamedTuple):
     data_kinds: Collection[str] = ()
     """Kinds whose handlers get the task's data, if the store has any."""
     logs_waits: bool = False
-    """Adds the wait to the log line of a start. The contract's line has none: its ids have the time
-    of creation."""
+    """Adds the wait to the log line of a start; the contract's has none: its ids have the time."""
 
 
 class TimedWrites:

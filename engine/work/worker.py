@@ -126,8 +126,7 @@ class Worker:
         self._events.put(None)
 
     def stop(self) -> None:
-        """Claim no more tasks and end when the running ones are done; a second call cancels those
-        too."""
+        """Claim no more tasks, and end after the running ones; a second call cancels those."""
         self._cancelled = self._stopping
         self._stopping = self._slots.is_closed = True
         self._events.put(None)

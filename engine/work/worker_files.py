@@ -30,8 +30,7 @@ _EMPTY_FILE_SECONDS = 60.0
 created it."""
 
 _CLAIMS_FILE_SECONDS = 86400.0
-"""Seconds after which an unlocked file with claims of a killed worker is removed: longer than any
-lease."""
+"""Seconds after which the file of a killed worker with claims is removed: longer than any lease."""
 
 _NOTE_BYTES = 33
 """Bytes of a claim note: the hash of a claim and a line end."""
@@ -44,8 +43,7 @@ class ClaimNotes:
     """Records the claims of one worker in its file before each handler starts, so that other
     processes can attribute the claims of a killed worker.
 
-    Nothing is fsynced: the writes of a killed process survive, and after a power cut no worker is
-    left to ask about."""
+    Nothing is fsynced: the writes of a killed process survive, after a power cut none is left."""
 
     def __init__(self, fd: int = -1) -> None:
         """`fd` is the worker's file; -1 if none, then nothing is recorded."""
