@@ -14,7 +14,7 @@ from typing import NamedTuple
 from engine.locks import process_stats
 from engine.locks.process_stats import ProcessDelta, ProcessStats
 from engine.logs import task_events
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, Verdict
 from engine.text.safe import safe_line

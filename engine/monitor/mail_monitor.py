@@ -10,7 +10,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.recent_lines import RecentLines
 from engine.logs.task_events import EventKind, parse_event
 from engine.monitor.metrics_check import MetricsReading

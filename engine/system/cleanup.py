@@ -17,8 +17,7 @@ def closed_on_error(resource: _Closable) -> Iterator[None]:
     """Close a resource if the body, which makes it ready, raises; else leave it open.
 
     The object that would close it later is not made then, and a connection that waits for the
-    garbage collector keeps its file and its locks.
-    """
+    garbage collector keeps its file and its locks."""
     try:
         yield
     except BaseException:

@@ -150,7 +150,7 @@ FAULTS: tuple[Fault, ...] = (
            "            self._leases.claims.discard(one.claim)\n"
            "            self._services.after_outcome(one.claim.task, one.row)\n")),
     fault("counts a moving task as gone", "doctor lists the row of a running task as an orphan",
-          "engine/destinations/orphans.py",
+          "engine/destinations/outbox.py",
           "tests/engine/destinations/test_outbox.py::test_a_task_that_moves_meanwhile_is_no_orphan",
           ("PASSES = 3\n", "PASSES = 1\n")),
     fault("accepts an unsigned acknowledgement", "any server decides on a follow",
@@ -270,7 +270,7 @@ FAULTS: tuple[Fault, ...] = (
           ("_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW",
            "_FOLDER = os.O_RDONLY | os.O_DIRECTORY")),
     fault("hands on any payload", "a handler reads, sends or deletes any file that a task names",
-          "engine/work/payload.py",
+          "engine/work/handlers.py",
           "tests/engine/formats/nftban/test_quarantine.py::test_a_task_that_names_a_file_elsewhere_is_never_run_with_it",
           ("        if task.payload:", "        if False:")),
     fault("escapes nothing",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.model import State, Task
 from engine.operations.execute import RowResult
 from engine.operations.journal import Journal

@@ -19,7 +19,7 @@ from engine.formats.zgb.mail import current_route, mail_settings, why_unready
 from engine.formats.zgb.place import ZgbSettings
 from engine.formats.zgb.store import ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
-from engine.logs.log_tail import SharedLog
+from engine.logs.log_line import SharedLog
 from engine.places.place import Place, WholeQueueFigures
 from engine.store import Unavailable
 from engine.system import files

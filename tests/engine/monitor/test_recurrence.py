@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.destinations.destination import Destination
 from engine.logs import task_events
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.logs.task_events import TaskEvent
 from engine.monitor.recurrence import (
     RECENT_SECONDS,

@@ -10,7 +10,7 @@ import pytest
 
 from engine import verbs
 from engine.formats.nftban.store import NftbanStore
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.logs.task_events import EventKind
 from engine.model import State, Task
 from engine.operations import plans, undo

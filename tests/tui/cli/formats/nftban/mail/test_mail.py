@@ -36,7 +36,7 @@ from engine.live.folder_events import FolderEventSource
 from engine.mail.model import Cause, Unused
 from engine.mail.send.suspensions import Suspensions
 from engine.model import State, Task
-from engine.places.mail_parts import RECHECK_SECONDS, MailHandler, describe_no_transport
+from engine.places.mail_setup import RECHECK_SECONDS, MailHandler, describe_no_transport
 from engine.system import files
 from tests import command
 from tests.programs import a_script, needs, needs_root
