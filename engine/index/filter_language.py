@@ -387,12 +387,7 @@ FIELDS: Mapping[str, FilterField] = {
 }
 """The fields by their typed names."""
 
-ALIASES = {
-    "destination": "dest",
-    "error": "err",
-    "description": "desc",
-    "attempts": "tries",
-}
+ALIASES = {"destination": "dest", "error": "err", "description": "desc", "attempts": "tries"}
 """Longer names of the same fields."""
 
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 import sqlite3
 from operator import itemgetter
 
-from engine.index.schema import (
-    ALL_STATES,
-    SORTED_ROWS,
-    STATE_NUMBERS,
-    TASK_COLUMNS,
-    Query,
-    Values,
-)
+from engine.index.schema import ALL_STATES, SORTED_ROWS, STATE_NUMBERS, TASK_COLUMNS, Query, Values
 from engine.model import State
 
 _in_order = itemgetter(0, 4, 2)

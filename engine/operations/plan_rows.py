@@ -10,13 +10,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from engine.model import State
-from engine.operations.temp_table import (
-    SqlValues,
-    TableSequence,
-    TempTable,
-    text_value,
-    value_text,
-)
+from engine.operations.temp_table import SqlValues, TableSequence, TempTable, text_value, value_text
 
 REASON_RECENT, REASON_NOTED = "younger than 15 minutes", "has a note"
 """Why a row is excluded from a purge unless the operator includes it."""

@@ -11,13 +11,7 @@ from engine import policy
 from engine.model import Missing, State, Task
 from engine.operations import controls, plans
 from engine.operations.execute import JOURNAL_BATCH_ROWS, RowOutcome, RowResult
-from engine.operations.journal import (
-    MASKED_LOCAL_PART,
-    Entry,
-    Journal,
-    JournalWriter,
-    Operation,
-)
+from engine.operations.journal import MASKED_LOCAL_PART, Entry, Journal, JournalWriter, Operation
 from engine.operations.journal_format import make_row_outcome
 from engine.operations.plan_rows import keep_rows
 from engine.operations.plans import Plan, Row

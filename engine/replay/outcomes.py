@@ -155,9 +155,7 @@ def _dead(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
     error = _error(task)
     if not error:
         return KnownOutcome(
-            ReplayOutcome.TAKEN,
-            f"moved to {dead} without a failed run",
-            is_final=True,
+            ReplayOutcome.TAKEN, f"moved to {dead} without a failed run", is_final=True
         )
     why = f"failed, dead again{_quoted(error)}"
     return KnownOutcome(ReplayOutcome.FAILED, why, fingerprint_of(error), is_final=True)
@@ -381,13 +379,7 @@ class OutcomeTracker:
     ) -> KnownOutcome:
         silent = 0.0 if item.nowhere is None else now - item.nowhere
         return determine_outcome(
-            item.sent,
-            item.latest,
-            item.events,
-            silent,
-            self._timeout,
-            counted=counted,
-            dead=dead,
+            item.sent, item.latest, item.events, silent, self._timeout, counted=counted, dead=dead
         )
 
 
