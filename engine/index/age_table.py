@@ -165,8 +165,7 @@ def _count_by_scan(
     reader: Reader, query: Query, by: str, now: float, edges: Sequence[float]
 ) -> Ages:
     """Count by a scan of all rows. Only the largest names leave SQLite: a million names would take
-    600 MiB here.
-    """
+    600 MiB here."""
     index, _, name = GROUPINGS[by]
     met, values = query_condition(query, now)
     states = ", ".join(str(STATE_NUMBERS[state]) for state in _states(query))

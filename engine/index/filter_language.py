@@ -58,8 +58,7 @@ class BadFilter(Exception):
 
     def __init__(self, message: str, at: int) -> None:
         """`message` names the position, counted from 1, and what was expected; `at` is the same
-        position, counted from 0.
-        """
+        position, counted from 0."""
         super().__init__(message)
         self.message, self.at = message, at
 
@@ -131,15 +130,13 @@ class Filter:
 
     def narrow(self, other: Filter) -> Filter:
         """This filter and the clauses of another one, without parsing again: times stay resolved,
-        and the limits of typed text do not apply.
-        """
+        and the limits of typed text do not apply."""
         text = f"{self.text} {other.text}".strip()
         return Filter(text, self.clauses + other.clauses)
 
     def extends(self, other: Filter) -> bool:
         """True if what this filter matches, the other one matches, too: it has its clauses, the
-        last one perhaps with more letters, and maybe others behind them.
-        """
+        last one perhaps with more letters, and maybe others behind them."""
         *first, last = other.clauses or (None,)
         clauses = self.clauses[: len(first) + 1]
         return len(clauses) == len(other.clauses) > 0 and (
@@ -236,8 +233,7 @@ class _ParseContext(NamedTuple):
 
 def _like(text: str) -> tuple[str, str]:
     """LIKE with a pattern that finds the text anywhere, with its wildcards escaped; ESCAPE alone
-    takes a tenth of a search.
-    """
+    takes a tenth of a search."""
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return "LIKE ?" if escaped == text else "LIKE ? ESCAPE '\\'", f"%{escaped}%"
 

@@ -118,8 +118,7 @@ class Reader:
         bar: Callable[[Task], str] | None = None,
     ) -> Iterator[tuple[str, State, str, float, str]]:
         """The fields for a plan: id, state, revision, creation time, and the result of `bar`; None
-        bars no task, and builds none.
-        """
+        bars no task, and builds none."""
         source, values = task_source(query, ids, now)
         columns = "id, state, rev, created" if bar is None else TASK_COLUMNS
         with self._matcher.query():

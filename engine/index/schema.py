@@ -347,8 +347,7 @@ def bind_values(values: Iterable[Value], now: float) -> tuple[str | int | float 
 
 def task_source(query: Query, ids: Collection[str] | None, now: float) -> Condition:
     """The table and the WHERE condition of the tasks of a plan: all that match a query, or those of
-    them with these ids.
-    """
+    them with these ids."""
     met, values = query_condition(query, now)
     if ids is None:
         # Sorted already: reading by the index is faster than sorting.

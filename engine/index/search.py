@@ -110,8 +110,7 @@ class Search:
 
     def _find(self, query: Query, generation: int, now: float, limit: int | None) -> _FoundRows:
         """Store the row numbers of a result in order in a temporary table: all of them, or at least
-        `limit`.
-        """
+        `limit`."""
         known, before = (query, generation, now if query.filter.is_relative else 0.0), self._stored
         if before is not None and before[:3] == known and before.has_rows(limit):
             return before

@@ -381,8 +381,7 @@ class IndexSync:
     def _check_all(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
         """Find lost changes: compare the revisions of all tasks with those of the index, and look
         up the tasks that differ. Problems that are not of one file wait for the next full scan. One
-        is requested if it costs little, if very many differ, or if the store lists no revisions.
-        """
+        is requested if it costs little, if very many differ, or if the store lists no revisions."""
         self._is_check_wanted = False
         revisions = wide.changes.revisions
         if revisions is None or self._scan_cost < CHEAP_SCAN_SECONDS:

@@ -14,9 +14,8 @@ from engine.store import Unavailable
 
 
 class OperationHistory:
-    """The operations of one place. They are read on the thread that also changes tasks, so that
-    the rows of an operation and the tasks they describe belong together.
-    """
+    """The operations of one place. They are read on the thread that also changes tasks, so that the
+    rows of an operation and the tasks they describe belong together."""
 
     def __init__(
         self, acting: StoreThread, clock: Callable[[], float], journal: Journal | None

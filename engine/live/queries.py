@@ -61,8 +61,7 @@ class IndexQueries:
 
     async def window(self, query: Query, start: int, size: int, *, counts: bool = True) -> Window:
         """Up to `size` rows of a result, from `start` on; from an earlier row if the result is
-        shorter. Without `counts`, a search may end at the last of these rows.
-        """
+        shorter. Without `counts`, a search may end at the last of these rows."""
         empty = Window((), 0, 0, self._sync.latest.generation)
         now = _age_base(query, self._clock)
         page = await self._ask(
@@ -289,8 +288,7 @@ class CachedQueries:
 
     async def active_tasks(self) -> Sequence[Task]:
         """The first `MAX_ACTIVE_TASKS` active tasks; unlike `IndexQueries.window`, for display of
-        no list.
-        """
+        no list."""
         query, nothing = Query(State.ACTIVE), tuple[Task, ...]()
         now, size = self._clock(), MAX_ACTIVE_TASKS
         return await self.ask(

@@ -17,8 +17,7 @@ T = TypeVar("T")
 
 class QueryThread:
     """A reader of the index on its own thread; a query is interrupted when its caller is
-    cancelled.
-    """
+    cancelled."""
 
     def __init__(self, name: str, mirror: IndexSync) -> None:
         self._lane = CallThread(name, self._close_reader)

@@ -348,8 +348,7 @@ def heartbeat_contradiction(reading: LockReading) -> str:
 
 def find_contradiction(reading: LockReading) -> str:
     """Describe facts about a lock that exclude each other, so that its verdict cannot be sure; ""
-    if there are none.
-    """
+    if there are none."""
     mark, named = reading.claim.mark, reading.named
     if early := heartbeat_contradiction(reading):
         return early
@@ -449,8 +448,7 @@ def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
 def is_proven(reading: LockReading, verdict: Verdict) -> bool:
     """True if the verdict is based on kernel facts; False if only on times, which can be wrong.
 
-    Our own lock identifies its holder exactly. For another program's lock, only the absence of
-    the
+    Our own lock identifies its holder exactly. For another program's lock, only the absence of the
     process is certain, and only if no other machine shares the file.
     """
     if reading.remote:

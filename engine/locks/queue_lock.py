@@ -222,8 +222,7 @@ def _file_problem(path: str, fd: int, state: os.stat_result, folder: os.stat_res
 
 def _draft_of(path: str, state: os.stat_result) -> str:
     """Path of the draft (second hard link) that a lock file still has, until its creator unlinks
-    it;
-    "" if none."""
+    it; "" if none."""
     for name in files.list_names(os.path.dirname(path) or "."):
         draft = os.path.join(os.path.dirname(path), name)
         if _is_draft(name, os.path.basename(path)) and _same(draft, state):
@@ -323,11 +322,9 @@ def check_claims(
 ) -> LockEvidence:
     """Forbid to break a stuck lock if a task was claimed recently, after the last heartbeat.
 
-    `begun`: when the newest active task was claimed, epoch seconds UTC; None if missing. A
-    claim
+    `begun`: when the newest active task was claimed, epoch seconds UTC; None if missing. A claim
     less than `HEARTBEAT_SECONDS` seconds after the heartbeat is normal, and one older than
-    `threshold` seconds
-    is no proof. One in the future is ignored: the clock was changed.
+    `threshold` seconds is no proof. One in the future is ignored: the clock was changed.
     """
     if evidence.verdict is not Verdict.STUCK or evidence.signal_refusal or begun is None:
         return evidence

@@ -67,9 +67,8 @@ def count_with_tokens(buckets: Sequence[BucketState], tasks: Mapping[str, int]) 
 class TokenBuckets:
     """The token buckets of one queue: one for all tasks together, one per rate-limited kind.
 
-    The file has a line `NAME UNITS STAMP` for each: 1/3600 tokens, and the epoch second of the
-    last refill. Its flock guards it. It is not fsynced: a power cut may bring back some tokens. A
-    new
+    The file has a line `NAME UNITS STAMP` for each: 1/3600 tokens, and the epoch second of the last
+    refill. Its flock guards it. It is not fsynced: a power cut may bring back some tokens. A new
     bucket, or one with a damaged line, holds one token, so it causes neither a wait nor a burst.
     """
 

@@ -160,8 +160,7 @@ class AlertInputs(NamedTuple):
     lock: LockEvidence | None
     active: int | None
     """Tasks that stayed active for some seconds; None: use `counts`. A run that just began or ended
-    has an active task while its lock is free.
-    """
+    has an active task while its lock is free."""
     oldest: float | None
     """Creation of the oldest pending task, epoch seconds UTC."""
     due: int | None
@@ -176,8 +175,7 @@ class AlertInputs(NamedTuple):
     """Content of the queue's metrics file."""
     earlier_counts: Sequence[CountSample]
     """Earlier counts with their times: a metrics file is compared with the counts of the time it
-    was written.
-    """
+    was written."""
     transports: Sequence[TransportHealth]
     last_run: float | None
     """Last run mentioned in a log, epoch seconds UTC."""
@@ -340,8 +338,7 @@ def _count_due(inputs: AlertInputs) -> str:
 
 def lacks_worker(inputs: AlertInputs, now: float, limits: Thresholds) -> bool:
     """True if no process has held the lock for `free_grace` seconds and no timer run is expected
-    soon.
-    """
+    soon."""
     free, runs, lock = inputs.free_since, inputs.runs, inputs.lock
     is_free = lock is not None and lock.verdict is Verdict.FREE
     if not is_free or inputs.unavailable or free is None or runs is None:
@@ -409,8 +406,7 @@ def describe_limit(one: LimitUse) -> str:
 
 def _idle_since(inputs: AlertInputs, now: float) -> float | None:
     """Epoch seconds UTC since when no task ran although one was due; None if that cannot be
-    decided.
-    """
+    decided."""
     lock, queue = inputs.lock, inputs.queue
     is_held = lock is not None and lock.verdict is Verdict.HELD
     stuck = lock is not None and lock.verdict is Verdict.STUCK  # has an alert of its own

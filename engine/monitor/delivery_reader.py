@@ -66,8 +66,7 @@ class DeliveryReader:
 
 def parse_failures(data: bytes, *, torn: bool = False) -> dict[str, tuple[Failure, ...]]:
     """Parse the failures of delivery records, by transport, the latest first; `torn`: the first
-    line is incomplete.
-    """
+    line is incomplete."""
     failures: dict[str, list[Failure]] = {}
     for record in _failed(data, torn=torn):
         if record.transport:

@@ -158,9 +158,8 @@ def forecast_drain(
 def _slowest(
     waiting: int, tokens: Sequence[BucketState] | str, kinds: Mapping[str, int] | None
 ) -> tuple[float, str | None] | str:
-    """Return the seconds that the slowest token bucket needs, and its name (None if missing);
-    or the reason why that is not known.
-    """
+    """Return the seconds that the slowest token bucket needs, and its name (None if missing); or
+    the reason why that is not known."""
     if isinstance(tokens, str):
         return f"rate limits cannot be read: {safe_line(tokens)}"
     longest: tuple[float, str | None] = (0.0, None)
@@ -366,9 +365,8 @@ def drain_with_rate_limit(drain: Drain, forecasts: Sequence[Forecast]) -> Drain:
 
 
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:
-    """Return the forecasts as JSON values: durations in seconds, times in epoch
-    seconds UTC and with `_at` as RFC 3339 text.
-    """
+    """Return the forecasts as JSON values: durations in seconds, times in epoch seconds UTC and
+    with `_at` as RFC 3339 text."""
     return {
         str(each.topic): {
             "seconds": each.seconds,

@@ -154,8 +154,7 @@ class LatencyMeter:
 
     def figures(self, now: float, until: float = inf) -> tuple[KindFigures, ...]:
         """Return the figures of each kind with a run in the ten minutes before `now`, the busiest
-        first; for a past time without the runs that ended after `until`.
-        """
+        first; for a past time without the runs that ended after `until`."""
         figures = []
         for kind, all_runs in self._runs.items():
             runs = sorted(

@@ -52,8 +52,7 @@ def diagnose_lock(
     evidence: LockEvidence, holder: ProcessStats | None = None, done: ProcessDelta | None = None
 ) -> LockDiagnosis:
     """Diagnose a lock. `holder` is the state of its first holder process, `done` what that process
-    did since the previous measurement. Evidence that contradicts itself makes no verdict sure.
-    """
+    did since the previous measurement. Evidence that contradicts itself makes no verdict sure."""
     contradiction = evidence.contradiction
     judged = evidence._replace(signal_refusal="") if contradiction else evidence
     certainty, why = _JUDGES[evidence.verdict](judged, holder, done)
@@ -218,8 +217,7 @@ ADVICE_TEXT = {
 
 def start_rate_before(events: Sequence[TaskEvent], moment: float) -> float | None:
     """Return tasks per second started before a moment, from log events; None if the log covers too
-    little of that time.
-    """
+    little of that time."""
     dated = [each.when for each in events if each.when is not None]
     start = max(moment - RUN_WINDOW_SECONDS, min(dated, default=moment))
     if moment - start < MIN_LOG_SECONDS:
@@ -237,8 +235,7 @@ def start_rate_before(events: Sequence[TaskEvent], moment: float) -> float | Non
 
 def describe_drain_rate(due: int, per_second: float | None) -> str:
     """Describe the rate at which the queue would drain once the lock is free, and how long it would
-    take.
-    """
+    take."""
     if per_second is None:
         return "drain rate unknown (no earlier log)"
     rate = f"{per_second:.1f}/s" if per_second >= 0.1 else f"{60 * per_second:.1f}/min"

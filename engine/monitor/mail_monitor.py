@@ -315,8 +315,7 @@ class TransportMonitor:
 
     def _attribute_last_success(self, mail: Samples) -> None:
         """Use the file's single last-success time for the transport, if only one transport has
-        successes.
-        """
+        successes."""
         senders = [
             transport
             for transport in self._transports.values()

@@ -47,8 +47,7 @@ class Samples(NamedTuple):
 
     def get(self, name: str, /, **labels: str) -> float | None:
         """Return the value of a metric with exactly these labels; None if missing, NaN or
-        infinite.
-        """
+        infinite."""
         value = self.values.get((name, tuple(sorted(labels.items()))))
         return value if value is None or isfinite(value) else None
 

@@ -75,8 +75,7 @@ class RecordedHistory:
 
     def series(self, now: float, seconds: float, steps: int) -> FlowSeries:
         """Return the course of the last `seconds` up to `now` in `steps` equal parts, as far as
-        recorded.
-        """
+        recorded."""
         length = seconds / steps
         first = int(now // length) - steps + 1
         parts: list[list[RecordedSample]] = [[] for _ in range(steps)]
@@ -121,8 +120,7 @@ class RecordedHistory:
 
     def transports(self, sample: RecordedSample) -> tuple[TransportHealth, ...]:
         """Return the transports of a sample; missing windows are computed from the totals of
-        earlier samples.
-        """
+        earlier samples."""
         return tuple(
             transport._replace(
                 windows=tuple(self._window(transport, w, sample.when) for w in transport.windows)
@@ -183,8 +181,7 @@ def _course(
 
 def step_seconds(run: int) -> float:
     """Length of the next step in seconds, after `run` steps in the same direction without a
-    pause.
-    """
+    pause."""
     return FINE_STEP_SECONDS if run < FINE_STEPS else COARSE_STEP_SECONDS
 
 

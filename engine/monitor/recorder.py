@@ -38,8 +38,7 @@ PAGE_BYTES, MAX_PAGES = 4096, 1280
 
 BUSY_TIMEOUT_SECONDS = {"rw": 1.0, "ro": 5.0}
 """SQLite busy timeout in seconds for the writer and for readers. The writer's is short: a caller
-may wait for it to end, and its next sample comes soon.
-"""
+may wait for it to end, and its next sample comes soon."""
 
 APPLICATION_ID = 0x5D0F1165
 """SQLite application_id that marks the file as ours."""
@@ -252,8 +251,7 @@ def _moments(file: sqlite3.Connection, start: float, end: float) -> Iterator[Enc
 
 def _connect(folder: int, how: str) -> sqlite3.Connection:
     """Connect to the file through the folder's descriptor, so that it is the file that was
-    checked.
-    """
+    checked."""
     # Never open and close this file directly: closing any descriptor of it drops the POSIX locks
     # that another SQLite connection of this process holds on it.
     path = f"file:/proc/self/fd/{folder}/{RING_FILE}?mode={how}"

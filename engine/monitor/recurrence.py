@@ -22,18 +22,15 @@ from engine.text.times import format_rough_duration
 
 RECENT_SECONDS = 600.0
 """Seconds for which an error counts as still happening after it was last seen, unless enough tasks
-succeeded since.
-"""
+succeeded since."""
 
 RULE_OF_THREE = 3.0
 """Rule of three: if something happens once in n trials, 3 n trials without it show with 95 %
-confidence that it has ended.
-"""
+confidence that it has ended."""
 
 ASSUMED_FAILURE_RATE, MIN_ENDED_TASKS = 0.3, 10
 """Failure rate assumed, and the number of ended tasks from which on the measured rate is used. With
-the assumed rate, 10 successes make a "no".
-"""
+the assumed rate, 10 successes make a "no"."""
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far a log's clock may be ahead of our clock."""

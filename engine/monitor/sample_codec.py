@@ -177,8 +177,7 @@ class _Times(NamedTuple):
 
 class _StoredSample(NamedTuple):
     """A sample as it is stored, by position; earlier versions lack the fields with a default, also
-    those of `DeliveryCounts` and `BucketState`.
-    """
+    those of `DeliveryCounts` and `BucketState`."""
 
     version: int
     when: float
@@ -280,8 +279,7 @@ def _why(tally: DeliveryCounts | None) -> str:
 
 _FORMAT_VERSION = 1
 """Format version. Raise it with each change of the format or of `_USUAL`: other versions are not
-read.
-"""
+read."""
 
 _USUAL = b"".join(
     (

@@ -67,9 +67,7 @@ class Drain(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Text for a narrow column: `30m`, `growing`, `STALLED`, `?`; `-`: backlog
-        empty.
-        """
+        """Text for a narrow column: `30m`, `growing`, `STALLED`, `?`; `-`: backlog empty."""
         if self.seconds is not None:
             return format_rough_duration(self.seconds)
         return _WORDS.get(self.trend, self.trend.value)
@@ -229,8 +227,7 @@ class FlowHistory:
 
     def rates(self, now: float, over: float = RATE_WINDOW_SECONDS) -> Rates | None:
         """Return tasks added and removed per second over a window; None until there is enough
-        data.
-        """
+        data."""
         samples = self._since(now - over)
         if not self._fresh(now, over) or samples[-1].when - samples[0].when < MIN_RATE_SECONDS:
             return None
@@ -393,8 +390,7 @@ class RunTimes(NamedTuple):
 
 def measure_runs(times: Iterable[float]) -> RunTimes:
     """Return the last run and the longest interval, from the times at which tasks or runs
-    started.
-    """
+    started."""
     known = sorted(times)
     last = known[-1] if known else None
     recent = [when for when in known if last is not None and when >= last - RUN_WINDOW_SECONDS]

@@ -93,8 +93,7 @@ class CountWindow(NamedTuple):
     """Why it is not known; "" if it is."""
     send_times: tuple[float, float] | None = None
     """Median and 95th percentile of the seconds from attempt to success, from the log; None if not
-    known.
-    """
+    known."""
 
     @property
     def rate(self) -> float | None:
@@ -165,8 +164,7 @@ class TransportHealth(NamedTuple):
     """Single failures, the latest first, as many as are kept."""
     settled: bool = False
     """True if its failures need no alert: a transport is available again, or an operator suspended
-    it.
-    """
+    it."""
     suspended: bool = False
     """True if an operator suspended it; its figures still count mail sent by it."""
 
@@ -329,16 +327,14 @@ class MailRoutes(NamedTuple):
     @property
     def is_waiting(self) -> bool:
         """True if mail waits because of an operator: a transport is suspended, and no other can be
-        used.
-        """
+        used."""
         sends = bool(self.selected) or self.by_handler
         return bool(self.stopped) and not sends and not self.unknown
 
 
 def mark_explained(sending: MailHealth, routes: MailRoutes | None) -> MailHealth:
     """Mark suspended transports, and mail that found no transport if one is available again or the
-    operator's suspension explains it.
-    """
+    operator's suspension explains it."""
     explained = routes is not None and (bool(routes.selected) or routes.is_waiting)
     stopped = () if routes is None or routes.unknown else routes.stopped
     transports = tuple(

@@ -92,8 +92,7 @@ class Report(NamedTuple):
 
 class OutcomeLists:
     """The outcomes of a run, counted; their ids and reasons in lists, or for a large plan in a
-    temporary table.
-    """
+    temporary table."""
 
     def __init__(self, *, is_large: bool) -> None:
         self.counts = dict.fromkeys(RowResult, 0)
@@ -138,8 +137,7 @@ class OutcomeLists:
 
 class OpenRows:
     """The rows of a run that have no outcome yet, in order; those of a large plan are read when
-    they are needed.
-    """
+    they are needed."""
 
     def __init__(self, plan: Plan) -> None:
         self._unread, self._read = plan.included, dict[Row, None]()
@@ -297,8 +295,7 @@ class PlanRun:
 
     def finish(self, why: str) -> Report:
         """End the run. Waiting rows stay unapplied for that reason; after an error, they have
-        failed.
-        """
+        failed."""
         end = RowResult.FAILED if self.trouble else RowResult.UNAPPLIED
         while rows := self.next_rows(JOURNAL_BATCH_ROWS):
             outcomes = [RowOutcome(row, end, why) for row in rows]
@@ -406,8 +403,7 @@ class PlanRun:
 
     def _keep(self, moves: dict[Row, Move]) -> list[RowOutcome]:
         """Save the images of these tasks; remove from `moves`, and return, the rows where that
-        fails.
-        """
+        fails."""
         if self._recorder is None or VERBS[self.plan.verb].keeps_bytes:
             return []
         images: list[tuple[str, bytes]] = []

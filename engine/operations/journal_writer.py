@@ -73,8 +73,7 @@ class JournalWriter:
 
     def __init__(self, op: str, path: str, fd: int, folder: int, clock: Any) -> None:
         """`fd` is the operation's file at `path`, `folder` the journal's folder; `close` closes
-        both.
-        """
+        both."""
         self.op = op
         self._path, self._fd, self._folder, self._clock = path, fd, folder, clock
         self._before = -1
@@ -133,8 +132,7 @@ class JournalWriter:
 
     def close(self) -> None:
         """Close the files and release the flock: the operation now counts as ended, or
-        interrupted.
-        """
+        interrupted."""
         for fd in (self._fd, self._before, self._folder):
             if fd >= 0:
                 os.close(fd)

@@ -107,16 +107,14 @@ class Plan(NamedTuple):
 
     def group_rows(self, without: Collection[str]) -> Iterable[tuple[Row, int]]:
         """The rows, each with its number; equal rows of a large plan are counted together, and have
-        no id. `without` are ids of rows that are not equal to others.
-        """
+        no id. `without` are ids of rows that are not equal to others."""
         if isinstance(self.rows, RowTable):
             return self.rows.group(without)
         return ((row, 1) for row in self.rows)
 
     def first_rows(self, limit: int) -> tuple[Row, ...]:
         """Up to `limit` rows: suspicious and barred ones first, because the operator has to decide
-        about them.
-        """
+        about them."""
         if isinstance(self.rows, RowTable):
             suspicious = self.rows.first(limit, is_suspicious=True)
             return (*suspicious, *self.rows.first(limit - len(suspicious), is_suspicious=False))
@@ -171,8 +169,7 @@ def freeze_rows(
     by_age: bool | None = None,
 ) -> Plan:
     """Make a plan from tuples of id, state, revision, creation (epoch seconds UTC), and why the
-    store bars the task. With `by_age`, they are sorted by creation; None: if the verb is.
-    """
+    store bars the task. With `by_age`, they are sorted by creation; None: if the verb is."""
     by_age = is_by_age(verb) if by_age is None else by_age
     careful = VERBS[verb].excludes_suspicious
 

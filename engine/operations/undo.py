@@ -248,8 +248,7 @@ def _examine_open_rows(
     store: ChangeableStore, journal: Journal, operation: Operation
 ) -> TempTable | None:
     """A table with the outcome of each open row by its id, or one of the words above; None if no
-    row is open.
-    """
+    row is open."""
     findings: TempTable | None = None
     entries = journal.entries(operation.op)
     for batch in _batches(entry.row for entry in entries if entry.outcome is None):
@@ -274,8 +273,7 @@ def _write_findings(
     writer: JournalWriter, findings: TempTable | None, entries: Iterable[Entry], moving: list[Row]
 ) -> Iterator[Row]:
     """Write the outcomes of open rows to the journal, and yield the rows that stay; those that are
-    being moved are added to `moving`.
-    """
+    being moved are added to `moving`."""
     if findings is None:
         return
     for batch in _batches(entry.row for entry in entries if entry.outcome is None):

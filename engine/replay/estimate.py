@@ -31,8 +31,7 @@ class WorkerPresence(NamedTuple):
 
 TIMER_INTERVAL_SECONDS = 20.0
 """From this many seconds between two tasks on, assume a timer that runs one task at a time: a
-permanent worker takes the next task immediately.
-"""
+permanent worker takes the next task immediately."""
 
 WORKER_GONE_SECONDS = 60.0
 """Minimum seconds without a run before a worker counts as stopped."""

@@ -60,8 +60,7 @@ def no_count() -> int | None:
 
 def make_processed_reader(path: str) -> Callable[[], int | None]:
     """Return a function that reads the number of processed tasks from a `queue.prom`; it returns
-    None if the file does not have it.
-    """
+    None if the file does not have it."""
 
     def finished() -> int | None:
         try:

@@ -66,8 +66,7 @@ class KnownOutcome(NamedTuple):
 
 COUNTER_DELAY_SECONDS = 5.0
 """Seconds for which a task must be missing before the counter decides: its log line comes a moment
-after it left, and is better evidence.
-"""
+after it left, and is better evidence."""
 
 NOT_LOOKED_UP = KnownOutcome(ReplayOutcome.WAITING, "sent, not looked up since", is_untouched=True)
 
@@ -215,8 +214,7 @@ class _AwaitedTask:
         """Missing since, epoch seconds UTC; None while it is in the store."""
         self.silent = False
         """True if it has been missing for so long, without a log line, that only the counter can
-        decide.
-        """
+        decide."""
 
 
 class OutcomeTracker:
@@ -235,8 +233,7 @@ class OutcomeTracker:
         self._nowhere: set[str] = set()
         self._due: dict[float, list[tuple[float, str]]] = {COUNTER_DELAY_SECONDS: [], timeout: []}
         """By waiting time: heaps of (time of leaving, id). After the waiting time the task is
-        judged again.
-        """
+        judged again."""
         self._silent: list[tuple[int, str]] = []
         """Tasks that only the counter can decide, in the order in which they were sent."""
         self._accounted = 0
@@ -273,8 +270,7 @@ class OutcomeTracker:
 
     def next_lookups(self, limit: int) -> tuple[str, ...]:
         """Return at most `limit` ids to look up now: those with news first, then the others in
-        turn.
-        """
+        turn."""
         touched = [ident for ident in self._touched if ident in self._open][:limit]
         turn = islice((i for i in self._open if i not in self._touched), limit - len(touched))
         asked = (*touched, *turn)
@@ -296,8 +292,7 @@ class OutcomeTracker:
         self, asked: Collection[str], answers: Iterable[Task | Missing | Problem], now: float
     ) -> None:
         """Add the result of a lookup of `asked`; a task missing from it, or a problem, is in
-        transit.
-        """
+        transit."""
         for answer in answers:
             if isinstance(answer, Problem):
                 continue
@@ -317,8 +312,7 @@ class OutcomeTracker:
 
     def add_count(self, finished: int | None) -> None:
         """Add a reading of the counter of processed tasks; None: no reading. It may have been
-        reset.
-        """
+        reset."""
         if finished is not None and self._finished is not None:
             self._rise += max(0, finished - self._finished)
         self._finished = self._finished if finished is None else finished

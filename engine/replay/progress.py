@@ -116,8 +116,7 @@ class ReplayProgress(NamedTuple):
 
 def estimate_seconds_left(course: ReplayState) -> float | None:
     """Return the seconds until all is sent at the present rate; None while it is paused or stopped,
-    and during canaries, whose duration is not known.
-    """
+    and during canaries, whose duration is not known."""
     if course.paused or course.stopped or course.total_sent < sum(course.pace.canary):
         return None
     return 0.0 if course.pace.rate is None else course.unsent / course.pace.rate

@@ -59,8 +59,7 @@ POLL_INTERVAL_SECONDS = 0.25
 
 MAX_CONSECUTIVE_FAILURES = 10
 """After this many consecutive tasks that could not be changed, the replay stops: the cause is not
-the tasks.
-"""
+the tasks."""
 
 
 class ReplayResult(NamedTuple):
@@ -186,8 +185,7 @@ class Replay:
 
     def join(self, patience: float | None = None) -> None:
         """Wait up to `patience` seconds for its thread to end; returns immediately on that
-        thread.
-        """
+        thread."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(patience)
 
@@ -387,8 +385,7 @@ class Replay:
 
     def _marks(self, rows: Iterable[Row]) -> dict[str, str] | None:
         """Fingerprints of the rows' present errors; None while the store is unavailable, so that no
-        task is tried and counted as failed.
-        """
+        task is tried and counted as failed."""
         try:
             scanned = self._store.scan({row.id for row in rows})
             marks = {

@@ -350,8 +350,7 @@ def check_stop_rules(course: ReplayState, pending: int | None = None) -> tuple[S
 
 def _share(course: ReplayState, share: float, last: int) -> StopRuleState:
     """The rule on the share of failures. It trips as soon as the remaining outcomes of the window
-    cannot change the result.
-    """
+    cannot change the result."""
     window = max(1, min(last, course.planned - course.dropped))
     recent = course.recent[-window:]
     failed = sum(recent)

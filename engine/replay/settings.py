@@ -21,8 +21,7 @@ class RemainderPolicy(StrEnum):
     """They stay where they are."""
     HOLD = "hold"
     """They are held, so that retention does not delete them and no operator retries them by
-    mistake.
-    """
+    mistake."""
 
 
 class StopRules(NamedTuple):
@@ -50,8 +49,7 @@ class ReplayPace(NamedTuple):
     stops: StopRules = StopRules()
     attended: bool = True
     """True if an operator can be asked whether to continue; if not, an unclear canary stops the
-    replay.
-    """
+    replay."""
 
 
 def rest_problem(pace: ReplayPace | None, states: Iterable[State], edges: Edges) -> str:
