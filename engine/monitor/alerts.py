@@ -27,6 +27,7 @@ from engine.monitor.prometheus import NOT_THERE, Samples
 from engine.monitor.throughput import HISTORY_SECONDS, Growth, RunTimes
 from engine.monitor.transport_health import Failure, Health, MailRoutes, Refusals, TransportHealth
 from engine.text.figure import Figure
+from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.text.times import format_duration, format_rough_duration, format_time
 
@@ -263,15 +264,14 @@ def _abandoned(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     unlocked = inputs.lock is not None and inputs.lock.verdict in (Verdict.FREE, Verdict.STALE)
     if active and unlocked and not inputs.unavailable:
         word = safe_line(inputs.states.get(State.ACTIVE, "work"))
-        words = f"{_many(active)} in {word}, but no worker running"
+        words = f"{format_count(active, 'task')} in {word}, but no worker running"
         yield Level.WARN, AlertKind.ABANDONED, words, None, (Where.STATE, State.ACTIVE)
 
 
 def _interrupted(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for operation in inputs.unfinished:
-        who = safe_line(operation.who)
+        who, hour = safe_line(operation.who), format_time(operation.when)[11:16]
         who = who if len(who) <= 10 else f"{who[:9]}~"
-        hour = format_time(operation.when)[11:16]
         rows = f"{operation.open:,} of {operation.planned:,} not moved"
         words = f"{operation.name} of {hour} by {who} interrupted: {rows}"
         goal = Where.OPERATIONS, None, operation.op
@@ -312,10 +312,8 @@ def _oldest(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if inputs.oldest is None or inputs.unavailable or now - inputs.oldest <= limits.oldest:
         return
     word = safe_line(inputs.states.get(State.PENDING, "pending"))
-    words = (
-        f"oldest in {word} for {format_rough_duration(now - inputs.oldest)} (over "
-        f"{format_rough_duration(limits.oldest)})"
-    )
+    age, limit = format_rough_duration(now - inputs.oldest), format_rough_duration(limits.oldest)
+    words = f"oldest in {word} for {age} (over {limit})"
     yield Level.WARN, AlertKind.OLDEST, words, inputs.oldest, (Where.STATE, State.PENDING)
 
 
@@ -366,21 +364,21 @@ def is_stalled(due: int | None, alerts: Sequence[Alert], without_output: bool = 
 def _blocked(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for kind, due, since, why in inputs.blocked:
         if now - since > 60 * limits.idle and not inputs.unavailable:
-            what = f"{due:,} {_brief(safe_line(kind))} due for {format_rough_duration(now - since)}"
+            what = f"{due:,} {_brief(kind)} due for {format_rough_duration(now - since)}"
             words = f"{what}: {why}: see `doctor`"
             yield Level.WARN, AlertKind.BLOCKED, words, since, (Where.STATE, State.PENDING)
 
 
 def _lacking(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for kind, lack, since in inputs.lacks:
-        words = f"{_brief(safe_line(kind))} not tried: {safe_line(lack)}"
+        words = f"{_brief(kind)} not tried: {safe_line(lack)}"
         yield Level.WARN, AlertKind.LACKING, words, since, (Where.WORKERS,)
 
 
 def _full(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for number, (path, room) in enumerate(inputs.free_tasks.items()):
         if room < MIN_FREE_TASKS:
-            where = f"room for {_many(room) if room else 'no task'}"
+            where = f"room for {format_count(room, 'task') if room else 'no task'}"
             words = f"disk full: {safe_line(path) if number else where}: see `doctor`"
             yield Level.CRIT, AlertKind.FULL, words, None, (Where.QUEUE,)
 
@@ -433,9 +431,7 @@ def _transports(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
         if window is None or window.tally is None or window.share is None:
             continue
         if transport.health(limits.transport_failures) is Health.FAILING:
-            ended = window.tally.ended
-            mails = "1 mail" if ended == 1 else f"{ended:,} mails"
-            name = _brief(safe_line(transport.name))
+            mails, name = format_count(window.tally.ended, "mail"), _brief(transport.name)
             words = f"{name} failed {window.share:.0%} of {mails} in {window.name}"
             if transport.name == NO_TRANSPORT:
                 words = f"no transport available for {mails} in {window.name}"
@@ -451,10 +447,8 @@ def _suspended(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
             yield Level.WARN, AlertKind.SUSPENDED, words, None, (Where.TRANSPORTS,)
         return
     for stopped in routes.stopped.values():
-        name, who = (_brief(safe_line(text)) for text in (stopped.name, stopped.who))
-        # Another host's clock, or one set back, must not give a negative duration.
-        lasts = format_rough_duration(max(0.0, now - stopped.since))
-        words = f"{name} suspended by {who} for {lasts}"
+        name, who = _brief(stopped.name), _brief(stopped.who)
+        words = f"{name} suspended by {who} for {_age(now - stopped.since)}"
         words += ", mail waits" if routes.is_waiting else ""
         words += f": {safe_line(stopped.why)}" if stopped.why else ""
         goal = Where.TRANSPORTS, None, stopped.name
@@ -486,17 +480,15 @@ def _host(origin: str) -> str:
 
 
 def _age(seconds: float) -> str:
+    # Another host's clock, or one set back, must not give a negative duration.
     return format_rough_duration(max(0.0, seconds))
 
 
 def _lost(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if inputs.orphaned_mails:
-        mails = (
-            "1 spooled mail has"
-            if inputs.orphaned_mails == 1
-            else f"{inputs.orphaned_mails:,} spooled mails have"
-        )
-        words = f"{mails} no task: see `mail spool list`"
+        mails = format_count(inputs.orphaned_mails, "spooled mail")
+        have = "has" if inputs.orphaned_mails == 1 else "have"
+        words = f"{mails} {have} no task: see `mail spool list`"
         yield Level.WARN, AlertKind.LOST, words, None, (Where.TRANSPORTS,)
 
 
@@ -544,18 +536,13 @@ def _metrics(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
         if age > 60 * limits.idle and to_do and not known:
             words = f"queue.prom not written for {format_rough_duration(age)}"
             yield Level.WARN, AlertKind.OLD_METRICS, words, queue.modified, goal
-        own_counts = OwnCounts(
-            inputs.states, inputs.counts, _is_whole(inputs), inputs.earlier_counts
-        )
+        is_whole = inputs.complete and not inputs.unavailable
+        own_counts = OwnCounts(inputs.states, inputs.counts, is_whole, inputs.earlier_counts)
         for difference in find_contradictions(queue, own_counts)[:1]:
             words = f"queue.prom differs: {difference}"
             yield Level.WARN, AlertKind.CONTRADICTION, words, queue.modified, goal
     elif queue is not None and queue != NOT_THERE:  # before the first run there is none
         yield Level.WARN, AlertKind.BAD_METRICS, f"queue.prom: {queue}", None, goal
-
-
-def _is_whole(inputs: AlertInputs) -> bool:
-    return inputs.complete and not inputs.unavailable
 
 
 _RULES: tuple[_Rule, ...] = (
@@ -582,7 +569,8 @@ _RULES: tuple[_Rule, ...] = (
 )
 
 
-def _brief(name: str) -> str:
+def _brief(text: str) -> str:
+    name = safe_line(text)
     return name if len(name) <= 16 else f"{name[:13]}..."
 
 
@@ -590,10 +578,6 @@ def _without_path(reason: str) -> str:
     """Strip the leading path from a reason: the place's name is shown next to it."""
     path, separator, why = reason.partition(": ")
     return why if separator and path.startswith("/") and " " not in path else reason
-
-
-def _many(tasks: int) -> str:
-    return "1 task" if tasks == 1 else f"{tasks:,} tasks"
 
 
 def _short(words: str) -> str:

@@ -115,9 +115,7 @@ LATER = a_sample(
 )
 UNREAD = make_sample(
     NOTHING_KNOWN._replace(name="x", unavailable="No such file"),
-    NOW,
-    "a console",
-    tokens="no limits file",
+    RecordedSample(NOW, "a console", tokens="no limits file"),
 )
 
 
