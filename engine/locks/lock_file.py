@@ -27,6 +27,7 @@ import os
 import time
 from typing import NamedTuple
 
+from engine.system.cleanup import closing_fd
 from engine.text.safe import safe_line
 
 MAX_PID = 2**22
@@ -182,11 +183,8 @@ def process_stat(pid: int | str) -> tuple[str, int, int, int]:
 
 def read_proc_file(path: str) -> bytes:
     """Read a /proc file completely."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
         data = os.read(fd, 65536)
         while len(data) % 4096 == 0 and (more := os.read(fd, 65536)):
             data += more
         return data
-    finally:
-        os.close(fd)

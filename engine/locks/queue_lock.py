@@ -23,6 +23,7 @@ from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import LockEvidence, Verdict
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 from engine.text.times import describe_limit, format_rough_duration, format_time
 
@@ -107,16 +108,14 @@ def _open(path: str, flags: int) -> int:
         files.Refused: it is not a regular file.
         OSError: it cannot be opened.
     """
-    folder = _folder_of(path)
-    try:
-        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        return os.open(os.path.basename(path), flags, dir_fd=folder)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # a link, a folder, a socket
-            raise _no_file(path) from error
-        raise
-    finally:
-        os.close(folder)
+    with _folder_of(path) as folder:
+        try:
+            flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            return os.open(os.path.basename(path), flags, dir_fd=folder)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # link, folder, socket
+                raise _no_file(path) from error
+            raise
 
 
 def _no_file(path: str) -> files.Refused:
@@ -126,9 +125,9 @@ def _no_file(path: str) -> files.Refused:
     return files.Refused(f"expected a regular file; check and remove it: {command}")
 
 
-def _folder_of(path: str) -> int:
+def _folder_of(path: str) -> contextlib.AbstractContextManager[int]:
     # The folder's owner may have replaced it by a link to a folder of another user.
-    return files.open_folder(os.path.dirname(path) or ".")
+    return closing_fd(files.open_folder(os.path.dirname(path) or "."))
 
 
 NO_LOCK = "free"
@@ -225,7 +224,7 @@ def _draft_of(path: str, state: os.stat_result) -> str:
     it; "" if none."""
     for name in files.list_names(os.path.dirname(path) or "."):
         draft = os.path.join(os.path.dirname(path), name)
-        if _is_draft(name, os.path.basename(path)) and _same(draft, state):
+        if _is_draft(name, os.path.basename(path)) and files.is_named(draft, state):
             return draft
     return ""
 
@@ -233,13 +232,6 @@ def _draft_of(path: str, state: os.stat_result) -> str:
 def _is_draft(name: str, final: str) -> bool:
     token = name.removeprefix(f"{final}.")
     return token != name and len(token) == 2 * _TOKEN_BYTES and not token.strip("0123456789abcdef")
-
-
-def _same(path: str, state: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.stat(path, follow_symlinks=False), state)
-    except FileNotFoundError:
-        return False
 
 
 def _judge_without_pid(
@@ -382,7 +374,7 @@ class PidLock:
             LockLost: it was replaced or removed.
         """
         # While it is open, no other file gets its inode number.
-        if not _is_at(self.path, self._file):
+        if not files.is_named(self.path, self._file):
             raise LockLost(f"{self.path}: the lock file was replaced or removed")
 
     def release(self) -> None:
@@ -390,12 +382,9 @@ class PidLock:
         if self.fd < 0:
             return
         try:
-            if _is_at(self.path, self._file):
-                folder = _folder_of(self.path)
-                try:
+            if files.is_named(self.path, self._file):
+                with _folder_of(self.path) as folder:
                     files.unlink_quietly(os.path.basename(self.path), folder)
-                finally:
-                    os.close(folder)
         except FileNotFoundError:
             pass  # the folder was removed in the meantime: nothing left to release
         finally:
@@ -452,8 +441,8 @@ def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
 
 def _keep_spare(path: str) -> None:
     """Make the spare file of a lock, unless it exists; without it only a full disk is worse."""
-    name, folder = os.path.basename(path) + SPARE_SUFFIX, _folder_of(path)
-    try:
+    name = os.path.basename(path) + SPARE_SUFFIX
+    with _folder_of(path) as folder:
         if not os.access(name, os.F_OK, dir_fd=folder, follow_symlinks=False):
             owner = files.new_file_owner(os.fstat(folder))
             with (
@@ -461,19 +450,15 @@ def _keep_spare(path: str) -> None:
                 open(files.create_file(name, folder, owner), "wb") as spare,
             ):
                 spare.write(bytes(_SPARE_BYTES))
-    finally:
-        os.close(folder)
 
 
 def _remove_spare(path: str) -> bool:
     """Remove the spare file of a lock; False if there is none."""
-    folder = _folder_of(path)
-    try:
-        os.unlink(os.path.basename(path) + SPARE_SUFFIX, dir_fd=folder)
-    except OSError:
-        return False
-    finally:
-        os.close(folder)
+    with _folder_of(path) as folder:
+        try:
+            os.unlink(os.path.basename(path) + SPARE_SUFFIX, dir_fd=folder)
+        except OSError:
+            return False
     return True
 
 
@@ -481,8 +466,7 @@ def _create_file(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
     """Create a lock file and link(2) it into place, complete and locked; None if one exists."""
     claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
     assert claim.mark is not None
-    folder = _folder_of(path)
-    try:
+    with _folder_of(path) as folder:
         final = os.path.basename(path)
         # The name has the token, because processes in two containers may have the same PID.
         name = f"{final}.{claim.mark.token}"
@@ -503,8 +487,6 @@ def _create_file(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
             files.unlink_quietly(name, folder)
         _remove_drafts(final, folder, os.fstat(fd).st_mtime)
         return PidLock(path, fd, claim, clock=clock, uptime=uptime, taken_over="")
-    finally:
-        os.close(folder)
 
 
 def _remove_drafts(final: str, folder: int, now: float) -> None:
@@ -512,16 +494,16 @@ def _remove_drafts(final: str, folder: int, now: float) -> None:
     for name in os.listdir(folder):
         if not _is_draft(name, final):
             continue
-        with contextlib.suppress(OSError, files.Refused):  # a leftover draft does no harm
-            fd = files.open_guarded(name, folder)
-            try:
-                state = os.fstat(fd)
-                # A younger draft may be about to be locked by a rival; our own one has its flock.
-                old = stat.S_ISREG(state.st_mode) and now - state.st_mtime > MIN_DRAFT_AGE_SECONDS
-                if old and files.claim_flock(fd):
-                    files.unlink_quietly(name, folder)
-            finally:
-                os.close(fd)
+        # A leftover draft does no harm.
+        with (
+            contextlib.suppress(OSError, files.Refused),
+            closing_fd(files.open_guarded(name, folder)) as fd,
+        ):
+            state = os.fstat(fd)
+            # A younger draft may be about to be locked by a rival; our own one has its flock.
+            old = stat.S_ISREG(state.st_mode) and now - state.st_mtime > MIN_DRAFT_AGE_SECONDS
+            if old and files.claim_flock(fd):
+                files.unlink_quietly(name, folder)
 
 
 def _take_over(
@@ -539,7 +521,7 @@ def _take_over(
         raise LockBusy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {refusal}")) from refusal
     try:
         free, evidence = _try_flock(path, fd, threshold, clock, uptime)
-        if not _is_at(path, os.fstat(fd)):
+        if not files.is_named(path, os.fstat(fd)):
             os.close(fd)
             return None
         if (
@@ -551,7 +533,7 @@ def _take_over(
         _forget_draft(path, fd)
         claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
         _write(fd, claim)
-        if not _is_at(path, os.fstat(fd)):
+        if not files.is_named(path, os.fstat(fd)):
             os.close(fd)
             return None
     except files.Refused as refusal:
@@ -568,11 +550,8 @@ def _forget_draft(path: str, fd: int) -> None:
     state = os.fstat(fd)
     draft = _draft_of(path, state) if state.st_nlink > 1 else ""
     if draft:
-        folder = _folder_of(path)
-        try:
+        with _folder_of(path) as folder:
             files.unlink_quietly(os.path.basename(draft), folder)
-        finally:
-            os.close(folder)
 
 
 def _try_flock(
@@ -604,11 +583,3 @@ def _write(fd: int, claim: LockClaim) -> None:
     files.write_all(fd, data)
     if os.fstat(fd).st_size != len(data):
         files.ftruncate(fd, len(data))
-
-
-def _is_at(path: str, opened: os.stat_result) -> bool:
-    try:
-        named_stat = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(named_stat, opened)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from engine import policy
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
 from engine.system import files
+from engine.system.cleanup import closing_fd
 
 ALL_KINDS = ""
 """Name of the bucket that applies to all kinds."""
@@ -167,7 +168,7 @@ class TokenBuckets:
         try:
             with (
                 self._open_folder() as folder_fd,
-                _closing(files.open_plain(self._name, folder_fd)) as fd,
+                closing_fd(files.open_plain(self._name, folder_fd)) as fd,
             ):
                 lines = _parse(os.pread(fd, _MAX_BYTES, 0))
         except FileNotFoundError:
@@ -181,15 +182,15 @@ class TokenBuckets:
         while True:
             with (
                 self._open_folder() as folder_fd,
-                _closing(files.open_shared(self._name, folder_fd, os.O_RDWR)) as fd,
+                closing_fd(files.open_shared(self._name, folder_fd, os.O_RDWR)) as fd,
                 files.Flock(fd),
             ):
-                if _still_there(self._name, folder_fd, fd):
+                if files.is_named(self._name, os.fstat(fd), folder_fd):
                     yield fd
                     return
 
     def _open_folder(self) -> AbstractContextManager[int]:
-        return _closing(files.open_dir_path(self._folder or ".", self._root))
+        return closing_fd(files.open_dir_path(self._folder or ".", self._root))
 
 
 def _bucket_state(name: str, bucket: Bucket, rate: Rate) -> BucketState:
@@ -197,22 +198,6 @@ def _bucket_state(name: str, bucket: Bucket, rate: Rate) -> BucketState:
     # Ignore whole tokens, so that `next_token_time` computes when one more comes.
     more = policy.next_token_time(Bucket(bucket.units % UNITS_PER_TOKEN, bucket.stamp), rate)
     return BucketState(name, bucket.tokens, rate.burst, None if full else more, rate.per_hour)
-
-
-@contextmanager
-def _closing(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _still_there(name: str, dir_fd: int, fd: int) -> bool:
-    try:
-        named_stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(fd), named_stat)
 
 
 def _is_clock_behind(lines: Mapping[str, Bucket], now: float) -> bool:

@@ -6,18 +6,15 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.safe import safe_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
 QUEUE_COUNTERS = ("processed_total", "failed_total", "retries_total", "dlq_total")
 """Counters reported in `queue.prom`, by the names of their files."""
@@ -59,14 +56,11 @@ def read_metrics(path: str) -> Samples:
         OSError: it does not exist or cannot be read.
         BadMetrics: it is not text in the Prometheus format.
     """
-    fd = files.open_file(path)
-    try:
+    with closing_fd(files.open_file(path)) as fd:
         file_stat = os.fstat(fd)
         if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > _LIMIT:
             raise BadMetrics(f"{safe_line(path)}: expected a file of at most {_LIMIT:,} bytes")
         data = os.read(fd, _LIMIT)
-    finally:
-        os.close(fd)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -225,7 +219,7 @@ class CounterFiles:
     @contextmanager
     def _locked(self, name: str) -> Iterator[int]:
         with (
-            _closing(files.open_dir_path(self._folder, self._root, make=True)) as folder_fd,
+            closing_fd(files.open_dir_path(self._folder, self._root, make=True)) as folder_fd,
             _open_writable(f"{name}.lock", folder_fd) as lock,
             files.Flock(lock),
             _open_writable(name, folder_fd) as fd,
@@ -242,19 +236,17 @@ class CounterFiles:
             folder_fd = files.open_dir_path(self._folder, self._root)
         except FileNotFoundError:
             return 0
-        with _closing(folder_fd):
+        with closing_fd(folder_fd):
             try:
-                with (
-                    _closing(files.open_plain(f"{name}.lock", folder_fd)) as lock,
-                    files.Flock(lock),
-                ):
+                lock_fd = files.open_plain(f"{name}.lock", folder_fd)
+                with closing_fd(lock_fd), files.Flock(lock_fd):
                     return self._read(name, folder_fd)
             except (FileNotFoundError, PermissionError):
                 return self._read(name, folder_fd)  # no counter yet, or read-only access
 
     def _read(self, name: str, folder_fd: int) -> int:
         try:
-            with _closing(files.open_plain(name, folder_fd)) as fd:
+            with closing_fd(files.open_plain(name, folder_fd)) as fd:
                 return self._number(os.pread(fd, _NUMBER, 0), name)
         except FileNotFoundError:
             return 0
@@ -274,18 +266,10 @@ _NUMBER = 64
 
 def _open_writable(name: str, dir_fd: int) -> AbstractContextManager[int]:
     """Open a file for writing; create it if missing."""
-    return _closing(files.open_shared(name, dir_fd, os.O_RDWR, 0o644))
+    return closing_fd(files.open_shared(name, dir_fd, os.O_RDWR, 0o644))
 
 
 def _overwrite(fd: int, data: bytes, before: int) -> None:
     files.write_all(fd, data)
     if before > len(data):
         files.ftruncate(fd, len(data))
-
-
-@contextmanager
-def _closing(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)

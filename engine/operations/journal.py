@@ -44,6 +44,7 @@ from engine.operations.plans import Plan
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 __all__ = [
@@ -114,7 +115,7 @@ class Journal:
         folder = fd = -1
         op = ""
         try:
-            folder = self._open(make=True)
+            folder = files.open_dir(self.folder, self._root, make=True)
             op, fd = create_operation_file(folder, now)
             files.Flock(fd, LOCK_WAIT_SECONDS).__enter__()
             for line in format_intent(op, now, intent, plan):
@@ -143,7 +144,7 @@ class Journal:
         """
         folder = fd = -1
         try:
-            folder = self._open()
+            folder = files.open_dir(self.folder, self._root)
             fd = files.open_plain(f"{_checked_id(op)}.jsonl", folder, os.O_RDWR | os.O_APPEND)
             _require_ours(fd, folder)
             files.Flock(fd, LOCK_WAIT_SECONDS).__enter__()
@@ -267,11 +268,8 @@ class Journal:
 
     def _names(self) -> frozenset[str]:
         try:
-            folder = self._open()
-            try:
+            with closing_fd(files.open_dir(self.folder, self._root)) as folder:
                 return frozenset(n for n in os.listdir(folder) if OPERATION_FILE_NAME.fullmatch(n))
-            finally:
-                os.close(folder)
         except FileNotFoundError:
             return frozenset()
         except OSError as error:
@@ -282,40 +280,24 @@ class Journal:
         """Open a file of the journal; an empty one if it does not exist."""
         try:
             _checked_id(name.partition(".")[0])
-            folder = files.open_dir_path(self.folder, self._root)
-            try:
+            with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
                 fd = files.open_plain(name, folder)
                 with open(fd, "rb") as file:
                     _require_ours(fd, folder)
                     yield file
-            finally:
-                os.close(folder)
         except FileNotFoundError:
             yield BytesIO()
         except OSError as error:
             raise Unavailable(f"the journal's {name}: {error_text(error)}") from error
 
-    def _open(self, *, make: bool = False) -> int:
-        """Open the folder for reading, so that it can be synced: an O_PATH descriptor cannot."""
-        passed = files.open_dir_path(self.folder, self._root, make=make)
-        try:
-            return files.open_folder(".", passed)
-        finally:
-            os.close(passed)
-
     def _is_held(self, op: str) -> bool:
         try:
-            folder = files.open_dir_path(self.folder, self._root)
-            try:
+            with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
                 fd = files.open_plain(f"{op}.jsonl", folder)
-            finally:
-                os.close(folder)
         except OSError:
             return False
-        try:
+        with closing_fd(fd):
             return not files.is_unclaimed(fd)
-        finally:
-            os.close(fd)
 
 
 def _start_of(op: str) -> float:

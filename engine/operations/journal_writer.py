@@ -158,14 +158,7 @@ class JournalWriter:
         Raises:
             OSError: it has not.
         """
-        try:
-            named_stat, open_stat = os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)
-        except FileNotFoundError:
-            named_stat = None
-        if named_stat is None or (named_stat.st_dev, named_stat.st_ino) != (
-            open_stat.st_dev,
-            open_stat.st_ino,
-        ):
+        if not files.is_named(self._path, os.fstat(self._fd)):
             raise OSError(errno.ESTALE, f"{self._path} was removed or replaced", self._path)
 
 

@@ -22,6 +22,7 @@ from engine.model import Missing, Task
 from engine.operations.journal import mask_addresses
 from engine.store import ReadableStore, Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.error_text import error_text
 from engine.text.typed_json import Epoch, from_json
@@ -105,15 +106,10 @@ class Notes:
             Unavailable: they cannot be read.
         """
         try:
-            folder = files.open_dir_path(self.folder, self._root)
-            try:
+            with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
                 fd = files.open_plain(NOTES_FILE_NAME, folder)
-            finally:
-                os.close(folder)
-            try:
+            with closing_fd(fd):
                 return self._read(fd)
-            finally:
-                os.close(fd)
         except FileNotFoundError:
             return NO_NOTES
         except OSError as error:
@@ -139,15 +135,12 @@ class Notes:
     def _replace(self, fd: int, folder: int, by_id: NotesById) -> None:
         lines = (_format_line(ident, note) for ident, notes in by_id.items() for note in notes)
         files.unlink_quietly(_NEW, folder)  # left by a killed process; we hold the flock
-        new = files.create_file(_NEW, folder, None)
-        try:
+        with closing_fd(files.create_file(_NEW, folder, None)) as new:
             files.copy_mode(new, os.fstat(fd))
             files.write_all(new, b"".join(lines))
             files.fsync(new)
             files.rename(_NEW, NOTES_FILE_NAME, src_dir_fd=folder, dst_dir_fd=folder)
             files.fsync(folder)
-        finally:
-            os.close(new)
 
     def _read(self, fd: int) -> NotesById:
         status = os.fstat(fd)  # before reading, so that a later change gives another key
@@ -167,27 +160,13 @@ class Notes:
         Raises:
             OSError: it cannot be opened or locked.
         """
-        folder = self._open()
-        try:
+        with closing_fd(files.open_dir(self.folder, self._root, make=True)) as folder:
             while True:
                 fd = files.open_shared(NOTES_FILE_NAME, folder, os.O_RDWR | os.O_APPEND)
-                try:
-                    with files.Flock(fd):
-                        if _has_its_name(fd, folder):
-                            yield fd, folder
-                            return
-                finally:
-                    os.close(fd)
-        finally:
-            os.close(folder)
-
-    def _open(self) -> int:
-        """Open the folder for reading, so that it can be synced: an O_PATH descriptor cannot."""
-        passed = files.open_dir_path(self.folder, self._root, make=True)
-        try:
-            return files.open_folder(".", passed)
-        finally:
-            os.close(passed)
+                with closing_fd(fd), files.Flock(fd):
+                    if files.is_named(NOTES_FILE_NAME, os.fstat(fd), folder):
+                        yield fd, folder
+                        return
 
     @property
     def _path(self) -> str:
@@ -282,12 +261,3 @@ def _parse_line(line: bytes) -> tuple[str, Note] | None:
         return ident, note._replace(text=clean_note(note.text))
     except decode.Malformed:
         return None
-
-
-def _has_its_name(fd: int, folder: int) -> bool:
-    """True if an open file still has its name in the folder."""
-    try:
-        now = os.stat(NOTES_FILE_NAME, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(fd), now)

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable
 
 from engine.system import files
+from engine.system.cleanup import closing_fd
 
 SWEEP_PERIOD_SECONDS = 3600.0
 """Minimum seconds between two sweeps."""
@@ -61,15 +62,10 @@ def touch_marker(staging_dir: str, root: str, marker: str = SWEEP_MARKER) -> Non
     Raises:
         OSError: the marker cannot be written.
     """
-    folder = files.open_dir_path(staging_dir, root)
-    try:
+    with closing_fd(files.open_dir_path(staging_dir, root)) as folder:
         fd = files.open_shared(marker, folder, os.O_WRONLY)
-    finally:
-        os.close(folder)
-    try:
+    with closing_fd(fd):
         files.utime(fd)
-    finally:
-        os.close(fd)
 
 
 def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: float) -> int:
@@ -83,14 +79,10 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
     """
     removed = 0
     try:
-        passed = files.open_dir_path(folder, root)
+        dir_fd = files.open_dir(folder, root)
     except FileNotFoundError:
         return 0
-    try:
-        dir_fd = files.open_folder(".", passed)
-    finally:
-        os.close(passed)
-    try:
+    with closing_fd(dir_fd):
         for name in sorted(os.listdir(dir_fd)):
             is_ours = OPERATION_FILE_NAME.fullmatch(name)
             if not is_ours:
@@ -105,8 +97,6 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
             if age(file_stat.st_mtime) > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
                 files.unlink_quietly(name, dir_fd)
                 removed += 1
-    finally:
-        os.close(dir_fd)
     return removed
 
 
@@ -115,7 +105,5 @@ def _is_free(name: str, dir_fd: int) -> bool:
         fd = files.open_plain(name, dir_fd)
     except OSError:
         return True  # missing or not a regular file: no process writes it
-    try:
+    with closing_fd(fd):
         return files.is_unclaimed(fd)
-    finally:
-        os.close(fd)
