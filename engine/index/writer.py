@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from engine.index.row_positions import RowPositions
+from engine.index.listed_rows import RowPositions
 from engine.index.schema import (
     ALL_STATE_NUMBERS,
     ALL_STATES,

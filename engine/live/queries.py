@@ -1,8 +1,9 @@
-"""Queries of the console on the index of one store."""
+"""Queries of the console on the index of one store, each reader on a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
@@ -16,9 +17,8 @@ from engine.index.error_clusters import Cluster
 from engine.index.freeze_plan import differing_rows, freeze_rows, read_sharing
 from engine.index.reader import Reader
 from engine.index.schema import CHUNK_ROWS, Query, Window
-from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS
+from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, CallThread
 from engine.live.index_sync import IndexSync
-from engine.live.query_threads import QueryThread
 from engine.model import Problem, State, Task
 from engine.operations import plans
 from engine.operations.plan_rows import MAX_ROWS_IN_MEMORY
@@ -27,6 +27,61 @@ from engine.store import Unavailable
 from engine.verbs import VERBS
 
 T = TypeVar("T")
+
+
+class QueryThread:
+    """A reader of the index on its own thread; a query is interrupted when its caller is
+    cancelled."""
+
+    def __init__(self, name: str, mirror: IndexSync) -> None:
+        self._lane = CallThread(name, self._close_reader)
+        self._sync = mirror
+        self._reader: Reader | None = None
+        self._path = ""
+
+    async def ask(self, question: Callable[[Reader], T], otherwise: T) -> T:
+        """Run a query; returns `otherwise` while there is no index.
+
+        Raises:
+            Unavailable: the index cannot be read.
+        """
+        try:
+            return await self._lane.run(lambda: self._answer(question, otherwise))
+        except asyncio.CancelledError:
+            if self._reader is not None:
+                self._reader.interrupt()
+            raise
+
+    async def close(self, patience: float) -> None:
+        """Interrupt the running query and end the thread."""
+        if self._reader is not None:
+            self._reader.interrupt()
+        await self._lane.close(patience)
+
+    def _answer(self, question: Callable[[Reader], T], otherwise: T) -> T:
+        while True:
+            path = self._sync.path
+            if not path:
+                return otherwise
+            try:
+                return question(self._open(path))
+            except sqlite3.Error as error:
+                # Retry if the interrupt was for the query before, or the index was replaced.
+                interrupted = "interrupt" in str(error) and self._lane.is_wanted()
+                if not interrupted and path == self._sync.path:
+                    raise Unavailable(f"the index in {path}: {error}") from error
+
+    def _open(self, path: str) -> Reader:
+        if self._reader is None or path != self._path:
+            self._close_reader()
+            self._reader, self._path = Reader(path), path
+        return self._reader
+
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
 
 SEARCH_COST_FACTOR = 4
 """After changes, a search is repeated no sooner than after so many times its own duration."""

@@ -1,4 +1,5 @@
-"""Read and change one store from the event loop, with stores that stay open between calls."""
+"""Read and change one store from the event loop, with stores that stay open between calls; list,
+undo, continue and abandon the operations in its journal."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ from typing import TypeVar
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, CallThread
 from engine.live.index_sync import MAX_CHANGED_NAMES, IndexSync
 from engine.model import Part, Problem, Relatives, Task
-from engine.operations import controls, execute, run_plan, sizes, trash
+from engine.operations import controls, execute, plans, run_plan, trash, undo
 from engine.operations.controls import ControlResult, Order
 from engine.operations.execute import Report, RowResult
-from engine.operations.journal import Intent, Journal
+from engine.operations.journal import Entry, Intent, Journal, Operation
 from engine.operations.plans import Plan
+from engine.operations.undo import Settled
 from engine.store import ChangeableStore, Outlook, Unavailable
 
 T = TypeVar("T")
@@ -206,7 +208,7 @@ class StoreActions:
         return await self._acting.run(lambda store: controls.forecast_control(store, order))
 
     async def measure_tasks(self, plan: Plan, report: Callable[[int, int], bool]) -> None:
-        """Measure the size of a plan's first `sizes.MAX_MEASURED_TASKS` tasks, batch by batch.
+        """Measure the size of a plan's first `plans.MAX_MEASURED_TASKS` tasks, batch by batch.
 
         `report` is called on another thread with the bytes and the number of tasks so far; it
         returns False to stop.
@@ -219,8 +221,8 @@ class StoreActions:
 
         def run(store: ChangeableStore) -> None:
             size = amount = 0
-            measured = islice(plan.rows, sizes.MAX_MEASURED_TASKS)
-            for more, tasks in sizes.measure_tasks(store, measured):
+            measured = islice(plan.rows, plans.MAX_MEASURED_TASKS)
+            for more, tasks in plans.measure_tasks(store, measured):
                 size, amount = size + more, amount + tasks
                 if self._closed or not thread.is_wanted() or not report(size, amount):
                     return
@@ -253,3 +255,79 @@ class StoreActions:
         while not await self._reading.run(lambda store: store.read_trash(TRASH_BATCH)):
             pass
         return await self._reading.run(lambda store: store.trash_bytes())
+
+
+class OperationHistory:
+    """The operations of one place. They are read on the thread that also changes tasks, so that the
+    rows of an operation and the tasks they describe belong together."""
+
+    def __init__(
+        self, acting: StoreThread, clock: Callable[[], float], journal: Journal | None
+    ) -> None:
+        self._acting, self._clock, self._journal = acting, clock, journal
+
+    async def operations(self, since: float = 0.0) -> tuple[Operation, ...]:
+        """The operations since `since` (epoch seconds UTC), the latest first.
+
+        Raises:
+            Unavailable: the journal cannot be read.
+        """
+        journal = self._journal
+        if journal is None:
+            return ()
+        return await self._acting.call(lambda: journal.operations(since))
+
+    async def entries(self, operation: Operation, most: int) -> tuple[Entry, ...]:
+        """The first `most` rows of an operation, each with its outcome.
+
+        Raises:
+            Unavailable: the journal cannot be read.
+        """
+        journal = self._require_journal()
+        return await self._acting.call(lambda: tuple(islice(journal.entries(operation.op), most)))
+
+    async def plan_undo(self, operation: Operation, retention: float) -> undo.UndoPlan:
+        """Plan to undo an operation; `retention` of dead tasks is in days.
+
+        Raises:
+            Unavailable: the journal or the store cannot be read.
+        """
+        journal, now = self._require_journal(), self._clock()
+        return await self._acting.run(
+            lambda s: undo.plan_undo(s, journal, operation, now, retention)
+        )
+
+    async def settle_operation(self, operation: Operation) -> Settled:
+        """Find the outcomes of an interrupted operation, and write them to the journal.
+
+        Raises:
+            Unavailable: the journal or the store cannot be read, or the journal cannot be written.
+        """
+        journal = self._require_journal()
+        return await self._acting.run(
+            lambda store: undo.settle_operation(store, journal, operation)
+        )
+
+    async def plan_rest(self, operation: Operation) -> Plan:
+        """Plan to continue an interrupted operation with its unchanged rows.
+
+        Raises:
+            Unavailable: the journal or the store cannot be read, or tasks are being moved.
+        """
+        journal, now = self._require_journal(), self._clock()
+        return await self._acting.run(lambda store: undo.plan_rest(store, journal, operation, now))
+
+    async def abandon_operation(self, operation: Operation, why: str) -> None:
+        """Abandon an interrupted operation: its unchanged rows stay unapplied.
+
+        Raises:
+            Unavailable: the journal or the store cannot be read, or the journal cannot be written;
+                or tasks are being moved.
+        """
+        journal = self._require_journal()
+        await self._acting.run(lambda store: undo.abandon_operation(store, journal, operation, why))
+
+    def _require_journal(self) -> Journal:
+        if self._journal is None:
+            raise Unavailable("this place has no journal")
+        return self._journal

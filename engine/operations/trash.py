@@ -9,8 +9,7 @@ from engine.model import State, Task
 from engine.operations import plans, undo
 from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
-from engine.operations.plans import Plan, Row
-from engine.operations.sizes import task_bytes
+from engine.operations.plans import Plan, Row, task_bytes
 from engine.operations.undo import UndoPlan
 from engine.store import ReadableStore
 from engine.verbs import VERBS

@@ -14,8 +14,7 @@ from engine.operations.plans import Plan
 from engine.places.place import Place, WholeQueueFigures
 from engine.replay import estimate
 from engine.replay.estimate import WorkerPresence
-from engine.replay.log_event_reader import LogEventReader, make_processed_reader
-from engine.replay.outcome_poller import OutcomeSources
+from engine.replay.outcome_poller import LogEventReader, OutcomeSources, make_processed_reader
 from engine.replay.progress import Phase
 from engine.replay.replay import Replay
 from engine.replay.settings import ReplayPace

@@ -18,8 +18,7 @@ from engine.operations.execute import Report, RowResult
 from engine.operations.journal import Intent, Journal, Operation, Who
 from engine.operations.plans import Plan, Row
 from engine.policy import contract_retries
-from engine.replay.log_event_reader import LogEventReader, make_processed_reader
-from engine.replay.outcome_poller import OutcomeSources
+from engine.replay.outcome_poller import LogEventReader, OutcomeSources, make_processed_reader
 from engine.replay.outcomes import ReplayOutcome, fingerprint_of
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.replay import PullBack, Replay
