@@ -405,8 +405,6 @@ def _is_bare(text: str) -> bool:
 
 
 class _Parser:
-    """Parses a text from left to right."""
-
     def __init__(self, text: str, context: _ParseContext) -> None:
         self._text, self._context = text, context
         self._at = self._terms = 0

@@ -119,7 +119,6 @@ class ListedRows:
         return int(total)
 
     def _last_block(self, state: State | None, condition: str, value: str | int) -> tuple[str, int]:
-        """The last block that meets a condition, and the number of rows before it."""
         block = self._db.execute(
             _BEFORE.format(condition=condition), (_number(state), value)
         ).fetchone()
@@ -127,7 +126,7 @@ class ListedRows:
 
     def place(self, query: Query, ident: str) -> int:
         """The position of an id among the rows of a state, or of all, in the order of a query."""
-        listed, values = _listing(query.state, "id>=:first")
+        listed, values = _listing(query.state)
         first, before = self._last_block(query.state, "first<=?", ident)
         (skipped,) = self._db.execute(
             f"SELECT count(*) {listed} AND id<:id", {**values, "first": first, "id": ident}
@@ -138,7 +137,7 @@ class ListedRows:
     def page(self, state: State | None, start: int, size: int) -> list[Values]:
         """The rows from a position on, in ascending order."""
         first, before = self._last_block(state, "before<=?", start)
-        listed, values = _listing(state, "id>=:first")
+        listed, values = _listing(state)
         page = f"SELECT n AS m {listed} ORDER BY id, queue LIMIT :size OFFSET :skip"
         rows: list[Values] = self._db.execute(
             f"SELECT {TASK_COLUMNS} FROM ({page}) CROSS JOIN task ON n = m",
@@ -151,5 +150,5 @@ def _number(state: State | None) -> int:
     return ALL_STATES if state is None else STATE_NUMBERS[state]
 
 
-def _listing(state: State | None, condition: str) -> tuple[str, dict[str, str | int]]:
-    return SORTED_ROWS[state is None].format(condition=condition), {"state": _number(state)}
+def _listing(state: State | None) -> tuple[str, dict[str, str | int]]:
+    return SORTED_ROWS[state is None], {"state": _number(state)}

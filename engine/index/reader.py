@@ -171,7 +171,6 @@ class Search:
 
 
 def _is_within(request: tuple[Query, int, float], stored: _FoundRows) -> bool:
-    """True if all rows of a result are among those found, in the same order."""
     query, *at = request
     same = query._replace(filter=stored.query.filter) == stored.query
     return same and [*stored[1:3]] == at and query.filter.extends(stored.query.filter)

@@ -40,7 +40,7 @@ Key: TypeAlias = tuple[int, str, str]
 """State, id and queue: what tells rows apart."""
 
 _key = itemgetter(*map(ROW_COLUMNS.index, ("state", "id", "queue")))
-_PLAIN = len(PLAIN_COLUMNS)
+_PLAIN = PLAIN_COLUMNS.count(",") + 1
 _REV = ROW_COLUMNS.index("rev")
 _CHANGED = [at for at, name in enumerate(ROW_COLUMNS) if name not in ("id", "state", "queue")]
 _changed_values = itemgetter(*_CHANGED)
@@ -327,7 +327,6 @@ class Writer:
     # ---- rows
 
     def _known(self, rows: Collection[Key]) -> dict[Key, tuple[int, str]]:
-        """The number and revision of those of these rows that exist."""
         known = {}
         for state in {key[0] for key in rows}:
             ids = [key[1] for key in rows if key[0] == state]
@@ -426,7 +425,7 @@ class Writer:
                 self._db.execute(sql, (state, first, size))
 
     def _split(self, state: int, first: str, rows: int) -> tuple[str, int] | None:
-        listed = SORTED_ROWS[state == ALL_STATES].format(condition="id>=:first")
+        listed = SORTED_ROWS[state == ALL_STATES]
         values = {"state": state, "first": first, "rows": rows}
         (name,) = self._db.execute(
             f"SELECT id {listed} ORDER BY id, queue LIMIT 1 OFFSET :rows", values

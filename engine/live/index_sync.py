@@ -245,7 +245,6 @@ class IndexSync:
             self._notify()
 
     def _follow_store(self) -> None:
-        """Follow the store while it is available."""
         with ExitStack() as stack:
             index = self._index or self._make_index()
             wide = self._open_store()
@@ -277,7 +276,6 @@ class IndexSync:
                 self._take_requests(self._seconds_to_next())
 
     def _do_due_work(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
-        """Do what is due."""
         now = time.monotonic()
         self._look_up_changed(index, near)
         if self._is_check_wanted and self.latest.is_complete and now >= self._check_earliest:
@@ -294,7 +292,6 @@ class IndexSync:
         self._publish()
 
     def _seconds_to_next(self) -> float:
-        """Seconds until the next scheduled step."""
         due = [self._scan_latest] if not self._halted else [time.monotonic() + RETRY_SECONDS]
         if self._is_scan_wanted and not self._halted:
             due.append(self._scan_earliest)
@@ -330,7 +327,6 @@ class IndexSync:
     # ---- lookups of names
 
     def _look_up_changed(self, index: Writer, near: ReadableStore) -> None:
-        """Look up the names that have changed."""
         self._take_requests(0.0)
         names, self._names = self._names, set()
         waiting = iter(names)
@@ -403,7 +399,6 @@ class IndexSync:
         self._check_earliest = time.monotonic() + SCAN_COST_FACTOR * cost
 
     def _scan(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
-        """Run a full scan."""
         began, cost = time.monotonic(), time.thread_time()
         self._is_scan_wanted = self._is_check_wanted = False
         self._publish_stopped()
@@ -539,7 +534,6 @@ class IndexSync:
             self._dirty = True
 
     def _publish(self) -> None:
-        """Publish the changes, if there are any."""
         if not self._dirty or self._index is None:
             return
         self._dirty = False

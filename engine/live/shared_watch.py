@@ -254,7 +254,6 @@ class WatchedFolders:
         return bool(replaced) or any(self._may_have_appeared(path, events) for path in rang)
 
     def _may_have_appeared(self, path: str, events: FolderEvents) -> bool:
-        """True if a missing folder in this one may be there now."""
         missing = (below for below in self._below.get(path, ()) if self._known[below] is None)
         names = events.names[path]
         return any(events.may_lack_names or os.path.basename(one) in names for one in missing)

@@ -13,9 +13,9 @@ from engine.live.index_sync import MAX_CHANGED_NAMES, IndexSync
 from engine.model import Part, Problem, Relatives, Task
 from engine.operations import controls, execute, plans, run_plan, trash, undo
 from engine.operations.controls import ControlResult, Order
-from engine.operations.execute import Report, RowResult
+from engine.operations.execute import Report
 from engine.operations.journal import Entry, Intent, Journal, Operation
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.undo import Settled
 from engine.store import ChangeableStore, Outlook, Unavailable
 
@@ -26,7 +26,10 @@ TRASH_BATCH = 500
 
 
 class StoreThread:
-    """An instance of a store on its own thread: opened by the first call, kept for later ones."""
+    """An instance of a store on its own thread: opened by the first call, kept for later ones.
+
+    Raises, everywhere: Unavailable, if the store cannot be reached, or the thread was closed.
+    """
 
     def __init__(self, name: str, open_store: Callable[[], ChangeableStore]) -> None:
         self._thread = CallThread(name, self._close_store)
@@ -34,19 +37,11 @@ class StoreThread:
         self._store: ChangeableStore | None = None
 
     async def run(self, use: Callable[[ChangeableStore], T]) -> T:
-        """Call `use` with the store on the thread. After an error the next call opens it again.
-
-        Raises:
-            Unavailable: the store cannot be reached, or the thread was closed.
-        """
+        """Call `use` with the store on the thread. After an error the next call opens it again."""
         return await self._thread.run(lambda: self._use(use))
 
     async def call(self, make: Callable[[], T]) -> T:
-        """Run a call that needs no store on the thread, after those before it.
-
-        Raises:
-            Unavailable: the thread was closed.
-        """
+        """Run a call that needs no store on the thread, after those before it."""
         return await self._thread.run(make)
 
     def is_wanted(self) -> bool:
@@ -73,7 +68,12 @@ class StoreThread:
 
 
 class StoreActions:
-    """The content of tasks, and changes: plans, controls and the trash."""
+    """The content of tasks, and changes: plans, controls and the trash.
+
+    Raises, everywhere: Unavailable, if the store or the journal cannot be reached (a plan has then
+    changed nothing); Gone, if the task or file does not exist any more; Unsupported, if it cannot
+    be read, with the reason.
+    """
 
     def __init__(
         self,
@@ -98,40 +98,19 @@ class StoreActions:
         await asyncio.gather(*(thread.close(seconds) for thread in threads))
 
     async def parts(self, task: Task) -> tuple[Part, ...]:
-        """The parts of a task, the task itself first.
-
-        Raises:
-            Gone: the task does not exist any more.
-            Unavailable: the store cannot be reached.
-        """
+        """The parts of a task, the task itself first."""
         return await self._reading.run(lambda s: tuple(s.parts(task)))
 
     async def read(self, task: Task, part: str = "") -> bytes:
-        """The bytes of a part of a task; without a name, of the task itself.
-
-        Raises:
-            Gone: the task does not exist any more.
-            Unsupported: this part cannot be read, with the reason.
-            Unavailable: the store cannot be reached.
-        """
+        """The bytes of a part of a task; without a name, of the task itself."""
         return await self._reading.run(lambda s: s.read(task, part))
 
     async def relatives(self, task: Task, limit: int) -> Relatives:
-        """The parent of a task and at most `limit` of its children.
-
-        Raises:
-            Unavailable: the store cannot be reached.
-        """
+        """The parent of a task and at most `limit` of its children."""
         return await self._reading.run(lambda s: s.relatives(task, limit))
 
     async def preview_problem(self, problem: Problem) -> bytes:
-        """The first bytes of a file that cannot be read as a task.
-
-        Raises:
-            Gone: the file does not exist any more.
-            Unsupported: it cannot be read, with the reason.
-            Unavailable: the store cannot be reached.
-        """
+        """The first bytes of a file that cannot be read as a task."""
         return await self._reading.run(lambda s: s.preview_problem(problem))
 
     async def apply_plan(
@@ -148,10 +127,6 @@ class StoreActions:
         An `intent` is written to the journal before the first task moves; an operation that cannot
         be undone runs even if that fails, because a full disk may be the reason for it. The other
         arguments are as for `execute.apply_plan`; the callables are called on that thread.
-
-        Raises:
-            Unavailable: the store cannot be reached, or the journal cannot be written; nothing was
-                done.
         """
         thread = StoreThread("spooldeck-operation", self._open_store)
         self._threads.add(thread)
@@ -212,9 +187,6 @@ class StoreActions:
 
         `report` is called on another thread with the bytes and the number of tasks so far; it
         returns False to stop.
-
-        Raises:
-            Unavailable: the store cannot be reached.
         """
         thread = StoreThread("spooldeck-sizes", self._open_store)
         self._threads.add(thread)
@@ -234,11 +206,7 @@ class StoreActions:
             await thread.close(CLOSE_TIMEOUT_SECONDS)
 
     async def plan_restore(self, plan: Plan, retention: float | None) -> Plan:
-        """Plan to restore tasks from the trash, each row with its target; `retention` is in days.
-
-        Raises:
-            Unavailable: the store or the journal cannot be read.
-        """
+        """Plan to restore tasks from the trash, each row with its target; `retention`: in days."""
         journal, now = self._journal, self._clock()
         days = float("inf") if retention is None else retention
         return await self._acting.run(
@@ -247,11 +215,7 @@ class StoreActions:
 
     async def trash_bytes(self) -> int:
         """Bytes of all tasks in the trash, with payloads. Between reads of `TRASH_BATCH` tasks
-        the thread does what else is wanted.
-
-        Raises:
-            Unavailable: the store cannot be reached.
-        """
+        the thread does what else is wanted."""
         while not await self._reading.run(lambda store: store.read_trash(TRASH_BATCH)):
             pass
         return await self._reading.run(lambda store: store.trash_bytes())
@@ -259,7 +223,11 @@ class StoreActions:
 
 class OperationHistory:
     """The operations of one place. They are read on the thread that also changes tasks, so that the
-    rows of an operation and the tasks they describe belong together."""
+    rows of an operation and the tasks they describe belong together.
+
+    Raises, everywhere: Unavailable, if the journal or the store cannot be read, the journal cannot
+    be written, or tasks are being moved.
+    """
 
     def __init__(
         self, acting: StoreThread, clock: Callable[[], float], journal: Journal | None
@@ -267,63 +235,38 @@ class OperationHistory:
         self._acting, self._clock, self._journal = acting, clock, journal
 
     async def operations(self, since: float = 0.0) -> tuple[Operation, ...]:
-        """The operations since `since` (epoch seconds UTC), the latest first.
-
-        Raises:
-            Unavailable: the journal cannot be read.
-        """
+        """The operations since `since` (epoch seconds UTC), the latest first."""
         journal = self._journal
         if journal is None:
             return ()
         return await self._acting.call(lambda: journal.operations(since))
 
     async def entries(self, operation: Operation, most: int) -> tuple[Entry, ...]:
-        """The first `most` rows of an operation, each with its outcome.
-
-        Raises:
-            Unavailable: the journal cannot be read.
-        """
+        """The first `most` rows of an operation, each with its outcome."""
         journal = self._require_journal()
         return await self._acting.call(lambda: tuple(islice(journal.entries(operation.op), most)))
 
     async def plan_undo(self, operation: Operation, retention: float) -> undo.UndoPlan:
-        """Plan to undo an operation; `retention` of dead tasks is in days.
-
-        Raises:
-            Unavailable: the journal or the store cannot be read.
-        """
+        """Plan to undo an operation; `retention` of dead tasks is in days."""
         journal, now = self._require_journal(), self._clock()
         return await self._acting.run(
             lambda s: undo.plan_undo(s, journal, operation, now, retention)
         )
 
     async def settle_operation(self, operation: Operation) -> Settled:
-        """Find the outcomes of an interrupted operation, and write them to the journal.
-
-        Raises:
-            Unavailable: the journal or the store cannot be read, or the journal cannot be written.
-        """
+        """Find the outcomes of an interrupted operation, and write them to the journal."""
         journal = self._require_journal()
         return await self._acting.run(
             lambda store: undo.settle_operation(store, journal, operation)
         )
 
     async def plan_rest(self, operation: Operation) -> Plan:
-        """Plan to continue an interrupted operation with its unchanged rows.
-
-        Raises:
-            Unavailable: the journal or the store cannot be read, or tasks are being moved.
-        """
+        """Plan to continue an interrupted operation with its unchanged rows."""
         journal, now = self._require_journal(), self._clock()
         return await self._acting.run(lambda store: undo.plan_rest(store, journal, operation, now))
 
     async def abandon_operation(self, operation: Operation, why: str) -> None:
-        """Abandon an interrupted operation: its unchanged rows stay unapplied.
-
-        Raises:
-            Unavailable: the journal or the store cannot be read, or the journal cannot be written;
-                or tasks are being moved.
-        """
+        """Abandon an interrupted operation: its unchanged rows stay unapplied."""
         journal = self._require_journal()
         await self._acting.run(lambda store: undo.abandon_operation(store, journal, operation, why))
 

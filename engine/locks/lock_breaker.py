@@ -173,7 +173,6 @@ def _end_process(
 
 
 def _may_end(now: LockEvidence, pid: int, identity: str) -> bool:
-    """True if the lock is unchanged, still stuck, and this process is proven to hold it."""
     return (now.verdict, now.signal_refusal, now.identity) == (
         Verdict.STUCK,
         "",

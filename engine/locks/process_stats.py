@@ -136,7 +136,6 @@ def _read(pid: int, proc: ProcReader) -> ProcessStats:
 
 
 def _why(error: OSError) -> str:
-    """Why /proc could not be read."""
     if isinstance(error, FileNotFoundError | ProcessLookupError):
         return "it has exited"
     return error_text(error).lower()

@@ -237,7 +237,6 @@ def _is_draft(name: str, final: str) -> bool:
 def _judge_without_pid(
     data: bytes, state: os.stat_result, free: bool, threshold: float, now: float
 ) -> LockEvidence:
-    """Judge a lock file that names no process."""
     since = state.st_mtime
     age = max(0.0, now - since)
     if not free:
@@ -546,7 +545,6 @@ def _take_over(
 
 
 def _forget_draft(path: str, fd: int) -> None:
-    """Unlink the draft whose creator was killed before it could."""
     state = os.fstat(fd)
     draft = _draft_of(path, state) if state.st_nlink > 1 else ""
     if draft:

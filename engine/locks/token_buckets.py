@@ -71,6 +71,9 @@ class TokenBuckets:
     The file has a line `NAME UNITS STAMP` for each: 1/3600 tokens, and the epoch second of the last
     refill. Its flock guards it. It is not fsynced: a power cut may bring back some tokens. A new
     bucket, or one with a damaged line, holds one token, so it causes neither a wait nor a burst.
+
+    Raises, everywhere: OSError, if the file exists and cannot be read, or cannot be written: then
+    no task may start.
     """
 
     def __init__(
@@ -89,11 +92,7 @@ class TokenBuckets:
         return bool(self._names(kind))
 
     def ready(self, kind: str) -> bool:
-        """True if each bucket of this kind holds a token; takes none.
-
-        Raises:
-            OSError: the file exists and cannot be read.
-        """
+        """True if each bucket of this kind holds a token; takes none."""
         names = self._names(kind)
         lines = self._read_unlocked(names)
         now = self._clock()
@@ -106,11 +105,7 @@ class TokenBuckets:
         return all(bucket.tokens > 0 for bucket in self._refilled(names, lines, now).values())
 
     def spend(self, kind: str) -> bool:
-        """Take a token from each bucket of this kind; if one is empty, take none and return False.
-
-        Raises:
-            OSError: the file cannot be written, so the task must not start.
-        """
+        """Take a token from each bucket of this kind; False, and none taken, if one is empty."""
         names = self._names(kind)
         if not names:
             return True
@@ -128,11 +123,7 @@ class TokenBuckets:
             return False
 
     def token_at(self, kind: str) -> float:
-        """Epoch seconds when each bucket of this kind will hold a token, if no token is spent.
-
-        Raises:
-            OSError: the file exists and cannot be read.
-        """
+        """Epoch seconds when each bucket of this kind will hold a token, if no token is spent."""
         names = self._names(kind)
         buckets = self._refilled(names, self._read_unlocked(names), self._clock())
         moments = (
@@ -141,11 +132,7 @@ class TokenBuckets:
         return max(moments, default=0.0)
 
     def read_states(self) -> tuple[BucketState, ...]:
-        """The content of each bucket, in the order of the rates; takes no token.
-
-        Raises:
-            OSError: the file exists and cannot be read.
-        """
+        """The content of each bucket, in the order of the rates; takes no token."""
         names = list(self._rates)
         buckets = self._refilled(names, self._read_unlocked(names), self._clock())
         return tuple(
@@ -201,7 +188,6 @@ def _bucket_state(name: str, bucket: Bucket, rate: Rate) -> BucketState:
 
 
 def _is_clock_behind(lines: Mapping[str, Bucket], now: float) -> bool:
-    """True if the clock is behind the last refill."""
     return any(bucket.stamp > now for bucket in lines.values())
 
 

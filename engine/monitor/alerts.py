@@ -330,7 +330,6 @@ def _idle(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
 
 
 def _count_due(inputs: AlertInputs) -> str:
-    """The number of due tasks, with `+` if it is a lower bound."""
     return Figure(inputs.due or 0, not inputs.is_sample).text()
 
 

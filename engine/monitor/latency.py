@@ -66,8 +66,6 @@ class _Run(NamedTuple):
 
 
 class _TrackedTask(NamedTuple):
-    """A task between two events."""
-
     kind: str
     due: float | None
     """When it was or is due; None if no event shows it."""

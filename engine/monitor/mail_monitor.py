@@ -126,8 +126,6 @@ def _sum(one: DeliveryCounts, other: DeliveryCounts) -> DeliveryCounts:
 
 
 class _ErrorKinds:
-    """Errors of one pattern, counted by minute."""
-
     def __init__(self, when: float) -> None:
         self.minutes: dict[int, int] = {}
         self.first = self.last = when
@@ -146,8 +144,6 @@ class _ErrorKinds:
 
 
 class _TransportLog:
-    """Counts and errors of one transport."""
-
     def __init__(self) -> None:
         self.bins = _Bins()
         self.kin: dict[str, _ErrorKinds] = {}

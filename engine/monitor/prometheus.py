@@ -187,6 +187,8 @@ class CounterFiles:
 
     The real program keeps its totals in the same files under the same locks. A file without a
     number counts as 0 and is reported through `say`.
+
+    Raises, everywhere: OSError, if a file exists and cannot be read, or cannot be written.
     """
 
     def __init__(
@@ -196,11 +198,7 @@ class CounterFiles:
         self._folder, self._root, self._say = folder, root, say
 
     def add(self, name: str, n: int = 1) -> int:
-        """Add `n` to a counter and return its new value. Adding 0 creates a missing counter.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Add `n` to a counter and return its new value. Adding 0 creates a missing counter."""
         with self._locked(name) as fd:
             before = os.pread(fd, _NUMBER, 0)
             total = self._number(before, name) + n
@@ -208,11 +206,7 @@ class CounterFiles:
         return total
 
     def put(self, name: str, value: str) -> None:
-        """Replace a counter file's content: a time in epoch seconds, or a word.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Replace a counter file's content: a time in epoch seconds, or a word."""
         with self._locked(name) as fd:
             _overwrite(fd, f"{safe_line(value)}\n".encode(), os.fstat(fd).st_size)
 
@@ -227,11 +221,7 @@ class CounterFiles:
             yield fd
 
     def read(self, name: str) -> int:
-        """Return the value of a counter; 0 if none.
-
-        Raises:
-            OSError: it exists and cannot be read.
-        """
+        """Return the value of a counter; 0 if none."""
         try:
             folder_fd = files.open_dir_path(self._folder, self._root)
         except FileNotFoundError:
@@ -265,7 +255,6 @@ _NUMBER = 64
 
 
 def _open_writable(name: str, dir_fd: int) -> AbstractContextManager[int]:
-    """Open a file for writing; create it if missing."""
     return closing_fd(files.open_shared(name, dir_fd, os.O_RDWR, 0o644))
 
 

@@ -291,14 +291,12 @@ def _reach(location: RecorderLocation, account: Account | None, *, make: bool = 
 
 
 def _owner(location: RecorderLocation) -> Account | None:
-    """Account whose rights are used to access its files."""
     return users.safe_account(
         location.folder if os.path.lexists(location.folder) else location.like
     )
 
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:
-    """True if an OperationalError means that the file's content is damaged."""
     return error.sqlite_errorcode in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
 
 

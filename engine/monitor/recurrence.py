@@ -253,7 +253,6 @@ _BEGINNINGS = (EventKind.QUEUED, EventKind.STARTED)
 
 
 def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts:
-    """Count what the logs and the spool contain about this error."""
     had = past.had.get(cluster.mark, [])
     last_times, ahead = [when for when, _ in had[-1:]], past.ahead
     if cluster.last is not None and cluster.last <= now + CLOCK_SKEW_SECONDS:

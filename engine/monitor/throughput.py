@@ -317,7 +317,6 @@ class FlowHistory:
         return FlowSeries(*zip(*parts, strict=True))
 
     def _part(self, times: Sequence[float], start: int, end: int) -> tuple[float | None, ...]:
-        """Rates and backlog of the samples from `start` to `end`, by their indexes."""
         inside = self._samples[start:end]
         if not inside:
             return None, None, None, None
@@ -363,7 +362,6 @@ def _more(before: int, now: int) -> int:
 
 
 def _slope(points: list[tuple[float, int]]) -> float:
-    """Slope of a least-squares line."""
     amount = len(points)
     mean_x = sum(x for x, _ in points) / amount
     mean_y = sum(y for _, y in points) / amount

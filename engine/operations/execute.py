@@ -9,15 +9,15 @@ only once it is durable. For rows that are still open after a crash,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from engine.model import Move, State, Task
 from engine.operations import plans
+from engine.operations.journal_writer import JournalWriter
 from engine.operations.plan_rows import RowTable
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import TableSequence, TempTable
 from engine.store import ChangeableStore, Gone, ReadableStore, StoreError, Unavailable, Unsupported
 from engine.verbs import VERBS, keep_error, with_state
@@ -28,33 +28,6 @@ JOURNAL_BATCH_ROWS = 500
 
 MAX_OPEN_ROWS = 100
 """Rows that the store has open at the same time; each may need two file descriptors."""
-
-
-class RowResult(StrEnum):
-    """The outcome of a row: exactly one of these."""
-
-    DONE = "done"
-    GONE = "gone"
-    """The task had changed since the plan was made; skipped."""
-    FAILED = "failed"
-    """The task could not be changed."""
-    EXCLUDED = "excluded"
-    UNAPPLIED = "unapplied"
-    """The run was stopped before this row."""
-
-
-class RowOutcome(NamedTuple):
-    """The outcome of one row."""
-
-    row: Row
-    result: RowResult
-    reason: str = ""
-    """The reason, unless it is done."""
-    rev: str = ""
-    """The new revision of a changed task; "" if it has left the store."""
-    is_final: bool = True
-    """False if the store cannot tell whether the task moved. No outcome is then written, and
-    `engine.operations.undo.settle_operation` finds it out later."""
 
 
 class Report(NamedTuple):
@@ -162,32 +135,6 @@ class OpenRows:
         self._read.pop(row, None)
 
 
-class OutcomeRecorder(Protocol):
-    """Writes an operation to the journal (`engine.operations.journal_writer.JournalWriter`)."""
-
-    op: str
-
-    def save_images(self, images: Sequence[tuple[str, bytes]]) -> None:
-        """Save the images of tasks before they are changed, by id; durable when it returns."""
-        ...
-
-    def write_note(self, what: str, **words: object) -> None:
-        """Write a note."""
-        ...
-
-    def write_outcomes(self, ended: Sequence[RowOutcome]) -> None:
-        """Write the outcomes of some rows; durable when it returns."""
-        ...
-
-    def write_end(self, planned: int, counts: Mapping[RowResult, int]) -> None:
-        """Write that the operation has ended, with the number of its rows, all and by result."""
-        ...
-
-    def close(self) -> None:
-        """Close the files."""
-        ...
-
-
 REASON_CHANGED = "changed since the plan"
 REASON_NO_IMAGE = "its saved image was deleted"
 
@@ -217,7 +164,7 @@ class PlanRun:
         store: ChangeableStore,
         plan: Plan,
         now: Callable[[], float],
-        recorder: OutcomeRecorder | None = None,
+        recorder: JournalWriter | None = None,
         *,
         allowed: RefusalCheck = always_allowed,
         images: Mapping[str, bytes] | None = None,
@@ -466,7 +413,7 @@ def apply_plan(
     store: ChangeableStore,
     plan: Plan,
     now: Callable[[], float],
-    recorder: OutcomeRecorder | None = None,
+    recorder: JournalWriter | None = None,
     *,
     report_counts: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
     halted: Callable[[], bool] = lambda: False,
@@ -491,6 +438,5 @@ def apply_plan(
 
 
 def _read_tasks(store: ReadableStore, rows: Sequence[Row]) -> dict[tuple[str, State, str], Task]:
-    """Read the present state of the tasks of these rows."""
     scanned = store.scan({row.id for row in rows})
     return {(t.id, t.state, t.rev): t for t in scanned if isinstance(t, Task)}

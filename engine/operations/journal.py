@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import IO, Any, NamedTuple
 
-from engine.operations.execute import RowResult
 from engine.operations.journal_format import (
     LARGE_FILE_BYTES,
     Entry,
@@ -40,7 +39,7 @@ from engine.operations.journal_writer import (
     identify_operator,
     mask_addresses,
 )
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.store import Unavailable
 from engine.system import files
@@ -98,7 +97,11 @@ class Operation(NamedTuple):
 
 
 class Journal:
-    """The journal of one spool. Its folder is created with the first operation."""
+    """The journal of one spool. Its folder is created with the first operation.
+
+    Raises, everywhere: Unavailable, if the journal cannot be written, so that nothing may be
+    changed, or not be read; also when entries or images are read later.
+    """
 
     def __init__(self, folder: str, root: str = "", clock: Any = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
@@ -106,11 +109,7 @@ class Journal:
         self._ended_operations: dict[str, Operation] = {}
 
     def begin(self, intent: Intent, plan: Plan) -> JournalWriter:
-        """Create the file of a new operation with its intent and rows; durable when it returns.
-
-        Raises:
-            Unavailable: it cannot be written, so nothing may be changed.
-        """
+        """Create the file of a new operation with its intent and rows; durable when it returns."""
         now = self._clock()
         folder = fd = -1
         op = ""
@@ -137,11 +136,7 @@ class Journal:
         return JournalWriter(op, f"{self.folder}/{op}.jsonl", fd, folder, self._clock)
 
     def resume(self, op: str) -> JournalWriter | None:
-        """Open an interrupted operation to append to it; None while another process runs it.
-
-        Raises:
-            Unavailable: it cannot be written.
-        """
+        """Open an interrupted operation to append to it; None while another process runs it."""
         folder = fd = -1
         try:
             folder = files.open_dir(self.folder, self._root)
@@ -163,11 +158,7 @@ class Journal:
     # ---- reading
 
     def operations(self, since: float = 0.0) -> tuple[Operation, ...]:
-        """The operations that began at or after `since` (epoch seconds UTC), the latest first.
-
-        Raises:
-            Unavailable: the journal cannot be read.
-        """
+        """The operations that began at or after `since` (epoch seconds UTC), the latest first."""
         names = self._names()
         floor = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(max(0.0, since)))
         ops = sorted((n for n in names if n.endswith(".jsonl") and n >= floor), reverse=True)
@@ -177,38 +168,22 @@ class Journal:
         return tuple(sorted(operations, key=lambda operation: operation.started, reverse=True))
 
     def operation(self, op: str) -> Operation | None:
-        """One operation by id; None if it does not exist, or its intent is incomplete.
-
-        Raises:
-            Unavailable: the journal cannot be read.
-        """
+        """One operation by id; None if it does not exist, or its intent is incomplete."""
         return self._operation(op, self._names())
 
     def entries(self, op: str) -> Sequence[Entry]:
         """The rows of an operation in the order of its plan, each with its outcome; they are read
-        from a temporary table in windows.
-
-        Raises:
-            Unavailable: the journal cannot be read; also when the entries are read.
-        """
+        from a temporary table in windows."""
         return OperationLines(self._lines(op)).entries()
 
     def images(self, op: str) -> Mapping[str, bytes]:
         """The saved images of an operation's tasks, by id; only complete ones. Each is read from
-        the file when it is needed.
-
-        Raises:
-            Unavailable: they cannot be read; also when an image is read.
-        """
+        the file when it is needed."""
         with self._reading(f"{op}.before") as file:
             return SavedImages(file)
 
     def lines(self, op: str) -> Iterator[Mapping[str, Any]]:
-        """All lines of an operation's file, as JSON objects.
-
-        Raises:
-            Unavailable: the journal cannot be read.
-        """
+        """All lines of an operation's file, as JSON objects."""
         return self._lines(op)
 
     def _operation(self, op: str, names: frozenset[str]) -> Operation | None:

@@ -12,9 +12,8 @@ from itertools import islice
 from typing import IO, Any, NamedTuple
 
 from engine.model import State
-from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.journal_writer import Intent
-from engine.operations.plans import Row
+from engine.operations.plans import Row, RowOutcome, RowResult
 from engine.operations.temp_table import TableSequence, TempTable, text_value, value_text
 from engine.store import MAX_PART_BYTES, Unavailable
 from engine.text import decode

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from engine.operations.execute import RowOutcome, RowResult
-from engine.operations.plans import NO_VALUES, Plan, Row
+from engine.operations.plans import NO_VALUES, Plan, Row, RowOutcome, RowResult
 from engine.store import Unavailable
 from engine.system import files
 from engine.text.error_text import error_text
@@ -69,7 +68,10 @@ class Intent(NamedTuple):
 
 
 class JournalWriter:
-    """Appends to one operation's file. Its flock excludes other writers."""
+    """Appends to one operation's file. Its flock excludes other writers.
+
+    Raises, everywhere: Unavailable, if a file cannot be written; then no task may be changed.
+    """
 
     def __init__(self, op: str, path: str, fd: int, folder: int, clock: Any) -> None:
         """`fd` is the operation's file at `path`, `folder` the journal's folder; `close` closes
@@ -80,19 +82,11 @@ class JournalWriter:
         self._torn = False
 
     def write_note(self, what: str, **words: Any) -> None:
-        """Append a note, without fsync.
-
-        Raises:
-            Unavailable: it cannot be written.
-        """
+        """Append a note, without fsync."""
         self._write([{"line": "note", "what": what, **_mask_values(words)}], sync=False)
 
     def save_images(self, images: Sequence[tuple[str, bytes]]) -> None:
-        """Save the images of tasks before they are changed; durable when it returns.
-
-        Raises:
-            Unavailable: they cannot be written; no task may be changed.
-        """
+        """Save the images of tasks before they are changed; durable when it returns."""
         if not images:
             return
         data = b"".join(
@@ -114,19 +108,11 @@ class JournalWriter:
             ) from error
 
     def write_outcomes(self, ended: Sequence[RowOutcome]) -> None:
-        """Append the outcomes of some rows; durable when it returns.
-
-        Raises:
-            Unavailable: they cannot be written.
-        """
+        """Append the outcomes of some rows; durable when it returns."""
         self._write(_packed_ends(ended))
 
     def write_end(self, planned: int, counts: Mapping[RowResult, int]) -> None:
-        """Append the `end` line; durable when it returns.
-
-        Raises:
-            Unavailable: it cannot be written.
-        """
+        """Append the `end` line; durable when it returns."""
         ended = {str(end): counts.get(end, 0) for end in RowResult}
         self._write([{"line": "end", "planned": planned, **ended}])
 

@@ -61,7 +61,11 @@ NO_NOTES: NotesById = MappingProxyType({})
 
 
 class Notes:
-    """The notes of one spool. Their folder is created with the first note."""
+    """The notes of one spool. Their folder is created with the first note.
+
+    Raises, everywhere: Unavailable, if the notes cannot be read or written; then they are
+    unchanged.
+    """
 
     def __init__(self, folder: str, root: str = "", clock: Callable[[], float] = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
@@ -70,11 +74,7 @@ class Notes:
 
     def add(self, ident: str, text: str, who: str, made: float | None = None) -> None:
         """Append a note on a task that was created at `made`; durable when it returns. An empty
-        text deletes its notes.
-
-        Raises:
-            Unavailable: it cannot be written; the notes are unchanged.
-        """
+        text deletes its notes."""
         data = _format_line(ident, Note(self._clock(), who, clean_note(text), made))
         try:
             with self._open_locked() as (fd, folder):
@@ -92,19 +92,11 @@ class Notes:
             raise self._trouble("cannot write the note", error) from error
 
     def noted_ids(self) -> frozenset[str]:
-        """Ids of the tasks that have a note.
-
-        Raises:
-            Unavailable: they cannot be read.
-        """
+        """Ids of the tasks that have a note."""
         return frozenset(self.read_all())
 
     def read_all(self) -> NotesById:
-        """All notes; the file is only read again if it has changed.
-
-        Raises:
-            Unavailable: they cannot be read.
-        """
+        """All notes; the file is only read again if it has changed."""
         try:
             with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
                 fd = files.open_plain(NOTES_FILE_NAME, folder)
@@ -119,9 +111,6 @@ class Notes:
         """Rewrite the file without the notes on these tasks; return the number of tasks removed.
 
         Other writers wait for the flock, so no note is lost.
-
-        Raises:
-            Unavailable: the file cannot be rewritten; it is unchanged.
         """
         try:
             with self._open_locked() as (fd, folder):
@@ -155,11 +144,7 @@ class Notes:
 
     @contextmanager
     def _open_locked(self) -> Iterator[tuple[int, int]]:
-        """Open the file with its flock held, and its folder; reopens a replaced file.
-
-        Raises:
-            OSError: it cannot be opened or locked.
-        """
+        """Open the file with its flock held, and its folder; reopens a replaced file."""
         with closing_fd(files.open_dir(self.folder, self._root, make=True)) as folder:
             while True:
                 fd = files.open_shared(NOTES_FILE_NAME, folder, os.O_RDWR | os.O_APPEND)
@@ -207,7 +192,6 @@ def notes_of(notes: NotesById, task: Task, now: float) -> tuple[Note, ...]:
 
 
 def _is_on_earlier(note: Note, created: float) -> bool:
-    """True if a note was written before a task that was created then."""
     slack = 0.0 if note.made not in (None, created) else CLOCK_SLACK_SECONDS
     return note.when < created - slack
 

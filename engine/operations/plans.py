@@ -12,6 +12,7 @@ together.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -120,6 +121,33 @@ class Plan(NamedTuple):
             suspicious = self.rows.first(limit, is_suspicious=True)
             return (*suspicious, *self.rows.first(limit - len(suspicious), is_suspicious=False))
         return tuple(sorted(self.rows, key=lambda r: not (r.barred or r.default_exclusion)))[:limit]
+
+
+class RowResult(StrEnum):
+    """The outcome of a row: exactly one of these."""
+
+    DONE = "done"
+    GONE = "gone"
+    """The task had changed since the plan was made; skipped."""
+    FAILED = "failed"
+    """The task could not be changed."""
+    EXCLUDED = "excluded"
+    UNAPPLIED = "unapplied"
+    """The run was stopped before this row."""
+
+
+class RowOutcome(NamedTuple):
+    """The outcome of one row."""
+
+    row: Row
+    result: RowResult
+    reason: str = ""
+    """The reason, unless it is done."""
+    rev: str = ""
+    """The new revision of a changed task; "" if it has left the store."""
+    is_final: bool = True
+    """False if the store cannot tell whether the task moved. No outcome is then written, and
+    `engine.operations.undo.settle_operation` finds it out later."""
 
 
 Transition: TypeAlias = tuple[State | None, State | None]

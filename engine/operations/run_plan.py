@@ -6,15 +6,9 @@ import errno
 from collections.abc import Callable, Mapping
 
 from engine.operations import execute
-from engine.operations.execute import (
-    RefusalCheck,
-    Report,
-    RowResult,
-    always_allowed,
-    unlimited_trash,
-)
+from engine.operations.execute import RefusalCheck, Report, always_allowed, unlimited_trash
 from engine.operations.journal import Intent, Journal
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.trash import TrashQuota
 from engine.store import ChangeableStore, Unavailable
 from engine.verbs import VERBS
@@ -75,7 +69,6 @@ def run_journaled_plan(
 
 
 def _disk_full_advice(error: Unavailable) -> str:
-    """Advice for a full disk: what works without writing an intent."""
     cause = error.__cause__
     full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
     return "; expunge (permanent) works without the journal and frees space" if full else ""

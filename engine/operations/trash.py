@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from engine.model import State, Task
 from engine.operations import plans, undo
-from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
-from engine.operations.plans import Plan, Row, task_bytes
+from engine.operations.plans import Plan, Row, RowResult, task_bytes
 from engine.operations.undo import UndoPlan
 from engine.store import ReadableStore
 from engine.verbs import VERBS

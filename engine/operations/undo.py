@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 from engine import policy
 from engine.model import Missing, State, Task
 from engine.operations import controls, plans
-from engine.operations.execute import JOURNAL_BATCH_ROWS, RowOutcome, RowResult
+from engine.operations.execute import JOURNAL_BATCH_ROWS
 from engine.operations.journal import MASKED_LOCAL_PART, Entry, Journal, JournalWriter, Operation
 from engine.operations.journal_format import make_row_outcome
 from engine.operations.plan_rows import keep_rows
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import SqlValues, TempTable, text_value, value_text
 from engine.store import ChangeableStore, ReadableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
@@ -169,7 +169,6 @@ def _change_problem(
 
 
 def _dead_since(store: ChangeableStore, task: Task, image: bytes | None) -> float | None:
-    """When the task to restore died, epoch seconds UTC; None if unknown."""
     if image is not None:
         try:
             task = store.restore_image(task, image, State.DEAD)
@@ -442,7 +441,6 @@ def _outcome(
 
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a verb that have a known name and type."""
     right = {
         "description": str,
         "destination": str,

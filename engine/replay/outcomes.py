@@ -339,7 +339,6 @@ class OutcomeTracker:
                 yield ObservedChange(item.sent, before, known, first)
 
     def _set_silent(self, item: _AwaitedTask, silent: bool) -> None:
-        """Set whether only the counter can decide this task's outcome."""
         if item.silent is silent:
             return
         key = (item.sent.nth, item.sent.id)

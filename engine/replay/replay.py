@@ -16,16 +16,9 @@ from typing import NamedTuple
 
 from engine.model import Task
 from engine.operations import run_plan
-from engine.operations.execute import (
-    PlanRun,
-    RefusalCheck,
-    Report,
-    RowOutcome,
-    RowResult,
-    always_allowed,
-)
+from engine.operations.execute import PlanRun, RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent, Journal, JournalWriter
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.replay.outcome_poller import OutcomePoller, OutcomeSources
 from engine.replay.outcomes import KnownOutcome, SentTask, fingerprint_of
 from engine.replay.progress import (
@@ -155,7 +148,7 @@ class Replay:
         self._thread.start()
 
     def order(self, name: str) -> None:
-        """Send one of the `ORDER_COLUMNS`; it takes effect soon.
+        """Send one of the `ORDERS`; it takes effect soon.
 
         Raises:
             ValueError: there is no such order.
@@ -334,7 +327,6 @@ class Replay:
         report_result(report)
 
     def _also(self, plan: Plan, intent: Intent | None, allowed: RefusalCheck) -> Report:
-        """Run another plan as a separate operation."""
         clock = self._clock
         try:
             return run_plan.run_journaled_plan(
@@ -376,7 +368,6 @@ class Replay:
         return paid
 
     def _failing_reason(self, done: Sequence[RowOutcome], others: Sequence[RowOutcome]) -> str:
-        """Reason to stop because tasks cannot be changed; "" if none."""
         reasons = [ended.reason for ended in others if ended.result is RowResult.FAILED]
         self._failed_in_a_row = 0 if done else self._failed_in_a_row + len(reasons)
         return self._applying.trouble or (

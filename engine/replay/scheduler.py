@@ -176,7 +176,7 @@ class ReplayState(NamedTuple):
         return course._replace(pulled=self.pulled + 1, changed=now)
 
     def with_order(self, order: str, now: float, who: str = "the operator") -> ReplayState:
-        """Apply one of the `ORDER_COLUMNS`."""
+        """Apply one of the `ORDERS`."""
         if order == "pause":
             return self._replace(paused=f"paused by {who}")
         if order == "resume":

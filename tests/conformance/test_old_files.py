@@ -23,9 +23,9 @@ from engine.model import State, Task
 from engine.monitor import sample_codec
 from engine.monitor.sample_codec import RecordedSample, decode_sample, encode_sample, make_sample
 from engine.monitor.transport_health import DeliveryCounts
-from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.notes import Note, Notes
+from engine.operations.plans import RowResult
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, parse_pace
 from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way
 

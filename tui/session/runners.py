@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from engine.live.inspector import Inspector
-from engine.operations.execute import RefusalCheck, Report, RowResult, always_allowed
+from engine.operations.execute import RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.run_plan import failed_report
 from engine.replay.progress import ReplayProgress
 from engine.replay.replay import PullBack, Replay, ReplayResult

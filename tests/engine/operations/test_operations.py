@@ -15,9 +15,9 @@ from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Edge, Edges, State, Task
 from engine.operations import execute, plans, run_plan, trash, undo
-from engine.operations.execute import PlanRun, Report, RowResult
+from engine.operations.execute import PlanRun, Report
 from engine.operations.journal import Intent, Journal, Who
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowResult
 from engine.store import Gone, Store, Unavailable
 from tests.engine.task_builders import NOW, a_task, clock, dead_tasks, new_spool, tasks_in
 from tests.examples import examples

@@ -14,9 +14,9 @@ from engine.logs.log_tail import format_log_line
 from engine.logs.task_events import EventKind
 from engine.model import State, Task
 from engine.operations import plans, undo
-from engine.operations.execute import Report, RowResult
+from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Operation, Who
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan, Row, RowResult
 from engine.policy import contract_retries
 from engine.replay.outcome_poller import LogEventReader, OutcomeSources, make_processed_reader
 from engine.replay.outcomes import ReplayOutcome, fingerprint_of
