@@ -73,13 +73,8 @@ class _TrackedTask(NamedTuple):
     """Start of its running attempt; None while it waits."""
 
 
-_FAILED_ENDS = (
-    EventKind.FAILED,
-    EventKind.WAITS,
-    EventKind.BURIED,
-    EventKind.RECOVERED,
-    EventKind.UNSETTLED,
-)
+_TRIED = EventKind.FAILED, EventKind.WAITS, EventKind.BURIED
+_FAILED_ENDS = (*_TRIED, EventKind.RECOVERED, EventKind.UNSETTLED)
 _RETRY_IN = re.compile(r"retry in ([0-9]{1,9})s")
 _WAITED = re.compile(r"\), waited ([0-9]{1,9}(?:\.[0-9])?)s\Z")
 _STAMP = re.compile(r"([0-9]{8}T[0-9]{6}Z)-")
@@ -155,9 +150,8 @@ class LatencyMeter:
         first; for a past time without the runs that ended after `until`."""
         figures = []
         for kind, all_runs in self._runs.items():
-            runs = sorted(
-                all_runs, key=attrgetter("ended")
-            )  # of several logs, or after a clock change
+            # They may be of several logs, or from before and after a clock change.
+            runs = sorted(all_runs, key=attrgetter("ended"))
             start = bisect_left(runs, now - HISTORY_SECONDS, key=attrgetter("ended"))
             runs = runs[start : bisect_right(runs, until, key=attrgetter("ended"))]
             is_cut = len(all_runs) == MAX_RUNS and start == 0
@@ -233,7 +227,5 @@ def with_unlogged_kinds(
         return (KindFigures(missing[0], 60 * outward, source=RECORDER, unknown=why),)
     none = 0.0 if figures or outward == 0 else None
     source = "" if none is None else LOG if figures else RECORDER
-    return (
-        *figures,
-        *(KindFigures(kind, none, source=source, unknown=NO_RUNS) for kind in missing),
-    )
+    others = (KindFigures(kind, none, source=source, unknown=NO_RUNS) for kind in missing)
+    return (*figures, *others)

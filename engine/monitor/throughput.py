@@ -143,7 +143,7 @@ class FlowHistory:
         self._returned = 0
         """Tasks that are no longer DONE, but neither removed nor done again yet."""
         self._means: dict[tuple[float, int], float | None] = {}  # of complete cells
-        self._drain: tuple[float, float, float, Drain] = 0.0, 0.0, 0.0, Drain(Trend.UNKNOWN)
+        self._drain: tuple[float, float, Drain] = 0.0, 0.0, Drain(Trend.UNKNOWN)
 
     def add(
         self,
@@ -165,9 +165,8 @@ class FlowHistory:
             self._samples, before, self.last_ran = [], None, None
             self._means.clear()
         if before is None:
-            sample = Sample(
-                now, 0, 0, dict(counts), None if failed is None else self._failed_removed
-            )
+            failed_removed = None if failed is None else self._failed_removed
+            sample = Sample(now, 0, 0, dict(counts), failed_removed)
         elif now - before.when < _OFTEN:
             return
         else:
@@ -211,10 +210,9 @@ class FlowHistory:
         last = known[-1]
         grown = count_unfinished(first.counts) - count_unfinished(last.counts)
         added, removed = last.added + max(0, grown), last.removed + max(0, -grown)
-        before = [
+        self._samples[:0] = [
             one._replace(added=one.added - added, removed=one.removed - removed) for one in known
         ]
-        self._samples[:0] = before
         self._means.clear()
 
     def _since(self, start: float) -> list[Sample]:
@@ -235,20 +233,20 @@ class FlowHistory:
         seconds = last.when - first.when
         return Rates((last.added - first.added) / seconds, (last.removed - first.removed) / seconds)
 
-    def drain(self, now: float, over: float = TREND_WINDOW_SECONDS) -> Drain:
-        """Estimate the time until the backlog is empty from its slope over a window.
+    def drain(self, now: float) -> Drain:
+        """Estimate the time until the backlog is empty from its slope.
 
         It grows if in the last minute at least as many tasks came as left. The answer is kept for
         the same second of `now` until a sample is added: several parts of a screen ask for it.
         """
-        asked = (self._samples[-1].when if self._samples else 0.0, float(int(now)), over)
-        if self._drain[:3] != asked:
-            self._drain = *asked, self._estimate_drain(now, over)
-        return self._drain[3]
+        asked = (self._samples[-1].when if self._samples else 0.0, float(int(now)))
+        if self._drain[:2] != asked:
+            self._drain = *asked, self._estimate_drain(now)
+        return self._drain[2]
 
-    def _estimate_drain(self, now: float, over: float) -> Drain:
-        samples = self._since(now - over)
-        if not self._fresh(now, over):
+    def _estimate_drain(self, now: float) -> Drain:
+        samples = self._since(now - TREND_WINDOW_SECONDS)
+        if not self._fresh(now, TREND_WINDOW_SECONDS):
             return Drain(Trend.UNKNOWN)
         waiting = samples[-1].waiting
         if not waiting:
@@ -274,8 +272,9 @@ class FlowHistory:
             return Drain(Trend.GROWING)
         return Drain(Trend.DRAINING, waiting / (outward - inward if is_flat else -slope))
 
-    def is_without_output(self, now: float, over: float = TREND_WINDOW_SECONDS) -> bool:
-        """True if no task left during the whole window and all of it was watched."""
+    def is_without_output(self, now: float) -> bool:
+        """True if no task left in `TREND_WINDOW_SECONDS` and all of that time was watched."""
+        over = TREND_WINDOW_SECONDS
         samples = self._since(now - over)
         watched = self._fresh(now, over) and samples[-1].when - samples[0].when >= over - _OFTEN
         return watched and samples[-1].removed == samples[0].removed
