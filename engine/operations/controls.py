@@ -10,7 +10,7 @@ written down the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -122,8 +122,8 @@ def order_problem(control: Control, order: Order) -> str:
         least, most = control.bounds
         number = int(value[:20]) if value.isascii() and value.isdecimal() else None
         if number is None or not least <= number <= most:
-            quoted = f"{value!r:.40}" if value else "nothing"
-            return f"{order.name} is {quoted}, expected a whole number from {least} to {most}"
+            expected = f"expected a whole number from {least} to {most}"
+            return f"{order.name} is {_quoted(value)}, {expected}"
     return f"{order.name} needs a value: {control.value}" if control.value and not value else ""
 
 
@@ -143,14 +143,17 @@ def target_problem(control: Control, name: str, target: str) -> str:
 
 def _expected_choices(control: Control, order: Order) -> str:
     values = " or ".join(value or "nothing" for value, _ in control.choices)
-    quoted = f"{order.value!r:.40}" if order.value else "nothing"
-    return f"{order.name} is {quoted}, expected {values}"
+    return f"{order.name} is {_quoted(order.value)}, expected {values}"
+
+
+def _quoted(value: str) -> str:
+    return f"{value!r:.40}" if value else "nothing"
 
 
 def suggested_value(control: Control) -> str:
     """The value to suggest first; for a switch, the one that it does not have now."""
-    others = [value for value, _ in control.choices if value != control.now or not control.now]
-    return others[0] if others else ""
+    others = (value for value, _ in control.choices if value != control.now or not control.now)
+    return next(others, "")
 
 
 def describe_value(control: Control, value: str) -> str:
@@ -286,30 +289,21 @@ def run_journaled_action(
         StoreError, OSError: raised by `act`, which then has done nothing.
     """
     values = {"control": order.name, "target": order.target, "value": order.value}
-    recorded_intent = intent._replace(
-        verb=CONTROL_VERB, values={**values, "before": order.before or ""}
-    )
-    writer = journal.begin(recorded_intent, Plan(CONTROL_VERB, (), clock()))
-    try:
-        return _run_action(act, writer)
-    finally:
-        writer.close()
-
-
-def _run_action(act: Callable[[], str], writer: JournalWriter) -> ControlResult:
-    try:
-        answer = act()
-    except (StoreError, OSError) as error:
-        words = error_text(error) if isinstance(error, OSError) else ""
-        with suppress(Unavailable):  # report the first error, not this one
-            _write_result(writer, REFUSED_NOTE, words or str(error))
-        raise
-    trouble = ""
-    try:
-        _write_result(writer, ANSWERED_NOTE, answer)
-    except Unavailable as error:
-        trouble = str(error)  # the control was done: only its record is missing
-    return ControlResult(answer, writer.op, trouble)
+    intent = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
+    with closing(journal.begin(intent, Plan(CONTROL_VERB, (), clock()))) as writer:
+        try:
+            answer = act()
+        except (StoreError, OSError) as error:
+            words = error_text(error) if isinstance(error, OSError) else ""
+            with suppress(Unavailable):  # report the first error, not this one
+                _write_result(writer, REFUSED_NOTE, words or str(error))
+            raise
+        trouble = ""
+        try:
+            _write_result(writer, ANSWERED_NOTE, answer)
+        except Unavailable as error:
+            trouble = str(error)  # the control was done: only its record is missing
+        return ControlResult(answer, writer.op, trouble)
 
 
 def _write_result(writer: JournalWriter, what: str, words: str) -> None:

@@ -19,7 +19,7 @@ from engine.operations.journal_writer import JournalWriter
 from engine.operations.plan_rows import RowTable
 from engine.operations.plans import Plan, Row, RowOutcome, RowResult
 from engine.operations.temp_table import TableSequence, TempTable
-from engine.store import ChangeableStore, Gone, ReadableStore, StoreError, Unavailable, Unsupported
+from engine.store import ChangeableStore, Gone, StoreError, Unavailable, Unsupported
 from engine.verbs import VERBS, keep_error, with_state
 
 JOURNAL_BATCH_ROWS = 500
@@ -178,14 +178,11 @@ class PlanRun:
         """
         self.plan = plan
         self._store, self._now, self._recorder, self._allowed = store, now, recorder, allowed
-        self._fits = fits
-        self._images = images
+        self._fits, self._images = fits, images
         self._open = OpenRows(plan)
         self._ended = OutcomeLists(is_large=isinstance(plan.rows, RowTable))
         self._op = recorder.op if recorder is not None else ""
-        self._unsure = False
-        self._is_exact = True
-        self._remark = ""
+        self._unsure, self._is_exact, self._remark = False, True, ""
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
         excluded = plan.excluded
@@ -219,22 +216,16 @@ class PlanRun:
         ended: list[RowOutcome] = []
         try:
             if why := self.trouble or self._allowed():
-                ended += (RowOutcome(row, RowResult.FAILED, why) for row in batch)
+                ended += _failed(batch, why)
             else:
                 for start in range(0, len(batch), MAX_OPEN_ROWS):
                     self._carry_out(batch[start : start + MAX_OPEN_ROWS], ended)
                     if self.trouble:
-                        why = self.trouble
-                        ended += (
-                            RowOutcome(r, RowResult.FAILED, why)
-                            for r in batch[start + MAX_OPEN_ROWS :]
-                        )
+                        ended += _failed(batch[start + MAX_OPEN_ROWS :], self.trouble)
                         break
         except Unavailable as error:
             known = {one.row for one in ended}
-            ended += [
-                RowOutcome(row, RowResult.FAILED, str(error)) for row in batch if row not in known
-            ]
+            ended += _failed([row for row in batch if row not in known], str(error))
         if not self.trouble:
             self._write(ended)
         self._close(ended)
@@ -322,11 +313,8 @@ class PlanRun:
             refused, into_trash = by_transition[transition]
             if task is None:
                 why = unknown.get(row.id, "")
-                ended.append(
-                    RowOutcome(
-                        row, RowResult.FAILED if why else RowResult.GONE, why or REASON_CHANGED
-                    )
-                )
+                result = RowResult.FAILED if why else RowResult.GONE
+                ended.append(RowOutcome(row, result, why or REASON_CHANGED))
             elif why := refused or (self._fits(task) if into_trash else ""):
                 ended.append(RowOutcome(row, RowResult.FAILED, why))
             else:
@@ -369,7 +357,7 @@ class PlanRun:
             self._recorder.save_images(images)
         except Unavailable as error:
             self.trouble = str(error)
-            lost += (RowOutcome(row, RowResult.FAILED, self.trouble) for row in moves)
+            lost += _failed(moves, self.trouble)
             moves.clear()
         return lost
 
@@ -397,9 +385,10 @@ class PlanRun:
     def _refused(self, rows: Mapping[Row, str]) -> Iterator[RowOutcome]:
         """Rows without a clear answer: failed; final only if a re-read shows where the task is."""
         try:
-            tasks = _read_tasks(self._store, list(rows)) if rows else {}
+            scanned = [*self._store.scan({row.id for row in rows})] if rows else []
         except Unavailable:
-            tasks = {}
+            scanned = []
+        tasks = {(t.id, t.state, t.rev) for t in scanned if isinstance(t, Task)}
         standing = {(ident, state) for ident, state, _ in tasks}
         for row, why in rows.items():
             its = plans.transition_of(self.plan.verb, row)
@@ -407,6 +396,10 @@ class PlanRun:
             stayed = (row.id, row.state, row.rev) in tasks
             sure = stayed or (moves and (row.id, row.state) in standing)
             yield RowOutcome(row, RowResult.FAILED, why, is_final=sure)
+
+
+def _failed(rows: Iterable[Row], why: str) -> list[RowOutcome]:
+    return [RowOutcome(row, RowResult.FAILED, why) for row in rows]
 
 
 def apply_plan(
@@ -435,8 +428,3 @@ def apply_plan(
         applying.step(batch)
         report_counts(applying.counts)
     return applying.finish(applying.trouble or why)
-
-
-def _read_tasks(store: ReadableStore, rows: Sequence[Row]) -> dict[tuple[str, State, str], Task]:
-    scanned = store.scan({row.id for row in rows})
-    return {(t.id, t.state, t.rev): t for t in scanned if isinstance(t, Task)}

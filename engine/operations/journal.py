@@ -130,9 +130,8 @@ class Journal:
                 os.close(folder)
             if isinstance(error, Unavailable):  # the rows of the plan cannot be read
                 raise
-            raise Unavailable(
-                f"the journal in {self.folder} cannot be written: {error_text(error)}"
-            ) from error
+            what = f"the journal in {self.folder} cannot be written"
+            raise Unavailable(f"{what}: {error_text(error)}") from error
         return JournalWriter(op, f"{self.folder}/{op}.jsonl", fd, folder, self._clock)
 
     def resume(self, op: str) -> JournalWriter | None:
@@ -151,9 +150,8 @@ class Journal:
                     os.close(one)
             if isinstance(error, TimeoutError):
                 return None
-            raise Unavailable(
-                f"the journal's {op} cannot be written: {error_text(error)}"
-            ) from error
+            why = error_text(error)
+            raise Unavailable(f"the journal's {op} cannot be written: {why}") from error
 
     # ---- reading
 
@@ -174,7 +172,7 @@ class Journal:
     def entries(self, op: str) -> Sequence[Entry]:
         """The rows of an operation in the order of its plan, each with its outcome; they are read
         from a temporary table in windows."""
-        return OperationLines(self._lines(op)).entries()
+        return OperationLines(self.lines(op)).entries()
 
     def images(self, op: str) -> Mapping[str, bytes]:
         """The saved images of an operation's tasks, by id; only complete ones. Each is read from
@@ -184,7 +182,8 @@ class Journal:
 
     def lines(self, op: str) -> Iterator[Mapping[str, Any]]:
         """All lines of an operation's file, as JSON objects."""
-        return self._lines(op)
+        with self._reading(f"{op}.jsonl") as file:
+            yield from read_lines(file)
 
     def _operation(self, op: str, names: frozenset[str]) -> Operation | None:
         known = self._ended_operations.get(op)
@@ -193,16 +192,8 @@ class Journal:
                 known = self._load_operation(op)
             except Unavailable as error:
                 # Not cached: it may be readable the next time.
-                when = _start_of(op)
-                return Operation(
-                    op,
-                    when,
-                    Intent("?", Who("?"), str(error)),
-                    planned=0,
-                    counts={},
-                    ended=when,
-                    is_running=False,
-                )
+                when, intent = _start_of(op), Intent("?", Who("?"), str(error))
+                return Operation(op, when, intent, 0, {}, ended=when, is_running=False)
             if known is not None and known.ended is not None and not self._is_held(op):
                 self._ended_operations[op] = known  # cached: the file does not change any more
         return None if known is None else known._replace(has_images=f"{op}.before" in names)
@@ -214,11 +205,8 @@ class Journal:
             if size > MAX_OPERATION_BYTES:
                 raise Unavailable(f"the journal's {op}: {size:,} bytes are not read")
             file.seek(0)
-            lines: OperationTotals | OperationLines = (
-                OperationTotals(file, size)
-                if size > LARGE_FILE_BYTES
-                else OperationLines(read_lines(file))
-            )
+            is_large = size > LARGE_FILE_BYTES
+            lines = OperationTotals(file, size) if is_large else OperationLines(read_lines(file))
         head, over, counts, rows = lines.head, lines.ended, lines.counts(), lines.rows
         is_touched = any(count for end, count in counts.items() if end is not RowResult.EXCLUDED)
         untouched = not (lines.damaged or is_touched or over is not None)
@@ -236,10 +224,6 @@ class Journal:
             notes=tuple(lines.notes),
             damaged_lines=lines.damaged,
         )
-
-    def _lines(self, op: str) -> Iterator[Mapping[str, Any]]:
-        with self._reading(f"{op}.jsonl") as file:
-            yield from read_lines(file)
 
     def _names(self) -> frozenset[str]:
         try:
@@ -303,7 +287,6 @@ def _require_ours(fd: int, folder: int) -> None:
         PermissionError: it was not.
     """
     file_stat = os.fstat(fd)
-    if file_stat.st_uid != os.geteuid() and (
-        why := files.owner_problem(file_stat, os.fstat(folder))
-    ):
+    is_ours = file_stat.st_uid == os.geteuid()
+    if not is_ours and (why := files.owner_problem(file_stat, os.fstat(folder))):
         raise PermissionError(errno.EPERM, why)

@@ -41,10 +41,8 @@ class Head(NamedTuple):
     planned: int
 
 
-class JournaledRows(NamedTuple):
+class JournaledRows(tuple[Row, ...]):
     """Some rows of an operation."""
-
-    rows: list[Row]
 
 
 class Entry(NamedTuple):
@@ -54,10 +52,8 @@ class Entry(NamedTuple):
     outcome: RowOutcome | None
 
 
-class Ends(NamedTuple):
+class Ends(tuple[tuple[str, RowResult, str], ...]):
     """The outcomes of some rows: id, result, and the new revision or the reason."""
-
-    outcomes: list[tuple[str, RowResult, str]]
 
 
 def parse_line(
@@ -69,10 +65,10 @@ def parse_line(
             case "intent":
                 return Head(_moment(line["when"]), _intent(line), _amount(line["planned"]))
             case "rows":
-                return JournaledRows([_unpacked(packed) for packed in line["rows"]])
+                return JournaledRows(map(_unpacked, line["rows"]))
             case "ends":
                 outcomes = ((end, line.get(str(end), {}).items()) for end in RowResult)
-                return Ends([(ident, end, str(w)) for end, items in outcomes for ident, w in items])
+                return Ends((ident, end, str(w)) for end, items in outcomes for ident, w in items)
             case "end":
                 return _moment(line["when"])
             case "note":
@@ -120,9 +116,9 @@ class OperationLines:
             self._table.read(sql)
         for line in map(parse_line, lines):
             if isinstance(line, JournaledRows):
-                self._table.write(_INSERT_ROW, map(_row_values, line.rows))
+                self._table.write(_INSERT_ROW, map(_row_values, line))
             elif isinstance(line, Ends):
-                self._table.write(_INSERT_END, map(_end_values, line.outcomes))
+                self._table.write(_INSERT_END, map(_end_values, line))
             elif isinstance(line, Head) and self.head is None:
                 self.head = line
             elif isinstance(line, float):
@@ -185,7 +181,7 @@ class OperationTotals:
         parsed = parse_line(line)
         if isinstance(parsed, Ends):
             if table is not None:
-                table.write(_INSERT_END, map(_end_values, parsed.outcomes))
+                table.write(_INSERT_END, map(_end_values, parsed))
         elif isinstance(parsed, Head) and self.head is None:
             self.head = parsed
         elif isinstance(parsed, float):

@@ -80,9 +80,8 @@ class Notes:
             with self._open_locked() as (fd, folder):
                 size = os.fstat(fd).st_size
                 if size + len(data) > MAX_NOTES_BYTES:
-                    raise Unavailable(
-                        f"{self._path}: full, expected at most {MAX_NOTES_BYTES:,} bytes"
-                    )
+                    most = f"expected at most {MAX_NOTES_BYTES:,} bytes"
+                    raise Unavailable(f"{self._path}: full, {most}")
                 is_torn = size and os.pread(fd, 1, size - 1) != b"\n"
                 files.write_all(fd, _CUT_OFF + data if is_torn else data)
                 files.fsync(fd)
@@ -135,10 +134,9 @@ class Notes:
         status = os.fstat(fd)  # before reading, so that a later change gives another key
         key = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._known[0] != key:
-            if status.st_size > MAX_NOTES_BYTES:
-                raise Unavailable(
-                    f"{self._path}: {status.st_size:,} bytes, expected at most {MAX_NOTES_BYTES:,}"
-                )
+            if (size := status.st_size) > MAX_NOTES_BYTES:
+                most = f"expected at most {MAX_NOTES_BYTES:,}"
+                raise Unavailable(f"{self._path}: {size:,} bytes, {most}")
             self._known = (key, parse_notes(os.pread(fd, MAX_NOTES_BYTES, 0)))
         return self._known[1]
 
@@ -172,9 +170,7 @@ def sweep_notes(notes: Notes, store: ReadableStore) -> int:
     ids = notes.noted_ids()
     for _ in range(2):
         if ids:
-            ids = frozenset(
-                missing.id for missing in store.scan(ids) if isinstance(missing, Missing)
-            )
+            ids = frozenset(each.id for each in store.scan(ids) if isinstance(each, Missing))
     return notes.remove_notes(ids) if ids else 0
 
 
@@ -198,11 +194,8 @@ def _is_on_earlier(note: Note, created: float) -> bool:
 
 def note_problem(text: str) -> str:
     """Why a typed text cannot be a note; "" if it can."""
-    return (
-        f"a note has at most {MAX_NOTE_CHARS} characters"
-        if len(text.strip()) > MAX_NOTE_CHARS
-        else ""
-    )
+    is_long = len(text.strip()) > MAX_NOTE_CHARS
+    return f"a note has at most {MAX_NOTE_CHARS} characters" if is_long else ""
 
 
 def parse_note(text: str) -> str:
@@ -219,11 +212,7 @@ def parse_notes(data: bytes) -> NotesById:
     """Parse a file of notes; invalid and incomplete lines are skipped."""
     by_id: dict[str, list[Note]] = {}
     *whole, _ = data.split(b"\n")
-    for line in whole:
-        parsed = _parse_line(line)
-        if parsed is None:
-            continue
-        ident, note = parsed
+    for ident, note in filter(None, map(_parse_line, whole)):
         if note.text:
             by_id.setdefault(ident, []).append(note)
         else:

@@ -258,13 +258,9 @@ def freeze_shared_plan(
         engine.store.Unavailable: there are many, and the disk is too full for a temporary table.
     """
     field = shared_field(edges, verb)
-    transitions = [
-        transition for transition, edge in edges_of(edges, verb).items() if edge.shared_field
-    ]
-    starts, deletes = (
-        {start for start, _ in transitions},
-        any(end is None for _, end in transitions),
-    )
+    transitions = [its for its, edge in edges_of(edges, verb).items() if edge.shared_field]
+    starts = {start for start, _ in transitions}
+    deletes = any(end is None for _, end in transitions)
     groups: dict[str, dict[str, Task]] = {}
     for task in tasks:
         if task.state in starts or deletes:
@@ -287,9 +283,7 @@ def freeze_shared_plan(
 
 def describe_added(plan: Plan) -> tuple[str, ...]:
     """A warning if tasks were added to a plan."""
-    if not plan.added:
-        return ()
-    return (f"{plan.added:,} more affected: added to this plan",)
+    return (f"{plan.added:,} more affected: added to this plan",) if plan.added else ()
 
 
 def transition_of(verb: str, row: Row) -> Transition | None:
@@ -354,25 +348,18 @@ def preview_transitions(
 
     `amounts` are the numbers of tasks by present state and target state, if a target is set.
     """
-    return tuple(
-        _preview_transition(verb, Row("", start, "", target=end), n, edges)
-        for (start, end), n in amounts.items()
-    )
-
-
-def _preview_transition(verb: str, row: Row, amount: int, edges: Edges) -> TransitionPreview:
-    its = transition_of(verb, row)
-    why = row_refusal(edges, verb, row)
-    edge = _edge_at(edges, verb, its) if its else None
-    return TransitionPreview(its or (row.state, row.state), amount, why, edge or Edge())
+    previews = []
+    for (start, end), amount in amounts.items():
+        row = Row("", start, "", target=end)
+        its, why = transition_of(verb, row), row_refusal(edges, verb, row)
+        edge = _edge_at(edges, verb, its) if its else None
+        previews.append(TransitionPreview(its or (start, start), amount, why, edge or Edge()))
+    return tuple(previews)
 
 
 def changed_rows(rows: Iterable[Row], present: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:
     """The rows whose task has changed since the plan was made, each with its present state or the
-    change.
-
-    `present` are the present rows by id.
-    """
+    change; `present` are the present rows by id."""
     for row in rows:
         now = present.get(row.id)
         if now is None:

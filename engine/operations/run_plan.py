@@ -38,14 +38,14 @@ def run_journaled_plan(
     images = saved_images(journal, plan.undoes) if journal is not None and plan.undoes else None
     writer, trouble = None, ""
     if journal is not None and intent is not None:
-        recorded_intent = intent._replace(
-            verb=plan.verb,
-            filter=plan.filter or intent.filter,
-            undoes=plan.undoes,
-            values=plan.values,
-        )
+        what = plan.filter or intent.filter
         try:
-            writer = journal.begin(recorded_intent, plan)
+            writer = journal.begin(
+                intent._replace(
+                    verb=plan.verb, filter=what, undoes=plan.undoes, values=plan.values
+                ),
+                plan,
+            )
         except Unavailable as error:
             if VERBS[plan.verb].is_undoable:
                 raise Unavailable(f"nothing was done: {error}{_disk_full_advice(error)}") from error
@@ -77,14 +77,8 @@ def _disk_full_advice(error: Unavailable) -> str:
 def failed_report(plan: Plan, why: str) -> Report:
     """A report for a plan that was not applied at all: every included row failed for one reason."""
     failed = tuple((row.id, why) for row in plan.included)
-    return Report(
-        plan,
-        (),
-        (),
-        failed=failed,
-        excluded=tuple((row.id, out) for row, out in plan.excluded),
-        trouble=why,
-    )
+    excluded = tuple((row.id, out) for row, out in plan.excluded)
+    return Report(plan, (), (), failed=failed, excluded=excluded, trouble=why)
 
 
 def saved_images(journal: Journal, op: str) -> Mapping[str, bytes] | None:

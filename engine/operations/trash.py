@@ -41,10 +41,9 @@ def trashed_tasks(store: ReadableStore) -> Iterator[Task]:
         Unavailable: the store cannot be reached.
     """
     if State.TRASH in store.states:
-        scanned = store.scan({store.states[State.TRASH]})
-        yield from (
-            task for task in scanned if isinstance(task, Task) and task.state is State.TRASH
-        )
+        for task in store.scan({store.states[State.TRASH]}):
+            if isinstance(task, Task) and task.state is State.TRASH:
+                yield task
 
 
 def trashed_at(task: Task) -> float | None:
@@ -140,9 +139,8 @@ def plan_restore(
             held.add(row.id)
         bar = undo.duplicate_problem(store, row, by_id.get(row.id, ()))
         if not bar and row.id in tasks:
-            bar = plans.bar_reason(
-                store.edges, plan.verb, tasks[row.id], now=now, target=back.target
-            )
+            task, target = tasks[row.id], back.target
+            bar = plans.bar_reason(store.edges, plan.verb, task, now=now, target=target)
         rows.append(back._replace(barred=bar))
     return UndoPlan(plan._replace(rows=tuple(rows)), frozenset(held))
 
@@ -176,5 +174,4 @@ class TrashQuota:
 
 def trash_full_message(quota: int) -> str:
     """The message for a full trash; `quota` is in bytes."""
-    most = f"{quota / 1e6:.1f} MB"
-    return f"the trash is full: limit {most}; expunge or restore some tasks"
+    return f"the trash is full: limit {quota / 1e6:.1f} MB; expunge or restore some tasks"

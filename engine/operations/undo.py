@@ -348,7 +348,7 @@ class _Evidence:
             values(),
         )
 
-    def _other(self, what: str, row: Row, rev: str = "") -> str:
+    def other(self, what: str, row: Row, rev: str = "") -> str:
         """The id of another operation of which one of the facts above is true; "" for none."""
         rows = self._others.read(
             "SELECT op FROM other WHERE what = ? AND id = ? AND rev = ?",
@@ -356,17 +356,9 @@ class _Evidence:
         )
         return rows[0][0] if rows else ""
 
-    def is_followed(self, row: Row) -> bool:
-        """True if another operation has continued with the task."""
-        return bool(self._other(_FOLLOWED, row))
-
-    def is_in_work(self, row: Row) -> bool:
-        """True if a running operation may be moving the task."""
-        return bool(self._other(_IN_WORK, row))
-
     def another(self, row: Row, rev: str = "") -> str:
         """The message that another operation did it, with its id; "" if the journal has none."""
-        op = self._other(_LATER, row) or self._other(_DONE, row, rev)
+        op = self.other(_LATER, row) or self.other(_DONE, row, rev)
         return f"another operation did it ({op})" if op else ""
 
     def contradiction(self, row: Row, task: Task) -> str:
@@ -414,11 +406,11 @@ REASON_UNKNOWN_VERB = "changed since the plan, by an unknown verb"
 def _outcome(
     row: Row, tasks: Sequence[Task], missing: bool, evidence: _Evidence
 ) -> RowOutcome | Row | None:
-    if evidence.is_followed(row):
+    if evidence.other(_FOLLOWED, row):
         return RowOutcome(row, RowResult.UNAPPLIED, REASON_CONTINUED)
     if any((t.state, t.rev) == (row.state, row.rev) for t in tasks):
         return row
-    if not (tasks or missing) or evidence.is_in_work(row):
+    if not (tasks or missing) or evidence.other(_IN_WORK, row):
         return None
     if evidence.verb not in VERBS:
         return RowOutcome(row, RowResult.GONE, REASON_UNKNOWN_VERB)
@@ -426,12 +418,9 @@ def _outcome(
     end = its[1] if its else None
     moved = next((task for task in tasks if task.state is end), None)
     if moved is not None:
-        why = evidence.contradiction(row, moved)
-        return (
-            RowOutcome(row, RowResult.GONE, why)
-            if why
-            else RowOutcome(row, RowResult.DONE, rev=moved.rev)
-        )
+        if why := evidence.contradiction(row, moved):
+            return RowOutcome(row, RowResult.GONE, why)
+        return RowOutcome(row, RowResult.DONE, rev=moved.rev)
     if missing and its is not None and end is None:
         # A worker or another process may have removed it, too.
         return RowOutcome(row, RowResult.GONE, evidence.another(row) or REASON_MISSING)
@@ -441,13 +430,8 @@ def _outcome(
 
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:
-    right = {
-        "description": str,
-        "destination": str,
-        "due": float | int,
-        "priority": int,
-        "data": str,
-    }
+    texts = dict.fromkeys(("description", "destination", "data"), str)
+    right = {**texts, "due": float | int, "priority": int}
     return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
 
 
@@ -461,11 +445,9 @@ def plan_rest(store: ChangeableStore, journal: Journal, operation: Operation, no
             another process runs it; or the journal does not hold all arguments.
     """
     verb, values = _verb(operation), _whole_values(operation.intent.values)
-    settled = settle_operation(store, journal, operation)
+    settled, intent = settle_operation(store, journal, operation), operation.intent
     _require_no_holder(operation, settled)
-    intent = operation.intent
-    rows = settled.unmoved
-    return Plan(verb, rows, now, filter=intent.filter, values=values, undoes=intent.undoes)
+    return Plan(verb, settled.unmoved, now, intent.filter, values, undoes=intent.undoes)
 
 
 def _whole_values(values: Mapping[str, Any]) -> dict[str, Any]:
