@@ -124,9 +124,7 @@ class Filter:
     @property
     def is_relative(self) -> bool:
         """True if the result changes with time alone."""
-        return any(
-            isinstance(value, RelativeTime) for clause in self.clauses for value in clause.values
-        )
+        return any(isinstance(v, RelativeTime) for clause in self.clauses for v in clause.values)
 
     def narrow(self, other: Filter) -> Filter:
         """This filter and the clauses of another one, without parsing again: times stay resolved,
@@ -485,19 +483,16 @@ class _Parser:
             known = " ".join(_similar_first(name))
             raise BadFilter(f'no field "{name}" at {self._at + 1}; known: {known}', self._at)
         if op not in field.ops:
-            raise BadFilter(
-                f"{name} {op} at {head.start(2) + 1}: expected one of {' '.join(field.ops)}",
-                head.start(2),
-            )
+            at, known = head.start(2), " ".join(field.ops)
+            raise BadFilter(f"{name} {op} at {at + 1}: expected one of {known}", at)
         self._at = head.end()
         return self._comparison(name, op, field, negated)
 
     def _comparison(self, name: str, op: str, field: FilterField, negated: bool) -> FilterTerm:
         start = self._at
         comparison = self._text[start - len(name) - len(op) : start]
-        value = self._value(
-            f"a value after {comparison}", op.endswith("~"), empty=op in ("=", "!=")
-        )
+        what = f"a value after {comparison}"
+        value = self._value(what, op.endswith("~"), empty=op in ("=", "!="))
         base = op[1:] if op.startswith("!") else op
         try:
             sql, values = field.build_condition(field.column, base, value, self._context)

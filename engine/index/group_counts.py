@@ -117,10 +117,9 @@ def query_groups(
     names = json.dumps([row[0] for row in rows])
     last = reader.fetch(_ERRORS.format(column=column, met=met), (*values, names))
     errors = {name: (error, at) for name, error, at in last}
+    none = ("", None)
     groups = tuple(
-        TaskGroup(
-            name, tuple(counts), oldest, due, *errors.get(name, ("", None)), payloads=payloads
-        )
+        TaskGroup(name, tuple(counts), oldest, due, *errors.get(name, none), payloads=payloads)
         for name, *counts, oldest, due, payloads, _, _ in rows
     )
     *_, amount, total = rows[0]

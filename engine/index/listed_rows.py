@@ -105,11 +105,8 @@ class ListedRows:
         """True if the result needs no search: one state or all, without a filter, sorted by id."""
         if query.filter or query.order != "id":
             return False
-        return query.state is not None or self._has_all_states()
-
-    def _has_all_states(self) -> bool:
-        row = self._db.execute("SELECT 1 FROM block WHERE state=-1 LIMIT 1").fetchone()
-        return row is not None
+        all_states = f"SELECT 1 FROM block WHERE state={ALL_STATES} LIMIT 1"
+        return query.state is not None or self._db.execute(all_states).fetchone() is not None
 
     def total(self, query: Query) -> int:
         """The number of rows of its state, or of all; the filter does not count."""

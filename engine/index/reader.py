@@ -139,11 +139,10 @@ class Search:
         self._db.execute("DROP TABLE IF EXISTS temp.found")
         self._db.execute("CREATE TEMP TABLE found(place INTEGER PRIMARY KEY, n INT)")
         met, values = query_condition(query, now)
-        insert = (
-            f"INSERT INTO temp.found(n) SELECT task.n FROM {source} WHERE {met} {order} LIMIT ?"
-        )
+        select = f"SELECT task.n FROM {source} WHERE {met} {order} LIMIT ?"
         most = -1 if limit is None else limit
         with self._matcher.query():
+            insert = f"INSERT INTO temp.found(n) {select}"
             rows = self._db.execute(insert, (*values, most)).rowcount
         self._stored = _FoundRows(*known, rows, None if rows == most else rows)
         return self._stored
@@ -331,11 +330,8 @@ class Reader:
             ).rowcount
         done = 0
         while done < total:
-            rows = self.fetch(
-                f"SELECT {TASK_COLUMNS} FROM temp.harvest WHERE place > ? AND place <= ? ORDER BY "
-                "place",
-                (done, done + CHUNK_ROWS),
-            )
+            page = f"SELECT {TASK_COLUMNS} FROM temp.harvest WHERE place > ? AND place <= ?"
+            rows = self.fetch(f"{page} ORDER BY place", (done, done + CHUNK_ROWS))
             done += len(rows)
             if not take([task_of(row) for row in rows], done, total):
                 break

@@ -37,7 +37,7 @@ from engine.model import Missing, Problem, State, Task
 from engine.system.cleanup import closed_on_error
 
 Key: TypeAlias = tuple[int, str, str]
-"""State, id and queue: what tells rows apart."""
+"""State, id and queue: the identity of a row."""
 
 _key = itemgetter(*map(ROW_COLUMNS.index, ("state", "id", "queue")))
 _PLAIN = PLAIN_COLUMNS.count(",") + 1
@@ -310,16 +310,12 @@ class Writer:
             "RETURNING place, what, state, since, quarantined",
             (json.dumps(list(names)),),
         ).fetchall()
-        for problem in problems:
-            self._insert_problem(problem)
+        self._db.executemany(
+            "INSERT OR REPLACE INTO problem VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(*_problem_row(one), _name(one), self._scan_number) for one in problems],
+        )
         self._count_problems()
         return set(known) != {_problem_row(problem) for problem in problems}
-
-    def _insert_problem(self, problem: Problem) -> None:
-        self._db.execute(
-            "INSERT OR REPLACE INTO problem VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*_problem_row(problem), _name(problem), self._scan_number),
-        )
 
     def _count_problems(self) -> None:
         (self.problems,) = self._db.execute("SELECT count(*) FROM problem").fetchone()
@@ -354,9 +350,7 @@ class Writer:
 
     def _put(self, rows: Mapping[Key, Values], known: Mapping[Key, tuple[int, str]]) -> bool:
         """Insert and update the rows that differ, and mark all as seen; True if any differed."""
-        new = sorted(
-            key for key in rows if key not in known
-        )  # sorted inserts keep the B-tree compact
+        new = sorted(key for key in rows if key not in known)  # it keeps the B-tree compact
         numbers = self._numbers(len(new))
         altered = [
             (*_changed_values(row), known[key][0])
@@ -442,10 +436,8 @@ _FORGET_BLOCK = "DELETE FROM block WHERE state=? AND first=? AND ?=0"
 
 def _ids_below(db: sqlite3.Connection, prefixes: Iterable[str]) -> set[str]:
     """The ids of all rows that begin with one of these prefixes, each with a final slash."""
-    select = (
-        "SELECT id FROM task INDEXED BY by_id "
-        f"WHERE state IN ({ALL_STATE_NUMBERS}) AND id > ? AND id < ?"
-    )
+    among = f"task INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS})"
+    select = f"SELECT id FROM {among} AND id > ? AND id < ?"
     # "0" is the character after "/".
     spans = ((prefix, f"{prefix[:-1]}0") for prefix in prefixes)
     return {ident for span in spans for (ident,) in db.execute(select, span)}

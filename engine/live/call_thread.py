@@ -96,12 +96,9 @@ class CallThread:
                 _set_outcome(loop, call.answer, None, Unavailable("closed"))
                 continue
             try:
-                result = call.make()
+                _set_outcome(loop, call.answer, call.make(), None)
             except BaseException as error:
-                # Any exception is raised in the caller.
-                _set_outcome(loop, call.answer, None, error)
-            else:
-                _set_outcome(loop, call.answer, result, None)
+                _set_outcome(loop, call.answer, None, error)  # it is raised in the caller
         self._at_end()
         _set_outcome(loop, self._ended, None, None)
 

@@ -510,17 +510,13 @@ class IndexSync:
             self._update(lambda latest: latest._replace(appeared=latest.appeared + appeared))
 
     def _debounce_departures(self) -> None:
-        long_ago = time.monotonic() - DEPARTURE_DELAY_SECONDS
-        departed = []
-        for ident, since in self._departing.items():
-            if since > long_ago:
-                break
-            departed.append(ident)
-        for ident in departed:
-            del self._departing[ident]
+        long_ago, departed = time.monotonic() - DEPARTURE_DELAY_SECONDS, 0
+        while self._departing and (first := next(iter(self._departing.items())))[1] <= long_ago:
+            del self._departing[first[0]]
+            departed += 1
         if departed:
             self._dirty = True
-            self._update(lambda latest: latest._replace(departed=latest.departed + len(departed)))
+            self._update(lambda latest: latest._replace(departed=latest.departed + departed))
 
     def _copy_facts(self, store: ReadableStore, *, with_controls: bool = True) -> None:
         """Copy the store's states, words, edges and controls, which it re-reads at each scan; its

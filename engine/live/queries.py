@@ -132,10 +132,10 @@ class IndexQueries:
 
     async def matching_ids(self, query: Query, ids: Collection[str]) -> frozenset[str]:
         """Those of these ids that match a query; one query for all."""
-        nothing: tuple[Row, ...] = ()
         now = _age_base(query, self._clock)
-        rows = await self._windows.ask(lambda reader: reader.rows(query, ids, now), nothing)
-        return frozenset(row.id for row in rows)
+        return await self._windows.ask(
+            lambda reader: frozenset(row.id for row in reader.rows(query, ids, now)), frozenset()
+        )
 
     async def task(self, id: str) -> Task | None:
         """A task by its id, in any state; None if it does not exist."""
@@ -151,11 +151,8 @@ class IndexQueries:
         return await self._searches.ask(lambda reader: reader.count(query, now), 0)
 
     async def explain(self, query: Query) -> str:
-        """If nothing matches: the part of the filter that excludes all tasks, and the count without
-        it.
-
-        `"age>30m" matches none; 12 without it`; "" if something matches, or the store is empty.
-        """
+        """If nothing matches, the part of the filter that excludes all tasks: `"age>30m" matches
+        none; 12 without it`; "" if something matches, or the store is empty."""
         now = self._clock()
         return await self._searches.ask(lambda reader: reader.explain(query, now), "")
 
@@ -286,22 +283,17 @@ class CachedQueries:
         await self._thread.close(seconds)
 
     async def ages(self, query: Query, by: str, now: float) -> Ages:
-        """Count the tasks that match a query by age and by a key of `age_table.GROUPINGS`.
-
-        A query without a state counts the states of `age_table.UNFINISHED_STATES`.
-        """
-        key = ("ages", query, by)
-        nothing = NO_AGES._replace(by=by)
+        """See `age_table.query_ages`."""
+        key, nothing = ("ages", query, by), NO_AGES._replace(by=by)
         return await self.ask(key, lambda r: age_table.query_ages(r, query, by, now), nothing)
 
     async def clusters(self, query: Query) -> tuple[Cluster, ...]:
         """Group the tasks that match a query by the pattern of their last error."""
-        now, nothing = self._clock(), tuple[Cluster, ...]()
-        key = ("clusters", query)
+        now = self._clock()
         return await self.ask(
-            key,
+            ("clusters", query),
             lambda r: error_clusters.query_clusters(r, query, now),
-            nothing,
+            (),
             lambda _: not query.filter.is_relative,
         )
 
@@ -322,41 +314,36 @@ class CachedQueries:
 
     async def count_kinds(self) -> Mapping[str, tuple[int, float | None]]:
         """Count the pending tasks of the largest kinds, each with the creation of its oldest."""
-        nothing: Mapping[str, tuple[int, float | None]] = {}
         return await self.ask(
-            "kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), nothing, lambda _: True
+            "kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), {}, lambda _: True
         )
 
     async def count_due(self, now: float, kinds: tuple[str, ...]) -> Mapping[str, DueTasks]:
         """Count the tasks of some kinds that may run now."""
-        nothing: Mapping[str, DueTasks] = {}
         if not kinds:
-            return nothing
-        return await self.ask(("due", kinds), lambda r: backlog.count_due(r, now, kinds), nothing)
+            return {}
+        return await self.ask(("due", kinds), lambda r: backlog.count_due(r, now, kinds), {})
 
     async def destinations_of(self, ids: frozenset[str]) -> Mapping[str, str]:
         """The domains or origins that tasks go to, by id; of tasks that exist or left lately."""
-        nothing: Mapping[str, str] = {}
         return await self.ask(
-            ("sent to", ids), lambda r: error_clusters.find_destinations(r, ids), nothing
+            ("sent to", ids), lambda r: error_clusters.find_destinations(r, ids), {}
         )
 
     async def active_tasks(self) -> Sequence[Task]:
         """The first `MAX_ACTIVE_TASKS` active tasks; unlike `IndexQueries.window`, for display of
         no list."""
-        query, nothing = Query(State.ACTIVE), tuple[Task, ...]()
-        now, size = self._clock(), MAX_ACTIVE_TASKS
+        query, size, now = Query(State.ACTIVE), MAX_ACTIVE_TASKS, self._clock()
         return await self.ask(
-            "active", lambda r: r.window(query, 0, size, 0, now).tasks, nothing, lambda _: True
+            "active", lambda r: r.window(query, 0, size, 0, now).tasks, (), lambda _: True
         )
 
     async def count_ahead(
         self, task: Task, now: float, by: str = backlog.BY_CREATED
     ) -> Mapping[str, int]:
         """Count the due tasks that run before a task, in the order `by`, by kind."""
-        nothing: Mapping[str, int] = {}
         key = ("ahead", task.queue, task.id, task.due, by)
-        return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), nothing)
+        return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), {})
 
     async def ask(
         self,

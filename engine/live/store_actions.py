@@ -4,7 +4,8 @@ undo, continue and abandon the operations in its journal."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import TypeVar
 
@@ -32,25 +33,17 @@ class StoreThread:
     """
 
     def __init__(self, name: str, open_store: Callable[[], ChangeableStore]) -> None:
-        self._thread = CallThread(name, self._close_store)
+        self.calls = CallThread(name, self._close_store)
         self._open_store = open_store
         self._store: ChangeableStore | None = None
 
     async def run(self, use: Callable[[ChangeableStore], T]) -> T:
         """Call `use` with the store on the thread. After an error the next call opens it again."""
-        return await self._thread.run(lambda: self._use(use))
-
-    async def call(self, make: Callable[[], T]) -> T:
-        """Run a call that needs no store on the thread, after those before it."""
-        return await self._thread.run(make)
-
-    def is_wanted(self) -> bool:
-        """True if the caller of the running call still waits for it; called on the thread."""
-        return self._thread.is_wanted()
+        return await self.calls.run(lambda: self._use(use))
 
     async def close(self, seconds: float) -> None:
         """End the thread and close the store; a thread that hangs is abandoned."""
-        await self._thread.close(seconds)
+        await self.calls.close(seconds)
 
     def _use(self, use: Callable[[ChangeableStore], T]) -> T:
         if self._store is None:
@@ -128,8 +121,6 @@ class StoreActions:
         be undone runs even if that fails, because a full disk may be the reason for it. The other
         arguments are as for `execute.apply_plan`; the callables are called on that thread.
         """
-        thread = StoreThread("spooldeck-operation", self._open_store)
-        self._threads.add(thread)
 
         def run(store: ChangeableStore) -> Report:
             return run_plan.run_journaled_plan(
@@ -144,14 +135,23 @@ class StoreActions:
                 quota=self._quota,
             )
 
+        async with self._own_thread("spooldeck-operation") as thread:
+            try:
+                return await thread.run(run)
+            finally:
+                if len(plan.rows) > MAX_CHANGED_NAMES:
+                    self._sync.request_scan()
+                else:
+                    self._sync.request_lookup(row.id for row in plan.rows)
+
+    @asynccontextmanager
+    async def _own_thread(self, name: str) -> AsyncIterator[StoreThread]:
+        thread = StoreThread(name, self._open_store)
+        self._threads.add(thread)
         try:
-            return await thread.run(run)
+            yield thread
         finally:
             self._threads.discard(thread)
-            if len(plan.rows) > MAX_CHANGED_NAMES:
-                self._sync.request_scan()
-            else:
-                self._sync.request_lookup(row.id for row in plan.rows)
             await thread.close(CLOSE_TIMEOUT_SECONDS)
 
     async def run_control(self, order: Order, intent: Intent | None = None) -> ControlResult:
@@ -165,12 +165,10 @@ class StoreActions:
             Unavailable: the store cannot be reached or failed, or the journal cannot be written.
         """
         journal, clock = self._journal, self._clock
-
-        def run(store: ChangeableStore) -> ControlResult:
-            return controls.run_control(store, journal, order, intent, clock)
-
         try:
-            return await self._acting.run(run)
+            return await self._acting.run(
+                lambda store: controls.run_control(store, journal, order, intent, clock)
+            )
         finally:
             self._sync.request_scan()
 
@@ -188,22 +186,17 @@ class StoreActions:
         `report` is called on another thread with the bytes and the number of tasks so far; it
         returns False to stop.
         """
-        thread = StoreThread("spooldeck-sizes", self._open_store)
-        self._threads.add(thread)
+        async with self._own_thread("spooldeck-sizes") as thread:
 
-        def run(store: ChangeableStore) -> None:
-            size = amount = 0
-            measured = islice(plan.rows, plans.MAX_MEASURED_TASKS)
-            for more, tasks in plans.measure_tasks(store, measured):
-                size, amount = size + more, amount + tasks
-                if self._closed or not thread.is_wanted() or not report(size, amount):
-                    return
+            def run(store: ChangeableStore) -> None:
+                size = amount = 0
+                measured = islice(plan.rows, plans.MAX_MEASURED_TASKS)
+                for more, tasks in plans.measure_tasks(store, measured):
+                    size, amount = size + more, amount + tasks
+                    if self._closed or not thread.calls.is_wanted() or not report(size, amount):
+                        return
 
-        try:
             await thread.run(run)
-        finally:
-            self._threads.discard(thread)
-            await thread.close(CLOSE_TIMEOUT_SECONDS)
 
     async def plan_restore(self, plan: Plan, retention: float | None) -> Plan:
         """Plan to restore tasks from the trash, each row with its target; `retention`: in days."""
@@ -239,12 +232,14 @@ class OperationHistory:
         journal = self._journal
         if journal is None:
             return ()
-        return await self._acting.call(lambda: journal.operations(since))
+        return await self._acting.calls.run(lambda: journal.operations(since))
 
     async def entries(self, operation: Operation, most: int) -> tuple[Entry, ...]:
         """The first `most` rows of an operation, each with its outcome."""
         journal = self._require_journal()
-        return await self._acting.call(lambda: tuple(islice(journal.entries(operation.op), most)))
+        return await self._acting.calls.run(
+            lambda: tuple(islice(journal.entries(operation.op), most))
+        )
 
     async def plan_undo(self, operation: Operation, retention: float) -> undo.UndoPlan:
         """Plan to undo an operation; `retention` of dead tasks is in days."""

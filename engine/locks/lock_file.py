@@ -78,17 +78,9 @@ def make_claim(token: str, now: float, up: float) -> LockClaim:
         OSError: /proc cannot be read.
     """
     _, _, group, started = process_stat("self")
-    mark = ProcessMark(
-        boot_id(),
-        started,
-        pid_namespace(),
-        host=host_name(),
-        uid=os.geteuid(),
-        group=group,
-        token=token,
-        alive_at=int(up),
-        slept=int(suspended_seconds()),
-    )
+    times = int(up), int(suspended_seconds())
+    who = os.geteuid(), group, token, *times
+    mark = ProcessMark(boot_id(), started, pid_namespace(), host_name(), *who)
     return LockClaim(os.getpid(), int(now), mark)
 
 
@@ -131,17 +123,8 @@ def _mark(lines: list[bytes]) -> ProcessMark | None:
     if len(boot) != 36 or not _is_hex(boot.replace("-", "")):
         return None
     a, b, c, d, e, f = (number or 0 for number in numbers)
-    return ProcessMark(
-        boot,
-        a,
-        b,
-        host=host,
-        uid=c,
-        group=d,
-        token=token,
-        alive_at=-e if alive_at[0] == "-" else e,
-        slept=f,
-    )
+    alive = -e if alive_at[0] == "-" else e
+    return ProcessMark(boot, a, b, host, uid=c, group=d, token=token, alive_at=alive, slept=f)
 
 
 def _number(text: bytes) -> int | None:

@@ -90,8 +90,7 @@ def examine_lock(
     except FileNotFoundError:
         return LockEvidence(Verdict.FREE, reason="no lock file", identity=NO_LOCK)
     except (OSError, files.Refused) as error:
-        why = error_text(error)
-        return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {why}")
+        return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {error_text(error)}")
     try:
         return _judge(path, fd, None, threshold=threshold, now=clock(), up=uptime())
     except (OSError, files.Refused) as error:
@@ -251,18 +250,9 @@ def _judge_without_pid(
         ("flock", "free" if free else "? held; the file names no process"),
         ("follows", describe_consequence(verdict, doubt)),
     )
+    evidence = LockEvidence(verdict, None, since, age, reason, is_proven=False)
     identity = _lock_identity(None, data, state)
-    return LockEvidence(
-        verdict,
-        None,
-        since,
-        age=age,
-        reason=reason,
-        signal_refusal=doubt,
-        facts=facts,
-        identity=identity,
-        is_proven=False,
-    )
+    return evidence._replace(signal_refusal=doubt, facts=facts, identity=identity)
 
 
 def _lock_identity(claim: LockClaim | None, data: bytes, state: os.stat_result) -> str:
@@ -323,12 +313,10 @@ def check_claims(
     if not late or not -WRITE_SECONDS <= now - begun <= threshold:
         return evidence
     last = format_time(now - evidence.age)
-    doubt = (
-        f"a task was claimed {format_time(begun)}, after the last heartbeat {last}: it was alive"
-    )
-    *facts, _ = evidence.facts
-    facts.append(("follows", describe_consequence(Verdict.STUCK, doubt)))
-    return evidence._replace(signal_refusal=doubt, facts=tuple(facts))
+    when = f"{format_time(begun)}, after the last heartbeat {last}"
+    doubt = f"a task was claimed {when}: it was alive"
+    follows = "follows", describe_consequence(Verdict.STUCK, doubt)
+    return evidence._replace(signal_refusal=doubt, facts=(*evidence.facts[:-1], follows))
 
 
 # ---- take and release
@@ -523,11 +511,8 @@ def _take_over(
         if not files.is_named(path, os.fstat(fd)):
             os.close(fd)
             return None
-        if (
-            not free
-            or evidence.verdict is not Verdict.STALE
-            or identity not in ("", evidence.identity)
-        ):
+        is_stale = free and evidence.verdict is Verdict.STALE
+        if not is_stale or identity not in ("", evidence.identity):
             raise LockBusy(evidence)
         _forget_draft(path, fd)
         claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
