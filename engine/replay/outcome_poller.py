@@ -60,16 +60,6 @@ class LogEventReader:
             log.close()
 
 
-def no_events() -> Sequence[TaskEvent]:
-    """Return no events: for a place without logs."""
-    return ()
-
-
-def no_count() -> int | None:
-    """Return None: for a place without counters."""
-    return None
-
-
 def make_processed_reader(path: str) -> Callable[[], int | None]:
     """Return a function that reads the number of processed tasks from a `queue.prom`; it returns
     None if the file does not have it."""
@@ -81,7 +71,7 @@ def make_processed_reader(path: str) -> Callable[[], int | None]:
             return None
         return None if value is None else int(value)
 
-    return finished if path else no_count
+    return finished if path else lambda: None
 
 
 LOOKUP_TASKS, LOOKUP_INTERVAL_SECONDS = 100, 0.5
@@ -100,11 +90,11 @@ CountReader: TypeAlias = Callable[[], int | None]
 class OutcomeSources(NamedTuple):
     """Sources besides the store from which a replay learns outcomes; each may block."""
 
-    read_events: Callable[[], Sequence[TaskEvent]] = no_events
+    read_events: Callable[[], Sequence[TaskEvent]] = lambda: ()
     """New log events since the last call (`engine.replay.outcome_poller.LogEventReader`)."""
-    read_processed: CountReader = no_count
+    read_processed: CountReader = lambda: None
     """Total of successfully run tasks, from a counter."""
-    read_pending: CountReader = no_count
+    read_pending: CountReader = lambda: None
     """Number of waiting tasks; used only if a stop rule needs it."""
     close: Callable[[], None] = lambda: None
     """Closes these sources."""
@@ -182,11 +172,8 @@ class OutcomePoller:
                 str(fate): [ident for ident, known in some.items() if known.outcome is fate]
                 for fate in (ReplayOutcome.DELIVERED, ReplayOutcome.UNKNOWN, ReplayOutcome.TAKEN)
             }
-            note[str(ReplayOutcome.FAILED)] = {
-                ident: known.mark
-                for ident, known in some.items()
-                if known.outcome is ReplayOutcome.FAILED
-            }
+            failed = {i: k.mark for i, k in some.items() if k.outcome is ReplayOutcome.FAILED}
+            note[str(ReplayOutcome.FAILED)] = failed
             if any(note.values()):
                 yield {fate: ids for fate, ids in note.items() if ids}
 

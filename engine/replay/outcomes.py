@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from engine import verbs
 from engine.logs import task_events
@@ -104,18 +104,15 @@ def determine_outcome(
         failed = fate is ReplayOutcome.FAILED
         return KnownOutcome(fate, words + error * failed, mark * failed, not failed)
     if counted:
-        return KnownOutcome(
-            ReplayOutcome.DELIVERED, "left without a log line; the processed counter rose"
-        )
+        why = "left without a log line; the processed counter rose"
+        return KnownOutcome(ReplayOutcome.DELIVERED, why)
     begun = last is not None
+    words = "started and left the queue" if begun else "left the queue"
     if silent < timeout:
-        words = "started and left the queue" if begun else "left the queue"
         fate = ReplayOutcome.RUNNING if begun else ReplayOutcome.WAITING
         return KnownOutcome(fate, f"{words}; no outcome recorded yet")
-    words = "started and left the queue" if begun else "left the queue"
-    return KnownOutcome(
-        ReplayOutcome.UNKNOWN, f"{words}; neither log nor counter records the outcome"
-    )
+    why = f"{words}; neither log nor counter records the outcome"
+    return KnownOutcome(ReplayOutcome.UNKNOWN, why)
 
 
 _TOLD: Mapping[EventKind | None, tuple[ReplayOutcome, str]] = {
@@ -136,9 +133,8 @@ def _pending(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
         return KnownOutcome(ReplayOutcome.FAILED, why, fingerprint_of(error))
     if task.error:
         return KnownOutcome(ReplayOutcome.WAITING, f"not attempted{_quoted(task.error)}")
-    return KnownOutcome(
-        ReplayOutcome.WAITING, "waits for a worker; changed by another process since it was sent"
-    )
+    why = "waits for a worker; changed by another process since it was sent"
+    return KnownOutcome(ReplayOutcome.WAITING, why)
 
 
 def _active(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
@@ -153,9 +149,8 @@ def _dead(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
         return KnownOutcome(ReplayOutcome.TAKEN, "put back by another process", is_final=True)
     error = _error(task)
     if not error:
-        return KnownOutcome(
-            ReplayOutcome.TAKEN, f"moved to {dead} without a failed run", is_final=True
-        )
+        why = f"moved to {dead} without a failed run"
+        return KnownOutcome(ReplayOutcome.TAKEN, why, is_final=True)
     why = f"failed, dead again{_quoted(error)}"
     return KnownOutcome(ReplayOutcome.FAILED, why, fingerprint_of(error), is_final=True)
 
@@ -165,19 +160,18 @@ def _error(task: Task) -> str:
     return "" if task.error.startswith(verbs.WAITING_PREFIX) else task.error
 
 
-_BY_STATE: Mapping[State, Callable[[SentTask, Task, str], KnownOutcome]] = {
+def _ended(outcome: ReplayOutcome, why: str) -> _Judge:
+    return lambda sent, task, dead: KnownOutcome(outcome, why, is_final=True)
+
+
+_Judge: TypeAlias = Callable[[SentTask, Task, str], KnownOutcome]
+_BY_STATE: Mapping[State, _Judge] = {
     State.PENDING: _pending,
     State.ACTIVE: _active,
     State.DEAD: _dead,
-    State.HELD: lambda sent, task, dead: KnownOutcome(
-        ReplayOutcome.TAKEN, "held by another process", is_final=True
-    ),
-    State.TRASH: lambda sent, task, dead: KnownOutcome(
-        ReplayOutcome.TAKEN, "purged by another process", is_final=True
-    ),
-    State.DONE: lambda sent, task, dead: KnownOutcome(
-        ReplayOutcome.DELIVERED, "done (store)", is_final=True
-    ),
+    State.HELD: _ended(ReplayOutcome.TAKEN, "held by another process"),
+    State.TRASH: _ended(ReplayOutcome.TAKEN, "purged by another process"),
+    State.DONE: _ended(ReplayOutcome.DELIVERED, "done (store)"),
 }
 """Outcome of a task by its state in the store."""
 
