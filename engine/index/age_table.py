@@ -101,10 +101,8 @@ def bucket_filter(bucket: int) -> str:
 
 
 def query_ages(reader: Reader, query: Query, by: str, now: float) -> Ages:
-    """Count the tasks that match a query by age at `now` (epoch seconds UTC).
-
-    A query without a state counts the `UNFINISHED_STATES` ones, unless its filter mentions states.
-    """
+    """Count the tasks that match a query by age at `now` (epoch seconds UTC). A query without a
+    state counts the `UNFINISHED_STATES` ones, unless its filter mentions states."""
     edges = [now - 60.0 * bound for bound in BOUNDS_MINUTES]
     groups = None if query.filter else _count_by_index(reader, _states(query), by, edges)
     if groups is None:

@@ -108,10 +108,8 @@ def count_kinds(reader: Reader, most: int) -> dict[str, tuple[int, float | None]
 
 
 def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_CREATED) -> dict[str, int]:
-    """Count the due tasks of its queue that run before a task, in the order `by`, by kind.
-
-    Empty for any order but `BY_CREATED` and `BY_DUE`: the position is then unknown.
-    """
+    """Count the due tasks of its queue that run before a task, in the order `by`, by kind. Empty
+    for any order but `BY_CREATED` and `BY_DUE`: the position is then unknown."""
     queue, created = clean_text(task.queue), task.created
     if by == BY_DUE:
         return dict(_rows(reader, _DUE_EARLIER, "by_due", queue, now, task.due or 0.0, created))

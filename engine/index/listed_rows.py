@@ -64,10 +64,8 @@ class RowPositions:
         self.total += count
 
     def take_changes(self, split: Split) -> Iterator[Block]:
-        """Yield the blocks to store: those that changed since the last call, large ones split.
-
-        A block of size 0 is to be deleted.
-        """
+        """Yield the blocks to store: those that changed since the last call, large ones split. A
+        block of size 0 is to be deleted."""
         touched, self._touched = self._touched, set()
         for first in touched:
             at = bisect_right(self._firsts, first) - 1
@@ -93,10 +91,8 @@ WHERE {condition} ORDER BY first DESC LIMIT 1"""
 
 
 class ListedRows:
-    """Positions in the sorted rows, from the blocks of `RowPositions`.
-
-    Several calls see the same rows only within one read transaction.
-    """
+    """Positions in the sorted rows, from the blocks of `RowPositions`. Several calls see the same
+    rows only within one read transaction."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

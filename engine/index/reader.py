@@ -215,11 +215,9 @@ class Reader:
         *,
         counts: bool = True,
     ) -> Window:
-        """Up to `size` rows from `start` on; from an earlier row if the result is shorter.
-
-        Ages in the filter are measured from `now` (epoch seconds UTC), here and below. Without
-        `counts`, a search by id may end at the last of these rows.
-        """
+        """Up to `size` rows from `start` on; from an earlier row if the result is shorter. Ages in
+        the filter are measured from `now` (epoch seconds UTC), here and below. Without `counts`, a
+        search by id may end at the last of these rows."""
         with self._snapshot():
             if not self.is_listed(query):
                 return self._search.window(query, start, size, generation, now, counts=counts)

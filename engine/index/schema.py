@@ -252,10 +252,8 @@ Condition: TypeAlias = tuple[str, tuple[str | int | float | None, ...]]
 
 
 def query_condition(query: Query, now: float) -> Condition:
-    """The condition of a query at `now` (epoch seconds UTC).
-
-    Typed text is passed as parameters, never as SQL.
-    """
+    """The condition of a query at `now` (epoch seconds UTC). Typed text is passed as parameters,
+    never as SQL."""
     sql, values = filter_condition(query.filter, now)
     if query.state is None:
         return sql, values

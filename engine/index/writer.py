@@ -248,10 +248,8 @@ class Writer:
     def apply_lookup(
         self, asked: Collection[str], answers: Collection[Task | Missing | Problem]
     ) -> IndexDelta:
-        """Write the result of looking up some names: these tasks exist there, and nowhere else.
-
-        A name without a result is unknown: its rows do not change.
-        """
+        """Write the result of looking up some names: these tasks exist there, and nowhere else. A
+        name without a result is unknown: its rows do not change."""
         tasks = [row_of(item) for item in answers if isinstance(item, Task)]
         missing = {clean_text(item.id) for item in answers if isinstance(item, Missing)}
         problems = [item for item in answers if isinstance(item, Problem)]

@@ -46,11 +46,9 @@ class _Call(NamedTuple):
 
 
 class CallThread:
-    """Runs calls that may block outside the event loop; its thread starts with the first call.
-
-    The thread is a daemon: one that hangs in disk I/O does not delay the exit of the process. Use
-    it from one event loop only.
-    """
+    """Runs calls that may block outside the event loop; its thread starts with the first call. The
+    thread is a daemon: one that hangs in disk I/O does not delay the exit of the process. Use it
+    from one event loop only."""
 
     def __init__(self, name: str, at_end: Callable[[], None] = lambda: None) -> None:
         """`at_end` is called on the thread when it ends, if it ever started."""

@@ -189,9 +189,7 @@ class IndexQueries:
         noted: frozenset[str] = frozenset(),
     ) -> Plan:
         """Freeze a plan for all tasks that match a query, or for those of them with these ids.
-
-        `noted` are the ids of tasks with a note.
-        """
+        `noted` are the ids of tasks with a note."""
         now, generation = self._clock(), self._sync.latest.generation
         edges, careful = self._sync.edges, VERBS[verb].excludes_suspicious
         is_plain = query.order == "id" and not query.descending

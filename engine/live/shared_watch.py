@@ -214,10 +214,8 @@ class WatchedFolders:
 
     def begin(self, watched: Container[str]) -> bool:
         """Report what changed while there was no watch; a folder without one counts as missing.
-
         True if such a folder is there now: it was made while the watch began. Perhaps the watch of
-        the folder above it began after that, and then no event will report it.
-        """
+        the folder above it began after that, and then no event will report it."""
         is_late = False
         for path in self.paths:
             is_late = is_late or (path not in watched and os.path.isdir(path))
@@ -299,10 +297,8 @@ class SharedFolderWatch:
         """Folders without events: a name in them cannot be reported."""
 
     def follow(self, place: WatchedFolders, patience: float) -> Callable[[], None]:
-        """Follow a place; returns when it is watched, or after `patience` seconds.
-
-        Returns a function that ends that, without waiting.
-        """
+        """Follow a place; returns when it is watched, or after `patience` seconds. Returns a
+        function that ends that, without waiting."""
         with self._lock:
             self._places = (*self._places, place)
             if self._thread is None:

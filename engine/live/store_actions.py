@@ -182,10 +182,8 @@ class StoreActions:
 
     async def measure_tasks(self, plan: Plan, report: Callable[[int, int], bool]) -> None:
         """Measure the size of a plan's first `plans.MAX_MEASURED_TASKS` tasks, batch by batch.
-
         `report` is called on another thread with the bytes and the number of tasks so far; it
-        returns False to stop.
-        """
+        returns False to stop."""
         async with self._own_thread("spooldeck-sizes") as thread:
 
             def run(store: ChangeableStore) -> None:

@@ -98,10 +98,8 @@ def describe_observer() -> Observer:
 
 
 def read_process(pid: int, lock: os.stat_result) -> HolderProcess | None:
-    """Read one process from /proc; None if no process has this PID.
-
-    `lock` is the fstat(2) of the lock file, to find out whether the process has its flock.
-    """
+    """Read one process from /proc; None if no process has this PID. `lock` is the fstat(2) of the
+    lock file, to find out whether the process has its flock."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError as error:
@@ -321,10 +319,8 @@ def _signal_refusals(reading: LockReading) -> Iterator[str]:
 
 def heartbeat_contradiction(reading: LockReading) -> str:
     """Describe two facts of a lock of this project that exclude each other; "" if there are none.
-
     Both use CLOCK_BOOTTIME, which is independent of the date. A two-line lock has no such facts;
-    there, a process that started after the lock was written is not its holder.
-    """
+    there, a process that started after the lock was written is not its holder."""
     mark = reading.claim.mark
     if mark is None or mark.boot != reading.observer.boot:
         return ""
@@ -399,10 +395,8 @@ def _foreign_lock_refusals(process: HolderProcess, reading: LockReading) -> Iter
 
 
 def heartbeat_age(reading: LockReading, now: float, up: float, slept: float) -> float:
-    """Seconds since the holder's last heartbeat; 0 if that is in the future.
-
-    `up`: seconds since boot; `slept`: how many of them the machine was suspended.
-    """
+    """Seconds since the holder's last heartbeat; 0 if that is in the future. `up`: seconds since
+    boot; `slept`: how many of them the machine was suspended."""
     mark = reading.claim.mark
     if mark is not None and mark.boot == reading.observer.boot:
         return max(0.0, up - mark.alive_at - max(0.0, slept - mark.slept))
@@ -410,11 +404,9 @@ def heartbeat_age(reading: LockReading, now: float, up: float, slept: float) -> 
 
 
 def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
-    """PID of a process that has a deleted lock file open; None if it sees none.
-
-    A worker keeps running if its lock file is removed; its link in /proc/PID/fd then ends in
-    "(deleted)". Only root can see the files of other users' processes.
-    """
+    """PID of a process that has a deleted lock file open; None if it sees none. A worker keeps
+    running if its lock file is removed; its link in /proc/PID/fd then ends in "(deleted)". Only
+    root can see the files of other users' processes."""
     for pid in filter(str.isdigit, os.listdir(proc)):
         try:
             opened = os.listdir(f"{proc}/{pid}/fd")
@@ -432,11 +424,9 @@ def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
 
 
 def is_proven(reading: LockReading, verdict: Verdict) -> bool:
-    """True if the verdict is based on kernel facts; False if only on times, which can be wrong.
-
-    Our own lock identifies its holder exactly. For another program's lock, only the absence of the
-    process is certain, and only if no other machine shares the file.
-    """
+    """True if the verdict is based on kernel facts; False if only on times, which can be wrong. Our
+    own lock identifies its holder exactly. For another program's lock, only the absence of the
+    process is certain, and only if no other machine shares the file."""
     if reading.remote:
         return False
     if reading.claim.mark is not None:

@@ -81,10 +81,8 @@ class LockLost(Exception):
 def examine_lock(
     path: str, threshold: float, clock: Clock = time.time, uptime: Clock = lock_file.boot_seconds
 ) -> LockEvidence:
-    """Read the lock file and judge it; changes nothing.
-
-    `threshold`: seconds without a heartbeat after which a live holder counts as stuck.
-    """
+    """Read the lock file and judge it; changes nothing. `threshold`: seconds without a heartbeat
+    after which a live holder counts as stuck."""
     try:
         fd = _open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -205,10 +203,8 @@ def _judge_once(
 
 
 def _file_problem(path: str, fd: int, state: os.stat_result, folder: os.stat_result) -> str:
-    """Why a file is not accepted as a lock with any content; "" if it is.
-
-    The folder's owner could hard-link another user's file into it, to make us write to that file.
-    """
+    """Why a file is not accepted as a lock with any content; "" if it is. The folder's owner could
+    hard-link another user's file into it, to make us write to that file."""
     if state.st_uid not in (0, folder.st_uid, os.geteuid()):
         return f"belongs to user {state.st_uid}, expected {folder.st_uid} (as its folder) or root"
     draft = _draft_of(path, state) if state.st_nlink == 2 else ""
@@ -496,10 +492,8 @@ def _remove_drafts(final: str, folder: int, now: float) -> None:
 def _take_over(
     path: str, threshold: float, clock: Clock, uptime: Clock, identity: str
 ) -> PidLock | None:
-    """Take over the lock file of a dead holder; None if it is gone now.
-
-    It is overwritten in place under its flock, so that only one of two rivals succeeds.
-    """
+    """Take over the lock file of a dead holder; None if it is gone now. It is overwritten in place
+    under its flock, so that only one of two rivals succeeds."""
     try:
         fd = _open(path, os.O_RDWR)
     except FileNotFoundError:

@@ -141,11 +141,9 @@ class LimitUse(NamedTuple):
 
 
 class AlertInputs(NamedTuple):
-    """The facts about one place that the rules need.
-
-    No field has a default, so that a fact cannot be forgotten: what is not known must be passed as
-    such. Only `engine/places/alert_facts.py` makes these values.
-    """
+    """The facts about one place that the rules need. No field has a default, so that a fact cannot
+    be forgotten: what is not known must be passed as such. Only `engine/places/alert_facts.py`
+    makes these values."""
 
     name: str
     states: Mapping[State, str]
@@ -352,10 +350,7 @@ def lacks_worker(inputs: AlertInputs, now: float, limits: Thresholds) -> bool:
 def is_stalled(due: int | None, alerts: Sequence[Alert], without_output: bool = False) -> bool:
     """True if a queue is STALLED: due tasks wait, and its lock is stuck, or no worker runs, or none
     ran for longer than the limit (the `alerts`), or none left the queue while it was watched
-    (`without_output`).
-
-    False if `due`, the number of due tasks, is 0 or unknown.
-    """
+    (`without_output`). False if `due`, the number of due tasks, is 0 or unknown."""
     stops = any(alert.kind in (AlertKind.IDLE, AlertKind.STUCK) for alert in alerts)
     return bool(due) and (stops or without_output)
 

@@ -81,9 +81,7 @@ def make_forecasts(
     known: ForecastInputs, limits: Thresholds, retention_days: float | None, now: float
 ) -> tuple[Forecast, ...]:
     """Return all forecasts; those of dead tasks only if the store keeps dead tasks.
-
-    `retention_days` is infinite if nothing is ever deleted, None if not known.
-    """
+    `retention_days` is infinite if nothing is ever deleted, None if not known."""
     waiting = known.counts.get(State.PENDING, 0)
     forecasts = [forecast_drain(waiting, known.pace, known.tokens, known.kinds)]
     if State.DEAD in known.words or not known.words:
@@ -105,10 +103,8 @@ def forecast_drain(
     kinds: Mapping[str, int] | None = None,
 ) -> Forecast:
     """Forecast when the queue is empty: at the rate of the last minutes, or at the rate limit of
-    the slowest token bucket, whichever takes longer.
-
-    `kinds` gives the number of waiting tasks of each kind that has a rate limit of its own.
-    """
+    the slowest token bucket, whichever takes longer. `kinds` gives the number of waiting tasks of
+    each kind that has a rate limit of its own."""
     slow = _slowest(waiting, tokens, kinds) if waiting else (0.0, None)
     if isinstance(slow, str):
         return _unknown(ForecastTopic.DRAIN, "ETA", slow)

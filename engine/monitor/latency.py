@@ -89,11 +89,8 @@ class LatencyMeter:
 
     def add(self, events: Iterable[TaskEvent], since: float | None) -> None:
         """Add events in the order of their log; from `since` on (epoch seconds UTC) the caller has
-        read every line of it, None: unknown.
-
-        Lines about the sending of a mail are skipped: they belong to the run of a task, which has
-        its own lines.
-        """
+        read every line of it, None: unknown. Lines about the sending of a mail are skipped: they
+        belong to the run of a task, which has its own lines."""
         for event in events:
             if event.id and event.when is not None and not event.transport:
                 self._add(event, event.when, since)
@@ -191,11 +188,8 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 
 def _first_due(id: str, since: float | None) -> float | None:
-    """When a task without an earlier line was created, by the time stamp in its id.
-
-    A task that is older than the lines read may have run before, so it is not known since when it
-    was due.
-    """
+    """When a task without an earlier line was created, by the time stamp in its id. A task that is
+    older than the lines read may have run before, so it is not known since when it was due."""
     match = _STAMP.match(id)
     if match is None or since is None:
         return None

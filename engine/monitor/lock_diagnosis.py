@@ -157,11 +157,8 @@ _NO = re.compile(
 
 
 def is_success_line(line: LogLine) -> bool:
-    """True if a line reports success, so that a repeat would do the work twice.
-
-    A known log event decides by its kind; any other line by a word for success without a word that
-    negates it.
-    """
+    """True if a line reports success, so that a repeat would do the work twice. A known log event
+    decides by its kind; any other line by a word for success without a word that negates it."""
     event = task_events.parse_event(line)
     if event is not None:
         return event.what is EventKind.SUCCEEDED

@@ -176,10 +176,8 @@ class _TransportLog:
         self.tried = self.tried + 1 if events.error and not events.tally.failures else 0
 
     def _time(self, events: MailEvents, when: float) -> None:
-        """Note the start of an attempt, or how long a successful one took.
-
-        A mail without a task has no id, so its lines may be mixed with those of another one.
-        """
+        """Note the start of an attempt, or how long a successful one took. A mail without a task
+        has no id, so its lines may be mixed with those of another one."""
         if not events.id:
             return
         if events.tally.attempts:
@@ -247,11 +245,8 @@ class TransportMonitor:
         records: Mapping[str, Sequence[Failure]] = NO_RECORDS,
     ) -> MailHealth:
         """Read new log lines and return the state of all transports; `mail` is the latest reading
-        of the mail metrics.
-
-        `names` are transports to list even without any data; `records` are failures from the
-        delivery records, by transport, the latest first.
-        """
+        of the mail metrics. `names` are transports to list even without any data; `records` are
+        failures from the delivery records, by transport, the latest first."""
         log = self._log
         for name in names:
             self._find_transport(name)
@@ -431,11 +426,9 @@ class TransportMonitor:
 
 
 def merge_failures(logged: Sequence[Failure], recorded: Sequence[Failure]) -> tuple[Failure, ...]:
-    """Merge failures from the log and from the delivery records, each once, the latest first.
-
-    Both record the end of a mail: the log with one word, the records with the transport's own text,
-    if their writer stored it.
-    """
+    """Merge failures from the log and from the delivery records, each once, the latest first. Both
+    record the end of a mail: the log with one word, the records with the transport's own text, if
+    their writer stored it."""
     unmatched = list(recorded)
     failures: list[Failure] = []
     for failure in logged:
@@ -460,11 +453,9 @@ def _is_same(one: Failure, other: Failure) -> bool:
 
 
 def _increase(before: DeliveryCounts | None, now: DeliveryCounts, fresh: bool) -> DeliveryCounts:
-    """Increase of counters; one that went back was reset to 0 in between.
-
-    The first file counts events from before we watched, but a transport that appears only in a
-    later file (`fresh`) was 0 until then.
-    """
+    """Increase of counters; one that went back was reset to 0 in between. The first file counts
+    events from before we watched, but a transport that appears only in a later file (`fresh`) was 0
+    until then."""
     if before is None:
         return now if fresh else DeliveryCounts()
     pairs = list(zip(before, now, strict=True))

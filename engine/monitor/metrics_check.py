@@ -80,18 +80,14 @@ class OwnCounts(NamedTuple):
 
 
 def find_differences(samples: Samples, own_counts: OwnCounts) -> list[str]:
-    """Describe where the metrics file differs from our own counts at the time it was written.
-
-    A working queue is always some tasks ahead of its last metrics; that is no difference.
-    """
+    """Describe where the metrics file differs from our own counts at the time it was written. A
+    working queue is always some tasks ahead of its last metrics; that is no difference."""
     return _compared(samples, own_counts, own_counts.counts_near(samples.modified))
 
 
 def find_contradictions(samples: Samples, own_counts: OwnCounts) -> list[str]:
-    """Like `find_differences`, but only if we counted at the time the file was written.
-
-    Present counts may differ because tasks came and left since.
-    """
+    """Like `find_differences`, but only if we counted at the time the file was written. Present
+    counts may differ because tasks came and left since."""
     then = own_counts.counts_at(samples.modified)
     return _compared(samples, own_counts, then) if then else []
 

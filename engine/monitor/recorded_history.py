@@ -183,10 +183,7 @@ def step_seconds(run: int) -> float:
 
 def step_time(histories: Sequence[RecordedHistory], when: float, by: float) -> float | None:
     """Return the time reached by a step back (negative) or forward; None if there are no samples in
-    that direction.
-
-    A span without samples in any place takes two steps: into it, and out of it.
-    """
+    that direction. A span without samples in any place takes two steps: into it, and out of it."""
     goal = when + by
     reached = [history.at(goal) for history in histories]
     if any(isinstance(sample, RecordedSample) for sample in reached):

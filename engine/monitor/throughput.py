@@ -234,11 +234,9 @@ class FlowHistory:
         return Rates((last.added - first.added) / seconds, (last.removed - first.removed) / seconds)
 
     def drain(self, now: float) -> Drain:
-        """Estimate the time until the backlog is empty from its slope.
-
-        It grows if in the last minute at least as many tasks came as left. The answer is kept for
-        the same second of `now` until a sample is added: several parts of a screen ask for it.
-        """
+        """Estimate the time until the backlog is empty from its slope. It grows if in the last
+        minute at least as many tasks came as left. The answer is kept for the same second of `now`
+        until a sample is added: several parts of a screen ask for it."""
         asked = (self._samples[-1].when if self._samples else 0.0, float(int(now)))
         if self._drain[:2] != asked:
             self._drain = *asked, self._estimate_drain(now)
@@ -281,11 +279,8 @@ class FlowHistory:
 
     def sparkline(self, now: float, cells: int) -> tuple[float | None, ...]:
         """Return the mean backlog in each of `cells` parts of the last ten minutes, the latest
-        last.
-
-        None if there is no sample. Cells begin at whole multiples of their length, so that only the
-        last one changes from second to second.
-        """
+        last. None if there is no sample. Cells begin at whole multiples of their length, so that
+        only the last one changes from second to second."""
         length = HISTORY_SECONDS / cells
         last = int(now // length)
         return tuple(self._mean(length, cell) for cell in range(last - cells + 1, last + 1))

@@ -181,10 +181,8 @@ def undo_refusal(values: Mapping[str, Any]) -> str:
 
 
 def control_outcome(operation: Operation) -> str | None:
-    """The store's answer, or the reason why nothing was done, from the notes of an operation.
-
-    None if the operation was interrupted; its effect is then unknown.
-    """
+    """The store's answer, or the reason why nothing was done, from the notes of an operation. None
+    if the operation was interrupted; its effect is then unknown."""
     for note in operation.notes:
         if note.get("what") in (ANSWERED_NOTE, REFUSED_NOTE):
             return str(note.get("words", ""))

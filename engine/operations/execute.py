@@ -209,9 +209,7 @@ class PlanRun:
 
     def step(self, rows: Iterable[Row]) -> tuple[RowOutcome, ...]:
         """Apply the plan to some of the waiting rows; durable, and in the journal, when it returns.
-
-        A row that another process changed first counts as gone.
-        """
+        A row that another process changed first counts as gone."""
         batch = [row for row in dict.fromkeys(rows) if row in self._open]
         ended: list[RowOutcome] = []
         try:
@@ -414,11 +412,9 @@ def apply_plan(
     images: Mapping[str, bytes] | None = None,
     fits: TrashCheck = unlimited_trash,
 ) -> Report:
-    """Apply a whole plan; blocks until every outcome is durable and in the journal.
-
-    `report_counts` gets the counts after each batch; once `halted` returns True, the remaining rows
-    stay unapplied. If the store becomes unavailable, they fail with that reason.
-    """
+    """Apply a whole plan; blocks until every outcome is durable and in the journal. `report_counts`
+    gets the counts after each batch; once `halted` returns True, the remaining rows stay unapplied.
+    If the store becomes unavailable, they fail with that reason."""
     applying = PlanRun(store, plan, now, recorder, allowed=allowed, images=images, fits=fits)
     why = ""
     while not applying.trouble and (batch := applying.next_rows(JOURNAL_BATCH_ROWS)):

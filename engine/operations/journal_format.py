@@ -146,11 +146,9 @@ class OperationLines:
 
 
 class OperationTotals:
-    """The head, the notes and the counts of a large file, without its rows.
-
-    Of an ended operation only the first line and the last 64 KiB are read. Of another one all
-    outcomes are counted in a temporary table, the first one of each id.
-    """
+    """The head, the notes and the counts of a large file, without its rows. Of an ended operation
+    only the first line and the last 64 KiB are read. Of another one all outcomes are counted in a
+    temporary table, the first one of each id."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self.notes: deque[Mapping[str, Any]] = deque(maxlen=MAX_NOTES)

@@ -188,10 +188,8 @@ def _packed_ends(ended: Iterable[RowOutcome]) -> Iterator[Mapping[str, Any]]:
 
 
 def format_intent(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[bytes]:
-    """The first lines of an operation's file: intent, excluded rows, then all rows.
-
-    The rows come last, because they complete the file: an excluded row must never look open.
-    """
+    """The first lines of an operation's file: intent, excluded rows, then all rows. The rows come
+    last, because they complete the file: an excluded row must never look open."""
     for line in _intent_lines(op, now, intent, plan):
         yield (json.dumps(line) + "\n").encode()
 

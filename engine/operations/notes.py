@@ -108,9 +108,7 @@ class Notes:
 
     def remove_notes(self, ids: Collection[str]) -> int:
         """Rewrite the file without the notes on these tasks; return the number of tasks removed.
-
-        Other writers wait for the flock, so no note is lost.
-        """
+        Other writers wait for the flock, so no note is lost."""
         try:
             with self._open_locked() as (fd, folder):
                 by_id = self._read(fd)

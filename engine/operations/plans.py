@@ -302,10 +302,8 @@ def has_bars(edges: Edges, verb: str) -> bool:
 def bar_reason(
     edges: Edges, verb: str, task: Task, *, now: float, target: State | None = None
 ) -> str:
-    """Why the store does not let this one task be changed now; "" if it does.
-
-    `target` is the target state, if the verb does not decide it; None: any that the verb may have.
-    """
+    """Why the store does not let this one task be changed now; "" if it does. `target` is the
+    target state, if the verb does not decide it; None: any that the verb may have."""
     if target is None:
         candidates = edges_of(edges, verb, task.state)
     else:
@@ -344,10 +342,8 @@ def _edge_at(edges: Edges, verb: str, transition: Transition) -> Edge | None:
 def preview_transitions(
     verb: str, amounts: Mapping[tuple[State, State | None], int], edges: Edges
 ) -> tuple[TransitionPreview, ...]:
-    """Preview the effect of a verb, one entry for each transition; reads no store.
-
-    `amounts` are the numbers of tasks by present state and target state, if a target is set.
-    """
+    """Preview the effect of a verb, one entry for each transition; reads no store. `amounts` are
+    the numbers of tasks by present state and target state, if a target is set."""
     previews = []
     for (start, end), amount in amounts.items():
         row = Row("", start, "", target=end)

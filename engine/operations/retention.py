@@ -39,10 +39,8 @@ MAIL_CHECK_PERIOD_SECONDS = 60.0
 def is_sweep_due(
     staging_dir: str, now: float, marker: str = SWEEP_MARKER, period: float = SWEEP_PERIOD_SECONDS
 ) -> bool:
-    """True if a sweep of the staging directory is due at `now` (epoch seconds UTC).
-
-    Another `marker` and `period` decide on another check.
-    """
+    """True if a sweep of the staging directory is due at `now` (epoch seconds UTC). Another
+    `marker` and `period` decide on another check."""
     try:
         marker_stat = os.stat(f"{staging_dir}/{marker}", follow_symlinks=False)
     except FileNotFoundError:

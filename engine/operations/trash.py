@@ -97,10 +97,8 @@ def find_origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Or
 
 
 def _trashed_rows(journal: Journal, op: str, verb: str, tasks: dict[str, Task]) -> list[Row]:
-    """The rows that an operation moved to the trash, out of the wanted ids.
-
-    A row without an outcome counts too: the task is in the trash, so the operation moved it.
-    """
+    """The rows that an operation moved to the trash, out of the wanted ids. A row without an
+    outcome counts too: the task is in the trash, so the operation moved it."""
     rows: list[Row] = []
     if verb not in VERBS:
         return rows  # an unknown verb: written by another version or program
@@ -146,11 +144,9 @@ def plan_restore(
 
 
 class TrashQuota:
-    """The space left in a store's trash: called for each task that goes there.
-
-    Tasks that other processes add at the same time are not counted: two concurrent purges may
-    exceed the limit a little.
-    """
+    """The space left in a store's trash: called for each task that goes there. Tasks that other
+    processes add at the same time are not counted: two concurrent purges may exceed the limit a
+    little."""
 
     def __init__(self, store: ReadableStore, quota: int) -> None:
         """`quota` is in bytes; the present size is measured at the first call."""

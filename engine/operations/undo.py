@@ -71,9 +71,7 @@ def plan_undo(
 
 def apply_retention(row: Row, since: float | None, now: float, retention: float) -> Row:
     """Change the target of a row from dead to held, if the next sweep would delete the task.
-
-    `since` is when its task died, epoch seconds UTC, None if unknown; `retention` is in days.
-    """
+    `since` is when its task died, epoch seconds UTC, None if unknown; `retention` is in days."""
     over = since is not None and policy.is_older_than(now - since, retention)
     return row._replace(target=State.HELD) if row.target is State.DEAD and over else row
 
@@ -129,10 +127,8 @@ def _find_task(verb: str, entry: Entry, tasks: Sequence[Task]) -> Task | None:
 
 
 def _look_up(store: ReadableStore, ids: set[str]) -> tuple[dict[str, list[Task]], set[str]]:
-    """The tasks with these ids in any state, and the ids that are missing.
-
-    A task that is being moved, or cannot be read now, is in neither.
-    """
+    """The tasks with these ids in any state, and the ids that are missing. A task that is being
+    moved, or cannot be read now, is in neither."""
     by_id: dict[str, list[Task]] = {}
     missing = set()
     for answer in store.scan(ids):
@@ -207,10 +203,8 @@ def _settle(
     store: ChangeableStore, journal: Journal, operation: Operation, why: str = ""
 ) -> Settled:
     """As `settle_operation`; with `why`, unchanged rows are excluded for it, and the operation
-    ends.
-
-    The tasks are read without the file's flock: its holder counts as running the operation.
-    """
+    ends. The tasks are read without the file's flock: its holder counts as running the
+    operation."""
     writer = journal.resume(operation.op)
     if writer is None:
         return Settled(None)
@@ -391,10 +385,7 @@ OVERLAP_SECONDS = 86400.0
 
 def _compared_fields(task: Task) -> tuple[object, ...]:
     """The fields in which an attempt or an edit differs from a verb; due times in whole seconds, as
-    in files.
-
-    Descriptions are not compared: they are cleaned when written.
-    """
+    in files. Descriptions are not compared: they are cleaned when written."""
     return task.attempts, task.error, task.payload, -(-(task.due or 0.0) // 1)
 
 

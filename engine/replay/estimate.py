@@ -64,10 +64,8 @@ class ReplayEstimate(NamedTuple):
 
 
 def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> ReplayEstimate:
-    """Estimate how long `count` tasks take at a pace, and whether the workers can keep it.
-
-    The waiting for canary outcomes is not included.
-    """
+    """Estimate how long `count` tasks take at a pace, and whether the workers can keep it. The
+    waiting for canary outcomes is not included."""
     sending = 0.0 if pace.rate is None else count / pace.rate
     phrases = [_speed(count, pace.rate, sending)]
     runs = after = None

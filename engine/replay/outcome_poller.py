@@ -30,11 +30,9 @@ MAX_POLLS = 8
 
 
 class LogEventReader:
-    """Callable that returns the events added to some logs since the previous call.
-
-    Blocks; use it from one thread at a time. A log that does not exist yet is read from its
-    beginning once it exists.
-    """
+    """Callable that returns the events added to some logs since the previous call. Blocks; use it
+    from one thread at a time. A log that does not exist yet is read from its beginning once it
+    exists."""
 
     def __init__(self, paths: Sequence[str], clock: Callable[[], float] = time.time) -> None:
         """`paths` are the logs of one place."""

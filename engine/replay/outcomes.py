@@ -212,11 +212,9 @@ class _AwaitedTask:
 
 
 class OutcomeTracker:
-    """Track the outcome of each sent task from scans, log events and counter values passed in.
-
-    Use it from one thread at a time. The cost of a call depends on the data passed in and on the
-    timeouts reached since the last call, not on the number of tasks sent.
-    """
+    """Track the outcome of each sent task from scans, log events and counter values passed in. Use
+    it from one thread at a time. The cost of a call depends on the data passed in and on the
+    timeouts reached since the last call, not on the number of tasks sent."""
 
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds after which the outcome of a missing task is unknown."""
@@ -347,10 +345,8 @@ class OutcomeTracker:
 
     def _assign_counter(self) -> list[_AwaitedTask]:
         """Assign the counter's rise to silent tasks; return the tasks for which that changed.
-
         Successes with a log line are subtracted first; of the silent tasks, those sent first come
-        first.
-        """
+        first."""
         spare = max(0, self._rise - max(self._logged_done))
         before, self._accounted = self._accounted, min(spare, len(self._silent))
         low, high = sorted((before, self._accounted))

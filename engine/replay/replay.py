@@ -165,10 +165,8 @@ class Replay:
         self._wake.set()
 
     def close(self, patience: float = 2.0) -> None:
-        """Detach: unsent tasks stay, and the journal can continue the replay.
-
-        Waits up to `patience` seconds for the tasks being moved.
-        """
+        """Detach: unsent tasks stay, and the journal can continue the replay. Waits up to
+        `patience` seconds for the tasks being moved."""
         self._detached = True
         self._wake.set()
         self.join(patience)

@@ -233,11 +233,8 @@ class ReplayState(NamedTuple):
     def next_step(
         self, now: float, tokens: int, token_at: float = 0.0, pending: int | None = None
     ) -> Step:
-        """Return the next step.
-
-        `tokens` are in the bucket; if 0, the next one comes at `token_at`. `pending` is the number
-        of waiting tasks; None: not known.
-        """
+        """Return the next step. `tokens` are in the bucket; if 0, the next one comes at `token_at`.
+        `pending` is the number of waiting tasks; None: not known."""
         if not self.stopped:
             if why := self._tripped(pending):
                 return StopReason(why)
