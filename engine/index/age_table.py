@@ -87,7 +87,6 @@ def _sums(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
 
 
 NO_AGES = Ages("destination", (), AgeRow("", _ZERO_COUNTS), 0)
-"""An empty table."""
 
 
 def bucket_filter(bucket: int) -> str:

@@ -13,7 +13,6 @@ from engine.text import error_pattern
 MAX_CLUSTERS = 200
 """Maximum number of clusters, the largest first."""
 
-
 MAX_DESTINATIONS = 20
 """Destinations that a cluster names; one with more is not the fault of a few servers."""
 

@@ -34,7 +34,6 @@ DATA_FIELD = "data"
 """The field of what a task carries: the data of a job, a payload, a mail. No index has it."""
 
 SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error")
-"""The columns that plain words are searched in."""
 
 Value: TypeAlias = str | int | float | State | RelativeTime
 """A parameter of the query: a state becomes its number, `RelativeTime` a time when the
@@ -42,7 +41,6 @@ query runs."""
 
 Condition: TypeAlias = tuple[str, tuple[Value, ...]]
 """SQL with its parameters; its value may be NULL if a task does not have the field."""
-
 
 SavedLookup: TypeAlias = Callable[[str], str]
 """Returns the text of a saved filter by its name; a ValueError contains what was expected."""
@@ -289,12 +287,8 @@ def _moment(column: str, op: str, text: str, context: _ParseContext) -> Conditio
     return f"{column} {op} ?", (moment,)
 
 
-def _since(column: str, _op: str, text: str, context: _ParseContext) -> Condition:
-    return _moment(column, ">=", text, context)
-
-
-def _until(column: str, _op: str, text: str, context: _ParseContext) -> Condition:
-    return _moment(column, "<", text, context)
+def _bound(op: str) -> ConditionBuilder:
+    return lambda column, _op, text, context: _moment(column, op, text, context)
 
 
 def _between(column: str, _op: str, text: str, context: _ParseContext) -> Condition:
@@ -375,11 +369,10 @@ FIELDS: Mapping[str, FilterField] = {
     "payload": FilterField("payload", _text, _TEXTS),
     "group": FilterField("grp", _text, _TEXTS),
     "data": FilterField("data", _data, (":", "~", "!~")),
-    "since": FilterField("created", _since, _ONE),
-    "until": FilterField("created", _until, _ONE),
+    "since": FilterField("created", _bound(">="), _ONE),
+    "until": FilterField("created", _bound("<"), _ONE),
     "between": FilterField("created", _between, _ONE),
 }
-"""The fields by their typed names."""
 
 ALIASES = {"destination": "dest", "error": "err", "description": "desc", "attempts": "tries"}
 """Longer names of the same fields."""

@@ -48,7 +48,6 @@ class _FoundRows(NamedTuple):
     generation: int
     now: float
     rows: int
-    """Number of rows in the table."""
     total: int | None
     """Number of rows of the result; None if it is not known."""
 

@@ -136,7 +136,6 @@ RARE_COLUMNS = (
 NO_RARE_VALUES: Values = ("", "", "", 0, "", "", None, None, None, None, "", None)
 """The values of the rare columns in a row without them, as the table has them by default."""
 ROW_COLUMNS = tuple(f"{PLAIN_COLUMNS}, {RARE_COLUMNS}".split(", "))
-"""The columns that `row_of` returns."""
 
 
 def _insert(columns: str) -> str:
@@ -146,7 +145,6 @@ def _insert(columns: str) -> str:
 INSERT_TASK, INSERT_PLAIN_TASK = _insert(f"{PLAIN_COLUMNS}, {RARE_COLUMNS}"), _insert(PLAIN_COLUMNS)
 """Insert a row with its number; a plain one a quarter faster without the rare columns."""
 STATE_NUMBERS: Mapping[State, int] = {state: at for at, state in enumerate(STATES)}
-"""The number of each state."""
 ALL_STATE_NUMBERS = ", ".join(str(at) for at in range(len(STATES)))
 """The numbers of all states, as SQL: with them the unique index finds an id."""
 _LARGEST = (1 << 63) - 1
@@ -156,7 +154,6 @@ SORTED_ROWS = (
     "FROM task INDEXED BY by_name WHERE id>=:first",
 )
 """The rows of one state, and of all states, from an id on, from a covering index sorted by id."""
-
 
 _NO_ERROR = ("", "", None)
 _mark = lru_cache(4096)(error_pattern.pattern_name)

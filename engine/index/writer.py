@@ -70,7 +70,6 @@ class IndexDelta(NamedTuple):
     appeared: frozenset[str] = frozenset()
     departed: frozenset[str] = frozenset()
     changed: bool = False
-    """True if the index has changed."""
 
 
 MAX_EARLY_ROWS = 5000
@@ -110,7 +109,6 @@ class Writer:
         self._early: set[Key] = set()
         """In the first scan, rows that it may yet show: of the store's sample, and of lookups."""
         self.problems = 0
-        """Number of problems in the store."""
 
     def close(self) -> None:
         """Close the file."""

@@ -65,7 +65,6 @@ MAX_CHANGED_NAMES = 20_000
 CHEAP_SCAN_SECONDS = 0.25
 """A full scan of this cost, in seconds of CPU, is not replaced by a comparison of revisions."""
 
-
 Found = Task | Missing | Problem
 
 

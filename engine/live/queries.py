@@ -90,9 +90,7 @@ AGE_ROUNDING_SECONDS = 5.0
 ANSWER_COST_FACTOR = 20
 """A cached answer serves for so many times the duration of its query."""
 MAX_CACHED_ANSWERS = 8
-"""Maximum cached answers."""
 MAX_ACTIVE_TASKS, MAX_COUNTED_KINDS = 200, 50
-"""Maximum active tasks and kinds returned."""
 
 
 class IndexQueries:

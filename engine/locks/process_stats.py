@@ -24,7 +24,6 @@ MAX_NAMED_FILES = 4
 """Maximum number of files in the spool to list by name."""
 
 MAX_DESCENDANTS = 12
-"""Maximum number of descendants to examine."""
 
 MIN_INTERVAL_SECONDS = 0.25
 """Minimum seconds between two readings for a useful difference."""

@@ -60,7 +60,6 @@ _SPARE_BYTES = 4096
 """One block of most file systems."""
 
 _TOKEN_BYTES = 8
-"""Random bytes in a lock's token."""
 
 
 class LockBusy(Exception):

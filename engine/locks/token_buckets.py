@@ -27,7 +27,6 @@ class BucketState(NamedTuple):
     """The kind to which it applies; `ALL_KINDS` for all."""
     tokens: int
     burst: int
-    """Maximum number of tokens."""
     next: float | None
     """When the next token comes, epoch seconds UTC; None if it is full or none will come."""
     per_hour: int | None = None

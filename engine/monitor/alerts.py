@@ -43,7 +43,6 @@ MISSED_RUN_FACTOR = 2.0
 MAX_TEXT_LENGTH = 60
 """Maximum characters of an alert's text: it is shown next to the place's name in 80 columns."""
 
-
 DAY_SECONDS = 86_400.0
 """Seconds for which a refused or lost mail is an alert."""
 
@@ -75,10 +74,8 @@ class Goal(NamedTuple):
     """Target of an alert: the place and the screen that explain it."""
 
     place: str
-    """Name of the place."""
     where: Where
     state: State | None = None
-    """State to show, if the target is a state."""
     name: str = ""
     """Transport, operation or warning to show, exactly as found (not made safe)."""
 
@@ -137,7 +134,6 @@ class LimitUse(NamedTuple):
     unit: str = ""
     """What is counted: `pending`, `MB`."""
     state: State | None = None
-    """The state whose tasks use it."""
 
 
 class AlertInputs(NamedTuple):
@@ -171,7 +167,6 @@ class AlertInputs(NamedTuple):
     dead_growth: Growth | None
     """Growth of the dead-letter queue in the last ten minutes, or as much of them as is known."""
     queue: MetricsReading
-    """Content of the queue's metrics file."""
     earlier_counts: Sequence[CountSample]
     """Earlier counts with their times: a metrics file is compared with the counts of the time it
     was written."""
@@ -361,23 +356,17 @@ def _blocked(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
             what = f"{due:,} {_brief(kind)} due for {format_rough_duration(now - since)}"
             words = f"{what}: {why}: see `doctor`"
             yield Level.WARN, AlertKind.BLOCKED, words, since, (Where.STATE, State.PENDING)
-
-
-def _lacking(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    for kind, lack, since in inputs.lacks:
+    for kind, lack, reported in inputs.lacks:
         words = f"{_brief(kind)} not tried: {safe_line(lack)}"
-        yield Level.WARN, AlertKind.LACKING, words, since, (Where.WORKERS,)
+        yield Level.WARN, AlertKind.LACKING, words, reported, (Where.WORKERS,)
 
 
-def _full(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+def _space(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for number, (path, room) in enumerate(inputs.free_tasks.items()):
         if room < MIN_FREE_TASKS:
             where = f"room for {format_count(room, 'task') if room else 'no task'}"
             words = f"disk full: {safe_line(path) if number else where}: see `doctor`"
             yield Level.CRIT, AlertKind.FULL, words, None, (Where.QUEUE,)
-
-
-def _limits(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for one in inputs.limits:
         if is_nearly_full(one):
             level = Level.CRIT if one.used >= one.limit else Level.WARN
@@ -478,15 +467,12 @@ def _age(seconds: float) -> str:
     return format_rough_duration(max(0.0, seconds))
 
 
-def _lost(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
+def _lost_mails(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if inputs.orphaned_mails:
         mails = format_count(inputs.orphaned_mails, "spooled mail")
         have = "has" if inputs.orphaned_mails == 1 else "have"
         words = f"{mails} {have} no task: see `mail spool list`"
         yield Level.WARN, AlertKind.LOST, words, None, (Where.TRANSPORTS,)
-
-
-def _refused(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     recent = recent_refusals(inputs.refusals, now)
     if recent:
         count = count_refusals(inputs.refusals, now)
@@ -512,9 +498,6 @@ def count_refusals(refusals: Refusals | str, now: float) -> Figure:
 def _warned(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for words in dict.fromkeys(inputs.warnings):
         yield Level.WARN, AlertKind.WARNED, words, None, (Where.CONTROLS, None, words)
-
-
-def _clock(inputs: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if inputs.clock_step:
         yield Level.WARN, AlertKind.CLOCK, inputs.clock_step, None, (Where.QUEUE,)
 
@@ -549,15 +532,11 @@ _RULES: tuple[_Rule, ...] = (
     _oldest,
     _idle,
     _blocked,
-    _lacking,
-    _full,
-    _limits,
+    _space,
     _transports,
     _suspended,
     _destinations,
-    _lost,
-    _refused,
-    _clock,
+    _lost_mails,
     _warned,
     _metrics,
 )

@@ -67,8 +67,8 @@ def parse_failures(data: bytes, *, torn: bool = False) -> dict[str, tuple[Failur
     """Parse the failures of delivery records, by transport, the latest first; `torn`: the first
     line is incomplete."""
     failures: dict[str, list[Failure]] = {}
-    for record in _failed(data, torn=torn):
-        if record.transport:
+    for record in _records(data, torn=torn):
+        if record.result == FAILED and record.transport:
             failures.setdefault(record.transport, []).append(_failure(record))
     return {name: tuple(failures[name][:MAX_FAILURES]) for name in [*failures][:MAX_TRANSPORTS]}
 
@@ -97,10 +97,6 @@ def parse_refusals(
 
 _REFUSAL_WORDS = ("rejected_", "lost")
 """How the word of a mail begins that no further attempt follows by itself."""
-
-
-def _failed(data: bytes, *, torn: bool) -> Iterator[Delivery]:
-    return (record for record in _records(data, torn=torn) if record.result == FAILED)
 
 
 def _records(data: bytes, *, torn: bool) -> Iterator[Delivery]:

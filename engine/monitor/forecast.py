@@ -29,7 +29,6 @@ from engine.waiting_reasons import describe_time_to_empty
 MIN_TREND_TASKS = 2
 """Up to this many tasks in `TREND_WINDOW_SECONDS` seconds, a trend cannot be told from none."""
 
-
 Numbers: TypeAlias = Mapping[str, float | str | None]
 
 
@@ -56,7 +55,6 @@ class Forecast(NamedTuple):
     unknown: str = ""
     """Why there is no forecast; "" if there is one."""
     numbers: Numbers = {}
-    """The numbers it is based on, by name."""
 
 
 class ForecastInputs(NamedTuple):

@@ -34,7 +34,6 @@ LOG, RECORDER = "log", "recorder"
 NO_RUNS = "no runs in the log in 10m"
 """Why figures are unknown if the log has no run of any kind."""
 
-
 NO_DUE = "wait: most due times are not in the log"
 NO_START = "wait and run: most starts are not in the log"
 """Why figures of a kind with runs are unknown."""
@@ -45,9 +44,7 @@ class KindFigures(NamedTuple):
 
     kind: str
     per_minute: float | None = None
-    """Runs that ended per minute."""
     failures_share: float | None = None
-    """Share of the ended runs that failed."""
     wait_p50: float | None = None
     wait_p95: float | None = None
     run_p50: float | None = None

@@ -18,13 +18,11 @@ GAUGES: Mapping[State, str] = {
     State.ACTIVE: "nftban_queue_tasks_working",
     State.DEAD: "nftban_queue_tasks_dlq",
 }
-"""Gauge that counts the tasks of a state."""
 
 LAST_RUN = "nftban_queue_last_run_timestamp"
 
 MAX_APART_SECONDS = 2.5
 """Maximum seconds between our count and the writing of the file for the two to be compared."""
-
 
 CountSample: TypeAlias = tuple[float, Mapping[State, int]]
 """Our own counts, with their time in epoch seconds UTC."""

@@ -25,7 +25,6 @@ _LIMIT = 4 << 20
 _MOST = 10_000
 """Maximum samples of a metrics file; real ones have some 30."""
 
-
 NOT_THERE = os.strerror(errno.ENOENT)
 """Why a file that does not exist has no data."""
 

@@ -23,7 +23,6 @@ from engine.system.users import Account
 from engine.text.error_text import error_text
 
 SAMPLE_INTERVAL_SECONDS = 10.0
-"""Seconds between two samples."""
 
 DAY_SECONDS = 86400.0
 SLOTS = int(DAY_SECONDS / SAMPLE_INTERVAL_SECONDS)
@@ -62,7 +61,6 @@ class Role(StrEnum):
     """Role of this process in recording a place."""
 
     RECORDS = "records"
-    """It records."""
     WATCHES = "watches"
     """Another process records."""
     IDLE = "idle"

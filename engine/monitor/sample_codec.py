@@ -57,7 +57,6 @@ class RecordedSample(NamedTuple):
     oldest: float | None = None
     """Creation of the oldest pending task, epoch seconds UTC."""
     due: int | None = None
-    """Number of due pending tasks."""
     died: float | None = None
     """Time of death of the task dead longest, epoch seconds UTC."""
     rates: Rates | None = None

@@ -17,10 +17,8 @@ from engine.model import State
 from engine.text.times import format_rough_duration
 
 HISTORY_SECONDS = 600.0
-"""History length in seconds."""
 
 RATE_WINDOW_SECONDS = 60.0
-"""Window of the rates in seconds."""
 
 TREND_WINDOW_SECONDS = 120.0
 """Window of the backlog trend in seconds; long, because traffic comes in bursts."""
@@ -32,7 +30,6 @@ MIN_FLOW = 0.05
 """Tasks per second below which a rate is shown as 0.0."""
 
 MIN_TREND_SECONDS = 10.0
-"""Minimum seconds of history for the backlog trend."""
 
 _OFTEN = 0.5
 """Minimum seconds between two samples."""
@@ -365,7 +362,6 @@ def _slope(points: list[tuple[float, int]]) -> float:
 
 MIN_RUNS = 3
 """Minimum number of runs for an interval between them."""
-
 
 RUN_WINDOW_SECONDS = 600.0
 """Seconds before the last run over which the time between runs is measured."""

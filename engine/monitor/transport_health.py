@@ -64,7 +64,6 @@ class DeliveryCounts(NamedTuple):
 
     attempts: int = 0
     success: int = 0
-    """Sent mails."""
     failures: int = 0
     """Mails given up, each perhaps after several attempts."""
     refused: int = 0
@@ -296,7 +295,6 @@ class MailRoutes(NamedTuple):
     why_not: Mapping[str, str] = {}
     """By name, why a transport cannot be used; those not listed only come later in the order."""
     stopped: Mapping[str, TransportSuspension] = {}
-    """Suspended transports by name."""
     forced: str = ""
     """The only one that the configuration allows; "" if it allows all."""
     recipient: str = ""

@@ -30,7 +30,6 @@ from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
 CONTROL_VERB = "control"
-"""The verb of a control's operation in the journal."""
 
 TRANSPORT_CONTROL = "transport"
 """The control that suspends or resumes the mail transport that is its target; no store has it."""
@@ -52,9 +51,7 @@ and the verb that sets it back."""
 ANSWERED_NOTE, REFUSED_NOTE = "answered", "not done"
 """The `what` of the note that holds a control's answer, or the reason why it was not done."""
 
-
 MAX_NAMED_TARGETS = 9
-"""Targets that a refusal names."""
 
 
 class Order(NamedTuple):

@@ -25,7 +25,6 @@ from engine.verbs import VERBS, keep_error, with_state
 JOURNAL_BATCH_ROWS = 500
 """Rows whose outcomes are written to the journal together, with one fsync."""
 
-
 MAX_OPEN_ROWS = 100
 """Rows that the store has open at the same time; each may need two file descriptors."""
 

@@ -20,7 +20,6 @@ IMAGE_FILE_MODE = 0o600
 """Mode of the file with task images: a task may have been edited to remove a secret."""
 
 ROWS_PER_LINE = 500
-"""Rows in one line."""
 
 _ADDRESS = re.compile(r"(?:\"[^\"@]*\"|(?<![^\s@<>\"'=:,;])[^\s@<>\"'=:,;]+)@(?=[^\s@])")
 """The local part of a mail address with its @, from the beginning of a word."""

@@ -30,7 +30,6 @@ from engine.text.typed_json import Epoch, from_json
 NOTES_FILE_NAME = "notes.jsonl"
 
 MAX_NOTE_CHARS = 500
-"""Maximum characters of a note."""
 
 DELETE_INPUT = "-"
 """The input that deletes a task's notes; an empty input only closes the prompt."""

@@ -55,7 +55,6 @@ class Plan(NamedTuple):
     included_ids: frozenset[str] = frozenset()
     """Ids of rows that the operator includes although they have a reason to be excluded."""
     excluded_ids: frozenset[str] = frozenset()
-    """Ids of rows that the operator has excluded."""
     oldest: float = 0.0
     """Creation time of the oldest task, epoch seconds UTC; 0 if unknown for all."""
     newest: float = 0.0

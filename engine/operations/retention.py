@@ -27,7 +27,6 @@ SWEEP_MARKER = "swept"
 """A file in the staging directory; its modification time is the time of the last sweep."""
 
 MAIL_SWEEP_MARKER = "swept-mail"
-"""The marker of the mail spool's sweep."""
 
 MAIL_CHECK_MARKER = "queued-mail"
 """The marker of the check for spooled mails without a task."""

@@ -79,7 +79,6 @@ COUNT_INTERVAL_SECONDS, NOTE_INTERVAL_SECONDS = 2.0, 5.0
 """Seconds between two readings of counters, and between two journal notes of outcomes."""
 
 TASKS_PER_NOTE = 500
-"""Tasks per journal note."""
 
 CountReader: TypeAlias = Callable[[], int | None]
 """Returns a number; None: not known now."""
@@ -95,7 +94,6 @@ class OutcomeSources(NamedTuple):
     read_pending: CountReader = lambda: None
     """Number of waiting tasks; used only if a stop rule needs it."""
     close: Callable[[], None] = lambda: None
-    """Closes these sources."""
 
 
 class OutcomePoller:

@@ -173,7 +173,6 @@ _BY_STATE: Mapping[State, _Judge] = {
     State.TRASH: _ended(ReplayOutcome.TAKEN, "purged by another process"),
     State.DONE: _ended(ReplayOutcome.DELIVERED, "done (store)"),
 }
-"""Outcome of a task by its state in the store."""
 
 
 def fingerprint_of(error: str) -> str:

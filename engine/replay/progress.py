@@ -66,7 +66,6 @@ class ReplayProgress(NamedTuple):
     """Time of this value, epoch seconds UTC."""
     planned: int = 0
     tally: ReplayCounts = ReplayCounts()
-    """Outcomes of the sent tasks."""
     skipped: int = 0
     """Rows skipped because their task had changed since the plan."""
     refused: int = 0

@@ -50,7 +50,6 @@ from engine.verbs import VERBS
 POLL_INTERVAL_SECONDS = 0.25
 """Maximum seconds between two polls."""
 
-
 MAX_CONSECUTIVE_FAILURES = 10
 """After this many consecutive tasks that could not be changed, the replay stops: the cause is not
 the tasks."""
@@ -63,7 +62,6 @@ class ReplayResult(NamedTuple):
     report: Report | None
     """Result of each row; unsent rows are unapplied. None: the replay was detached."""
     held: Report | None = None
-    """Result of holding the unsent tasks."""
     known_outcomes: Mapping[str, KnownOutcome] = {}
     """By task id, what is known of the sent tasks that were not delivered."""
 

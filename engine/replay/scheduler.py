@@ -19,9 +19,7 @@ from engine.text.times import format_rough_duration
 MAX_TASKS_PER_STEP = 100
 """Maximum tasks sent in one step: few, so that an order takes effect soon."""
 
-
 RATE_REASON = "the rate"
-"""Reason of a wait for the next token."""
 
 
 class ReplayCounts(NamedTuple):
@@ -60,7 +58,6 @@ class Canary(NamedTuple):
     known: int = 0
     """Tasks that had a first outcome, even if it changed later."""
     delivered: int = 0
-    """Number of deliveries."""
     began: float | None = None
     """Time of the first sending in epoch seconds UTC."""
     ended: float | None = None
@@ -80,7 +77,6 @@ class Wait(NamedTuple):
     """None: only an order or a new outcome ends the wait."""
     why: str
     asks_operator: bool = False
-    """True if it waits for an operator's decision."""
 
 
 class StopReason(NamedTuple):

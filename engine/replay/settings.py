@@ -45,7 +45,6 @@ class ReplayPace(NamedTuple):
     canary: tuple[int, ...] = (1, 10)
     """Sizes of the canaries; after each one, the replay waits for its outcomes."""
     timeout: float = 120.0
-    """Seconds to wait for outcomes."""
     stops: StopRules = StopRules()
     attended: bool = True
     """True if an operator can be asked whether to continue; if not, an unclear canary stops the
