@@ -119,7 +119,7 @@ class StoreActions:
 
         An `intent` is written to the journal before the first task moves; an operation that cannot
         be undone runs even if that fails, because a full disk may be the reason for it. The other
-        arguments are as for `execute.apply_plan`; the callables are called on that thread.
+        arguments are as for `run_plan.run_journaled_plan`; the callables are called on that thread.
         """
 
         def run(store: ChangeableStore) -> Report:

@@ -397,29 +397,3 @@ class PlanRun:
 
 def _failed(rows: Iterable[Row], why: str) -> list[RowOutcome]:
     return [RowOutcome(row, RowResult.FAILED, why) for row in rows]
-
-
-def apply_plan(
-    store: ChangeableStore,
-    plan: Plan,
-    now: Callable[[], float],
-    recorder: JournalWriter | None = None,
-    *,
-    report_counts: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
-    halted: Callable[[], bool] = lambda: False,
-    allowed: RefusalCheck = always_allowed,
-    images: Mapping[str, bytes] | None = None,
-    fits: TrashCheck = unlimited_trash,
-) -> Report:
-    """Apply a whole plan; blocks until every outcome is durable and in the journal. `report_counts`
-    gets the counts after each batch; once `halted` returns True, the remaining rows stay unapplied.
-    If the store becomes unavailable, they fail with that reason."""
-    applying = PlanRun(store, plan, now, recorder, allowed=allowed, images=images, fits=fits)
-    why = ""
-    while not applying.trouble and (batch := applying.next_rows(JOURNAL_BATCH_ROWS)):
-        if halted():
-            why = "stopped by the operator"
-            break
-        applying.step(batch)
-        report_counts(applying.counts)
-    return applying.finish(applying.trouble or why)

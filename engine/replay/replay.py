@@ -159,7 +159,20 @@ class Replay:
         reason, for the journal; `report_result` is called soon on the replay's thread with the
         result of the rows, unless the replay ends first.
         """
-        self._orders.append(partial(self._pull_back, plan, intent, report_result, allowed))
+
+        def act(now: float) -> None:
+            self._say("pull_back")
+            self._halt(f"stopped by {intent.who.name or 'the operator'}")
+            if self._journal is None:  # the journal has the tasks' former values
+                report_result(run_plan.failed_report(plan, "cannot undo without a journal"))
+                return
+            report = self._also(plan, intent, allowed)
+            for sent, known in self._poller.remove(report.done):
+                self._course = self._course.with_pulled_back(sent.nth, known.outcome, now)
+                self._line(sent.id, "undone", "back in its former state")
+            report_result(report)
+
+        self._orders.append(act)
         self._wake.set()
 
     def close(self, patience: float = 2.0) -> None:
@@ -296,25 +309,6 @@ class Replay:
             scope = f"{len(unsent):,} not sent by a replay"
             intent = self._intent and self._intent._replace(scope=scope, follows="", pace={})
             self._held = self._also(plan, intent, self._allowed)
-
-    def _pull_back(
-        self,
-        plan: Plan,
-        intent: Intent,
-        report_result: Callable[[Report], None],
-        allowed: RefusalCheck,
-        now: float,
-    ) -> None:
-        self._say("pull_back")
-        self._halt(f"stopped by {intent.who.name or 'the operator'}")
-        if self._journal is None:  # the journal has the tasks' former values
-            report_result(run_plan.failed_report(plan, "cannot undo without a journal"))
-            return
-        report = self._also(plan, intent, allowed)
-        for sent, known in self._poller.remove(report.done):
-            self._course = self._course.with_pulled_back(sent.nth, known.outcome, now)
-            self._line(sent.id, "undone", "back in its former state")
-        report_result(report)
 
     def _also(self, plan: Plan, intent: Intent | None, allowed: RefusalCheck) -> Report:
         store, journal, clock = self._store, self._journal, self._clock
