@@ -1,7 +1,8 @@
-"""Close a resource if making it ready fails."""
+"""Close a resource at the end of a block, or if making it ready fails."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -23,3 +24,12 @@ def closed_on_error(resource: _Closable) -> Iterator[None]:
     except BaseException:
         resource.close()
         raise
+
+
+@contextmanager
+def closing_fd(fd: int) -> Iterator[int]:
+    """Close a file descriptor at the end of the body."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -409,6 +409,15 @@ def is_same_file(a: stat_result, b: stat_result) -> bool:
     return a.st_ino == b.st_ino and a.st_size == b.st_size and a.st_mtime_ns == b.st_mtime_ns
 
 
+def is_named(name: str, file_stat: stat_result, dir_fd: int | None = None) -> bool:
+    """True if an open file has this name: it was neither replaced nor removed."""
+    try:
+        named_stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named_stat, file_stat)
+
+
 def claim_flock(fd: int) -> bool:
     """Take the exclusive flock of an open file without waiting; False if another process has it."""
     try:
