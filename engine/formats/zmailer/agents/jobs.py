@@ -1,4 +1,4 @@
-"""What all our agents do with a job: lock its recipients, deliver, record the outcome, answer.
+"""What all our agents do: read jobs; lock the recipients of each, deliver, record, answer.
 
 A lock is the tag `~` and the agent's PID in the recipient line, written under fcntl(2); so no other
 agent takes the recipient, also after a restart of the scheduler. The outcome is durable in the file
@@ -10,17 +10,21 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby, islice
 from typing import BinaryIO, NamedTuple
 
 from engine.formats.zmailer.diagnostics import dsn_parameter, format_diagnostic
 from engine.formats.zmailer.scheduling.agent_lines import (
+    HUNGRY,
+    IDLE,
     AgentAnswer,
     JobLine,
+    LineBuffer,
     Notary,
     format_answer,
     format_resync,
+    parse_job,
 )
 from engine.formats.zmailer.spool import marks, names
 from engine.formats.zmailer.spool.control_file import (
@@ -337,3 +341,31 @@ def _answer(name: str, one: AgentOutcome) -> bytes:
 
 def _remark(job: JobLine, text: str) -> bytes:
     return f"#{safe_line(f'{job.path}: {text}')}\n".encode()
+
+
+READ_BYTES = 64 << 10
+
+
+def run_agent(serve: Callable[[JobLine], Iterable[bytes]], stdin: int = 0, stdout: int = 1) -> None:
+    """Serve jobs until an empty line, or the end of the input; a last line without LF is no job.
+
+    `serve` yields the answers to a job, each with its LF, and each once it is true on disk: the
+    scheduler may be gone when it is written. Then the agent ends after this job.
+    """
+    with suppress(BrokenPipeError, ConnectionResetError):
+        files.write_all(stdout, HUNGRY)
+        buffer = LineBuffer()
+        while data := os.read(stdin, COPY_BYTES):
+            for line in buffer.feed(data):
+                if not line:
+                    return
+                for answer in _answers(line, serve):
+                    files.write_all(stdout, answer)
+                files.write_all(stdout, HUNGRY)
+
+
+def _answers(line: bytes, serve: Callable[[JobLine], Iterable[bytes]]) -> Iterable[bytes]:
+    if line + b"\n" == IDLE:
+        return ()
+    job = parse_job(line)
+    return (b"#no job: %b\n" % line[:80],) if job is None else serve(job)

@@ -19,7 +19,7 @@ from engine.formats.zmailer.scheduler.message_reading import (
     Parked,
     QueuedMessageReader,
 )
-from engine.formats.zmailer.scheduling import controls, retry
+from engine.formats.zmailer.scheduling import timers
 from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer
 from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage
 from engine.formats.zmailer.scheduling.table import ThreadTable
@@ -106,7 +106,7 @@ class MessageFlow:
         elif isinstance(reading, Parked):
             parts.log(f"{name}: moved to {reading.where}: {reading.why}")
         elif isinstance(reading, DeliveryTrigger):
-            count = controls.etrn(parts.table, reading.host)
+            count = parts.table.etrn(reading.host)
             parts.log(f"{name}: ETRN {reading.host}: {count} threads started")
         elif isinstance(reading, Loaded):
             self._add(reading, now)
@@ -304,4 +304,4 @@ def _has_expired(parts: SchedulerParts, job: Job, now: float) -> bool:
     attempt counts as none: after days without a scheduler it is made when it is too late."""
     modified, settings = job.message.modified, parts.table.threads[job.thread].settings
     observed_time = min(now, modified + parts.age(modified, now))
-    return retry.is_expired(settings, job.expires, job.attempts > 1, observed_time)
+    return timers.is_expired(settings, job.expires, job.attempts > 1, observed_time)

@@ -32,7 +32,6 @@ from engine.formats.zmailer.scheduler.message_reading import QueuedMessageReader
 from engine.formats.zmailer.scheduler.reporting import SenderReports
 from engine.formats.zmailer.scheduler.running_agents import AgentLimits
 from engine.formats.zmailer.scheduler.view import SchedulerQueue
-from engine.formats.zmailer.scheduling import controls
 from engine.formats.zmailer.scheduling.jobs import ThreadKey
 from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import ThreadTable
@@ -310,7 +309,7 @@ class SchedulerProcess:
         self._queue.forget_view()
         now = self._clocks.wall()
         self.loop.agents.reconfigure(self._files.environ, self._clauses.find, now)
-        controls.reconfigure(self.loop.parts.table, self._clauses.find, now)
+        self.loop.parts.table.reconfigure(self._clauses.find, now)
 
     def _trace(self, text: str) -> None:
         """Log a step with -v; with -W too, only after the first files are read."""

@@ -23,10 +23,9 @@ from engine.formats.zmailer.mailq.queue_view import (
 from engine.formats.zmailer.mailq.report_text import decode
 from engine.formats.zmailer.scheduler.loop import SchedulerLoop
 from engine.formats.zmailer.scheduler.message_outcomes import file_name
-from engine.formats.zmailer.scheduling import controls, retry
-from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage, RingKey
+from engine.formats.zmailer.scheduling import timers
+from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage, RingKey, Thread
 from engine.formats.zmailer.scheduling.table import ThreadTable
-from engine.formats.zmailer.scheduling.threads import Thread
 from engine.formats.zmailer.spool import names
 
 VIEW_SECONDS = 0.1
@@ -216,7 +215,7 @@ class SchedulerQueue:
     def etrn(self, host: str) -> bool:
         """Try the threads of a host now; True if one could start."""
         self.forget_view()
-        return controls.etrn(self._table, host.lower()) > 0
+        return self._table.etrn(host.lower()) > 0
 
     def kill_message(self, name: str) -> str:
         """Remove a message, named by spool id or control file; why not, or ""."""
@@ -247,7 +246,7 @@ class SchedulerQueue:
 def _expiry(thread: Thread, job: Job) -> float | None:
     if job.expires == float("inf"):
         return None
-    return job.expires if job.attempts else retry.expires_untried_at(thread.settings, job.expires)
+    return job.expires if job.attempts else timers.expires_untried_at(thread.settings, job.expires)
 
 
 def _find_message(table: ThreadTable, name: str) -> QueuedMessage | None:

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Generic
 
-from engine.formats.zmailer.scheduling import agent_state
 from engine.formats.zmailer.scheduling.agent_lines import AgentText
 from engine.formats.zmailer.scheduling.agent_talk import AgentTalk, Answered, J, NothingToDo, Ready
 from engine.system import supervisor
@@ -270,7 +269,7 @@ class Agent(Generic[J]):
             return
         except (BrokenPipeError, ConnectionResetError):
             output.clear()
-            self.talk.feed = agent_state.after_end(self.talk.feed, now)
+            self.talk.feed = self.talk.feed.after_end(now)
         if self.talk.feed.ended_at is not None and not self._is_shut:
             self._is_shut = True
             with suppress(OSError):  # the other end is closed
