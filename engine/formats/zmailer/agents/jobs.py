@@ -343,9 +343,6 @@ def _remark(job: JobLine, text: str) -> bytes:
     return f"#{safe_line(f'{job.path}: {text}')}\n".encode()
 
 
-READ_BYTES = 64 << 10
-
-
 def run_agent(serve: Callable[[JobLine], Iterable[bytes]], stdin: int = 0, stdout: int = 1) -> None:
     """Serve jobs until an empty line, or the end of the input; a last line without LF is no job.
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from engine.formats.zmailer import syslog_lines
 from engine.formats.zmailer.scheduler import verbose_log
 from engine.formats.zmailer.scheduler.arrivals import Arrivals
-from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes, file_name
+from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes
 from engine.formats.zmailer.scheduler.message_places import MessagePlaces
 from engine.formats.zmailer.scheduler.message_reading import (
     DeliveryTrigger,
@@ -108,7 +108,7 @@ class MessageFlow:
         elif isinstance(reading, DeliveryTrigger):
             count = parts.table.etrn(reading.host)
             parts.log(f"{name}: ETRN {reading.host}: {count} threads started")
-        elif isinstance(reading, Loaded):
+        elif reading is not None and reading.groups:
             self._add(reading, now)
         elif reading is not None:
             parts.table.messages[reading.message.number] = reading.message
@@ -131,7 +131,7 @@ class MessageFlow:
         were released."""
         parts, name = self.parts, path.rpartition("/")[2]
         message = parts.table.messages.get(names.message_number(name) or 0)
-        if message is None or file_name(message) != name:
+        if message is None or message.name != name:
             parts.arrivals.notice(path)
             return
         known = {offset for job in message.jobs for offset in job.todo}
@@ -150,7 +150,7 @@ class MessageFlow:
         if not parts.work.resync(job):
             parts.log(f"{message.path}: read again too often, waits for its next time")
         try:
-            unfinished = parts.reader.read_again(file_name(message))
+            unfinished = parts.reader.read_again(message.name)
         except (OSError, StoreError, Refused) as error:
             parts.log(f"{message.path}: {error}")
             return
@@ -231,7 +231,7 @@ class MessageFlow:
         self._delayed.pop(message.number, None)
         parts.trace(f"{message.path}: {'read again' if counts is None else 'complete'}")
         if counts is None:
-            self.take(file_name(message))
+            self.take(message.name)
             return
         self._count(messages_out=1)
         spool_id = names.spool_id(message.number, message.modified_ns)

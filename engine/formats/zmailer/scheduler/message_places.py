@@ -49,6 +49,21 @@ class MessagePlaces:
             with marks.write_lock(opened.fd, LOCK_SECONDS):
                 yield opened
 
+    @contextmanager
+    def open_now(
+        self, name: str, path: str, errors: tuple[type[Exception], ...] = (TimeoutError,)
+    ) -> Iterator[OpenControl]:
+        """As `open`, but each of `errors` becomes an OSError that names `path`.
+
+        Raises:
+            FileNotFoundError: there is none in transport/.
+        """
+        try:
+            with self.open(name) as opened:
+                yield opened
+        except errors as error:
+            raise OSError(f"{path}: {error}") from error
+
     def settle(self, opened: OpenControl) -> str:
         """Move both files to their hash folder, the message file first; return the folder.
 

@@ -42,7 +42,8 @@ class Loaded(NamedTuple):
     """A message to schedule."""
 
     message: QueuedMessage
-    groups: tuple[JobGroup, ...]
+    groups: tuple[JobGroup, ...] = ()
+    """Empty: no recipient is to do, complete it."""
     obsoletes: tuple[bytes, ...] = ()
     """Messages that this one replaces: spool ids, or message-ids."""
 
@@ -67,13 +68,7 @@ class Parked(NamedTuple):
     why: str
 
 
-class AllDone(NamedTuple):
-    """A file without recipients to do: complete it."""
-
-    message: QueuedMessage
-
-
-Reading = Loaded | MessagePostponed | DeliveryTrigger | Parked | AllDone
+Reading = Loaded | MessagePostponed | DeliveryTrigger | Parked
 
 
 class QueuedMessageReader:
@@ -135,7 +130,7 @@ class QueuedMessageReader:
         if unmatched:
             where = self._places.park(opened, folder)
             return Parked(where, f"no clause matches {', '.join(sorted(unmatched)[:5])}")
-        return AllDone(message)
+        return Loaded(message)
 
     def find_groups(
         self, recipients: Iterable[RecipientLine]
@@ -165,15 +160,13 @@ class QueuedMessageReader:
             OSError: it cannot be read or changed now.
         """
         try:
-            with self._places.open(name) as opened:
+            with self._places.open_now(name, name) as opened:
                 data, file_stat = read_whole(opened.fd)
                 control = parse_control_file(_end_last_line(opened.fd, data))
                 running_pids = self._live_locks(control, file_stat)
                 control = _clear_locks(opened.fd, control, running_pids)
         except FileNotFoundError:
             return None
-        except TimeoutError as error:
-            raise OSError(f"{name}: {error}") from error
         locked = [one.offset for one in control.recipients if one.head[:1] == marks.LOCKED]
         return frozenset([*locked, *(one.offset for one in marks.to_do(control.recipients))])
 
@@ -185,12 +178,10 @@ class QueuedMessageReader:
             OSError: it cannot be read now.
         """
         try:
-            with self._places.open(name) as opened:
+            with self._places.open_now(name, name) as opened:
                 recipients = parse_control_file(read_whole(opened.fd)[0]).recipients
         except FileNotFoundError:
             return ()
-        except TimeoutError as error:
-            raise OSError(f"{name}: {error}") from error
         new = (one for one in marks.to_do(recipients) if one.offset not in known)
         return self.find_groups(new)[0]
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from engine.formats.zmailer.log_file import format_line
-from engine.formats.zmailer.scheduler.message_outcomes import file_name, parse_line
+from engine.formats.zmailer.scheduler.message_outcomes import parse_line
 from engine.formats.zmailer.scheduling.jobs import QueuedMessage
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.folders import PostofficeFolders, read_line
@@ -65,7 +65,7 @@ def append(
     name = _match_name(message.verbose_log)
     if name is None:
         raise Refused(f"expected ../{PUBLIC}/NAME")
-    owner, _ = folders.find_message(file_name(message), is_kept=False)
+    owner, _ = folders.find_message(message.name, is_kept=False)
     account = users.owner_account(owner)
     with folders.open_below(folders.fd, PUBLIC) as folder, users.files_as(account):
         fd = files.open_plain(name[1], folder, os.O_WRONLY | os.O_APPEND)
@@ -73,7 +73,7 @@ def append(
         if os.fstat(fd).st_uid != owner.st_uid:
             raise Refused("its owner is not that of the message")
         ident = names.spool_id(message.number, message.modified_ns)
-        with folders.open_control(file_name(message)) as control:
+        with folders.open_control(message.name) as control:
             for offset in offsets:
                 quad = parse_line(control.fd, read_line(control.fd, offset)).quad
                 outcome_text = b"%b/%b %b: %b" % (quad.channel, quad.host, quad.user, outcome)

@@ -22,7 +22,6 @@ from engine.formats.zmailer.mailq.queue_view import (
 )
 from engine.formats.zmailer.mailq.report_text import decode
 from engine.formats.zmailer.scheduler.loop import SchedulerLoop
-from engine.formats.zmailer.scheduler.message_outcomes import file_name
 from engine.formats.zmailer.scheduling import timers
 from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage, RingKey, Thread
 from engine.formats.zmailer.scheduling.table import ThreadTable
@@ -255,5 +254,5 @@ def _find_message(table: ThreadTable, name: str) -> QueuedMessage | None:
     message = table.messages.get(number) if number is not None else None
     if message is None:
         return None
-    message_names = {names.spool_id(message.number, message.modified_ns), file_name(message)}
+    message_names = {names.spool_id(message.number, message.modified_ns), message.name}
     return message if last in message_names else None

@@ -116,6 +116,11 @@ class QueuedMessage:
     """Number of jobs with recipients that are not finished."""
 
     @property
+    def name(self) -> str:
+        """The name of the control file, without its folder."""
+        return f"{self.number}{self.suffix}"
+
+    @property
     def path(self) -> str:
         """The control file below transport/, such as I/F/3276785."""
         return f"{self.folder}{self.number}{self.suffix}"
