@@ -11,9 +11,9 @@ import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from engine.formats.zmailer.conf_changes import conf_changes
 from engine.formats.zmailer.environment import SchedulerFiles
 from engine.formats.zmailer.pid_file import signal_scheduler
+from engine.formats.zmailer.scheduler.clauses import conf_changes
 from engine.formats.zmailer.spool import lock_process
 from engine.formats.zmailer.spool.changes import MailActions
 from engine.formats.zmailer.spool.folders import PostofficeFolders

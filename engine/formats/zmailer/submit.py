@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import BinaryIO
 
 from engine.formats.zmailer.spool.control_file import RecipientLine
 from engine.formats.zmailer.spool.marks import Commit, LineChange, Settle
@@ -33,6 +34,7 @@ _RESUBMITTED = (b"NOTIFY=", b"ORCPT=")
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _TRIES = 100
+_COPY_BYTES = 1 << 20
 
 
 def _format_commit(commit: Commit) -> bytes:
@@ -194,6 +196,12 @@ def _read_commit(name: str, staged_fd: int) -> Commit | None:
         return None
     with open(fd, "rb") as file:
         return _parse_commit(file.read())
+
+
+def copy_file(file: BinaryIO) -> Iterator[bytes]:
+    """The rest of a file, in pieces."""
+    while piece := file.read(_COPY_BYTES):
+        yield piece
 
 
 def resubmission(host: str, sender: bytes, recipients: Iterable[RecipientLine]) -> bytes:

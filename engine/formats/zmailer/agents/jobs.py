@@ -48,7 +48,7 @@ POSTOFFICE = ".."
 MAX_RECIPIENTS = 100
 """Recipients that are delivered at a time; a server must accept so many (RFC 5321, 4.5.3.1.8)."""
 
-COPY_BYTES = 64 << 10
+READ_BYTES = 64 << 10
 
 
 class AgentOutcome(NamedTuple):
@@ -64,12 +64,6 @@ class AgentOutcome(NamedTuple):
 def is_notified_of_success(recipient: RecipientLine) -> bool:
     """True if the sender wants to know that a mail was delivered."""
     return b"SUCCESS" in dsn_parameter(recipient.dsn, "NOTIFY").upper().split(b",")
-
-
-def copy_file(file: BinaryIO) -> Iterator[bytes]:
-    """The rest of a file, in pieces."""
-    while piece := file.read(COPY_BYTES):
-        yield piece
 
 
 class AgentMessage:
@@ -143,11 +137,7 @@ class AgentMessage:
             Refused: there is none, or it is no plain file, or no offset is known.
             OSError: it cannot be read now.
         """
-        _, path = self._folders.find_message(self.name, is_kept=False)
-        above, name = os.path.split(path)
-        place = os.fstat(self._folders.fd)
-        with self._folders.open_below(self._folders.fd, above) as folder:
-            file = os.fdopen(files.open_outgoing(name, folder, place), "rb")
+        file = self._folders.open_message(self.name)
         if offset is None:
             text = self.field(b"o")
             if not text.isdigit():
@@ -352,7 +342,7 @@ def run_agent(serve: Callable[[JobLine], Iterable[bytes]], stdin: int = 0, stdou
     with suppress(BrokenPipeError, ConnectionResetError):
         files.write_all(stdout, HUNGRY)
         buffer = LineBuffer()
-        while data := os.read(stdin, COPY_BYTES):
+        while data := os.read(stdin, READ_BYTES):
             for line in buffer.feed(data):
                 if not line:
                     return

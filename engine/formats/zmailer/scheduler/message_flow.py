@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from engine.formats.zmailer import syslog_lines
 from engine.formats.zmailer.scheduler import verbose_log
 from engine.formats.zmailer.scheduler.arrivals import Arrivals
 from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes
@@ -235,7 +234,9 @@ class MessageFlow:
             return
         self._count(messages_out=1)
         spool_id = names.spool_id(message.number, message.modified_ns)
-        parts.syslog(syslog_lines.complete(spool_id, *counts))
+        # All syslog lines have the words of ZMailer 3.0.1: programs that read mail logs match them.
+        total, failed = counts
+        parts.syslog(f"{spool_id}: complete (total {total} recipients, {failed} failed)")
 
     def kill(self, message: QueuedMessage) -> None:
         """Remove a message without a report, as an operator or a newer message wants it.
@@ -252,7 +253,7 @@ class MessageFlow:
         self._delayed.pop(message.number, None)
         self.parts.log(f"{message.path}: removed without a report, {len(offsets)} recipients")
         spool_id = names.spool_id(message.number, message.modified_ns)
-        self.parts.syslog(syslog_lines.killed(spool_id, message.path))
+        self.parts.syslog(f"{spool_id}: {message.path} killed")
 
     def kill_job(self, job: Job) -> None:
         """Remove the recipients of a message in one thread without a report; if they are its last

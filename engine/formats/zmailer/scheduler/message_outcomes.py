@@ -296,7 +296,7 @@ class MessageOutcomes:
         return obsolete
 
     def _owner(self, message: QueuedMessage) -> int:
-        status, _ = self._places.folders.find_message(message.name, is_kept=False)
+        status, _ = self._places.folders.find_message(message.name)
         return status.st_uid
 
 

@@ -77,7 +77,7 @@ class MessagePlaces:
         folder = opened.folder
         if not folder and self._hash_levels:
             folder = [*names.hash_folders(number)][self._hash_levels]
-        _, path = self.folders.find_message(opened.name, is_kept=False)
+        _, path = self.folders.find_message(opened.name)
         if path != f"{QUEUE}/{folder}{opened.name}":
             # Both are found in each folder, so no order has to be durable.
             self._rename(path, f"{QUEUE}/{folder}{opened.name}", is_durable=False)
@@ -101,7 +101,7 @@ class MessagePlaces:
         """Remove an open control file, then its message file. `flush` makes that durable."""
         self._require_same(opened.where, os.fstat(opened.fd))
         try:
-            _, message = self.folders.find_message(opened.name, is_kept=False)
+            _, message = self.folders.find_message(opened.name)
         except Refused:
             message = ""
         for path in (opened.where, message):

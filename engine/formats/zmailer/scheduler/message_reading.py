@@ -108,7 +108,7 @@ class QueuedMessageReader:
         control = parse_control_file(data)
         if control.name != os.fsencode(opened.name):
             raise Refused("its i line has another name")
-        status, _ = self._places.folders.find_message(opened.name, is_kept=False)
+        status, _ = self._places.folders.find_message(opened.name)
         for pid in self._live_locks(control, file_stat):
             return MessagePostponed(LIVE_LOCK_SECONDS, f"locked by PID {pid}")
         control = _clear_locks(opened.fd, control)

@@ -15,8 +15,7 @@ from engine.formats.zmailer.mailq.client import MailqClient
 from engine.formats.zmailer.mailq.connection import ServerAddress
 from engine.formats.zmailer.mailq.queue_view import GroupView, JobView, ThreadView, has_changed
 from engine.formats.zmailer.mailq.server import LOOPBACK
-from engine.formats.zmailer.scheduler.clauses import ClauseTable
-from engine.formats.zmailer.scheduler.mailq_socket import find_mailq_socket
+from engine.formats.zmailer.scheduler.clauses import ClauseTable, find_mailq_socket
 from engine.formats.zmailer.spool.joined import RecipientFacts
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf
 from engine.model import Task

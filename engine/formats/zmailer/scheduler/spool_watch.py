@@ -13,9 +13,14 @@ from contextlib import closing, suppress
 
 from engine.formats.base.format import Setup
 from engine.formats.zmailer import spool_controls
-from engine.formats.zmailer.conf_changes import format_value
 from engine.formats.zmailer.environment import SchedulerFiles, read_files
-from engine.formats.zmailer.failures import (
+from engine.formats.zmailer.mailq.queue_view import AgentView, ThreadView
+from engine.formats.zmailer.scheduler.clauses import format_value, why_undeliverable
+from engine.formats.zmailer.scheduler.queue_facts import ShownQueue, Threads, read_queue
+from engine.formats.zmailer.spool import lock_process
+from engine.formats.zmailer.spool.folders import TRANSPORT, PostofficeFolders
+from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, Value, find_settings
+from engine.formats.zmailer.statistics_log import (
     MAX_ROUTER_MAILS,
     OLD_SECONDS,
     EndsReader,
@@ -24,12 +29,6 @@ from engine.formats.zmailer.failures import (
     find_statistics_log,
     read_router,
 )
-from engine.formats.zmailer.mailq.queue_view import AgentView, ThreadView
-from engine.formats.zmailer.scheduler.queue_facts import ShownQueue, Threads, read_queue
-from engine.formats.zmailer.spool import lock_process
-from engine.formats.zmailer.spool.folders import TRANSPORT, PostofficeFolders
-from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, Value, find_settings
-from engine.formats.zmailer.undeliverable import why_undeliverable
 from engine.model import ConnectedWorker, attempts_allowed
 from engine.places.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
 from engine.store import StoreError, Unavailable
@@ -307,11 +306,6 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
     times = (("HA", one.hungry_at), ("FA", one.fed_at))
     ages = (f"{n}={'never' if at is None else format_rough_duration(now - at)}" for n, at in times)
     return f"{one.state or UNKNOWN} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
-
-
-def complete_mailq_place(setup: Setup, place: Place) -> Place:
-    """The `Place` of a scheduler by MAILQ; each task has the reason why its agents do not start."""
-    return place._replace(claim_obstacle=lambda kind: "")
 
 
 def complete_place(setup: Setup, place: Place) -> Place:

@@ -65,7 +65,7 @@ def append(
     name = _match_name(message.verbose_log)
     if name is None:
         raise Refused(f"expected ../{PUBLIC}/NAME")
-    owner, _ = folders.find_message(message.name, is_kept=False)
+    owner, _ = folders.find_message(message.name)
     account = users.owner_account(owner)
     with folders.open_below(folders.fd, PUBLIC) as folder, users.files_as(account):
         fd = files.open_plain(name[1], folder, os.O_WRONLY | os.O_APPEND)

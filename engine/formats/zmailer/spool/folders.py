@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from os import stat_result
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from engine.formats.zmailer.spool import names
 from engine.formats.zmailer.spool.control_file import BLOCK_BYTES, FileLayout, FileVersion
@@ -336,7 +336,11 @@ class PostofficeFolders:
             raise Refused(why)
 
     def find_message(
-        self, name: str, is_kept: bool, opened: FolderCache | None = None, likely: str = ""
+        self,
+        name: str,
+        is_kept: bool = False,
+        opened: FolderCache | None = None,
+        likely: str = "",
     ) -> tuple[stat_result, str]:
         """Status and path of the message file of a control file; `likely` is the hash folder to try
         first, `opened` has folders open from other reads.
@@ -357,6 +361,17 @@ class PostofficeFolders:
                 raise Refused("its message file is not a plain file")
             return file_stat, folder + name
         raise Refused(f"no message file: {QUEUE}/{name} is missing")
+
+    def open_message(self, name: str, is_kept: bool = False) -> BinaryIO:
+        """Open the message file of a control file to read.
+
+        Raises:
+            Refused: there is none, or it is no plain file.
+            OSError: it cannot be read now.
+        """
+        above, last = os.path.split(self.find_message(name, is_kept)[1])
+        with self.open_below(self.fd, above) as folder:
+            return os.fdopen(files.open_outgoing(last, folder, os.fstat(self.fd)), "rb")
 
     @staticmethod
     def _message_folders(name: str, is_kept: bool, likely: str) -> Iterator[str]:

@@ -53,6 +53,7 @@ class SchedulerSpool:
         self.reported: list[dict[int, bytes]] = []
         self.refusal: OSError | None = None
         self.logged: list[str] = []
+        self.syslogged: list[str] = []
 
     def find(self, channel: str, host: str) -> ClauseSettings | None:
         """One clause for all but the channel `odd`."""
@@ -117,7 +118,7 @@ def answer(
 def flow_of(spool_files: SchedulerSpool) -> MessageFlow:
     """The flow of a scheduler, three days after the messages; its log is `spool_files.logged`."""
     table = ThreadTable(AgentSlots(9), Random(1))
-    nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - three parts ignore texts
+    nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - two parts ignore texts
     parts = SchedulerParts(
         table,
         WorkTable(table, AgentSlots(9), Random(1)),
@@ -128,7 +129,7 @@ def flow_of(spool_files: SchedulerSpool) -> MessageFlow:
         statistics=nothing,
         log=spool_files.logged.append,
         trace=nothing,
-        syslog=nothing,
+        syslog=spool_files.syslogged.append,
         clock=lambda: FIRST + 3 * 86400,
         monotonic=lambda: 0.0,
         age=lambda moment, now: now - moment,
@@ -578,7 +579,7 @@ def test_a_scan_ends_at_its_limits(spool_files: SchedulerSpool) -> None:
     assert (len(slow), slow.is_cut) == (3, True)
 
 
-# ---- verbose logs
+# ---- verbose logs, syslog
 
 
 def put_verbose(spool_files: SchedulerSpool, log: str) -> MessageFlow:
@@ -617,6 +618,18 @@ def test_outcomes_are_appended_to_the_verbose_log(spool_files: SchedulerSpool) -
     assert lines[2].endswith(f"{ident} local/x y: is removed, without a report")
     assert "\x1b" not in log.read_text() and len(lines) == 3
     assert spool_files.logged == ["70: removed without a report, 1 recipients"]
+    assert spool_files.syslogged == [f"{ident}: 70 killed"]
+
+
+def test_the_end_of_a_message_goes_to_syslog(spool_files: SchedulerSpool) -> None:
+    """In the words of ZMailer 3.0.1, with the number of recipients that have failed."""
+    spool_files.spool.put(70, recipient())
+    flow = flow_of(spool_files)
+    flow.take("70")
+    say(flow, "smtp", b"ok3", b"250 ok")
+
+    ident = names.spool_id(70, FIRST * 10**9)
+    assert spool_files.syslogged == [f"{ident}: complete (total 1 recipients, 0 failed)"]
 
 
 @pytest.mark.parametrize(
