@@ -57,7 +57,7 @@ class ZmailerFormat(Format):
         Raises:
             Unavailable: it cannot be reached.
         """
-        from engine.formats.zmailer.scheduler.open_spool import open_spool
+        from engine.formats.zmailer.scheduler.spool_watch import open_spool
 
         return open_spool(setup)
 
