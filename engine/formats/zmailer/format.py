@@ -111,7 +111,7 @@ class MailqFormat(Format):
 
     @override
     def open(self, setup: Setup) -> Store:
-        from engine.formats.zmailer.mailq_store.place import parse_place
+        from engine.formats.zmailer.mailq_store.source import parse_place
         from engine.formats.zmailer.mailq_store.store import MailqStore
 
         return MailqStore(parse_place(setup.address))

@@ -16,7 +16,6 @@ from engine.formats.zmailer.mailq.connection import (
 )
 from engine.formats.zmailer.mailq.job_text import ThreadJobs
 from engine.formats.zmailer.mailq.queue_view import (
-    CounterView,
     GroupView,
     SchedulerView,
     TotalsView,
@@ -108,15 +107,6 @@ class MailqClient:
         parse = report_text.parse_report
         return self._parsed("SHOW QUEUE THREADS", lambda lines: parse(lines, self._clock()))
 
-    def groups(self) -> tuple[tuple[GroupView, ...], TotalsView]:
-        """The groups without their threads, and the totals."""
-        parse = report_text.parse_report
-        return self._parsed("SHOW QUEUE SHORT", lambda lines: parse(lines, self._clock()))
-
-    def totals(self) -> TotalsView:
-        """The totals."""
-        return self._parsed("SHOW SNMP", report_text.parse_totals)
-
     def jobs(self, channel: str, host: str) -> ThreadJobs:
         """A thread and its jobs."""
         parse = job_text.parse_thread_jobs
@@ -124,11 +114,6 @@ class MailqClient:
             f"SHOW THREAD {channel} {host}",
             lambda lines: parse(lines, channel, host, self._clock()),
         )
-
-    def counters(self) -> tuple[CounterView, ...]:
-        """The counters."""
-        parse = report_text.parse_counters
-        return self._parsed("SHOW COUNTERS", lambda lines: tuple(parse(lines)))
 
     def _parsed(self, command: str, parse: Callable[[list[str]], T]) -> T:
         lines = self.show(command)

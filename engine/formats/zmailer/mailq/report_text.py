@@ -168,28 +168,8 @@ def parse_thread(line: str, number: int, now: float) -> ThreadView:
     match = _LINE.fullmatch(line)
     if not match:
         raise bad_line(number, line, "a thread as CHANNEL/HOST/0 N=1 R=1 A=0 QA=1s")
-    channel, host, withhost, fields_text = match.groups()
-    return _thread_of(
-        channel, host, int(withhost), words=fields_text.split(), line=line, number=number, now=now
-    )
-
-
-def parse_threads2(line: str, number: int, now: float) -> ThreadView:
-    """Parse a line of `SHOW QUEUE THREADS2`.
-
-    Raises:
-        BadReport: it has another form.
-    """
-    fields = line.split("\t")
-    if len(fields) < 6:
-        raise bad_line(number, line, "a thread as CHANNEL, HOST, N=1, R=1, A=0, QA=1s, with TABs")
-    return _thread_of(fields[0], fields[1], 0, words=fields[2:], line=line, number=number, now=now)
-
-
-def _thread_of(
-    channel: str, host: str, withhost: int, words: list[str], line: str, number: int, now: float
-) -> ThreadView:
-    values = {name: value for name, _, value in (word.partition("=") for word in words)}
+    channel, host, withhost, words = match.groups()
+    values = {name: value for name, _, value in (word.partition("=") for word in words.split())}
     try:
         wakeup = values.get("W")
         kids = values["Kids"].split("/") if "Kids" in values else None
@@ -200,7 +180,7 @@ def _thread_of(
             recipients=whole(values["R"]),
             attempts=whole(values["A"]),
             oldest_at=now - parse_short_time(values["QA"]),
-            withhost=withhost,
+            withhost=int(withhost),
             kids=None if kids is None else (whole(kids[0]), whole(kids[1])),
             agents=tuple(_agents_of(values, now)) if "P" in values else (),
             unfed=whole(values.get("UF", "0")),
@@ -306,16 +286,6 @@ def parse_report(
     raise bad_line(number, "", "the line with Kids: and Uptime:")
 
 
-def parse_totals(lines: Iterable[str]) -> TotalsView:
-    """Parse the answer to `SHOW SNMP`.
-
-    Raises:
-        BadReport: a line has another form.
-    """
-    first, second, *_ = (*lines, "", "")
-    return _parse_totals(first, (2, second), 1)
-
-
 def _parse_group(title: str, threads: tuple[ThreadView, ...], line: str, number: int) -> GroupView:
     name, _, withhost = title.rpartition("/")
     channel, slash, host = name.partition("/")
@@ -378,18 +348,3 @@ def counter_lines(counters: Iterable[CounterView]) -> Iterator[str]:
     for one in counters:
         text = f"{one.name:<31s} {one.value:>10s}" if one.name else ""
         yield f"{text} {one.note}" if one.note else text
-
-
-def parse_counters(lines: Iterable[str]) -> Iterator[CounterView]:
-    """Parse the lines of `SHOW COUNTERS` but the title.
-
-    Raises:
-        BadReport: a line has no value.
-    """
-    for number, line in enumerate(lines, 1):
-        if line.startswith("ZMailer SHM segment dump"):
-            continue
-        name, value, note = (*line.split(None, 2), "", "", "")[:3]
-        if name and not value:
-            raise bad_line(number, line, "a counter and its value")
-        yield CounterView(name, value, note)

@@ -8,10 +8,8 @@ from itertools import islice
 
 from engine.formats.zmailer.mailq.connection import ServerAddress
 from engine.formats.zmailer.mailq_store.controls import SchedulerControls
-from engine.formats.zmailer.mailq_store.permissions import permitted_edges
-from engine.formats.zmailer.mailq_store.polling import ThreadPoller
 from engine.formats.zmailer.mailq_store.requests import TaskRequests
-from engine.formats.zmailer.mailq_store.source import open_source
+from engine.formats.zmailer.mailq_store.source import ThreadPoller, open_source
 from engine.formats.zmailer.mailq_store.tasks import (
     STATES,
     WORDS,
@@ -52,10 +50,8 @@ class MailqStore(Store):
         self._address, self._clock = address, clock
         self._source = open_source(address, clock)
         self._requests = TaskRequests(self._source, clock)
-        rights = self._source.rights
-        self.edges = permitted_edges(rights, address.user)
         self._controls = SchedulerControls(self._source, address.user)
-        self.controls = self._controls.controls
+        self.edges, self.controls = self._controls.edges, self._controls.controls
         self.changes = ChangeSource(wait=ThreadPoller(self._source).wait)
 
     @override

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from engine.formats.zmailer.environment import SchedulerFiles
-from engine.formats.zmailer.mailq import acl, pending
+from engine.formats.zmailer.mailq import acl, queue_view
 from engine.formats.zmailer.mailq.acl import Right
 from engine.formats.zmailer.mailq.client import MailqClient
 from engine.formats.zmailer.mailq.connection import ServerAddress
@@ -53,15 +53,12 @@ def find_server(scheduler_files: SchedulerFiles) -> ServerAddress:
     if "authfile" not in params:
         return address
     users, _ = acl.read_users(str(params["authfile"].value))
-    needed_rights = {Right.TT, Right.QQ}
-    user = next((one for one in users if needed_rights & one.rights and _admits(one, host)), None)
+    peer = ipaddress.ip_address(host) if host else None
+    may_see = (one for one in users if {Right.TT, Right.QQ} & one.rights and one.fits(peer))
+    user = next(may_see, None)
     if user is None:
         raise Unavailable(f"authfile {params['authfile'].value}: no user may see the threads")
     return address._replace(user=user.name, password=user.password)
-
-
-def _admits(user: acl.MailqUser, host: str) -> bool:
-    return user.fits(ipaddress.ip_address(host) if host else None)
 
 
 class ShownQueue(NamedTuple):
@@ -108,7 +105,7 @@ def _by_name(groups: Sequence[GroupView], clauses: ClauseTable) -> dict[ThreadNa
     for thread in (thread for group in groups for thread in group.threads):
         settings = clauses.find(thread.channel, thread.host)
         if settings and settings.queueonly and not thread.agents and not thread.pending:
-            thread = thread._replace(pending=pending.QUEUE_ONLY, wakeup=None)
+            thread = thread._replace(pending=queue_view.QUEUE_ONLY, wakeup=None)
         threads[thread.channel, thread.host] = thread
     return threads
 
@@ -193,7 +190,7 @@ class MailqFacts:
         if thread is None or (job is None and (task.kind, task.group) in self._jobs):
             return RecipientFacts(why="its scheduler has not read it yet")
         known = job or JobView(name, task.kind, task.group)
-        due, why, _ = pending.job_outlook(known, thread, self._clock())
+        due, why, _ = queue_view.job_outlook(known, thread, self._clock())
         lines = [line for line in known.message.split("\r") if line.strip()]
         error = clean_error(lines[-1].removeprefix("->> ")) if lines else ""
         return RecipientFacts(due, known.attempts, error, why, known.expires_at)

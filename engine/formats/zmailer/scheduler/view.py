@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from engine.formats.zmailer.mailq.pending import NEVER_BY_TIME
 from engine.formats.zmailer.mailq.queue_view import (
+    NEVER_BY_TIME,
     AgentView,
     CounterView,
     GroupView,
