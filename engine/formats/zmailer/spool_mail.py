@@ -25,6 +25,7 @@ from engine.formats.zmailer.reports import (
     envelope_end,
     parse_form,
 )
+from engine.formats.zmailer.spool.changes import MailActions
 from engine.formats.zmailer.spool.control_file import (
     Diagnostic,
     FileLayout,
@@ -36,6 +37,7 @@ from engine.formats.zmailer.spool.control_file import (
 from engine.formats.zmailer.spool.folders import OpenControl, PostofficeFolders
 from engine.formats.zmailer.spool.marks import Commit, LineChange, Settle
 from engine.formats.zmailer.submit import Router, copy_file, resubmission
+from engine.override import override
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.files import Refused
@@ -71,8 +73,8 @@ def read_form(folder: str, name: str = FORM) -> ReportForm:
         os.close(fd)
 
 
-class SpoolMail:
-    """`MailActions` of one spool."""
+class SpoolMail(MailActions):
+    """The mail of one spool: reports and rerouted messages by staged files, trigger files."""
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class SpoolMail:
         self._woken: dict[str, float] = {}
         self._takes_notices = True
 
+    @override
     @contextmanager
     def stage(
         self,
@@ -100,11 +103,7 @@ class SpoolMail:
         verb: str,
         lines: Sequence[LineChange],
     ) -> Iterator[Callable[[], object]]:
-        """Stage the mail for the recipients at these lines; append their diagnostics.
-
-        Raises:
-            Unavailable: it cannot be written now.
-        """
+        """Stage the mail for the recipients at these lines; append their diagnostics."""
         try:
             with self._folders.open_message(opened.name, opened.is_kept) as message:
                 line_at = partial(line_in, data)
@@ -145,22 +144,15 @@ class SpoolMail:
             return None
         return report.chunks(message)
 
+    @override
     def recover(self, settle: Settle) -> list[str]:
-        """Send or remove what killed processes have staged.
-
-        Raises:
-            Unavailable: one cannot be sent now.
-        """
         return self._router.recover(settle)
 
     # ---- waking
 
+    @override
     def wake(self, hosts: Collection[str]) -> None:
-        """Write a trigger file for each host into transport/, by rename, named INODE-etrn.
-
-        Raises:
-            Unavailable: one cannot be written.
-        """
+        """Write a trigger file for each host into transport/, by rename, named INODE-etrn."""
         now = self._clock()
         for host in sorted(hosts):
             if 0 <= now - self._woken.get(host, float("-inf")) < _WAKE_SECONDS:
@@ -168,9 +160,9 @@ class SpoolMail:
             self._write_trigger(host)
             self._woken[host] = now
 
+    @override
     def notify(self, control_file: str) -> bool:
-        """Let the scheduler read a file below transport/ now; False if it takes no notice: it finds
-        the file by a scan."""
+        """Let the scheduler read a file; False if it takes no notice."""
         seconds = NOTICE_SECONDS if self._takes_notices else 0.0
         try:
             self._takes_notices = notify.send(self._notify_socket(), control_file, seconds)

@@ -134,7 +134,11 @@ class MessagePlaces:
             FileExistsError: there is a file of this name.
         """
         above, name = os.path.split(target)
-        self._make_folder(above)
+        try:
+            with self.folders.open_below(self.folders.fd, above):
+                pass
+        except FileNotFoundError:
+            self.folders.make_below(above, _FOLDER_MODE)
         with self.folders.open_below(self.folders.fd, above) as new:
             with suppress(FileNotFoundError):
                 os.stat(name, dir_fd=new, follow_symlinks=False)
@@ -145,16 +149,3 @@ class MessagePlaces:
                 if is_durable:
                     files.fsync(new)
                     files.fsync(old)
-
-    def _make_folder(self, path: str) -> None:
-        """Make a folder below the spool, with its parents, if it is missing."""
-        try:
-            with self.folders.open_below(self.folders.fd, path):
-                return
-        except FileNotFoundError:
-            owner = files.new_file_owner(os.fstat(self.folders.fd))
-        above = ""
-        for part in path.split("/"):
-            with self.folders.open_below(self.folders.fd, above) as fd:
-                files.make_folder(part, fd, _FOLDER_MODE, owner)
-            above = f"{above}/{part}"

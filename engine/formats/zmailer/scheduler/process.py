@@ -19,7 +19,6 @@ from engine.formats.zmailer.mailq.report_text import encode
 from engine.formats.zmailer.mailq.server import MailqServer, listen_tcp, listen_unix
 from engine.formats.zmailer.notify import NotifySocket
 from engine.formats.zmailer.options import SchedulerOptions
-from engine.formats.zmailer.pid_file import PidFile
 from engine.formats.zmailer.reports import ReportSettings
 from engine.formats.zmailer.scheduler import clauses
 from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
@@ -44,6 +43,7 @@ from engine.formats.zmailer.scheduling.work import WorkTable
 from engine.formats.zmailer.signals import SignalReader, SignalRequest
 from engine.formats.zmailer.spool.changes import LineChanges
 from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.lock_process import PidFile
 from engine.formats.zmailer.spool.permissions import write_refusal
 from engine.formats.zmailer.spool.reading import MessageReader
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf

@@ -16,8 +16,8 @@ from engine.formats.zmailer.mailq.connection import ServerAddress
 from engine.formats.zmailer.mailq.queue_view import GroupView, JobView, ThreadView, has_changed
 from engine.formats.zmailer.mailq.server import LOOPBACK
 from engine.formats.zmailer.scheduler.clauses import ClauseTable, find_mailq_socket
-from engine.formats.zmailer.spool.joined import RecipientFacts
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf
+from engine.formats.zmailer.spool.tasks import RecipientFacts
 from engine.model import Task
 from engine.store import StoreError, Unavailable
 from engine.text.safe import clean_error

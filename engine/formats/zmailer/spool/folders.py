@@ -229,6 +229,14 @@ class PostofficeFolders:
         finally:
             os.close(fd)
 
+    def make_below(self, path: str, mode: int) -> None:
+        """Make a folder below the spool, for its owner, with its parents, if one is missing."""
+        owner, above = files.new_file_owner(os.fstat(self.fd)), ""
+        for part in path.split("/"):
+            with self.open_below(self.fd, above) as fd:
+                files.make_folder(part, fd, mode, owner)
+            above = f"{above}/{part}"
+
     # ---- listing
 
     def list_controls(self) -> tuple[dict[str, str], list[str]]:

@@ -66,107 +66,6 @@ READ_TRIES = 3
 """How often a file that changes while it is read is read again."""
 
 
-class EntryReader:
-    """Reads control files of one spool, whole or some of their recipients."""
-
-    def __init__(self, folders: PostofficeFolders) -> None:
-        self._folders = folders
-
-    def read(
-        self,
-        name: str,
-        offsets: Collection[int] | None = None,
-        opened: FolderCache | None = None,
-        likely: str = "",
-    ) -> SpoolEntry | None:
-        """Read a control file, again if it is changed or replaced meanwhile; None for a file that
-        is a request for a delivery (ETRN).
-
-        With `offsets`, of a large file with a known layout only the recipients at these offsets are
-        read. `opened` has folders open from other reads; `likely` is the hash folder to try first.
-
-        Raises:
-            FileNotFoundError: there is none.
-            Refused: it is no control file of a message.
-            Changing: it changed each time.
-            OSError: it cannot be read now.
-        """
-        if opened is not None:
-            with suppress(Changing):  # a folder may have been replaced
-                return self._read_first(name, offsets, opened, likely)
-        for _ in range(READ_TRIES):
-            with closing(FolderCache()) as cache, suppress(Changing):
-                return self._read_first(name, offsets, cache, likely)
-        raise Changing(name)
-
-    def _read_first(
-        self, name: str, offsets: Collection[int] | None, opened: FolderCache, likely: str
-    ) -> SpoolEntry | None:
-        """Read a control file in the first folder that has it."""
-        for above, path, is_kept in self._places(name, likely):
-            try:
-                folder = opened.open(above, path[:-1])
-                fd = files.open_guarded(name, folder)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            where = f"{path if is_kept else f'{TRANSPORT}/{path}'}{name}"
-            try:
-                read = self._read_open(fd, name, where, offsets, os.fstat(folder))
-                now = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except FileNotFoundError:
-                raise Changing(name) from None
-            finally:
-                os.close(fd)
-            if read is None:
-                return None
-            if not files.is_same_file(now, read[0]):
-                raise Changing(name)
-            message, message_path = self._folders.find_message(name, is_kept, opened, path)
-            return SpoolEntry(
-                name, where, is_kept, *read, message=message, message_path=message_path
-            )
-        raise FileNotFoundError(name)
-
-    def _places(self, name: str, likely: str) -> Iterator[tuple[int, str, bool]]:
-        """The folders in which a control file may be, each below an open one, ours last: for that
-        the scheduler has finished the message.
-        """
-        number = names.message_number(name)
-        if number is None:
-            return
-        yield self._folders.transport, likely, False
-        for folder in names.hash_folders(number):
-            if folder != likely:
-                yield self._folders.transport, folder, False
-        yield self._folders.fd, f"{KEPT}/{TRANSPORT}/", True
-
-    def _read_open(
-        self,
-        fd: int,
-        name: str,
-        where: str,
-        offsets: Collection[int] | None,
-        folder_stat: stat_result,
-    ) -> tuple[stat_result, FileLayout, Callable[[int], bytes], LargeFile | None] | None:
-        """Read an open control file: its status, layout and lines; and a large one to read more
-        of it."""
-        file_stat = os.fstat(fd)
-        self._folders.require_plain(name, file_stat, folder_stat)
-        if file_stat.st_size < LARGE_BYTES:
-            data = read_span(fd, 0, file_stat.st_size)
-            if data[:1] == TRIGGER:
-                return None
-            layout = parse_layout(data)
-            return file_stat, _require_name(layout, name), partial(line_in, data), None
-        is_layout_enough = offsets is not None
-        version = find_version(self._folders.versions, name, fd, file_stat, is_layout_enough)
-        layout = _require_name(version.layout, name)
-        large = LargeFile(self._folders, where, file_stat, version)
-        if offsets is None:
-            return file_stat, layout, large.line_at, large
-        return file_stat, layout, _read_lines(fd, layout, offsets), large
-
-
 def _require_name(layout: FileLayout, name: str) -> FileLayout:
     if layout.name != os.fsencode(name):
         inner_name = safe_line(layout.name.decode("utf-8", "replace"))[:80]
@@ -258,7 +157,6 @@ class MessageReader:
 
     def __init__(self, folders: PostofficeFolders) -> None:
         self._folders = folders
-        self._entries = EntryReader(folders)
 
     def has_ended(self, pid: int, locked_at: float) -> bool:
         """True if the agent that wrote a lock at that time has ended."""
@@ -271,17 +169,94 @@ class MessageReader:
         opened: FolderCache | None = None,
         likely: str = "",
     ) -> SpoolEntry | Problem | None:
-        """Read a control file as `EntryReader.read` does; None if it is gone, or no message."""
+        """Read a control file, again if it is changed or replaced meanwhile; None if it is gone, or
+        a request for a delivery (ETRN).
+
+        With `offsets`, of a large file with a known layout only the recipients at these offsets are
+        read. `opened` has folders open from other reads; `likely` is the hash folder to try first.
+        """
         try:
-            return self._entries.read(name, offsets, opened, likely)
+            if opened is not None:
+                with suppress(Changing):  # a folder may have been replaced
+                    return self._read_first(name, offsets, opened, likely)
+            for _ in range(READ_TRIES):
+                with closing(FolderCache()) as cache, suppress(Changing):
+                    return self._read_first(name, offsets, cache, likely)
+            why = "cannot be read now: it changes all the time"
         except FileNotFoundError:
             return None
         except Refused as refusal:
-            return problem_at(self._find_path(name), str(refusal))
-        except Changing:
-            return problem_at(self._find_path(name), "cannot be read now: it changes all the time")
+            why = str(refusal)
         except OSError as error:
-            return problem_at(self._find_path(name), f"cannot be read now: {error_text(error)}")
+            why = f"cannot be read now: {error_text(error)}"
+        return problem_at(self._find_path(name), why)
+
+    def _read_first(
+        self, name: str, offsets: Collection[int] | None, opened: FolderCache, likely: str
+    ) -> SpoolEntry | None:
+        """Read a control file in the first folder that has it."""
+        for above, path, is_kept in self._places(name, likely):
+            try:
+                folder = opened.open(above, path[:-1])
+                fd = files.open_guarded(name, folder)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            where = f"{path if is_kept else f'{TRANSPORT}/{path}'}{name}"
+            try:
+                read = self._read_open(fd, name, where, offsets, os.fstat(folder))
+                now = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                raise Changing(name) from None
+            finally:
+                os.close(fd)
+            if read is None:
+                return None
+            if not files.is_same_file(now, read[0]):
+                raise Changing(name)
+            message, message_path = self._folders.find_message(name, is_kept, opened, path)
+            return SpoolEntry(
+                name, where, is_kept, *read, message=message, message_path=message_path
+            )
+        raise FileNotFoundError(name)
+
+    def _places(self, name: str, likely: str) -> Iterator[tuple[int, str, bool]]:
+        """The folders in which a control file may be, each below an open one, ours last: for that
+        the scheduler has finished the message.
+        """
+        number = names.message_number(name)
+        if number is None:
+            return
+        yield self._folders.transport, likely, False
+        for folder in names.hash_folders(number):
+            if folder != likely:
+                yield self._folders.transport, folder, False
+        yield self._folders.fd, f"{KEPT}/{TRANSPORT}/", True
+
+    def _read_open(
+        self,
+        fd: int,
+        name: str,
+        where: str,
+        offsets: Collection[int] | None,
+        folder_stat: stat_result,
+    ) -> tuple[stat_result, FileLayout, Callable[[int], bytes], LargeFile | None] | None:
+        """Read an open control file: its status, layout and lines; and a large one to read more
+        of it."""
+        file_stat = os.fstat(fd)
+        self._folders.require_plain(name, file_stat, folder_stat)
+        if file_stat.st_size < LARGE_BYTES:
+            data = read_span(fd, 0, file_stat.st_size)
+            if data[:1] == TRIGGER:
+                return None
+            layout = parse_layout(data)
+            return file_stat, _require_name(layout, name), partial(line_in, data), None
+        is_layout_enough = offsets is not None
+        version = find_version(self._folders.versions, name, fd, file_stat, is_layout_enough)
+        layout = _require_name(version.layout, name)
+        large = LargeFile(self._folders, where, file_stat, version)
+        if offsets is None:
+            return file_stat, layout, large.line_at, large
+        return file_stat, layout, _read_lines(fd, layout, offsets), large
 
     def _find_path(self, name: str) -> str:
         """The path of a file that cannot be read, as far as it can be found."""
