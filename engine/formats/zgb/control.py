@@ -9,7 +9,7 @@ from engine import policy
 from engine.formats.zgb import claims, queue_config, schema
 from engine.formats.zgb.connection import OwnerConnection
 from engine.formats.zgb.place import PARKED_AHEAD_SECONDS
-from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.queue_config import REDIRECT_KEY, QueueConfig, load_config
 from engine.formats.zgb.schema import Database
 from engine.store import Control, Outlook, Unavailable, Unsupported
 from engine.text.times import format_time
@@ -35,7 +35,7 @@ def list_controls(settings: QueueConfig, database: Database, now: float) -> Mapp
             now=str(queue_config.parse_rate(settings.rate, limits).per_hour),
             bounds=(1, limits.maximum),
         ),
-        queue_config.REDIRECT_KEY: _test_mode_control(settings, database, now),
+        REDIRECT_KEY: _test_mode_control(settings, database, now),
         RETRY_FAILED: Control(
             "make every failed and parked job due now, attempts reset", has_forecast=True
         ),
@@ -94,7 +94,7 @@ def run_control(database: Database, name: str, value: str, now: float) -> str:
     if database.refused:
         raise Unsupported(database.refused)
     with database.writing() as db:
-        control_row = list_controls(queue_config.load_config(db), database, now)[name]
+        control_row = list_controls(load_config(db), database, now)[name]
         if control_row.refusal:
             raise Unsupported(control_row.refusal)
         if control_row.choices and value not in dict(control_row.choices):
@@ -113,7 +113,7 @@ def forecast(database: Database, name: str, now: float) -> Outlook:
         Unavailable: the database cannot be read.
     """
     db = database.connection
-    control_row = list_controls(queue_config.load_config(db), database, now).get(name)
+    control_row = list_controls(load_config(db), database, now).get(name)
     if control_row is None or not control_row.has_forecast:
         raise Unsupported(f"no control {name!r} here that counts what it would change")
     if control_row.refusal:
@@ -159,7 +159,7 @@ def _switch(key: str, on: str, off: str) -> Callable[[OwnerConnection, Database,
 
 
 def _set_rate(db: OwnerConnection, database: Database, value: str, now: float) -> str:
-    limits, settings = database.place.rate_limit, queue_config.load_config(db)
+    limits, settings = database.place.rate_limit, load_config(db)
     if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:20]) <= limits.maximum:
         raise Unsupported(
             f"{queue_config.RATE_KEY} is {value!r:.40}, expected mails an hour from 1 to "
@@ -204,8 +204,8 @@ _ACTS: Mapping[str, Callable[[OwnerConnection, Database, str, float], str]] = {
         queue_config.ENABLED_KEY, "the worker sends", "paused: jobs wait"
     ),
     queue_config.RATE_KEY: _set_rate,
-    queue_config.REDIRECT_KEY: _switch(
-        queue_config.REDIRECT_KEY,
+    REDIRECT_KEY: _switch(
+        REDIRECT_KEY,
         "users' mails are redirected",
         "mails are sent normally",
     ),
@@ -249,7 +249,7 @@ def compute_figures(database: Database, now: float) -> QueueFigures:
         Unavailable: the database cannot be read now.
     """
     db = database.connection
-    settings = queue_config.load_config(db)
+    settings = load_config(db)
     rate = queue_config.parse_rate(settings.rate, database.place.rate_limit)
     bucket, _ = queue_config.read_bucket(settings.tokens, settings.refilled, now)
     current = policy.refill_bucket(bucket, rate, now)

@@ -168,7 +168,6 @@ class ZgbSettings(NamedTuple):
             zone=self.zone,
             lease=self.lease,
             auto_retry=self.auto_retry,
-            rate_limit=RateLimit(),
             redirect_to=self.redirect_to,
             period_zone=self.period_zone,
             registrations=self.registrations,

@@ -6,7 +6,7 @@ import os
 import secrets
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import NamedTuple
@@ -55,11 +55,10 @@ class ZgbPlace(NamedTuple):
         place = self.zgb_settings.place(self.path)._replace(rolls_back=self.rolls_back)
         return ZgbStore(place) if log is None else ZgbStore(place, write_event=log.write)
 
-    def log(self) -> Log:
-        """The log of one run or of one command."""
-        return Log(
-            self.log_location().path, secrets.token_hex(4), self.path, time.time, print_error
-        )
+    def log(self, otherwise: Callable[[str], None] = print_error) -> Log:
+        """The log of one run or of one command; `otherwise` gets lines that cannot be written."""
+        where = self.log_location().path
+        return Log(where, secrets.token_hex(4), self.path, time.time, otherwise)
 
 
 def zgb_place(setup: Setup) -> ZgbPlace:
@@ -220,8 +219,6 @@ def open_logged(setup: Setup) -> ZgbStore:
     Raises:
         Unavailable: it cannot be reached.
     """
-    path = setup.place
-    where = find_log(setup.settings.log, path, os.environ, os.getcwd())
+    place = ZgbPlace(setup, setup.place, setup.settings)
     # A line that cannot be written is in the journal too, and a screen has no room for it.
-    log = Log(where.path, os.urandom(4).hex(), path, time.time, lambda text: None)
-    return ZgbStore(setup.settings.place(path), write_event=log.write)
+    return place.open(place.log(lambda text: None))

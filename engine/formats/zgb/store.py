@@ -15,7 +15,7 @@ from engine.formats.zgb.connection import OwnerConnection
 from engine.formats.zgb.control import Backlog, QueueFigures
 from engine.formats.zgb.log import EventWriter, discard_event
 from engine.formats.zgb.place import KINDS, Cell, ZgbDatabase
-from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.queue_config import QueueConfig, RedirectDecision, load_config
 from engine.formats.zgb.row import (
     FAILED_WORD,
     STATES,
@@ -119,7 +119,7 @@ class ClaimedJob(NamedTuple):
     """True if its registration is gone."""
     registration: Mapping[str, Cell]
     """The row of its registration by column name; empty if none."""
-    redirection: queue_config.RedirectDecision
+    redirection: RedirectDecision
     is_test: bool
     """True if the test mode is switched on for it; the guard cannot change that."""
 
@@ -221,7 +221,7 @@ class ZgbStore(Store):
     def read(self, task: Task, part: str = "") -> bytes:
         if part not in ("", "row"):
             raise Gone(f"{task.id} has no part {part!r}")
-        now, token = self._clock(), queue_config.load_config(self._database.connection).move_token
+        now, token = self._clock(), load_config(self._database.connection).move_token
         if task.state in row_moves.SIDECAR_STATES:
             sidecar_row = self._sidecar.find(task.id, token)
             if sidecar_row is None or (sidecar_row.state, sidecar_row.rev) != (
@@ -281,14 +281,14 @@ class ZgbStore(Store):
             raise Unsupported(self._database.refused)
         run = ClaimRun(self._database, now, owner, wants)
         for turn in range(limit):
-            claim = run.claim()
+            task, report = run.claim()
             if turn == 0:
-                self.claim_report = claim.report
-                log.log_claim(self._write_event, claim.report)
-            if claim.task is None:
-                self.changes = self.changes._replace(next_due=claim.report.due)
+                self.claim_report = report
+                log.log_claim(self._write_event, report)
+            if task is None:
+                self.changes = self.changes._replace(next_due=report.due)
                 return
-            yield claim.task
+            yield task
 
     @override
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
@@ -340,7 +340,7 @@ class ZgbStore(Store):
         sidecar_db: OwnerConnection | None = None
         try:
             with self._database.writing() as queue_db:
-                known = queue_config.load_config(queue_db).move_token
+                known = load_config(queue_db).move_token
                 token = next_token(known)
                 if reach is not TouchedDatabases.QUEUE:
                     sidecar_db = self._sidecar.begin(known, token)
@@ -376,7 +376,7 @@ class ZgbStore(Store):
 
     def count_other(self) -> int:
         """Count held and trashed jobs of other databases that had this path before."""
-        token = queue_config.load_config(self._database.connection).move_token
+        token = load_config(self._database.connection).move_token
         return self._sidecar.count_other(token)
 
     def _move_refusal(self, move: Move) -> Unsupported | None:
@@ -390,7 +390,7 @@ class ZgbStore(Store):
     # ---- the queue as a whole
 
     def _controls(self) -> Mapping[str, Control]:
-        settings = queue_config.load_config(self._database.connection)
+        settings = load_config(self._database.connection)
         return control.list_controls(settings, self._database, self._clock())
 
     @override
@@ -445,10 +445,10 @@ class ZgbStore(Store):
         """
         return control.count_backlog(self._database, now)
 
-    def redirect_now(self, now: float) -> queue_config.RedirectDecision:
+    def redirect_now(self, now: float) -> RedirectDecision:
         """Decide where the mail of a user's job goes that is enqueued and sent now."""
         return claims.decide_redirect_now(
-            self._database, queue_config.load_config(self._database.connection), now
+            self._database, load_config(self._database.connection), now
         )
 
     def test_mode_resumes(self, now: float) -> float | None:
@@ -458,7 +458,7 @@ class ZgbStore(Store):
         Raises:
             Unavailable: the database cannot be read now.
         """
-        settings = queue_config.load_config(self._database.connection)
+        settings = load_config(self._database.connection)
         during = settings.period(self._database.shape)
         held_back = settings.is_redirected and during is not None and during.contains(now)
         return during.end if during is not None and held_back else None
@@ -469,7 +469,7 @@ class ZgbStore(Store):
         Raises:
             Unavailable: the database cannot be read now.
         """
-        return queue_config.load_config(self._database.connection)
+        return load_config(self._database.connection)
 
     def columns(self) -> tuple[str, ...]:
         """Return the columns of the registrations; none without such a table."""
@@ -496,7 +496,7 @@ class ZgbStore(Store):
         """
         database, db = self._database, self._database.connection
         row = row_moves.read_unchanged(db, database, task, now)
-        settings = queue_config.load_config(db)
+        settings = load_config(db)
         redirect = claims.decide_redirect(db, database, row, settings, now)
         return ClaimedJob(
             row.key,
@@ -512,22 +512,6 @@ class ZgbStore(Store):
             redirection=redirect,
             is_test=settings.is_redirected and row.kind == "user",
         )
-
-    def is_orphan(self, task: Task) -> bool:
-        """True if the registration of a claimed job is gone; to be asked just before sending."""
-        db = self._database.connection
-        row = row_moves.read_unchanged(db, self._database, task, self._clock())
-        return claims.is_orphan(db, self._database, row)
-
-    def redirect_of(self, task: Task, now: float) -> queue_config.RedirectDecision:
-        """Decide where the mail of a job goes if it is sent now.
-
-        Raises:
-            Gone: the job has changed or is gone.
-        """
-        db = self._database.connection
-        row = row_moves.read_unchanged(db, self._database, task, now)
-        return claims.decide_redirect(db, self._database, row, queue_config.load_config(db), now)
 
 
 def _apply_move(lot: MoveBatch, move: Move) -> Outcome:
