@@ -204,11 +204,7 @@ _ACTS: Mapping[str, Callable[[OwnerConnection, Database, str, float], str]] = {
         queue_config.ENABLED_KEY, "the worker sends", "paused: jobs wait"
     ),
     queue_config.RATE_KEY: _set_rate,
-    REDIRECT_KEY: _switch(
-        REDIRECT_KEY,
-        "users' mails are redirected",
-        "mails are sent normally",
-    ),
+    REDIRECT_KEY: _switch(REDIRECT_KEY, "users' mails are redirected", "mails are sent normally"),
     RETRY_FAILED: _retry_failed,
     DELETE_ORPHANS: _delete_orphans,
 }

@@ -149,8 +149,7 @@ class QueueScan:
         where = claims.decide_redirect_now(database, settings, self._now)
         if where is RedirectDecision.UNDECIDABLE:
             yield Problem(
-                "redirect",
-                f"{UNDECIDABLE_ERROR}: {claims.undecidable_reason(database, settings)}",
+                "redirect", f"{UNDECIDABLE_ERROR}: {claims.undecidable_reason(database, settings)}"
             )
 
     def _sidecar_jobs(self, state: State) -> Iterator[ScanItem]:

@@ -316,10 +316,7 @@ def _text(rows: Sequence[Unreported]) -> bytes:
 
 
 def _delivery_status(
-    message: ReportedMessage,
-    fields: _Fields,
-    rows: Sequence[Unreported],
-    settings: ReportSettings,
+    message: ReportedMessage, fields: _Fields, rows: Sequence[Unreported], settings: ReportSettings
 ) -> bytes:
     """The part for programs: fields of the message, then of each recipient (RFC 3464, 2)."""
     arrived = datetime.fromtimestamp(message.modified_ns // 10**9, UTC)

@@ -15,11 +15,7 @@ from engine.formats.zmailer.mailq.connection import (
     shown_answer,
 )
 from engine.formats.zmailer.mailq.job_text import ThreadJobs
-from engine.formats.zmailer.mailq.queue_view import (
-    GroupView,
-    SchedulerView,
-    TotalsView,
-)
+from engine.formats.zmailer.mailq.queue_view import GroupView, SchedulerView, TotalsView
 from engine.formats.zmailer.mailq.report_text import BadReport, decode
 from engine.formats.zmailer.mailq.session import MULTI_LINE
 from engine.store import Unavailable, Unsupported

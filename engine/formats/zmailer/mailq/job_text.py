@@ -268,9 +268,7 @@ def no_details(job: JobView) -> Iterable[str]:
 
 
 def dump_listing(
-    view: SchedulerView,
-    wants: Callable[[str, str], bool],
-    details: Details = no_details,
+    view: SchedulerView, wants: Callable[[str, str], bool], details: Details = no_details
 ) -> Iterator[str]:
     """The threads of a dump of version 1 that `wants(channel, host)`: channels in their order, the
     last job first."""

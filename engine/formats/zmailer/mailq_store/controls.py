@@ -17,7 +17,7 @@ _KILL = "the scheduler deletes the message for all its hosts, without a report t
 _START = "the scheduler starts all threads of the host, for all their messages"
 
 _KILL_EDGES: Edges = {
-    (State.PENDING, None): Edge(warning=_KILL, undoable=False, exact=False, shared_field="payload"),
+    (State.PENDING, None): Edge(warning=_KILL, undoable=False, exact=False, shared_field="payload")
 }
 _START_EDGES: Edges = {
     (State.PENDING, State.PENDING): Edge(
@@ -27,7 +27,7 @@ _START_EDGES: Edges = {
         value_problem=accept_only_now,
         exact=False,
         shared_field="group",
-    ),
+    )
 }
 
 START, KILL_MESSAGE, KILL_THREAD = "start", "kill-message", "kill-thread"

@@ -246,9 +246,7 @@ class ThreadPoller:
         return () if old is None else names
 
     def _compare(
-        self,
-        old: Mapping[tuple[str, str], ThreadView],
-        new: Mapping[tuple[str, str], ThreadView],
+        self, old: Mapping[tuple[str, str], ThreadView], new: Mapping[tuple[str, str], ThreadView]
     ) -> set[str]:
         """The names of the tasks that differ, in threads that do."""
         changed = {

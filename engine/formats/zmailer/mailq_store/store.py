@@ -19,15 +19,7 @@ from engine.formats.zmailer.mailq_store.tasks import (
 )
 from engine.model import ChangeSource, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
-from engine.store import (
-    Gone,
-    Outlook,
-    SeenTask,
-    Store,
-    StoreSample,
-    Unavailable,
-    Unsupported,
-)
+from engine.store import Gone, Outlook, SeenTask, Store, StoreSample, Unavailable, Unsupported
 
 MOVES_PER_BATCH = 100
 """Changes that are made at a time: their threads are read before and after."""

@@ -107,10 +107,7 @@ class LineChanges:
     """Changes the recipient lines of one spool."""
 
     def __init__(
-        self,
-        folders: PostofficeFolders,
-        reader: MessageReader,
-        mail: MailActions | None = None,
+        self, folders: PostofficeFolders, reader: MessageReader, mail: MailActions | None = None
     ) -> None:
         """Without `mail`, no change may need one."""
         self._folders, self._reader, self._mail = folders, reader, mail

@@ -344,11 +344,7 @@ class PostofficeFolders:
             raise Refused(why)
 
     def find_message(
-        self,
-        name: str,
-        is_kept: bool = False,
-        opened: FolderCache | None = None,
-        likely: str = "",
+        self, name: str, is_kept: bool = False, opened: FolderCache | None = None, likely: str = ""
     ) -> tuple[stat_result, str]:
         """Status and path of the message file of a control file; `likely` is the hash folder to try
         first, `opened` has folders open from other reads.

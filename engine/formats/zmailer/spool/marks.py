@@ -27,11 +27,7 @@ _NO_PID = b" " * PID_SLOT_BYTES
 _HELD, _TRASH, _GONE = (word.ljust(PID_SLOT_BYTES) for word in (b"held", b"trash", b"gone"))
 _WORDS = {_HELD: State.HELD, _TRASH: State.TRASH, _GONE: None}
 _TAGS = {TODO: State.PENDING, LOCKED: State.ACTIVE, DONE: State.DONE, FAILED: State.DEAD}
-_MARKS = {
-    State.PENDING: TODO + _NO_PID,
-    State.DONE: DONE + _NO_PID,
-    State.DEAD: FAILED + _NO_PID,
-}
+_MARKS = {State.PENDING: TODO + _NO_PID, State.DONE: DONE + _NO_PID, State.DEAD: FAILED + _NO_PID}
 
 ENDINGS: Mapping[str, bytes] = {
     "bounce": FAILED + b"killed",

@@ -37,15 +37,7 @@ from engine.formats.zmailer.spool.tasks import (
 )
 from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Part, Problem, State, Task
 from engine.override import override
-from engine.store import (
-    Control,
-    Outlook,
-    SeenTask,
-    Store,
-    StoreError,
-    Unsupported,
-    require_edge,
-)
+from engine.store import Control, Outlook, SeenTask, Store, StoreError, Unsupported, require_edge
 from engine.system.files import Refused
 
 SAMPLE_FILES = 100
@@ -258,7 +250,7 @@ RESCAN_SECONDS = 30.0
 """Seconds between full scans."""
 
 CONTROLS: Mapping[str, Control] = {
-    "tidy": Control("remove our links to finished messages", has_forecast=True),
+    "tidy": Control("remove our links to finished messages", has_forecast=True)
 }
 
 
