@@ -52,10 +52,7 @@ class ChangeDetector:
 
     def wait(self, seconds: float) -> Collection[str] | None:
         """See `ChangeSource.wait`. The first call hashes all rows, so that later calls can compare.
-
-        Raises:
-            Unavailable: a database cannot be read.
-        """
+        Raises Unavailable: a database cannot be read."""
         if not self._has_hashes:
             self._has_hashes = True
             self._find_changes(True, True)

@@ -72,12 +72,8 @@ class ClaimRun:
         """True if a job was skipped because its redirect could not be decided."""
 
     def claim(self) -> tuple[Task | None, ClaimReport]:
-        """Claim the next job; `wants` is called under the write lock.
-
-        Raises:
-            Unavailable: the database cannot be written, or has so many orphans that an operator
-                must confirm.
-        """
+        """Claim the next job; `wants` is called under the write lock. Raises Unavailable: the
+        database cannot be written, or has so many orphans that an operator must confirm."""
         with self._database.writing() as db:
             settings = load_config(db)
             task, report = None, ClaimReport(enabled=settings.is_enabled)
@@ -307,12 +303,8 @@ def parse_time_cell(name: str, cell: Cell, database: Database) -> list[float]:
 
 
 def fetch_row(db: OwnerConnection, database: Database, key: int) -> JobRow:
-    """Read one row by its key.
-
-    Raises:
-        InvalidRow: it is not a job.
-        Unavailable: the row does not exist.
-    """
+    """Read one row by its key. Raises InvalidRow: it is not a job; Unavailable: the row does not
+    exist."""
     shape = database.shape
     rows = schema.select_jobs(db, shape, f"WHERE {shape.key} = ?", (key,))
     if not rows:
@@ -448,12 +440,9 @@ def no_registrations_message(database: Database) -> str:
 
 def delete_orphans(db: OwnerConnection, database: Database, *, asked: bool = False) -> list[str]:
     """Delete jobs whose registration is gone, before they cost a token; return their ids. If an
-    operator `asked` for it, also delete jobs whose number was probably reused.
-
-    Raises:
-        Unavailable: the table of registrations is missing, or there are so many orphans that an
-            operator must confirm.
-    """
+    operator `asked` for it, also delete jobs whose number was probably reused. Raises Unavailable:
+    the table of registrations is missing, or there are so many orphans that an operator must
+    confirm."""
     if not database.place.registrations:
         return []
     counted = count_orphans(db, database)

@@ -83,12 +83,8 @@ def _test_mode_control(settings: QueueConfig, database: Database, now: float) ->
 
 
 def run_control(database: Database, name: str, value: str, now: float) -> str:
-    """Run one control; return the result as text.
-
-    Raises:
-        Unsupported: no such control, it is refused now, or the value is invalid.
-        Unavailable: the database cannot be written.
-    """
+    """Run one control; return the result as text. Raises Unsupported: no such control, it is
+    refused now, or the value is invalid; Unavailable: the database cannot be written."""
     if name not in _ACTS:
         raise Unsupported(f"no control {name!r} here")
     if database.refused:
@@ -106,12 +102,9 @@ def run_control(database: Database, name: str, value: str, now: float) -> str:
 
 
 def forecast(database: Database, name: str, now: float) -> Outlook:
-    """Count what a control would change now, if its `has_forecast` is set.
-
-    Raises:
-        Unsupported: no such control, it has no forecast, or it is refused now.
-        Unavailable: the database cannot be read.
-    """
+    """Count what a control would change now, if its `has_forecast` is set. Raises Unsupported: no
+    such control, it has no forecast, or it is refused now; Unavailable: the database cannot be
+    read."""
     db = database.connection
     control_row = list_controls(load_config(db), database, now).get(name)
     if control_row is None or not control_row.has_forecast:
@@ -239,11 +232,7 @@ class Backlog(NamedTuple):
 
 
 def compute_figures(database: Database, now: float) -> QueueFigures:
-    """Compute the figures at a time.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
+    """Compute the figures at a time. Raises Unavailable: the database cannot be read now."""
     db = database.connection
     settings = load_config(db)
     rate = queue_config.parse_rate(settings.rate, database.place.rate_limit)
@@ -263,11 +252,8 @@ def compute_figures(database: Database, now: float) -> QueueFigures:
 
 
 def count_backlog(database: Database, now: float) -> Backlog:
-    """Count waiting and parked jobs in "mail_queue".
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
+    """Count waiting and parked jobs in "mail_queue". Raises Unavailable: the database cannot be
+    read now."""
     form = database.shape.forms["next_attempt_at"]
     near = form.format(now + PARKED_AHEAD_SECONDS)
     ((pending, failed, parked, due),) = database.connection.run(

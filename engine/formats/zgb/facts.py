@@ -98,11 +98,8 @@ class QueueState(NamedTuple):
 def read_state(
     store: ZgbStore, log_path: str, now: float, other_warnings: tuple[str, ...] = ()
 ) -> QueueState:
-    """Read the queue, and the last runs from its log; `log_path` is "" if there is no log.
-
-    Raises:
-        Unavailable: the database cannot be read now.
-    """
+    """Read the queue, and the last runs from its log; `log_path` is "" if there is no log. Raises
+    Unavailable: the database cannot be read now."""
     settings = store.settings()
     lines: Sequence[LogEvent] = ()
     try:

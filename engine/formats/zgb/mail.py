@@ -43,11 +43,8 @@ ORIGINAL_HEADER = "X-Original-To"
 
 
 def mail_settings(setup: Setup, zgb_settings: ZgbSettings) -> MailSettings:
-    """The mail settings, with the sender of the registration.
-
-    Raises:
-        ConfigError: a setting is invalid.
-    """
+    """The mail settings, with the sender of the registration. Raises ConfigError: a setting is
+    invalid."""
     settings = setup.mail.settings()
     if settings.delivery_log == f"{setup.queue.root}/mail/delivery.jsonl":
         settings = settings._replace(delivery_log=f"{setup.state_folder}/mail/delivery.jsonl")
@@ -167,11 +164,8 @@ class HourlyLimit:
         return True
 
     def ready(self, kind: str) -> bool:
-        """True if one more mail may be tried.
-
-        Raises:
-            OSError: the log cannot be read, so none may.
-        """
+        """True if one more mail may be tried. Raises OSError: the log cannot be read, so none
+        may."""
         return len(self._tried()) < self._most
 
     def spend(self, kind: str) -> bool:
@@ -307,11 +301,7 @@ class RegistrationHandler:
     def _require_claim(
         self, store: ZgbStore, task: Task, context: Context
     ) -> tuple[Task, ClaimedJob]:
-        """The claim with its present lease, and its job.
-
-        Raises:
-            Gone: another worker has it.
-        """
+        """The claim with its present lease, and its job. Raises Gone: another worker has it."""
         while True:
             mine = context.current_claim(task)
             try:
@@ -321,12 +311,8 @@ class RegistrationHandler:
                     raise  # else our worker has renewed the lease in between
 
     def _require_lease(self, store: ZgbStore, task: Task, context: Context) -> None:
-        """Check that no other worker may claim the job while it is being sent.
-
-        Raises:
-            Gone: another worker has it.
-            Postponed: too little time is left.
-        """
+        """Check that no other worker may claim the job while it is being sent. Raises Gone: another
+        worker has it; Postponed: too little time is left."""
         now = self._parts.clock()
         mine = self._require_claim(store, task, context)[0]
         until = mine.lease.until if mine.lease is not None else None
@@ -337,12 +323,8 @@ class RegistrationHandler:
     def _recipient(
         self, claimed: ClaimedJob, its: Mapping[str, object]
     ) -> tuple[str, Mapping[str, str]]:
-        """The recipient and extra headers, with the test mode applied.
-
-        Raises:
-            Fatal: there is no valid recipient.
-            Postponed: the test mode is undecidable.
-        """
+        """The recipient and extra headers, with the test mode applied. Raises Fatal: there is no
+        valid recipient; Postponed: the test mode is undecidable."""
         parts, letter = self._parts, self._letter
         to = letter.to or as_text(claimed.registration.get(letter.to_column)).strip()
         if not letter.to and not letter.to_column:

@@ -137,11 +137,8 @@ class ZgbStore(Store):
         write_event: EventWriter = discard_event,
     ) -> None:
         """`pause` is called to sleep between two checks for changes; `write_event` receives each
-        event after it has happened.
-
-        Raises:
-            Unavailable: it is not a mail queue, or cannot be read.
-        """
+        event after it has happened. Raises Unavailable: it is not a mail queue, or cannot be
+        read."""
         self.place = place
         self.words = {FAILED_WORD: State.PENDING if place.auto_retry else State.DEAD}
         self._clock, self._write_event = clock, write_event
@@ -271,12 +268,8 @@ class ZgbStore(Store):
         """Claim as many jobs as there are tokens. The first claim does the maintenance.
 
         Afterwards `changes.next_due` is the time when the next job can be claimed. `wants` is
-        called under the write lock.
-
-        Raises:
-            Unsupported: the database is read-only.
-            Unavailable: it cannot be written now, or most of its jobs have no registration.
-        """
+        called under the write lock. Raises Unsupported: the database is read-only; Unavailable: it
+        cannot be written now, or most of its jobs have no registration."""
         if self._database.refused:
             raise Unsupported(self._database.refused)
         run = ClaimRun(self._database, now, owner, wants)
@@ -410,12 +403,8 @@ class ZgbStore(Store):
         """Enqueue the mails of a registration; report each as created or existing.
 
         A mail is enqueued once while its job exists. After it is sent the job is gone, and another
-        call sends it again.
-
-        Raises:
-            Unsupported: no such kind, or no registration of that number.
-            Unavailable: the database cannot be written now.
-        """
+        call sends it again. Raises Unsupported: no such kind, or no registration of that number;
+        Unavailable: the database cannot be written now."""
         now = self._clock()
         enqueued = []
         for kind in kinds:
@@ -438,11 +427,8 @@ class ZgbStore(Store):
         return control.compute_figures(self._database, now)
 
     def backlog(self, now: float) -> Backlog:
-        """Count waiting and parked jobs in "mail_queue".
-
-        Raises:
-            Unavailable: the database cannot be read now.
-        """
+        """Count waiting and parked jobs in "mail_queue". Raises Unavailable: the database cannot be
+        read now."""
         return control.count_backlog(self._database, now)
 
     def redirect_now(self, now: float) -> RedirectDecision:
@@ -453,22 +439,15 @@ class ZgbStore(Store):
 
     def test_mode_resumes(self, now: float) -> float | None:
         """When test mode takes effect again, if it is on without effect in the registration period:
-        epoch seconds UTC. None if it is off, or in effect now.
-
-        Raises:
-            Unavailable: the database cannot be read now.
-        """
+        epoch seconds UTC. None if it is off, or in effect now. Raises Unavailable: the database
+        cannot be read now."""
         settings = load_config(self._database.connection)
         during = settings.period(self._database.shape)
         held_back = settings.is_redirected and during is not None and during.contains(now)
         return during.end if during is not None and held_back else None
 
     def settings(self) -> QueueConfig:
-        """Read ZGB's settings.
-
-        Raises:
-            Unavailable: the database cannot be read now.
-        """
+        """Read ZGB's settings. Raises Unavailable: the database cannot be read now."""
         return load_config(self._database.connection)
 
     def columns(self) -> tuple[str, ...]:
@@ -488,12 +467,9 @@ class ZgbStore(Store):
         return self._database.shape.has_creation_times
 
     def describe_claim(self, task: Task, now: float) -> ClaimedJob:
-        """Read everything that is needed just before the mail of a claimed job is sent.
-
-        Raises:
-            Gone: the lease has expired and another worker has the job: send nothing.
-            Unavailable: the database cannot be read now.
-        """
+        """Read everything that is needed just before the mail of a claimed job is sent. Raises
+        Gone: the lease has expired and another worker has the job: send nothing; Unavailable: the
+        database cannot be read now."""
         database, db = self._database, self._database.connection
         row = row_moves.read_unchanged(db, database, task, now)
         settings = load_config(db)

@@ -52,11 +52,8 @@ class ZmailerFormat(Format):
 
     @override
     def open(self, setup: Setup) -> Store:
-        """Open the store of a spool, with all that an operator may do there.
-
-        Raises:
-            Unavailable: it cannot be reached.
-        """
+        """Open the store of a spool, with all that an operator may do there. Raises Unavailable: it
+        cannot be reached."""
         from engine.formats.zmailer.scheduler.spool_watch import open_spool
 
         return open_spool(setup)

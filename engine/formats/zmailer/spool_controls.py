@@ -49,10 +49,7 @@ def is_frozen(folders: PostofficeFolders) -> bool:
 
 def record_conf(folders: PostofficeFolders, text: str) -> None:
     """Keep the text of the scheduler.conf that our scheduler uses from now on, for the next diff.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    Raises OSError: it cannot be written."""
     with _our_folder(folders) as fd:
         files.replace_durably(RUNNING_CONF, fd, text.encode())
 

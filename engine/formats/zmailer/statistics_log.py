@@ -117,11 +117,7 @@ class RouterMails(NamedTuple):
 
 
 def read_router(folders: PostofficeFolders) -> RouterMails:
-    """Count the mails in router/.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Count the mails in router/. Raises OSError: it cannot be read."""
     reports, oldest = 0, inf
     with folders.open_below(folders.fd, ROUTER) as router_fd:
         mails = [name for name in os.listdir(router_fd) if names.message_number(name) is not None]
@@ -164,11 +160,7 @@ class EndsReader:
         self._last: deque[tuple[bool, str]] = deque(maxlen=LAST_ENDS)
 
     def read(self) -> RecentEnds:
-        """Read what was added.
-
-        Raises:
-            OSError: it cannot be read, or is no plain file.
-        """
+        """Read what was added. Raises OSError: it cannot be read, or is no plain file."""
         modified = os.stat(self.path).st_mtime
         for _ in range(MAX_POLLS):
             for line in self._lines.poll(modified):

@@ -60,11 +60,8 @@ class Router:
         self._spool = spool
 
     def submit(self, chunks: Iterable[bytes], folder: str = ROUTER, suffix: str = "") -> str:
-        """Write a mail; return its path below the spool. It is durable then.
-
-        Raises:
-            Unavailable: it cannot be written now.
-        """
+        """Write a mail; return its path below the spool. It is durable then. Raises Unavailable: it
+        cannot be written now."""
         name = f"new.{os.urandom(6).hex()}"
         with _unavailable(f"{STAGED}/{name}"), self._open_staged() as staged_fd:
             try:
@@ -76,11 +73,8 @@ class Router:
     @contextmanager
     def stage(self, commit: Commit, chunks: Iterable[bytes]) -> Iterator[Callable[[], str]]:
         """Write and fsync a mail that belongs to a change, and yield what sends it once the change
-        is durable, which returns its path. If that is not called, `recover` decides.
-
-        Raises:
-            Unavailable: it cannot be written, or sent, now.
-        """
+        is durable, which returns its path. If that is not called, `recover` decides. Raises
+        Unavailable: it cannot be written, or sent, now."""
         name = f"mail.{os.urandom(6).hex()}"
         with (
             _unavailable(f"{STAGED}/{name}"),
@@ -138,10 +132,7 @@ class Router:
 
     def recover(self, settle: Settle) -> list[str]:
         """Send or remove what ended processes have staged; return the paths of what was sent.
-
-        Raises:
-            Unavailable: one cannot be sent now.
-        """
+        Raises Unavailable: one cannot be sent now."""
         sent = []
         try:
             with _open_folder(self._spool, STAGED) as staged_fd:
@@ -227,12 +218,8 @@ def _unavailable(where: str) -> Iterator[None]:
 
 @contextmanager
 def _open_folder(spool: int, path: str) -> Iterator[int]:
-    """Open a folder below the spool, each component without following a link.
-
-    Raises:
-        OSError: one is missing, or no folder.
-        Unavailable: another user may rename files in it.
-    """
+    """Open a folder below the spool, each component without following a link. Raises OSError: one
+    is missing, or no folder; Unavailable: another user may rename files in it."""
     fd = os.dup(spool)
     try:
         for name in filter(None, path.split("/")):

@@ -53,11 +53,8 @@ def resolve(name: str) -> bool:
 
 
 def is_due(host: str, now: float, modified: float, resolve: Resolve = resolve) -> bool:
-    """True if the condition of a host, KEYWORD:ARGUMENT, is met.
-
-    Raises:
-        WrongHold: it is none that we know.
-    """
+    """True if the condition of a host, KEYWORD:ARGUMENT, is met. Raises WrongHold: it is none that
+    we know."""
     keyword, _, argument = host.partition(":")
     condition = HoldCase(argument, now, modified)
     if keyword == "ns":

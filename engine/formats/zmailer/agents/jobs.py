@@ -72,12 +72,8 @@ class AgentMessage:
     def __init__(
         self, folders: PostofficeFolders, name: str, fd: int, clock: Callable[[], float]
     ) -> None:
-        """`name` is that of the control file, `fd` is it, open to read and write.
-
-        Raises:
-            Refused: it is no control file.
-            OSError: it cannot be read now.
-        """
+        """`name` is that of the control file, `fd` is it, open to read and write. Raises Refused:
+        it is no control file; OSError: it cannot be read now."""
         self.name, self.clock = name, clock
         self._folders, self._fd = folders, fd
         self.data, _ = read_whole(fd)
@@ -115,11 +111,7 @@ class AgentMessage:
         return self.data[at + 2 : self.data.find(b"\n", at)].strip() if is_there else b""
 
     def group(self, recipient: RecipientLine) -> int:
-        """The number of the block of headers that a recipient has.
-
-        Raises:
-            Refused: none follows.
-        """
+        """The number of the block of headers that a recipient has. Raises Refused: none follows."""
         at = bisect_left(self._headers, (recipient.offset,))
         if at == len(self._headers):
             raise Refused(f"no headers for the recipient at offset {recipient.offset}")
@@ -131,12 +123,8 @@ class AgentMessage:
         return self.data[start:end]
 
     def body(self, offset: int | None = None) -> BinaryIO:
-        """The message file, open, from its body on, or from an offset.
-
-        Raises:
-            Refused: there is none, or it is no plain file, or no offset is known.
-            OSError: it cannot be read now.
-        """
+        """The message file, open, from its body on, or from an offset. Raises Refused: there is
+        none, or it is no plain file, or no offset is known; OSError: it cannot be read now."""
         file = self._folders.open_message(self.name)
         if offset is None:
             text = self.field(b"o")
@@ -150,11 +138,8 @@ class AgentMessage:
     # ---- locks and outcomes
 
     def lock(self, recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
-        """Lock recipients; return those that still were to do.
-
-        Raises:
-            TimeoutError: another process had the file locked for too long.
-        """
+        """Lock recipients; return those that still were to do. Raises TimeoutError: another process
+        had the file locked for too long."""
         locked = []
         with marks.write_lock(self._fd):
             if os.fstat(self._fd).st_nlink == 0:
@@ -180,12 +165,9 @@ class AgentMessage:
 
     def record(self, outcomes: Sequence[AgentOutcome], *, is_atomic: bool = False) -> bool:
         """Write diagnostics and tags, and unlock; durable on return. False, and nothing is written,
-        if a lock is not ours any more.
-
-        Raises:
-            OSError: it cannot be written. What was delivered stays locked, so that it is not sent
-                again while this process runs. `is_atomic`: no tag is changed, nothing is delivered.
-        """
+        if a lock is not ours any more. Raises OSError: it cannot be written. What was delivered
+        stays locked, so that it is not sent again while this process runs. `is_atomic`: no tag is
+        changed, nothing is delivered."""
         now = self.clock()
         changes = self.changes(outcomes)
         with marks.write_lock(self._fd):

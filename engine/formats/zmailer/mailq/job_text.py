@@ -103,11 +103,8 @@ _KEY_LIST = re.compile(rf"(.+):\t((?:>{NUMBER})+)")
 
 
 def parse_dump(text: str, now: float) -> SchedulerView:
-    """Parse a dump, as a server of version 1 or a rendezvous file has it, written at `now`.
-
-    Raises:
-        BadReport: a line has another form, or the end is missing.
-    """
+    """Parse a dump, as a server of version 1 or a rendezvous file has it, written at `now`. Raises
+    BadReport: a line has another form, or the end is missing."""
     lines = text.split("\n")
     rows = list[tuple[int, JobView]]()
     lists: dict[str, list[KeyList]] = {"Channels:": [], "Hosts:": []}
@@ -213,11 +210,8 @@ class ThreadJobs(NamedTuple):
 def parse_thread_jobs(lines: Iterable[str], channel: str, host: str, now: float) -> ThreadJobs:
     """Parse the answer to `SHOW THREAD` for one thread.
 
-    Brackets around an error address, as scheduler(8zm) has them, are removed.
-
-    Raises:
-        BadReport: a line has another form.
-    """
+    Brackets around an error address, as scheduler(8zm) has them, are removed. Raises BadReport: a
+    line has another form."""
     thread: ThreadView | None = None
     rows, jobs = list[JobView](), list[JobView]()
     for number, line in enumerate(lines, 1):

@@ -84,11 +84,7 @@ _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def parse_short_time(text: str) -> int:
-    """Seconds of a short time, or of "N sec".
-
-    Raises:
-        ValueError: it is no such time.
-    """
+    """Seconds of a short time, or of "N sec". Raises ValueError: it is no such time."""
     if text.endswith(" sec"):
         return whole(text[:-4])
     if not re.fullmatch(SHORT_TIME, text) or not text.strip("-"):
@@ -160,11 +156,7 @@ _LINE = re.compile(rf" {{4}}([^/]+)/(.+)/({NUMBER})[ \t]+(N={NUMBER} .*)", re.DO
 
 
 def parse_thread(line: str, number: int, now: float) -> ThreadView:
-    """Parse a line of the thread report.
-
-    Raises:
-        BadReport: it has another form.
-    """
+    """Parse a line of the thread report. Raises BadReport: it has another form."""
     match = _LINE.fullmatch(line)
     if not match:
         raise bad_line(number, line, "a thread as CHANNEL/HOST/0 N=1 R=1 A=0 QA=1s")
@@ -266,10 +258,7 @@ def parse_report(
     lines: Iterable[str], now: float, first_number: int = 1
 ) -> tuple[tuple[GroupView, ...], TotalsView]:
     """Parse a thread report, or that of `SHOW QUEUE SHORT`; the first line has `first_number`.
-
-    Raises:
-        BadReport: a line has another form, or the totals are missing.
-    """
+    Raises BadReport: a line has another form, or the totals are missing."""
     groups = list[GroupView]()
     title, threads, number = "", list[ThreadView](), first_number
     numbered = enumerate(lines, first_number)

@@ -40,11 +40,8 @@ _SOCKET_MODE = 0o666
 
 
 def listen_tcp(host: str = LOOPBACK, port: int = DEFAULT_PORT) -> socket.socket:
-    """Listen on a TCP port; by default only on the loopback address.
-
-    Raises:
-        Unavailable: the address cannot be used.
-    """
+    """Listen on a TCP port; by default only on the loopback address. Raises Unavailable: the
+    address cannot be used."""
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -55,11 +52,8 @@ def listen_tcp(host: str = LOOPBACK, port: int = DEFAULT_PORT) -> socket.socket:
 
 
 def listen_unix(path: str) -> socket.socket:
-    """Listen on a UNIX socket; one that no process listens on is replaced.
-
-    Raises:
-        Unavailable: another process listens on it, it is no socket, or the folder cannot be used.
-    """
+    """Listen on a UNIX socket; one that no process listens on is replaced. Raises Unavailable:
+    another process listens on it, it is no socket, or the folder cannot be used."""
     folder, name = os.path.split(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

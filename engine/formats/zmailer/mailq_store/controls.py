@@ -71,11 +71,8 @@ class SchedulerControls:
 
     def run(self, name: str, target: str = "", value: str = "") -> str:
         """Start the threads of a host, or delete all messages of a thread; then read them again.
-
-        Raises:
-            Unsupported: it is refused, or no such control or thread.
-            Unavailable: the server cannot be reached, or has not done it.
-        """
+        Raises Unsupported: it is refused, or no such control or thread; Unavailable: the server
+        cannot be reached, or has not done it."""
         self._require_control(name)
         if name == START:
             return self._source.request(f"ETRN {target}")
@@ -102,11 +99,8 @@ class SchedulerControls:
         return f"message deleted: {target}"
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """Report how many tasks a control would affect.
-
-        Raises:
-            Unsupported, Unavailable: see `control`.
-        """
+        """Report how many tasks a control would affect. Raises Unsupported, Unavailable: see
+        `control`."""
         self._require_control(name)
         if name == KILL_MESSAGE:
             raise Unsupported(f"no forecast of {name}")

@@ -112,11 +112,8 @@ class RendezvousFile:
         self._view: SchedulerView | None = None
 
     def read(self) -> SchedulerView:
-        """Read the file, unless it is the same as before.
-
-        Raises:
-            Unavailable: it cannot be read, or is no dump.
-        """
+        """Read the file, unless it is the same as before. Raises Unavailable: it cannot be read, or
+        is no dump."""
         try:
             fd = files.open_file(self._path)
         except OSError as error:
@@ -147,11 +144,7 @@ ThreadSource = ServerSource | DumpSource
 
 
 def open_source(address: ServerAddress, clock: Callable[[], float]) -> ThreadSource:
-    """Connect, or read the file.
-
-    Raises:
-        Unavailable: it cannot be used.
-    """
+    """Connect, or read the file. Raises Unavailable: it cannot be used."""
     if not address.path and not address.host:
         source = DumpSource(RendezvousFile(address.text).read, address.text)
         source.threads()
@@ -169,11 +162,8 @@ def parse_place(address: Address) -> ServerAddress:
     """Parse the URL of a server; a path is that of a rendezvous file, and has neither host nor
     socket.
 
-    Without a user, it logs in as the client of the original does.
-
-    Raises:
-        Unavailable: a part is invalid or unknown, or the password of the user is missing.
-    """
+    Without a user, it logs in as the client of the original does. Raises Unavailable: a part is
+    invalid or unknown, or the password of the user is missing."""
     if not address.is_url:
         return ServerAddress(address.text)
     from urllib.parse import unquote, urlsplit
@@ -225,11 +215,8 @@ class ThreadPoller:
         self._next_poll = 0.0
 
     def wait(self, seconds: float) -> Collection[str]:
-        """See `ChangeSource.wait`. The first call reads all jobs, to compare later.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
+        """See `ChangeSource.wait`. The first call reads all jobs, to compare later. Raises
+        Unavailable: the server cannot be reached."""
         until = self._clock() + seconds
         while self._threads is not None and (now := self._clock()) < self._next_poll:
             if now >= until:

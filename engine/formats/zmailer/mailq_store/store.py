@@ -34,11 +34,8 @@ class MailqStore(Store):
     words: Mapping[str, State] = WORDS
 
     def __init__(self, address: ServerAddress, clock: Callable[[], float] = time.time) -> None:
-        """Connect and log in.
-
-        Raises:
-            Unavailable: the server cannot be reached, refuses the login, or shows no threads.
-        """
+        """Connect and log in. Raises Unavailable: the server cannot be reached, refuses the login,
+        or shows no threads."""
         self._address, self._clock = address, clock
         self._source = open_source(address, clock)
         self._requests = TaskRequests(self._source, clock)

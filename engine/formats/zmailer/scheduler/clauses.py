@@ -205,11 +205,7 @@ class MailqSocket(NamedTuple):
 def find_mailq_socket(conf: SchedulerConf, environ: Mapping[str, str]) -> MailqSocket:
     """The socket by PARAMmailqsock, `UNIX:/PATH`, `/PATH`, or `TCP:` with a port or a service
     (/etc/services). A port is on the address BINDADDR of zmailer.conf, by default only on the
-    loopback one.
-
-    Raises:
-        Unavailable: service or address are not known.
-    """
+    loopback one. Raises Unavailable: service or address are not known."""
     param = str(conf.params["mailqsock"].value) if "mailqsock" in conf.params else ""
     kind, colon, location = param.partition(":")
     if param.startswith("/") or kind.upper() == "UNIX":

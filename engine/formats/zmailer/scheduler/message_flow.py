@@ -261,11 +261,8 @@ class MessageFlow:
         parts.syslog(f"{spool_id}: complete (total {total} recipients, {failed} failed)")
 
     def kill(self, message: QueuedMessage) -> None:
-        """Remove a message without a report, as an operator or a newer message wants it.
-
-        Raises:
-            OSError: it cannot be removed now.
-        """
+        """Remove a message without a report, as an operator or a newer message wants it. Raises
+        OSError: it cannot be removed now."""
         offsets = [offset for job in message.jobs for offset in job.todo]
         self._log_outcome(message, offsets, b"is removed, without a report")
         self.parts.outcomes.remove(message)
@@ -279,11 +276,7 @@ class MessageFlow:
 
     def kill_job(self, job: Job) -> None:
         """Remove the recipients of a message in one thread without a report; if they are its last
-        ones, the message too.
-
-        Raises:
-            OSError: that is not possible now.
-        """
+        ones, the message too. Raises OSError: that is not possible now."""
         if job.message.open_jobs == 1:
             self.kill(job.message)
             return

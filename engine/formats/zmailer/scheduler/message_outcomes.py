@@ -76,11 +76,8 @@ class MessageOutcomes:
 
     def record(self, job: Job, answer: AgentAnswer, now: float) -> tuple[JobGroup, ...]:
         """Record that a recipient is finished, as its agent has answered. Return further jobs of
-        the message: the next one of mutually exclusive recipients, if this one has failed.
-
-        Raises:
-            OSError: it cannot be written now.
-        """
+        the message: the next one of mutually exclusive recipients, if this one has failed. Raises
+        OSError: it cannot be written now."""
         message, rule = job.message, answer.rule
         with suppress(FileNotFoundError), self._open(message) as opened:  # else it was removed
             line = os.pread(opened.fd, MAX_LINE_BYTES, answer.offset)
@@ -149,11 +146,8 @@ class MessageOutcomes:
         )
 
     def record_lost(self, message: QueuedMessage) -> None:
-        """Append a diagnostic for each failed recipient of a message without one.
-
-        Raises:
-            OSError, Refused: that is not possible now.
-        """
+        """Append a diagnostic for each failed recipient of a message without one. Raises OSError,
+        Refused: that is not possible now."""
         with suppress(FileNotFoundError), self._open(message) as opened:
             data, file_stat = read_whole(opened.fd)
             append_lost_failures(opened.fd, data, parse_control_file(data), file_stat)
@@ -162,11 +156,8 @@ class MessageOutcomes:
         """Let all recipients to do of some jobs of one message fail: they are too old, or `why`.
         Durable on return: first the tags, then the diagnostics, with one fsync. If the process is
         killed between, the next one appends others, but another scheduler than ours does not: so
-        nothing slow may come between.
-
-        Raises:
-            OSError: it cannot be written now, or another process has a recipient.
-        """
+        nothing slow may come between. Raises OSError: it cannot be written now, or another process
+        has a recipient."""
         message = jobs[0].message
         jobs_by_offset = {offset: job for job in jobs for offset in job.todo}
         with suppress(FileNotFoundError), self._open(message, _NO_ACCESS) as opened:
@@ -188,11 +179,8 @@ class MessageOutcomes:
 
     def delay(self, job: Job, now: float) -> None:
         """Inform the sender that recipients still wait, if it wants that and was not informed: by a
-        diagnostic with the action delayed, and a report.
-
-        Raises:
-            OSError, Unavailable, Refused: that is not possible now.
-        """
+        diagnostic with the action delayed, and a report. Raises OSError, Unavailable, Refused: that
+        is not possible now."""
         with suppress(FileNotFoundError), self._open(job.message) as opened:
             data, _ = read_whole(opened.fd)
             control = parse_control_file(data)
@@ -211,11 +199,8 @@ class MessageOutcomes:
                 self._report_open(opened, data, job.message, now)
 
     def report(self, message: QueuedMessage, now: float) -> None:
-        """Report the diagnostics of a message that is not finished yet.
-
-        Raises:
-            OSError, Unavailable: that is not possible now.
-        """
+        """Report the diagnostics of a message that is not finished yet. Raises OSError,
+        Unavailable: that is not possible now."""
         # One that is refused is read again when its recipients are finished.
         with suppress(FileNotFoundError, Refused), self._open(message) as opened:
             data, _ = read_whole(opened.fd)
@@ -224,11 +209,8 @@ class MessageOutcomes:
     def complete(self, message: QueuedMessage, now: float) -> tuple[int, int] | None:
         """Report and remove a message whose recipients are all finished. Return how many there
         were, and how many of them have failed. None if its file has some to do, or a failure
-        without a diagnostic: read it again. `MessagePlaces.flush` makes the removal durable.
-
-        Raises:
-            OSError, Unavailable: that is not possible now; the message is still there.
-        """
+        without a diagnostic: read it again. `MessagePlaces.flush` makes the removal durable. Raises
+        OSError, Unavailable: that is not possible now; the message is still there."""
         try:
             with self._open(message) as opened:
                 data, _ = read_whole(opened.fd)
@@ -260,11 +242,8 @@ class MessageOutcomes:
             self._places.remove(opened)
 
     def drop(self, job: Job) -> None:
-        """Mark the recipients of a job as expunged: no diagnostic, no report.
-
-        Raises:
-            OSError: that is not possible now.
-        """
+        """Mark the recipients of a job as expunged: no diagnostic, no report. Raises OSError: that
+        is not possible now."""
         offsets = set(job.todo)
         with suppress(FileNotFoundError), self._open(job.message, _NO_ACCESS) as opened:
             heads = {
@@ -301,11 +280,8 @@ class MessageOutcomes:
 
 
 def parse_line(fd: int, line: bytes) -> RecipientLine:
-    """Parse a recipient line of an open control file, with the format line of the file.
-
-    Raises:
-        Refused: it is none.
-    """
+    """Parse a recipient line of an open control file, with the format line of the file. Raises
+    Refused: it is none."""
     header = os.pread(fd, _HEADER_BYTES, 0).split(b"\n")
     format_line = next((one for one in header if one[:1] == b"@"), b"@ 0")
     recipient_line = line.partition(b"\n")[0]

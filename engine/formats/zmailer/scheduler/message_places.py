@@ -53,11 +53,8 @@ class MessagePlaces:
     def open_now(
         self, name: str, path: str, errors: tuple[type[Exception], ...] = (TimeoutError,)
     ) -> Iterator[OpenControl]:
-        """As `open`, but each of `errors` becomes an OSError that names `path`.
-
-        Raises:
-            FileNotFoundError: there is none in transport/.
-        """
+        """As `open`, but each of `errors` becomes an OSError that names `path`. Raises
+        FileNotFoundError: there is none in transport/."""
         try:
             with self.open(name) as opened:
                 yield opened
@@ -68,11 +65,8 @@ class MessagePlaces:
         """Move both files to their hash folder, the message file first; return the folder.
 
         A process that is killed leaves at most the message file there, and the next one finds it
-        and completes the move.
-
-        Raises:
-            Refused: there is no message file, or another file is at the new place.
-        """
+        and completes the move. Raises Refused: there is no message file, or another file is at the
+        new place."""
         number = names.message_number(opened.name) or 0
         folder = opened.folder
         if not folder and self._hash_levels:
@@ -128,11 +122,8 @@ class MessagePlaces:
             raise FileNotFoundError(f"{path}: is another file now")
 
     def _rename(self, source: str, target: str, *, is_durable: bool = True) -> None:
-        """Rename a file below the spool, and make the folder.
-
-        Raises:
-            FileExistsError: there is a file of this name.
-        """
+        """Rename a file below the spool, and make the folder. Raises FileExistsError: there is a
+        file of this name."""
         above, name = os.path.split(target)
         try:
             with self.folders.open_below(self.folders.fd, above):

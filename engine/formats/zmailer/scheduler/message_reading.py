@@ -80,11 +80,8 @@ class QueuedMessageReader:
         """May be replaced, for a new configuration."""
 
     def read(self, name: str, now: float) -> Reading | None:
-        """Read a control file; None if it is gone.
-
-        Raises:
-            OSError: it cannot be read or changed now.
-        """
+        """Read a control file; None if it is gone. Raises OSError: it cannot be read or changed
+        now."""
         try:
             with self._places.open(name) as opened:
                 try:
@@ -153,12 +150,8 @@ class QueuedMessageReader:
 
     def read_again(self, name: str) -> frozenset[int] | None:
         """The offsets of the recipients that are to do, or that a running agent has; the locks of
-        ended agents are cleared. None if the file is gone.
-
-        Raises:
-            Refused: it is no control file any more.
-            OSError: it cannot be read or changed now.
-        """
+        ended agents are cleared. None if the file is gone. Raises Refused: it is no control file
+        any more; OSError: it cannot be read or changed now."""
         try:
             with self._places.open_now(name, name) as opened:
                 data, file_stat = read_whole(opened.fd)
@@ -171,12 +164,8 @@ class QueuedMessageReader:
         return frozenset([*locked, *(one.offset for one in marks.to_do(control.recipients))])
 
     def find_released(self, name: str, known: Container[int]) -> tuple[JobGroup, ...]:
-        """The recipients to do whose offsets are not known: an operator has released them.
-
-        Raises:
-            Refused: it is no control file any more.
-            OSError: it cannot be read now.
-        """
+        """The recipients to do whose offsets are not known: an operator has released them. Raises
+        Refused: it is no control file any more; OSError: it cannot be read now."""
         try:
             with self._places.open_now(name, name) as opened:
                 recipients = parse_control_file(read_whole(opened.fd)[0]).recipients
@@ -215,11 +204,7 @@ def write_heads(fd: int, heads: dict[int, bytes]) -> None:
 
 def append_lines(fd: int, lines: bytes) -> None:
     """Append whole lines to an open control file, and fsync. A write that is cut by a full disk is
-    removed again.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    removed again. Raises OSError: they cannot be written."""
     size = os.lseek(fd, 0, os.SEEK_END)
     try:
         files.write_all(fd, lines)

@@ -127,10 +127,7 @@ class SchedulerProcess:
         random: Random,
     ) -> None:
         """Read the configuration, end an earlier scheduler of the spool, open what is needed.
-
-        Raises:
-            Unavailable: it cannot run; the text says why.
-        """
+        Raises Unavailable: it cannot run; the text says why."""
         spool_settings = settings._replace(environment=options.zenv or settings.environment)
         self._options, self._settings, self._environ = options, spool_settings, environ
         self._clocks = clocks

@@ -39,11 +39,8 @@ ThreadName = tuple[str, str]
 
 
 def find_server(scheduler_files: SchedulerFiles) -> ServerAddress:
-    """Where the scheduler of a configuration listens, with a user who may see its threads.
-
-    Raises:
-        Unavailable: it is not known.
-    """
+    """Where the scheduler of a configuration listens, with a user who may see its threads. Raises
+    Unavailable: it is not known."""
     conf = _conf(scheduler_files)
     params = conf.params
     path, host, port = find_mailq_socket(conf, scheduler_files.environ)
@@ -73,11 +70,8 @@ class ShownQueue(NamedTuple):
 
 
 def read_queue(scheduler_files: SchedulerFiles, clock: Callable[[], float]) -> ShownQueue:
-    """Ask the running scheduler for its threads and agents.
-
-    Raises:
-        StoreError: it does not answer, or the configuration has no way to it.
-    """
+    """Ask the running scheduler for its threads and agents. Raises StoreError: it does not answer,
+    or the configuration has no way to it."""
     with closing(
         MailqClient(find_server(scheduler_files), clock, seconds=ANSWER_SECONDS)
     ) as client:

@@ -71,11 +71,7 @@ class AgentStart(NamedTuple):
 def agent_start(
     settings: ClauseSettings, channel: str, host: str, environ: Mapping[str, str]
 ) -> AgentStart:
-    """How an agent for a channel and host is started.
-
-    Raises:
-        CannotRun: it cannot be started.
-    """
+    """How an agent for a channel and host is started. Raises CannotRun: it cannot be started."""
     account = agent_account(settings.user, settings.group)
     program = agent_program(settings.command, channel, host, environ, account)
     return AgentStart(program, settings.nice, settings.priority)
@@ -150,12 +146,8 @@ class RunningAgents:
         self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
 
     def _start_program(self, start: AgentStart, now: float) -> tuple[Agent[Job], ErrorOutput]:
-        """Start an agent with a pipe for its errors.
-
-        Raises:
-            CannotRun: it cannot be started.
-            OSError: no descriptor is free.
-        """
+        """Start an agent with a pipe for its errors. Raises CannotRun: it cannot be started;
+        OSError: no descriptor is free."""
         errors, limits = ErrorOutput(), self._limits
         try:
             agent: Agent[Job] = start_agent(

@@ -97,11 +97,8 @@ class SpoolWatch:
             return f"{path}: {error_text(error)}"
 
     def figures(self) -> WholeQueueFigures:
-        """The scheduler, its configuration and its agents.
-
-        Raises:
-            Unavailable: the spool cannot be opened.
-        """
+        """The scheduler, its configuration and its agents. Raises Unavailable: the spool cannot be
+        opened."""
         self._read()
         return self._figures
 
@@ -305,11 +302,7 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
 
 
 def open_spool(setup: Setup) -> ZmailerStore:
-    """Open the store of a spool.
-
-    Raises:
-        Unavailable: it cannot be reached.
-    """
+    """Open the store of a spool. Raises Unavailable: it cannot be reached."""
 
     def scheduler_files() -> SchedulerFiles:
         return read_files(setup.settings, os.environ)

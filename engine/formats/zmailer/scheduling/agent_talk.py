@@ -210,11 +210,8 @@ class AgentTalk(Generic[J]):
         return room
 
     def give(self, line: JobLine, job: J, now: float) -> bool:
-        """Send a job, within the `room`; False if it must wait until the next time.
-
-        Raises:
-            ValueError: the agent would read it as something else.
-        """
+        """Send a job, within the `room`; False if it must wait until the next time. Raises
+        ValueError: the agent would read it as something else."""
         if line.ident in self._given or len(self.output) >= MAX_OUTPUT_BYTES:
             return False
         self.output += format_job(line)

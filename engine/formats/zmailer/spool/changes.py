@@ -46,27 +46,17 @@ class MailActions(Protocol):
         lines: Sequence[LineChange],
     ) -> AbstractContextManager[Callable[[], object]]:
         """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file
-        with these bytes, and yield what sends it once their lines are durable.
-
-        Raises:
-            Unavailable: it cannot be written now.
-        """
+        with these bytes, and yield what sends it once their lines are durable. Raises Unavailable:
+        it cannot be written now."""
         ...
 
     def recover(self, settle: Settle) -> object:
-        """Send or remove the mail of processes that were killed.
-
-        Raises:
-            Unavailable: it cannot be sent now.
-        """
+        """Send or remove the mail of processes that were killed. Raises Unavailable: it cannot be
+        sent now."""
         ...
 
     def wake(self, hosts: Collection[str]) -> None:
-        """Ask the scheduler to try these hosts now.
-
-        Raises:
-            Unavailable: it cannot be asked now.
-        """
+        """Ask the scheduler to try these hosts now. Raises Unavailable: it cannot be asked now."""
         ...
 
     def notify(self, control_file: str) -> object:
@@ -302,11 +292,8 @@ class LineChanges:
             self.links.drop(opened.name)
 
     def recover(self, scheduler: int | None) -> None:
-        """Complete or remove what killed processes have begun.
-
-        Raises:
-            Unavailable: a mail cannot be sent now.
-        """
+        """Complete or remove what killed processes have begun. Raises Unavailable: a mail cannot be
+        sent now."""
         if self._mail is None:
             return
         settled = set[str]()

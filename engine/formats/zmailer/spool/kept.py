@@ -34,12 +34,8 @@ class KeptLinks:
         self._folders = folders
 
     def keep(self, opened: OpenControl) -> None:
-        """Link control and message file, the message first; durable on return.
-
-        Raises:
-            Gone: the file is not at its path any more.
-            Unavailable: one cannot be linked.
-        """
+        """Link control and message file, the message first; durable on return. Raises Gone: the
+        file is not at its path any more; Unavailable: one cannot be linked."""
         if opened.is_kept:
             return
         name, file_stat = opened.name, os.fstat(opened.fd)
@@ -119,12 +115,8 @@ class KeptLinks:
 
 
 def _link(name: str, source: int, target: int) -> None:
-    """Hard link a file under its own name into another folder, unless the name is taken.
-
-    Raises:
-        Gone: it is not there.
-        Unavailable: the system refuses it.
-    """
+    """Hard link a file under its own name into another folder, unless the name is taken. Raises
+    Gone: it is not there; Unavailable: the system refuses it."""
     try:
         files.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
     except FileExistsError:

@@ -49,12 +49,8 @@ def has_ended(pid: int, locked_at: float, transport: stat_result) -> bool:
 
 
 def start_time(pid: int) -> float:
-    """When a process started, epoch seconds UTC (/proc).
-
-    Raises:
-        ProcessLookupError, FileNotFoundError: it has ended.
-        OSError, ValueError, IndexError: it cannot be found out.
-    """
+    """When a process started, epoch seconds UTC (/proc). Raises ProcessLookupError,
+    FileNotFoundError: it has ended; OSError, ValueError, IndexError: it cannot be found out."""
     state, _, _, started = lock_file.process_stat(pid)
     if state == "Z":
         raise ProcessLookupError(pid)
@@ -152,11 +148,7 @@ _POLL_SECONDS = 0.05
 
 def signal_scheduler(root: int, transport: stat_result, number: signal.Signals) -> int | None:
     """Signal the scheduler of a spool; return its PID, or None if none is proven to run. `root` is
-    the open folder of the spool.
-
-    Raises:
-        PermissionError: it belongs to another user.
-    """
+    the open folder of the spool. Raises PermissionError: it belongs to another user."""
     pid = find_scheduler(root, transport)
     if pid is None:
         return None
@@ -191,10 +183,7 @@ class PidFile:
         pause: Callable[[float], None] = time.sleep,
     ) -> PidFile:
         """End the scheduler that runs, by SIGTERM, and write our PID; we must work in transport/.
-
-        Raises:
-            Unavailable: another one does not end, or the file cannot be written.
-        """
+        Raises Unavailable: another one does not end, or the file cannot be written."""
         until = clock() + END_SECONDS
         try:
             old = signal_scheduler(root, transport, signal.SIGTERM)

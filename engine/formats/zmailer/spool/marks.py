@@ -145,11 +145,8 @@ def write_lock(
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
     """Hold the fcntl(2) write lock of an open file, all of it. It belongs to this descriptor (OFD),
-    so another thread that closes the same file does not release it.
-
-    Raises:
-        TimeoutError: another process held it for `patience` seconds.
-    """
+    so another thread that closes the same file does not release it. Raises TimeoutError: another
+    process held it for `patience` seconds."""
     waited = 0.0
     while True:
         try:

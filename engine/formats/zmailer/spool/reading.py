@@ -75,11 +75,7 @@ def _require_name(layout: FileLayout, name: str) -> FileLayout:
 
 def find_layout(versions: VersionCache, name: str, fd: int) -> tuple[stat_result, FileLayout]:
     """Status and layout of an open control file; a large one is read only if it is not known.
-
-    Raises:
-        Refused: it is no control file, or too large.
-        Changing: it is cut while it is read.
-    """
+    Raises Refused: it is no control file, or too large; Changing: it is cut while it is read."""
     file_stat = os.fstat(fd)
     if file_stat.st_size < LARGE_BYTES:
         data, file_stat = read_whole(fd)
@@ -127,11 +123,8 @@ def _update_version(old: FileVersion, fd: int, size: int) -> FileVersion | None:
 
 
 def _read_chunks(fd: int, size: int, sums: list[int]) -> Iterator[bytes]:
-    """Read an open file in chunks, and append the checksums of its blocks.
-
-    Raises:
-        Changing: it is shorter than `size`.
-    """
+    """Read an open file in chunks, and append the checksums of its blocks. Raises Changing: it is
+    shorter than `size`."""
     for at in range(0, size, CHUNK_BYTES):
         chunk = os.pread(fd, min(CHUNK_BYTES, size - at), at)
         if len(chunk) < min(CHUNK_BYTES, size - at):
@@ -290,12 +283,8 @@ class MessageReader:
     # ---- one task
 
     def parts(self, task: Task) -> Iterator[Part]:
-        """List a task's line, its control file and its message file.
-
-        Raises:
-            Gone: the task has changed.
-            Unavailable: it cannot be read now.
-        """
+        """List a task's line, its control file and its message file. Raises Gone: the task has
+        changed; Unavailable: it cannot be read now."""
         entry = self._read_unchanged(task)
         facts = (
             ("modified", f"{entry.file_stat.st_mtime:.0f}"),
@@ -308,12 +297,8 @@ class MessageReader:
         yield Part(MESSAGE_PART, message, entry.message.st_size)
 
     def size(self, task: Task) -> int:
-        """Bytes of the task's line, and of both files if it is the only task of its message.
-
-        Raises:
-            Gone: the task has changed.
-            Unavailable: it cannot be read now.
-        """
+        """Bytes of the task's line, and of both files if it is the only task of its message. Raises
+        Gone: the task has changed; Unavailable: it cannot be read now."""
         entry = self._read_unchanged(task)
         line_size = len(_image(task, entry))
         if entry.large is not None:  # its other lines were not read

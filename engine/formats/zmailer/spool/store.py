@@ -60,11 +60,7 @@ class SpoolScan:
 
     def scan_all(self, expect: Callable[[int], None]) -> Iterator[Task | Problem]:
         """Yield a sample, then all tasks in the order of their ids, then problems. Each file is
-        read once, but those of the sample twice.
-
-        Raises:
-            Unavailable: a folder cannot be read.
-        """
+        read once, but those of the sample twice. Raises Unavailable: a folder cannot be read."""
         expect(0)
         listed, twice = self._folders.list_controls()
         linked = self._folders.list_kept()
@@ -268,11 +264,8 @@ class ZmailerStore(Store):
         facts: SchedulerFacts | None = None,
     ) -> None:
         """Open the folders of a spool, POSTOFFICE. Without `mail`, nothing can be bounced, expired,
-        rerouted or woken; `facts` asks a running scheduler for tries and due times.
-
-        Raises:
-            Unavailable: one is missing or cannot be opened.
-        """
+        rerouted or woken; `facts` asks a running scheduler for tries and due times. Raises
+        Unavailable: one is missing or cannot be opened."""
         self._clock = clock
         self._folders, self._facts = PostofficeFolders(root), facts
         reader = self._reader = MessageReader(self._folders)

@@ -81,11 +81,7 @@ def _thread_words(thread: bytes) -> tuple[str, str, str] | None:
 
 
 def _parse_words(address: bytes) -> tuple[str, str, str, bytes]:
-    """Channel, host, both together, and the user of an address.
-
-    Raises:
-        Refused: it is damaged.
-    """
+    """Channel, host, both together, and the user of an address. Raises Refused: it is damaged."""
     quad = parse_quad(address)
     channel, host = text(quad.channel), text(quad.host)
     return channel, host, f"{channel}/{host}", quad.user
