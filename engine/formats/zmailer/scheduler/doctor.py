@@ -13,9 +13,9 @@ from contextlib import closing, suppress
 from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.doctor.store_checks import list_problems
 from engine.formats.base.format import Setup
-from engine.formats.zmailer import spool_controls
 from engine.formats.zmailer.environment import SchedulerFiles, read_files
 from engine.formats.zmailer.notify import SOCKET_MODE
+from engine.formats.zmailer.scheduler import spool_controls
 from engine.formats.zmailer.scheduler.clauses import why_undeliverable
 from engine.formats.zmailer.scheduling.jobs import DAY_SECONDS
 from engine.formats.zmailer.spool import lock_process, names

@@ -10,7 +10,6 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from engine.formats.zmailer import spool_controls
 from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
 from engine.formats.zmailer.log_file import SchedulerLog
 from engine.formats.zmailer.mailq.acl import MailqUser, read_users
@@ -20,7 +19,7 @@ from engine.formats.zmailer.mailq.server import MailqServer, listen_tcp, listen_
 from engine.formats.zmailer.notify import NotifySocket
 from engine.formats.zmailer.options import SchedulerOptions
 from engine.formats.zmailer.reports import ReportSettings
-from engine.formats.zmailer.scheduler import clauses
+from engine.formats.zmailer.scheduler import clauses, spool_controls
 from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.formats.zmailer.scheduler.clauses import (
     ClauseTable,

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
 from engine.formats.base.format import Setup
-from engine.formats.zmailer import spool_controls
 from engine.formats.zmailer.environment import SchedulerFiles, read_files
 from engine.formats.zmailer.mailq.queue_view import AgentView, ThreadView
 from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.scheduler import spool_controls
 from engine.formats.zmailer.scheduler.clauses import format_value, why_undeliverable
 from engine.formats.zmailer.scheduler.queue_facts import MailqFacts, ShownQueue, read_queue
+from engine.formats.zmailer.scheduler.spool_controls import SpoolControls
 from engine.formats.zmailer.spool import lock_process
 from engine.formats.zmailer.spool.folders import TRANSPORT, PostofficeFolders
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf, Value, find_settings
 from engine.formats.zmailer.spool.store import ZmailerStore
-from engine.formats.zmailer.spool_controls import SpoolControls
 from engine.formats.zmailer.spool_mail import SpoolMail, read_form
 from engine.formats.zmailer.statistics_log import (
     MAX_ROUTER_MAILS,
