@@ -20,9 +20,8 @@ from engine.formats.zmailer.mailq.queue_view import (
     ThreadView,
     has_changed,
 )
-from engine.formats.zmailer.mailq_store import polling
-from engine.formats.zmailer.mailq_store.place import parse_place
-from engine.formats.zmailer.mailq_store.polling import ThreadPoller
+from engine.formats.zmailer.mailq_store import source
+from engine.formats.zmailer.mailq_store.source import ThreadPoller, parse_place
 from engine.formats.zmailer.mailq_store.store import MailqStore
 from engine.formats.zmailer.mailq_store.tasks import last_line, parse_id, tasks_of
 from engine.model import WAITS_KEY, Missing, Move, State, Task
@@ -381,7 +380,7 @@ def test_polling_names_what_has_changed(
     running: RunningServer, store: MailqStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A poll names new, changed and gone tasks, and none if only time has passed."""
-    monkeypatch.setattr(polling, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(source, "POLL_SECONDS", 0.0)
     wait, queue = store.changes.wait, running.queue
     assert wait is not None
     assert not wait(0.0)
