@@ -1,16 +1,31 @@
-"""A folder of a spool used through its file descriptor, so that a renamed path or a symbolic link
-cannot redirect a change."""
+"""What stores in folders share: a folder used through its file descriptor, so that a renamed path
+or a symbolic link cannot redirect a change, and the outcome of a move."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from os import stat_result
 
-from engine.model import Problem
+from engine.model import Move, Outcome, Problem
 from engine.store import Unavailable
 from engine.system import files
 from engine.text.error_text import error_text
+
+
+@contextmanager
+def opened(fd: int) -> Iterator[int]:
+    """Close an open file or folder at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def outcome_of(move: Move, answer: str | Exception) -> Outcome:
+    """The outcome of a move, from its new revision or the error."""
+    return Outcome(move, answer) if isinstance(answer, str) else Outcome(move, error=answer)
 
 
 class SpoolFolder:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from os import stat_result
 from typing import NamedTuple, TypeVar
 
+from engine.formats.base.folder import opened
 from engine.formats.kannader import mail_format, sidecar
 from engine.formats.kannader.folder import MailFolder
 from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
@@ -235,15 +236,11 @@ class KannaderSpool:
         Raises:
             DanglingLink, Refused, OSError: as `open_dest`.
         """
-        fd = self._open(target.mail, self.data.fd, f"data/{target.mail}")
-        try:
-            inner = self._open(target.dest, fd, f"data/{target.path}")
-            try:
-                yield fd, inner
-            finally:
-                os.close(inner)
-        finally:
-            os.close(fd)
+        with (
+            opened(self._open(target.mail, self.data.fd, f"data/{target.mail}")) as fd,
+            opened(self._open(target.dest, fd, f"data/{target.path}")) as inner,
+        ):
+            yield fd, inner
 
     def _open(self, name: str, dir_fd: int, words: str) -> int:
         try:
@@ -265,10 +262,8 @@ class KannaderSpool:
         """
         try:
             with self.open_mail_and_dest(link.target) as (mail, dest):
-                schedule, metadata = (
-                    read_spool_file(SCHEDULE, dest),
-                    read_spool_file(METADATA, dest),
-                )
+                schedule = read_spool_file(SCHEDULE, dest)
+                metadata = read_spool_file(METADATA, dest)
                 contents, fault = check_contents(mail)
         except DanglingLink:
             if link.state is not State.DONE:
@@ -303,16 +298,13 @@ class KannaderSpool:
                 if is_note_in_effect(after, link):
                     return staged._replace(staged=True), after, ""
             note_file = read_spool_file(name, fd)
-            return (
-                note_file,
-                sidecar.parse_note(note_file.data) if note_file.data else sidecar.EMPTY_NOTE,
-                "",
-            )
+            note = sidecar.parse_note(note_file.data) if note_file.data else sidecar.EMPTY_NOTE
+            return note_file, note, ""
         except Refused as refusal:
             # The mail itself is intact, only its number of attempts is unknown.
             return NO_FILE, sidecar.EMPTY_NOTE, str(refusal)
         except PermissionError as error:
-            return NO_FILE, sidecar.EMPTY_NOTE, f"{error_text(error)}"
+            return NO_FILE, sidecar.EMPTY_NOTE, error_text(error)
 
     def build_task(self, mail: MailEntry) -> Task:
         """Build the task for one recipient of a mail.
@@ -336,7 +328,7 @@ class KannaderSpool:
             if not mail.broken_note:
                 attempts = count_attempts(note, schedule)
         if mail.metadata.file_stat is not None or link.state is not State.DONE:
-            envelope = read_envelope(mail)
+            envelope = parse_file(mail_format.parse_metadata, mail.metadata, METADATA)
             extra["from"] = safe_line(envelope.sender)
         if mail.broken_note:
             extra["note"] = f"its note (attempts, last error) cannot be read: {mail.broken_note}"
@@ -371,11 +363,8 @@ class KannaderSpool:
         Raises:
             OSError: it does not exist or cannot be read.
         """
-        fd = files.open_folder(mail, self.data.fd)
-        try:
+        with opened(files.open_folder(mail, self.data.fd)) as fd:
             return sorted(os.listdir(fd))
-        finally:
-            os.close(fd)
 
 
 def _arrival_seconds(moment: float) -> float:
@@ -466,7 +455,7 @@ def open_guarded(name: str, fd: int, place: stat_result | None = None) -> int:
         raise
 
 
-def read_spool_file(name: str, fd: int, limit: int = files.MAX_TASK_BYTES) -> SpoolFile:
+def read_spool_file(name: str, fd: int) -> SpoolFile:
     """Read a plain file in an open folder; `NO_FILE` if it does not exist.
 
     Raises:
@@ -474,17 +463,12 @@ def read_spool_file(name: str, fd: int, limit: int = files.MAX_TASK_BYTES) -> Sp
         OSError: it cannot be read now, or not by this user.
     """
     try:
-        opened = open_guarded(name, fd)
+        with opened(open_guarded(name, fd)) as file:
+            return SpoolFile(*files.read_guarded(file, dir_fd=fd))
     except FileNotFoundError:
         return NO_FILE
     except Refused as refusal:
-        raise type(refusal)(f"{name}: {_as_plain_file(refusal)}") from refusal
-    try:
-        return SpoolFile(*files.read_guarded(opened, limit, dir_fd=fd))
-    except Refused as refusal:
-        raise type(refusal)(f"{name}: {_as_plain_file(refusal)}") from refusal
-    finally:
-        os.close(opened)
+        raise type(refusal)(f"{name}: {str(refusal).replace(*_TASK_FILE)}") from refusal
 
 
 def check_contents(mail: int) -> tuple[stat_result | None, str]:
@@ -502,27 +486,18 @@ def check_contents(mail: int) -> tuple[stat_result | None, str]:
     if contents_stat is None:
         return None, f"{CONTENTS}: missing"
     if not stat.S_ISREG(contents_stat.st_mode):
-        return (
-            contents_stat,
-            f"{CONTENTS}: {files.file_problem(contents_stat).replace(*_TASK_FILE)}",
-        )
+        why = files.file_problem(contents_stat).replace(*_TASK_FILE)
+        return contents_stat, f"{CONTENTS}: {why}"
     try:
         fd = open_guarded(CONTENTS, mail)
     except PermissionError:
         return contents_stat, ""
-    try:
-        tail = os.pread(
-            fd, mail_format.END_BYTES, max(0, contents_stat.st_size - mail_format.END_BYTES)
-        )
-    finally:
-        os.close(fd)
+    with opened(fd):
+        start = max(0, contents_stat.st_size - mail_format.END_BYTES)
+        tail = os.pread(fd, mail_format.END_BYTES, start)
     if mail_format.ends_mail(tail):
         return contents_stat, ""
     return contents_stat, f"{CONTENTS}: cut off, expected a line with only a dot at the end"
-
-
-def _as_plain_file(refusal: Refused) -> str:
-    return str(refusal).replace(*_TASK_FILE)
 
 
 _TASK_FILE = ("not a task file", "not a plain file")
@@ -535,19 +510,15 @@ def read_schedule(mail: MailEntry) -> mail_format.MailSchedule:
     Raises:
         Refused: it is missing or cannot be read.
     """
-    return _parse_file(mail_format.parse_schedule, mail.schedule, SCHEDULE)
+    return parse_file(mail_format.parse_schedule, mail.schedule, SCHEDULE)
 
 
-def read_envelope(mail: MailEntry) -> mail_format.Envelope:
-    """Parse the envelope (sender and recipient) of a mail.
+def parse_file(parse: Callable[[bytes], Parsed], stored: SpoolFile, name: str) -> Parsed:
+    """Parse a file of a recipient.
 
     Raises:
-        Refused: it is missing or cannot be read.
+        Refused: it is missing or cannot be read; with its name.
     """
-    return _parse_file(mail_format.parse_metadata, mail.metadata, METADATA)
-
-
-def _parse_file(parse: Callable[[bytes], Parsed], stored: SpoolFile, name: str) -> Parsed:
     if stored.file_stat is None:
         raise Refused(f"{name}: missing")
     try:

@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine import policy
+from engine.formats.base.folder import outcome_of
 from engine.formats.nftban import staging, task_format
 from engine.formats.nftban.claims import TaskClaims
 from engine.formats.nftban.folder import TaskFolder
@@ -662,7 +663,7 @@ class NftbanStore(Store):
         if changes:
             done = self._staging.change([change for _, change in changes], self._clock())
             answers |= {at: answer for (at, _), answer in zip(changes, done, strict=True)}
-        return [_make_outcome(move, answers[at]) for at, move in enumerate(moves)]
+        return [outcome_of(move, answers[at]) for at, move in enumerate(moves)]
 
     def _staged_change(self, move: Move) -> staging.StagedChange:
         old, new, image = move[:3]
@@ -985,12 +986,6 @@ class NftbanStore(Store):
         if refused:
             raise Unsupported(refused)
         return self._quarantine.restore(name)
-
-
-def _make_outcome(move: Move, answer: str | Exception) -> Outcome:
-    if isinstance(answer, Exception):
-        return Outcome(move, error=answer)
-    return Outcome(move, answer)
 
 
 def _list_revisions(
