@@ -244,7 +244,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("looks for no id of a group", "of two tasks with one id, added in a batch, one is lost",
           "engine/formats/nftban/staging.py",
           "tests/conformance/test_conformance.py::test_an_id_is_given_only_once_in_a_group",
-          ("            existing |= listed\n", "")),
+          ("if listed is None else listed", "if listed is None else set()")),
     fault("starts before its log line", "a handler that ends the machine leaves no line of its task",
           "engine/work/worker.py",
           "tests/crash/test_crash.py::test_at_every_point_nothing_is_lost[command]",

@@ -152,15 +152,5 @@ def destination(settings: KannaderSettings) -> SmtpDestination:
     from engine.mail.host import full_name  # these only for a command that sends
     from engine.mail.send.smtp_client import SmtpDestination
 
-    return SmtpDestination(
-        host=settings.host,
-        port=settings.port,
-        tls=settings.tls,
-        user=settings.user,
-        password_file=settings.password_file,
-        ca_file=settings.ca_file,
-        helo=settings.helo or full_name(os.uname().nodename),
-        connect_timeout=settings.connect_timeout,
-        timeout=settings.timeout,
-        max_time=settings.max_time,
-    )
+    values = settings._replace(helo=settings.helo or full_name(os.uname().nodename))._asdict()
+    return SmtpDestination(**{name: values[name] for name in SmtpDestination._fields})
