@@ -215,7 +215,7 @@ def _obliterate(connection: Connection, place: RedisPlace, queue: str) -> str:
 
 def _recover(connection: Connection, place: RedisPlace, queue: str) -> str:
     jobs = find_orphans(connection, place, queue)
-    errors = JobMoves(place).put_back(connection, queue, jobs, time.time())
+    errors = JobMoves(connection, place).put_back(queue, jobs, time.time())
     failed = [e for e in errors if e is not None and not isinstance(e, Gone)]
     if failed:
         raise Unsupported(f"{queue}: {len(failed):,} jobs are still in no list: {failed[0]}")

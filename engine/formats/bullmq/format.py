@@ -85,7 +85,7 @@ class BullmqFormat(Format):
         self, setup: Setup, registry: Registry, patience: float | None
     ) -> Registry:
         """The registry with the application's blocked and known servers."""
-        from engine.formats.bullmq.federation.configured import with_shared_tables
+        from engine.formats.bullmq.federation.shared_tables import with_shared_tables
 
         return with_shared_tables(setup, registry, patience)
 

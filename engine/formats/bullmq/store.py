@@ -106,7 +106,7 @@ class BullmqStore(Store):
         self._connection = Connection(place)
         try:
             reader = self._reader = JobReader(self._connection, place, clock)
-            self._moves = JobMoves(place)
+            self._moves = JobMoves(self._connection, place)
             self._queues = KnownQueues(self._connection, place)
             names = self.queue_names = self._queues.names
             repeats = Repeats(self._connection, place)
@@ -223,10 +223,6 @@ class BullmqStore(Store):
         return self._reader.parts(task)
 
     @override
-    def size(self, task: Task) -> int:
-        return self._reader.size(task)
-
-    @override
     def read(self, task: Task, part: str = "") -> bytes:
         return self._reader.read(task, part)
 
@@ -300,7 +296,7 @@ class BullmqStore(Store):
         task = new.as_task(task_id(new.queue, new.id or UNKNOWN_NUMBER), now)
         image = new.as_image(task.id)
         if not new.id:
-            task = self._moves.add_numbered(self._connection, new.queue, task, image, now)
+            task = self._moves.add_numbered(new.queue, task, image, now)
             self._queues.add({new.queue})
             return task
         (outcome,) = self._apply([Move(None, task, image.encode())])
@@ -309,7 +305,7 @@ class BullmqStore(Store):
         return task._replace(rev=outcome.rev)
 
     def _apply(self, moves: list[Move]) -> list[Outcome]:
-        outcomes = self._moves.apply(self._connection, self.edges, moves, self._clock())
+        outcomes = self._moves.apply(self.edges, moves, self._clock())
         for move in moves:
             if move.old is not None and move.old.state is State.ACTIVE:
                 self._claims.end_rest(move.old.kind)

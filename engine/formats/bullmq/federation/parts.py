@@ -13,7 +13,7 @@ from engine.destinations.destination import Destination
 from engine.destinations.registry import Registry
 from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING, OwnKeys, PeerKeys
 from engine.formats.bullmq.federation.profile import POLICIES, Policy, Profile
-from engine.formats.bullmq.federation.shared_tables import SharedTables
+from engine.formats.bullmq.federation.shared_tables import SharedTables, SqlFollows
 from engine.schedules import Schedule, linear
 from engine.work.handlers import Lacking, Postponed
 
@@ -75,6 +75,8 @@ class FederationParts(NamedTuple):
     clock: Callable[[], float] = time.time
     shared: SharedTables | None = None
     """The application's own tables of servers; None: they are not known."""
+    follows: SqlFollows | None = None
+    """Its table of follows; None: decisions on them are not stored."""
 
 
 def for_task(parts: FederationParts, is_cancelled: Callable[[], bool]) -> FederationParts:
