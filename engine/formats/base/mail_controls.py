@@ -119,10 +119,8 @@ class _MailControls:
     def _registry(self) -> tuple[MailSettings, TransportRegistry]:
         if self._known is None or self._clock() - self._looked >= RECHECK_SECONDS:
             settings = self._setup.mail.settings()
-            self._known, self._looked = (
-                (settings, self._setup.mail.registry(settings)),
-                self._clock(),
-            )
+            self._known = settings, self._setup.mail.registry(settings)
+            self._looked = self._clock()
         return self._known
 
 

@@ -205,9 +205,8 @@ def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) 
 def _obliterate(connection: Connection, place: RedisPlace, queue: str) -> str:
     keys = PACKAGE_SCRIPTS["obliterate"].key_names(place.base(queue))
     given = [place.base(queue), place.kept_prefix(queue), place.queues_key, queue]
-    where, *number = connection.run(
-        ScriptCall(script("obliterate", package="obliterate"), keys, given)
-    )
+    call = ScriptCall(script("obliterate", package="obliterate"), keys, given)
+    where, *number = connection.run(call)
     if number:
         raise Unsupported(f"{queue} has jobs in {where}: {number[0]:,}")
     return f"{queue} is deleted"

@@ -395,9 +395,8 @@ class JobMoves:
         elif new is not None and image is None and _stays(old, new):
             action = _EDIT
         script_values = _guard(old, job)
-        script_values["to"] = (
-            script_values["place"] if action is _EDIT else self._target(old, new, image, now)
-        )
+        target = self._target(old, new, image, now)
+        script_values["to"] = script_values["place"] if action is _EDIT else target
         if end is not State.PENDING and old.state in _LEAVING:
             script_values["leaves"] = True
         if new is not None:
@@ -433,11 +432,8 @@ class JobMoves:
                 continue
             token = make_token(lease.owner, lease.since, until, secrets.token_hex(8))
             milliseconds = str(max(1, round((until - now) * 1000)))
-            script_values = _guard(task, parts[1]) | {
-                "to": "active",
-                "token": token,
-                "ms": milliseconds,
-            }
+            script_values = _guard(task, parts[1])
+            script_values |= {"to": "active", "token": token, "ms": milliseconds}
             script_values["arguments"] = [token, milliseconds, True]
             changes.append(Change(parts[0], _RENEW, "", script_values))
             renewed.append(task._replace(rev=token, lease=lease._replace(until=until, token=token)))
@@ -551,9 +547,7 @@ class JobMoves:
         delay = max(0, due - stamp) if due > now * 1000 else 0
         options |= {"delay": delay, "priority": new.priority}
         options |= {} if is_numbered else {"jobId": job}
-        name = (
-            "addDelayedJob" if delay else "addPrioritizedJob" if new.priority else "addStandardJob"
-        )
+        where = "delayed" if delay else "prioritized" if new.priority else "wait"
         base = self._place.base(queue)
         packed = [base, "" if is_numbered else job, new.group, stamp, None, None, None, None, None]
         values = list[str]()
@@ -565,11 +559,14 @@ class JobMoves:
             "id": job,
             "is_new": True,
             "is_numbered": is_numbered or None,
-            "to": "delayed" if delay else "prioritized" if new.priority else "wait",
+            "to": where,
             "set": values,
             "arguments": [pack(packed), fields.get("data", "{}"), pack(options)],
         }
-        return Change(queue, Action("package", name), "", script_values)
+        return Change(queue, Action("package", _ADDING[where]), "", script_values)
+
+
+_ADDING = {"delayed": "addDelayedJob", "prioritized": "addPrioritizedJob", "wait": "addStandardJob"}
 
 
 def _split(ident: str) -> tuple[str, str]:
@@ -631,10 +628,8 @@ def _attempt_line(old: Task, new: Task, now: float) -> str:
     elif new.state is State.DEAD:
         backoff = old.extra.get(BACKOFF_KEY, "")
         is_early = (new.attempts or 0) < (most or 0) and backoff.startswith(CUSTOM)
-        why = (
-            f": only its program knows the delay {backoff.removeprefix(CUSTOM)}" if is_early else ""
-        )
-        outcome_text = f"failed: {new.error}; given up{why}"
+        why = f": only its program knows the delay {backoff.removeprefix(CUSTOM)}"
+        outcome_text = f"failed: {new.error}; given up{why if is_early else ''}"
     else:
         outcome_text = f"failed: {new.error}; next attempt {format_time(max(now, new.due or 0.0))}"
     return f"{format_time(now)} {tried}: {outcome_text}"
@@ -659,11 +654,9 @@ def read_answer(ident: str, answer: Any) -> str | StoreError:
     if answer[0] == "done":
         return str(answer[1])
     why = NOTHING_CHANGED.get(answer[0])
-    return (
-        why(ident, *answer[1:])
-        if why
-        else Unavailable(f"{ident}: unexpected answer {answer!r:.100}")
-    )
+    if why is None:
+        return Unavailable(f"{ident}: unexpected answer {answer!r:.100}")
+    return why(ident, *answer[1:])
 
 
 def _outcome(move: Move, answer: Any) -> Outcome:

@@ -181,9 +181,8 @@ def parse_place(address: Address, settings: BullmqSettings = _DEFAULTS) -> Redis
         raise Unavailable(f"{address.text}: key_file needs cert_file")
     if fields:
         expected = ", ".join(("prefix", "db", *TLS_FILES))
-        raise Unavailable(
-            f"{address.text}: unknown parameter {min(fields)!r}, expected one of {expected}"
-        )
+        what = f"unknown parameter {min(fields)!r}, expected one of {expected}"
+        raise Unavailable(f"{address.text}: {what}")
     if not database.isascii() or not database.isdecimal():
         raise Unavailable(f"{address.text}: database {database!r}, expected a number")
     options: dict[str, object] = {"db": int(database)}

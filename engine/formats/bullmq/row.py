@@ -161,10 +161,8 @@ def read_page(
     if columns and not is_usual("".join(ids)):
         wide = (each if isinstance(each, list) else repeat(each) for each in columns[:9])
         named = columns[10] if isinstance(columns[10], list) else repeat(columns[10])
-        others += [
-            [*row, False, False, False, to]
-            for *row, to in zip(plain_ids, *wide, named, strict=False)
-        ]
+        rows = zip(plain_ids, *wide, named, strict=False)
+        others += [[*row, False, False, False, to] for *row, to in rows]
         columns = []
     tasks = [*_read_columns(queue, plain_ids, columns)] if columns else []
     if not others:
@@ -182,9 +180,8 @@ def _read_columns(
 ) -> Iterator[Task | Problem]:
     """The tasks of plain rows: each column is converted at once, one of equal values once."""
     quoted, kind = task_id(queue, ""), safe_line(queue)
-    places, scores, revs, names, stamps, priorities, attempts, most, reasons, failed_at, to = (
-        columns
-    )
+    places, scores, revs, names, stamps, priorities, attempts, *others = columns
+    most, reasons, failed_at, to = others
     return map(
         _make_task,
         zip(

@@ -110,14 +110,8 @@ class BullmqStore(Store):
             self._queues = KnownQueues(self._connection, place)
             names = self.queue_names = self._queues.names
             repeats = Repeats(self._connection, place)
-            self._claims = JobClaims(
-                self._connection,
-                place,
-                self._moves,
-                repeats=repeats,
-                find_queues=names,
-                clock=clock,
-            )
+            connection, moves = self._connection, self._moves
+            self._claims = JobClaims(connection, place, moves, repeats, names, clock=clock)
             self.claim_gate = repeats.gate
             self.claim_rules = ClaimRules(
                 own_retry_policy,
@@ -204,9 +198,8 @@ class BullmqStore(Store):
         scan = RedisScan(self._connection, self.place, self._clock())
         for state in {w[1] for w in expected}:
             if state in _FINISHED:
-                yield from self._reader.verify(
-                    state, {(w[0], w[2]) for w in expected if w[1] is state}
-                )
+                known = {(ident, rev) for ident, its_state, rev in expected if its_state is state}
+                yield from self._reader.verify(state, known)
                 continue
             for item in scan.find(w[0] for w in expected if w[1] is state):
                 if isinstance(item, Task) and (item.id, item.state, item.rev) in expected:

@@ -125,9 +125,8 @@ def enqueue(
         Unavailable: the disk refused; nothing was queued, or the message names what was.
     """
     spool.check()
-    begun = EnqueueRecord(
-        mail_format.new_uuid(), tuple((each.id, each.dest) for each in recipients)
-    )
+    links = tuple((each.id, each.dest) for each in recipients)
+    begun = EnqueueRecord(mail_format.new_uuid(), links)
     try:
         with opened(_write_record(spool, begun)) as fd:
             try:
@@ -278,9 +277,8 @@ def finish_interrupted(
             name = mail_format.new_uuid() if link_exists(spool, ident) else ident
             files.symlink(target.text, name, dir_fd=queue.fd)
         queue.sync()
-        outcome = (
-            f"{len(lacking)} of its recipients got their links" if lacking else ALREADY_ENQUEUED
-        )
+        done = f"{len(lacking)} of its recipients got their links"
+        outcome = done if lacking else ALREADY_ENQUEUED
     files.unlink_quietly(begun.mail, spool.enqueuing.fd)
     return outcome
 

@@ -253,13 +253,8 @@ def parse_schedule(data: bytes) -> MailSchedule:
 
 def render_schedule(schedule: MailSchedule) -> bytes:
     """Return a schedule as Kannader writes it."""
-    last = schedule.last_attempt
-    return render_json(
-        {
-            "at": format_time(schedule.at),
-            "last_attempt": None if last is None else format_time(last),
-        }
-    )
+    last = None if schedule.last_attempt is None else format_time(schedule.last_attempt)
+    return render_json({"at": format_time(schedule.at), "last_attempt": last})
 
 
 # ---- envelopes
@@ -285,16 +280,13 @@ def parse_metadata(data: bytes) -> Envelope:
         Refused: it has none.
     """
     document = parse_json(data)
-    if (
-        not isinstance(document, dict)
-        or not isinstance(document.get("to"), dict)
-        or "from" not in document
-    ):
+    fields = document if isinstance(document, dict) else {}
+    if "from" not in fields or not isinstance(fields.get("to"), dict):
         raise Refused("no envelope, expected from and to")
-    if document["from"] is not None and not isinstance(document["from"], dict):
+    if fields["from"] is not None and not isinstance(fields["from"], dict):
         raise Refused("the sender is not an address")
-    recipient, known = _address(document["to"])
-    sender, also_known = ("<>", True) if document["from"] is None else _address(document["from"])
+    recipient, known = _address(fields["to"])
+    sender, also_known = ("<>", True) if fields["from"] is None else _address(fields["from"])
     host = recipient.rpartition("@")[2].lower() if "@" in recipient and known else ""
     return Envelope(sender, recipient, host, known and also_known)
 

@@ -401,9 +401,8 @@ def _new_schedule(mail: MailEntry, old: Task, new: Task, now: float) -> bytes | 
         if new.due is None:
             raise Refused("no due time, expected one")
         at = mail_format.to_nanoseconds(new.due or now)
-    return mail_format.render_schedule(
-        MailSchedule(at, mail_format.to_nanoseconds(now) if counts else before.last_attempt)
-    )
+    last = mail_format.to_nanoseconds(now) if counts else before.last_attempt
+    return mail_format.render_schedule(MailSchedule(at, last))
 
 
 def _new_note(mail: MailEntry, old: Task, new: Task) -> sidecar.AttemptNote | None:

@@ -210,9 +210,8 @@ class SpoolRecovery:
                 yield f"{link.where}: {ABANDONED_ERROR}: would go back to queue"
                 continue
             attempts = (task.attempts or 0) + 1
-            back = task._replace(
-                state=State.PENDING, attempts=attempts, due=0.0, error=ABANDONED_ERROR
-            )
+            back = task._replace(state=State.PENDING, attempts=attempts, due=0.0)
+            back = back._replace(error=ABANDONED_ERROR)
             try:
                 _, folders = self._mover.apply_move(task, back, now)
                 for folder in folders:

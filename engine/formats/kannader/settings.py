@@ -95,10 +95,8 @@ def parse_settings(value: object, at: ConfigLocation) -> KannaderSettings:
     """
     settings = KannaderSettings(**validators.check_mapping(value, at, _SETTINGS))
     if settings.max_time > MAX_ATTEMPT_SECONDS:
-        expected = (
-            f"at most {MAX_ATTEMPT_SECONDS:g} s: after {INFLIGHT_CHECK_SECONDS:g} s others "
-            "may send it"
-        )
+        why = f"after {INFLIGHT_CHECK_SECONDS:g} s others may send it"
+        expected = f"at most {MAX_ATTEMPT_SECONDS:g} s: {why}"
         raise at.at_key("max_time").wrong_value(expected, settings.max_time)
     if settings.user and not settings.password_file:
         raise at.at_key("password_file").wrong_value("a file with the password of the user", None)

@@ -79,9 +79,8 @@ class SpoolFile(NamedTuple):
     @property
     def version(self) -> str:
         """A string that changes whenever the file is rewritten; a rename does not change it."""
-        return (
-            f"{self.file_stat.st_ino:x}.{self.file_stat.st_mtime_ns:x}" if self.file_stat else "0"
-        )
+        its = self.file_stat
+        return f"{its.st_ino:x}.{its.st_mtime_ns:x}" if its else "0"
 
 
 NO_FILE = SpoolFile()
@@ -112,9 +111,8 @@ class MailEntry(NamedTuple):
         revision = files.file_revision(self.link.file_stat)
         if self.link.state is State.ACTIVE:
             return revision
-        return (
-            f"{revision}-{self.schedule.version}-{self.metadata.version}-{self.note_file.version}"
-        )
+        stored = (self.schedule, self.metadata, self.note_file)
+        return "-".join((revision, *(file.version for file in stored)))
 
 
 class KannaderSpool:
@@ -134,21 +132,11 @@ class KannaderSpool:
         }
         self.notes = MailFolder(f"{self.staging.path}/notes", f"{STAGING_DIR}/notes", queue)
         self.quarantine = MailFolder(f"{self.staging.path}/aside", QUARANTINE_DIR, queue)
-        self.enqueuing = MailFolder(
-            f"{self.staging.path}/enqueuing", f"{STAGING_DIR}/enqueuing", queue
-        )
-
-    @property
-    def folders(self) -> tuple[MailFolder, ...]:
+        word = f"{STAGING_DIR}/enqueuing"
+        self.enqueuing = MailFolder(f"{self.root}/{word}", word, queue)
+        last = self.notes, self.quarantine, self.enqueuing
+        self.folders = (self.data, self.staging, *self.states.values(), *last)
         """All folders; ours come after the folder that contains them."""
-        return (
-            self.data,
-            self.staging,
-            *self.states.values(),
-            self.notes,
-            self.quarantine,
-            self.enqueuing,
-        )
 
     def check(self) -> None:
         """Check that the open folders are those that the paths name; reopen replaced ones.
@@ -177,9 +165,8 @@ class KannaderSpool:
         if not folder.exists():
             raise FileNotFoundError(name)
         link_stat, text = read_link(name, folder)
-        return SpoolLink(
-            mail_format.require_id(name), state, mail_format.parse_link_target(text), link_stat
-        )
+        ident = mail_format.require_id(name)
+        return SpoolLink(ident, state, mail_format.parse_link_target(text), link_stat)
 
     def is_unchanged(self, link: SpoolLink) -> bool:
         """True if the link is unchanged since it was read."""
@@ -187,9 +174,8 @@ class KannaderSpool:
             link_stat, text = read_link(link.id, self.states[link.state])
         except (FileNotFoundError, Refused):
             return False
-        return text == link.target.text and files.file_revision(link_stat) == files.file_revision(
-            link.file_stat
-        )
+        before, after = map(files.file_revision, (link.file_stat, link_stat))
+        return text == link.target.text and before == after
 
     def is_current(self, mail: MailEntry) -> bool:
         """True if neither the link nor a file behind it was replaced since they were read: lstat(2)
@@ -248,9 +234,8 @@ class KannaderSpool:
         except FileNotFoundError as error:
             raise DanglingLink(f"leads to {words}, which does not exist") from error
         except NotADirectoryError as error:
-            raise Refused(
-                f"leads through {words}, which is a symbolic link or not a folder"
-            ) from error
+            what = f"leads through {words}, which is a symbolic link or not a folder"
+            raise Refused(what) from error
 
     def read_mail(self, link: SpoolLink) -> MailEntry:
         """Read everything behind a link.
@@ -385,12 +370,9 @@ def describe_mail(envelope: mail_format.Envelope) -> str:
     """Return "SENDER to RECIPIENT", for a mail without a description of its own."""
     if not envelope.recipient:
         return "erased"
-    # An envelope in an unknown format is not shown here: only addresses may be.
-    return (
-        safe_line(f"{envelope.sender} to {envelope.recipient}")
-        if envelope.is_known_format
-        else UNKNOWN_ENVELOPE
-    )
+    if not envelope.is_known_format:
+        return UNKNOWN_ENVELOPE  # only addresses may be shown
+    return safe_line(f"{envelope.sender} to {envelope.recipient}")
 
 
 def is_note_in_effect(staged: sidecar.AttemptNote, link: SpoolLink) -> bool:

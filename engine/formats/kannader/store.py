@@ -132,9 +132,8 @@ class KannaderStore(Store):
         if len(devices) > 1:
             self._spool.close()
             # rename(2) does not work between file systems, and a copy is not atomic.
-            raise Unavailable(
-                f"{self._spool.root}: its folders are on several file systems, expected one"
-            )
+            what = "its folders are on several file systems, expected one"
+            raise Unavailable(f"{self._spool.root}: {what}")
 
     @override
     def close(self) -> None:

@@ -148,9 +148,8 @@ class TaskClaims:
         work = self._folders[State.ACTIVE]
         states = file_state(os.fstat(pending.fd)), file_state(os.fstat(work.fd))
         is_idle = self._idle == states
-        if not self._forget_rewritten(pending.fd, now, is_idle) and (
-            is_idle and self._is_still_idle(now)
-        ):
+        is_changed = self._forget_rewritten(pending.fd, now, is_idle)
+        if not is_changed and is_idle and self._is_still_idle(now):
             return
         self._idle = None
         try:
@@ -220,12 +219,8 @@ class TaskClaims:
         if now - self._validated >= REVALIDATE_SECONDS:
             self._waiting, self._validated, self._checked = {}, now, now
         with os.scandir(pending.fd) as entries:
-            listed = [
-                (entry.name, entry.inode())
-                for entry in entries
-                if entry.name.endswith(task_format.SUFFIX)
-            ]
-        listed.sort(key=_claim_order)
+            tasks = (entry for entry in entries if entry.name.endswith(task_format.SUFFIX))
+            listed = sorted(((one.name, one.inode()) for one in tasks), key=_claim_order)
         self._listed = len(listed)
         known, waiting = self._waiting, {}
         # Skip an id that is also in work/: moving it would overwrite the other file.
@@ -457,6 +452,6 @@ def _waiting_by_mtime(name: str, pending: int, now: float) -> WaitingTasks | Non
     # We only set times after ctime, even if the clock has changed since.
     is_set = due > file_stat.st_ctime and now < due <= now + policy.MAX_WAIT_SECONDS
     created = task_format.time_in_id(name)
-    return (
-        None if created is None or not is_set else WaitingTasks(file_state(file_stat), due, created)
-    )
+    if created is None or not is_set:
+        return None
+    return WaitingTasks(file_state(file_stat), due, created)

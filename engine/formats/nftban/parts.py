@@ -308,9 +308,8 @@ def _new_payloads(
     for folder in places:
         entries = folder.iter_entries()
         for name in [each.name for each in entries if each.is_file(follow_symlinks=False)]:
-            if (folder.word, name) in read_names or (
-                folder is staging_folder and name[:2] not in ("D.", "T.")
-            ):
+            is_other = folder is staging_folder and name[:2] not in ("D.", "T.")
+            if is_other or (folder.word, name) in read_names:
                 continue
             try:
                 data = _read(name, folder.fd)

@@ -182,9 +182,8 @@ class Quarantine:
                 break
         reasons.callback(os.close, fd)
         reasons.callback(self._remove_reason, aside)
-        entry = QuarantinedFile(
-            aside, former, word, since=now, by=f"PID {os.getpid()}", reason=broken.reason
-        )
+        by = f"PID {os.getpid()}"
+        entry = QuarantinedFile(aside, former, word, since=now, by=by, reason=broken.reason)
         files.claim_flock(fd)
         files.write_all(fd, _render_reason(entry))
         files.fsync(fd)

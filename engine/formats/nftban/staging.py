@@ -100,9 +100,8 @@ class StagingDir:
         pending = folders[State.PENDING]
         self.folder = TaskFolder(path, STAGING_NAME, pending, make=True)
         self.duplicates = TaskFolder(f"{path}/twice", f"{STAGING_NAME}/twice", pending, make=True)
-        self.corrupt = TaskFolder(
-            f"{path}/{QUARANTINE_NAME}", f"{STAGING_NAME}/{QUARANTINE_NAME}", pending, make=True
-        )
+        corrupt = f"{STAGING_NAME}/{QUARANTINE_NAME}"
+        self.corrupt = TaskFolder(f"{path}/{QUARANTINE_NAME}", corrupt, pending, make=True)
         self.has_unfinished = False
         """True if a change was left for recovery."""
         self._folders = folders
@@ -152,9 +151,7 @@ class StagingDir:
             if not 0 <= now - self._checked < RECHECK_SECONDS:
                 self.reopen_if_replaced(State.PENDING)
                 self._checked = now
-            drafts: list[tuple[str, int] | Exception] = [
-                self._try_draft(record, pending) for record in records
-            ]
+            drafts = [self._try_draft(record, pending) for record in records]
             self._sync_drafts(drafts, pending)
         except Unavailable as error:
             return [error] * len(records)
@@ -238,11 +235,7 @@ class StagingDir:
                 drafts[at] = self._remove_draft(where.path, draft, error)
 
     def _place_new(
-        self,
-        ident: str,
-        draft: tuple[str, int] | Exception,
-        pending: TaskFolder,
-        taken: set[str],
+        self, ident: str, draft: tuple[str, int] | Exception, pending: TaskFolder, taken: set[str]
     ) -> str | Exception:
         """Rename a draft into pending/, unless its name is in `taken`, to which it is added."""
         if isinstance(draft, Exception):
@@ -263,9 +256,8 @@ class StagingDir:
         except (OSError, Unavailable) as error:
             return self._remove_draft(pending.path, draft, error)
         if not rev:
-            return self._remove_draft(
-                ident, draft, Unavailable(f"{pending.path}: replaced again and again")
-            )
+            why = Unavailable(f"{pending.path}: replaced again and again")
+            return self._remove_draft(ident, draft, why)
         os.close(fd)
         return rev
 
@@ -589,9 +581,8 @@ class StagingDir:
     def keep_duplicate(self, name: str, ident: str) -> None:
         """Move a staged file whose id is in use to the folder of duplicates."""
         self._count += 1
-        self._move(
-            name, f"{ident}{task_format.SUFFIX}.{self._token}-{self._count}", self.duplicates
-        )
+        kept_as = f"{ident}{task_format.SUFFIX}.{self._token}-{self._count}"
+        self._move(name, kept_as, self.duplicates)
         if self._durable:
             self.duplicates.sync()
 

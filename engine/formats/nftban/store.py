@@ -92,10 +92,8 @@ _outcome = frozenset({"attempts", "due", "error"})
 def _describe_bad_value(name: str, value: object, now: float) -> str:
     """Return why a due time or a description is not allowed; "" if it is."""
     if name == "due" and isinstance(value, float) and value - now > policy.MAX_WAIT_SECONDS:
-        return (
-            f"due at most {policy.MAX_WAIT_SECONDS / policy.DAY_SECONDS:g} days from now: no "
-            "task waits longer"
-        )
+        days = policy.MAX_WAIT_SECONDS / policy.DAY_SECONDS
+        return f"due at most {days:g} days from now: no task waits longer"
     if name == "description" and isinstance(value, str):
         return task_format.describe_excess(name, value)
     return ""
@@ -227,9 +225,8 @@ class NftbanStore(Store):
         self._opened_corrupt: Quarantine | None = None
         self._recovered = float("-inf")
         hint = NextDue(f"{staging_dir}/next-due")
-        self._claims = TaskClaims(
-            self._folders, self._staging, hint, clock, due_in_mtime=due_in_mtime
-        )
+        folders = self._folders
+        self._claims = TaskClaims(folders, self._staging, hint, clock, due_in_mtime=due_in_mtime)
         self.edges = refuse_all(EDGES, self._why_read_only())
         held, trash = self._folders[State.HELD].path, self._folders[State.TRASH].path
         self.changes = ChangeSource(
@@ -242,9 +239,8 @@ class NftbanStore(Store):
     def _open_folders(self) -> None:
         staging_dir = self._spool.staging_dir
         try:
-            home = (
-                staging_dir if files.is_folder(staging_dir) else os.path.dirname(staging_dir) or "."
-            )
+            has_staging = files.is_folder(staging_dir)
+            home = staging_dir if has_staging else os.path.dirname(staging_dir) or "."
             device = os.stat(home).st_dev
             for state, folder in self._folders.items():
                 if state in CONTRACT_STATES:
@@ -308,9 +304,8 @@ class NftbanStore(Store):
         if spool.delivered:
             from engine.formats.nftban import parts
 
-            scanned = parts.with_destinations(
-                scanned, spool.delivered, spool.mail_spool, spool.root
-            )
+            finders, mail_spool = spool.delivered, spool.mail_spool
+            scanned = parts.with_destinations(scanned, finders, mail_spool, spool.root)
         yield from scanned
 
     def _scan_all(self) -> Iterator[Task | Missing | Problem]:
@@ -320,10 +315,8 @@ class NftbanStore(Store):
             names = islice(folder.iter_names(), SAMPLE_SIZE)
             yield from self._scan_files(map(utf8_name, names), state)
         with SortedNames() as listed:
-            folders = self._folders.items()
-            self.expected_tasks = sum(
-                listed.add(state, folder.iter_names()) for state, folder in folders
-            )
+            added = (listed.add(state, each.iter_names()) for state, each in self._folders.items())
+            self.expected_tasks = sum(added)
             for state in STATES:
                 yield from self._scan_files(listed.names_in(state), state)
             yield from _find_duplicates(listed)
@@ -346,12 +339,8 @@ class NftbanStore(Store):
             picked.append((state, first_names(names, remaining)))
             remaining -= min(remaining, len(names))
         counts = {state: len(names) for state, names in tasks.items()}
-        read = (
-            scanned
-            for state, names in picked
-            for scanned in self._scan_files(map(utf8_name, names), state)
-        )
-        return StoreSample(counts, {}, read)
+        read = (self._scan_files(map(utf8_name, names), state) for state, names in picked)
+        return StoreSample(counts, {}, chain.from_iterable(read))
 
     def _scan_files(self, names: Iterable[str], state: State) -> Iterator[Task | Problem]:
         """Read many files of one state, some at a time."""
@@ -702,11 +691,8 @@ class NftbanStore(Store):
         """
         spool, root = self._spool.mail_spool, self._spool.root
         below = f"{spool.rstrip('/')}/" if spool else "\0"
-        removed = [
-            t
-            for t in removed
-            if t.payload.startswith(below) and task_format.is_plain_path(t.payload)
-        ]
+        is_plain = task_format.is_plain_path
+        removed = [t for t in removed if t.payload.startswith(below) and is_plain(t.payload)]
         if not removed:
             return []
         from engine.formats.nftban import parts
@@ -783,9 +769,8 @@ class NftbanStore(Store):
             if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
                 raise Unavailable(f"payload path {path!r} {why}") from error
         where = "there" if why.endswith(root) else f"below {root}"
-        raise Unsupported(
-            f"payload path {path!r} {why}: expected the absolute path of a file {where}"
-        )
+        expected = f"expected the absolute path of a file {where}"
+        raise Unsupported(f"payload path {path!r} {why}: {expected}")
 
     @override
     def count_tasks(self) -> dict[State, int]:
@@ -900,9 +885,7 @@ class NftbanStore(Store):
         return files.is_folder(f"{self._spool.staging_dir}/corrupt")
 
     def quarantine_broken(
-        self,
-        count: Callable[[], None] = lambda: None,
-        is_over: Callable[[], bool] = lambda: False,
+        self, count: Callable[[], None] = lambda: None, is_over: Callable[[], bool] = lambda: False
     ) -> list[str]:
         """Quarantine some of the broken files that the last takes found; return one line for each.
         Then `has_broken` is True if more are left.

@@ -110,17 +110,15 @@ def _parse_follow(plain: bytes, server: str, profile: Profile) -> Follow:
     accepted, home = follow_fields.get("accepted"), follow_fields.get("followerServerUrl")
     if not follower or not following or not isinstance(home, str | None):
         raise ValueError("expected followerId, followingId and followerServerUrl")
-    if not isinstance(accepted, bool | None) or (
-        accepted is None and not profile.accepts_no_decision
-    ):
+    is_open = accepted is None and not profile.accepts_no_decision
+    if is_open or not isinstance(accepted, bool | None):
         raise ValueError("expected accepted: true or false")
     return Follow(follower, following, server, accepted)
 
 
 def _pair(fields: object) -> tuple[str, str]:
     """Follower and followed in a follow; "" for what is not there."""
-    ids = [
-        fields.get(key) if isinstance(fields, dict) else "" for key in ("followerId", "followingId")
-    ]
+    known = fields if isinstance(fields, dict) else {}
+    ids = (known.get(key) for key in ("followerId", "followingId"))
     follower, following = (each if isinstance(each, str) else "" for each in ids)
     return follower, following

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from typing import NamedTuple, NoReturn
 
 from engine.delivery import network_errors
@@ -349,11 +350,7 @@ def _sweep(parts: FederationParts, unhealthy: list[Destination]) -> Destination 
         return 200 <= answer.status < 300
 
     with ThreadPoolExecutor(SWEEP_THREADS) as threads:
-        reachable = [
-            one
-            for one, is_there in zip(asked, threads.map(answers, asked), strict=True)
-            if is_there
-        ]
+        reachable = [*compress(asked, threads.map(answers, asked))]
     now = parts.clock()
     for one in reachable:
         update(parts.registry, one.origin, lambda old: mark_success(old, now))
