@@ -55,7 +55,10 @@ ScanItem = Task | Problem
 
 
 class KnownQueues:
-    """The names of all queues of a prefix, which are found by a SCAN over all keys."""
+    """The names of all queues of a prefix, which are found by a SCAN over all keys.
+
+    Its methods raise `StoreError` if the server cannot be read.
+    """
 
     def __init__(self, connection: Connection, place: RedisPlace) -> None:
         self._connection, self._place = connection, place
@@ -70,9 +73,6 @@ class KnownQueues:
     def names(self, *, fresh: bool = False) -> list[str]:
         """The names, sorted; searched again after `FIND_SECONDS` or `FIND_COST_FACTOR` times as
         long as the last search took, or if they must be `fresh`.
-
-        Raises:
-            StoreError: the server cannot be read.
         """
         if fresh or time.monotonic() >= self._due:
             for _ in self.find():
@@ -80,11 +80,7 @@ class KnownQueues:
         return self._names
 
     def find(self) -> Iterator[list[str]]:
-        """Search all keys, and yield the names while they are found.
-
-        Raises:
-            StoreError: the server cannot be read.
-        """
+        """Search all keys, and yield the names while they are found."""
         spent, began, start = 0.0, time.monotonic(), f"{self._place.prefix}:"
         try:
             names = set(self._connection.call("SMEMBERS", self._place.queues_key))

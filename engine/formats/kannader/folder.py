@@ -21,11 +21,7 @@ class MailFolder(SpoolFolder):
 
     @property
     def status(self) -> stat_result:
-        """The current status of the folder.
-
-        Raises:
-            Unavailable: it is missing or cannot be opened.
-        """
+        """The current status of the folder."""
         return os.fstat(self.fd)
 
     def contains(self, name: str) -> bool:
@@ -43,17 +39,9 @@ class MailFolder(SpoolFolder):
         return True
 
     def iter_folders(self) -> Iterator[str]:
-        """Yield the names of the folders in it, by the type in its own entries (d_type).
-
-        Raises:
-            Unavailable: it cannot be read.
-        """
+        """Yield the names of the folders in it, by the type in its own entries (d_type)."""
         return (one.name for one in self.iter_entries() if one.is_dir(follow_symlinks=False))
 
     def count_links(self) -> int:
-        """The number of symbolic links, by the type in the folder's own entries (d_type).
-
-        Raises:
-            Unavailable: it cannot be read.
-        """
+        """The number of symbolic links, by the type in the folder's own entries (d_type)."""
         return sum(entry.is_symlink() for entry in self.iter_entries())

@@ -247,7 +247,12 @@ class SpoolRecovery:
 
 
 class SpoolRepairs:
-    """Repairs that an operator decides on: each on one mail or link, under the spool lock."""
+    """Repairs that an operator decides on: each on one mail or link, under the spool lock; it
+    returns the result as text.
+
+    Each raises Unsupported if there is nothing to repair there, Unavailable if another process
+    holds the lock, and OSError if the disk refuses.
+    """
 
     def __init__(self, spool: KannaderSpool, lock: SpoolLock) -> None:
         self._spool, self._lock = spool, lock
@@ -259,13 +264,7 @@ class SpoolRepairs:
             yield
 
     def adopt(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Create a link to a complete orphaned mail, so that it is sent; return the result as text.
-
-        Raises:
-            Unsupported: there is no such orphan.
-            Unavailable: another process holds the lock.
-            OSError: the disk refused.
-        """
+        """Create a link to a complete orphaned mail, so that it is sent."""
         with self._locked(dry):
             target = self._find_orphan(where, now, RepairAction.ASK_OPERATOR)
             if dry:
@@ -276,13 +275,7 @@ class SpoolRepairs:
         return f"{where}: in queue as {ident}"
 
     def put_back(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Move a quarantined link back to its former folder; return the result as text.
-
-        Raises:
-            Unsupported: there is no such link, or its data is not repaired.
-            Unavailable: another process holds the lock.
-            OSError: the disk refused, or its data cannot be read.
-        """
+        """Move a quarantined link, whose data is repaired, back to its former folder."""
         with self._locked(dry):
             spool, aside = self._spool, self._spool.quarantine
             name = where.removeprefix(f"{aside.word}/")
@@ -306,13 +299,8 @@ class SpoolRepairs:
         return f"{where}: put back as {link.where}"
 
     def discard(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Delete an orphaned mail, or a quarantined link with the data only it uses; return the
-        result as text.
-
-        Raises:
-            Unsupported: there is no such orphan or link, or a file in it is not Kannader's.
-            Unavailable: another process holds the lock.
-            OSError: the disk refused.
+        """Delete an orphaned mail, or a quarantined link with the data only it uses. Unsupported
+        too if a file in it is not Kannader's.
         """
         link = where.removeprefix(f"{self._spool.quarantine.word}/")
         with self._locked(dry):
@@ -345,13 +333,7 @@ class SpoolRepairs:
         raise Unsupported(f"{where[:200]!r} is not an orphaned mail")
 
     def repair(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Replace an unreadable schedule by one that is due now; return the result as text.
-
-        Raises:
-            Unsupported: its schedule can be read, or there is no such mail.
-            Unavailable: another process holds the lock.
-            OSError: the disk refused.
-        """
+        """Replace an unreadable schedule by one that is due now."""
         with self._locked(dry):
             word, _, name = where.partition("/")
             state = next((state for state in REPAIRABLE_STATES if STATES[state] == word), None)
