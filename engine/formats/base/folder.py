@@ -24,6 +24,16 @@ def opened(fd: int) -> Iterator[int]:
         os.close(fd)
 
 
+def name_exists(name: str, dir_fd: int) -> bool:
+    """True if the name exists in an open folder."""
+    # Not os.access: without following links it makes five system calls in some C libraries.
+    try:
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def outcome_of(move: Move, answer: str | Exception) -> Outcome:
     """The outcome of a move, from its new revision or the error."""
     return Outcome(move, answer) if isinstance(answer, str) else Outcome(move, error=answer)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from os import stat_result
 
-from engine.formats.base.folder import SpoolFolder
+from engine.formats.base.folder import SpoolFolder, name_exists
 
 FOLDER_MODE = 0o700
 """Mode of all folders: only the owner (Kannader spool, section 1)."""
@@ -30,13 +30,7 @@ class MailFolder(SpoolFolder):
         Raises:
             OSError: that cannot be determined now.
         """
-        if not self.exists():
-            return False
-        try:
-            os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+        return self.exists() and name_exists(name, self.fd)
 
     def iter_folders(self) -> Iterator[str]:
         """Yield the names of the folders in it, by the type in its own entries (d_type)."""

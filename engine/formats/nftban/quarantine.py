@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from engine.formats.base.folder import opened
+from engine.formats.base.folder import name_exists, opened
 from engine.formats.nftban import task_format
 from engine.formats.nftban.folder import TaskFolder
 from engine.formats.nftban.hint import FileState
@@ -21,7 +21,7 @@ from engine.formats.nftban.recovery import (
     MIN_UNCHANGED_SECONDS,
     describe_untrusted,
 )
-from engine.formats.nftban.staging import StagingDir, name_exists
+from engine.formats.nftban.staging import StagingDir
 from engine.model import Problem, State
 from engine.store import Gone, Unavailable, Unsupported
 from engine.system import files

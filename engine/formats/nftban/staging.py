@@ -19,6 +19,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from engine.formats.base.folder import name_exists
 from engine.formats.nftban import task_format
 from engine.formats.nftban.folder import TaskFolder
 from engine.model import State
@@ -644,16 +645,6 @@ def _list_few(folder: TaskFolder, limit: int) -> set[str] | None:
     with os.scandir(folder.fd) as entries:
         names = {entry.name for entry in islice(entries, limit + 1)}
     return names if len(names) <= limit else None
-
-
-def name_exists(name: str, dir_fd: int) -> bool:
-    """True if the name exists in an open folder."""
-    # Not os.access: without following links it makes five system calls in some C libraries.
-    try:
-        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _store_error(where: str, error: Exception) -> Exception:
