@@ -182,7 +182,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("keeps a half of the keys", "after a kill a pair of keys does not fit for ever",
           "engine/formats/bullmq/federation/keys.py",
           "tests/engine/formats/bullmq/federation/test_envelope.py::test_a_killed_process_leaves_all_keys_or_none",
-          ("    if any(_is_there(name, directory) for name in _FILES):\n", "    if False:\n")),
+          ("    if any(name_exists(name, directory) for name in _FILES):\n", "    if False:\n")),
     fault("sends all headers elsewhere", "a redirect gives a credential to another server",
           "engine/delivery/http_client.py",
           "tests/engine/delivery/test_http_client.py::test_a_redirect_sends_the_request_again",
