@@ -34,9 +34,7 @@ class KeyedScreen(BaseScreen):
     parts: Any
     """What the screen shows and its keys act on; without Textual."""
 
-    @property
-    def session(self) -> PlaceSession:
-        """The place, for the help: its refusals and words; the overview has several."""
+    def verbs_session(self) -> PlaceSession | None:
         session: PlaceSession = self.parts.session
         return session
 
