@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from engine.index.filter_language import Clause, Filter
+from engine.index.filter_tasks import Matcher
 from engine.index.listed_rows import ListedRows
-from engine.index.regexp_operator import Matcher
 from engine.index.schema import (
     ALL_STATE_NUMBERS,
     CHUNK_ROWS,
@@ -178,7 +178,7 @@ class Reader:
     """A read-only connection to the index; each thread that queries has its own.
 
     Raises, everywhere: sqlite3.Error, if the file is gone, or `interrupt` was called; Unavailable,
-    if matching a pattern took longer than `regexp_operator.QUERY_SECONDS`.
+    if matching a pattern took longer than `filter_tasks.QUERY_SECONDS`.
     """
 
     def __init__(self, path: str) -> None:

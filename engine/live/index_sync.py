@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from engine.index.schema import CHUNK_ROWS
 from engine.index.writer import IndexDelta, Writer
-from engine.live.folder_watch import FolderWatch
-from engine.live.shared_parts import SharedParts
+from engine.live.folder_watch import FolderWatch, SharedParts
 from engine.model import Edges, Missing, Problem, State, Task, TaskCounts
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir

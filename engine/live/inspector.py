@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, post_call
+from engine.live.folder_watch import SharedParts
 from engine.live.index_sync import Found, IndexChanged, IndexSync, scan_all
 from engine.live.queries import CachedQueries, IndexQueries
-from engine.live.shared_parts import SharedParts
 from engine.live.store_actions import OperationHistory, StoreActions, StoreThread
 from engine.model import Edges, State
 from engine.operations.journal import Journal
