@@ -13,14 +13,13 @@ from functools import partial
 
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, post_call
 from engine.live.folder_watch import SharedParts
-from engine.live.index_sync import Found, IndexChanged, IndexSync, scan_all
+from engine.live.index_sync import Found, IndexSync, scan_all
+from engine.live.index_sync import IndexChanged as IndexChanged
 from engine.live.queries import CachedQueries, IndexQueries
 from engine.live.store_actions import OperationHistory, StoreActions, StoreThread
 from engine.model import Edges, State
 from engine.operations.journal import Journal
 from engine.store import ChangeableStore, Control, ReadableStore, Unavailable
-
-__all__ = ["IndexChanged", "Inspector"]
 
 REPORT_PERIOD_SECONDS, FIRST_SCAN_PERIOD_SECONDS = 0.1, 0.25
 """Minimum seconds between two reports of changes; the second while the first scan runs."""

@@ -251,11 +251,8 @@ class LockReading(NamedTuple):
     def is_elsewhere(self) -> bool:
         """True if the PID is meaningless here: written on another host, boot or in a container."""
         mark, observer = self.claim.mark, self.observer
-        return mark is not None and (mark.host, mark.boot, mark.pid_ns) != (
-            observer.host,
-            observer.boot,
-            observer.pid_ns,
-        )
+        here = observer.host, observer.boot, observer.pid_ns
+        return mark is not None and (mark.host, mark.boot, mark.pid_ns) != here
 
     @property
     def holder(self) -> HolderProcess | None:

@@ -86,11 +86,8 @@ def make_forecasts(
         dead, word = known.counts.get(State.DEAD, 0), known.words.get(State.DEAD, "dead")
         forecasts.append(forecast_dead_letters(dead, limits.dlq, known.growth, word))
         if retention_days != inf:
-            forecasts.append(
-                forecast_retention(
-                    dead, known.died, retention_days, now=now, word=word, undated=known.undated
-                )
-            )
+            died, why = known.died, known.undated
+            forecasts.append(forecast_retention(dead, died, retention_days, now, word, undated=why))
     return tuple(forecasts)
 
 

@@ -71,9 +71,8 @@ def _parse(text: str, path: str) -> dict[tuple[str, tuple[tuple[str, str], ...]]
     # Drop HELP and TYPE lines: with them the parser renames a counter that does not end in _total.
     lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if not _is_comment(line)]
     if len(lines) > _MOST:
-        raise BadMetrics(
-            f"{safe_line(path)}: expected {_MOST:,} samples at most, not {len(lines):,}"
-        )
+        what = f"expected {_MOST:,} samples at most, not {len(lines):,}"
+        raise BadMetrics(f"{safe_line(path)}: {what}")
     try:
         return _values("\n".join(line for _, line in lines))
     except _NO_METRICS:
@@ -128,14 +127,12 @@ def add_place(text: bytes, place: str) -> bytes:
     """A metrics file of ours with a label `place` in each sample; as it is if `place` is ""."""
     if not place:
         return text
-    label = f'place="{place}"'
-    return re.sub(
-        rb"(?m)^([a-z_]+)(?:\{(.*)\})?( [^ ]+)$",
-        lambda found: (
-            b"%s{%s}%s" % (found[1], b",".join(filter(None, (label.encode(), found[2]))), found[3])
-        ),
-        text,
-    )
+    label = f'place="{place}"'.encode()
+
+    def with_place(found: re.Match[bytes]) -> bytes:
+        return b"%s{%s}%s" % (found[1], b",".join(filter(None, (label, found[2]))), found[3])
+
+    return re.sub(rb"(?m)^([a-z_]+)(?:\{(.*)\})?( [^ ]+)$", with_place, text)
 
 
 class QueueGauges(NamedTuple):

@@ -219,11 +219,8 @@ class _PastErrors:
 
     def count_successes(self, alike: Callable[[_Route], bool], after: float, until: float) -> int:
         """Count successes after `after`, up to and including `until`."""
-        return sum(
-            bisect_right(times, until) - bisect_right(times, after)
-            for route, times in self._successes.items()
-            if alike(route)
-        )
+        counted = (times for route, times in self._successes.items() if alike(route))
+        return sum(bisect_right(times, until) - bisect_right(times, after) for times in counted)
 
     def badly(
         self, alike: Callable[[_Route], bool], after: float, until: float, but: str

@@ -22,22 +22,32 @@ from typing import IO, Any, NamedTuple
 
 from engine.operations.journal_format import (
     LARGE_FILE_BYTES,
-    Entry,
     OperationLines,
     OperationTotals,
     SavedImages,
     read_lines,
 )
+from engine.operations.journal_format import (
+    Entry as Entry,
+)
 from engine.operations.journal_writer import (
-    MASKED_LOCAL_PART,
-    Intent,
-    JournalWriter,
-    Who,
-    create_operation_file,
-    end_torn_line,
-    format_intent,
-    identify_operator,
-    mask_addresses,
+    MASKED_LOCAL_PART as MASKED_LOCAL_PART,
+)
+from engine.operations.journal_writer import (
+    Intent as Intent,
+)
+from engine.operations.journal_writer import (
+    JournalWriter as JournalWriter,
+)
+from engine.operations.journal_writer import (
+    Who as Who,
+)
+from engine.operations.journal_writer import create_operation_file, end_torn_line, format_intent
+from engine.operations.journal_writer import (
+    identify_operator as identify_operator,
+)
+from engine.operations.journal_writer import (
+    mask_addresses as mask_addresses,
 )
 from engine.operations.plans import Plan, RowResult
 from engine.operations.retention import OPERATION_FILE_NAME
@@ -45,18 +55,6 @@ from engine.store import Unavailable
 from engine.system import files
 from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
-
-__all__ = [
-    "MASKED_LOCAL_PART",
-    "Entry",
-    "Intent",
-    "Journal",
-    "JournalWriter",
-    "Operation",
-    "Who",
-    "identify_operator",
-    "mask_addresses",
-]
 
 MAX_OPERATION_BYTES = 1 << 30
 """An operation on ten million tasks has less."""
