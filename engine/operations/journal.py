@@ -27,28 +27,14 @@ from engine.operations.journal_format import (
     SavedImages,
     read_lines,
 )
-from engine.operations.journal_format import (
-    Entry as Entry,
-)
-from engine.operations.journal_writer import (
-    MASKED_LOCAL_PART as MASKED_LOCAL_PART,
-)
-from engine.operations.journal_writer import (
-    Intent as Intent,
-)
-from engine.operations.journal_writer import (
-    JournalWriter as JournalWriter,
-)
-from engine.operations.journal_writer import (
-    Who as Who,
-)
+from engine.operations.journal_format import Entry as Entry
+from engine.operations.journal_writer import MASKED_LOCAL_PART as MASKED_LOCAL_PART
+from engine.operations.journal_writer import Intent as Intent
+from engine.operations.journal_writer import JournalWriter as JournalWriter
+from engine.operations.journal_writer import Who as Who
 from engine.operations.journal_writer import create_operation_file, end_torn_line, format_intent
-from engine.operations.journal_writer import (
-    identify_operator as identify_operator,
-)
-from engine.operations.journal_writer import (
-    mask_addresses as mask_addresses,
-)
+from engine.operations.journal_writer import identify_operator as identify_operator
+from engine.operations.journal_writer import mask_addresses as mask_addresses
 from engine.operations.plans import Plan, RowResult
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.store import Unavailable
