@@ -90,32 +90,26 @@ class CallThread:
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while (call := self._calls.get()) is not None:
             self._now = call
-            if self._closed or call.answer.cancelled():
-                _set_outcome(loop, call.answer, None, Unavailable("closed"))
+            answer = call.answer
+            if self._closed or answer.cancelled():
+                _settle(loop, answer, answer.set_exception, Unavailable("closed"))
                 continue
             try:
-                _set_outcome(loop, call.answer, call.make(), None)
+                _settle(loop, answer, answer.set_result, call.make())
             except BaseException as error:
-                _set_outcome(loop, call.answer, None, error)  # it is raised in the caller
+                _settle(loop, answer, answer.set_exception, error)  # it is raised in the caller
         self._at_end()
-        _set_outcome(loop, self._ended, None, None)
+        if self._ended is not None:
+            _settle(loop, self._ended, self._ended.set_result, None)
 
 
-def _set_outcome(
+def _settle(
     loop: asyncio.AbstractEventLoop,
-    future: asyncio.Future[Any] | None,
-    result: object,
-    error: BaseException | None,
+    future: asyncio.Future[Any],
+    settle: Callable[[Any], None],
+    outcome: object,
 ) -> None:
-    def settle() -> None:
-        if future is None or future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    post_call(loop, settle)
+    post_call(loop, lambda: None if future.done() else settle(outcome))
 
 
 def post_call(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

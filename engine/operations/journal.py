@@ -36,7 +36,7 @@ from engine.operations.journal_writer import create_operation_file, end_torn_lin
 from engine.operations.journal_writer import identify_operator as identify_operator
 from engine.operations.journal_writer import mask_addresses as mask_addresses
 from engine.operations.plans import Plan, RowResult
-from engine.operations.retention import OPERATION_FILE_NAME
+from engine.operations.retention import OPERATION_FILE_NAME, is_free
 from engine.store import Unavailable
 from engine.system import files
 from engine.system.cleanup import closing_fd
@@ -236,11 +236,9 @@ class Journal:
     def _is_held(self, op: str) -> bool:
         try:
             with closing_fd(files.open_dir_path(self.folder, self._root)) as folder:
-                fd = files.open_plain(f"{op}.jsonl", folder)
+                return not is_free(f"{op}.jsonl", folder)
         except OSError:
             return False
-        with closing_fd(fd):
-            return not files.is_unclaimed(fd)
 
 
 def _start_of(op: str) -> float:

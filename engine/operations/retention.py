@@ -91,13 +91,14 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
                 continue  # another process sweeps, too
             if not stat.S_ISREG(file_stat.st_mode):
                 continue  # not a journal file
-            if age(file_stat.st_mtime) > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
+            if age(file_stat.st_mtime) > limit and is_free(f"{is_ours[1]}.jsonl", dir_fd):
                 files.unlink_quietly(name, dir_fd)
                 removed += 1
     return removed
 
 
-def _is_free(name: str, dir_fd: int) -> bool:
+def is_free(name: str, dir_fd: int) -> bool:
+    """True if no process holds the flock of a file."""
     try:
         fd = files.open_plain(name, dir_fd)
     except OSError:

@@ -1,4 +1,7 @@
-"""The trash: its tasks, their origin and time, the plan to restore them, and the size limit."""
+"""The trash: its tasks, their origin and time, the plan to restore them, and the size limit.
+
+Raises, everywhere: Unavailable, if the store cannot be reached, or the journal not be read.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,7 @@ UNKNOWN_ORIGIN = Origin(State.HELD, "former state unknown: restored as held")
 
 
 def trashed_tasks(store: ReadableStore) -> Iterator[Task]:
-    """All tasks in the trash, in the order of ids.
-
-    Raises:
-        Unavailable: the store cannot be reached.
-    """
+    """All tasks in the trash, in the order of ids."""
     if State.TRASH in store.states:
         for task in store.scan({store.states[State.TRASH]}):
             if isinstance(task, Task) and task.state is State.TRASH:
@@ -58,12 +57,7 @@ def expired_tasks(
     store: ReadableStore, age: Callable[[float], float], hours: float
 ) -> Iterator[Task]:
     """The tasks that were moved to the trash more than `hours` ago; `age` gives the seconds since a
-    moment.
-
-    Files that cannot be read as a task stay in the trash, and so do tasks without a time.
-
-    Raises:
-        Unavailable: the store cannot be reached.
+    moment. Files that cannot be read as a task stay in the trash, and so do tasks without a time.
     """
     for task in trashed_tasks(store):
         began = trashed_at(task)
@@ -72,12 +66,7 @@ def expired_tasks(
 
 
 def find_origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Origin]:
-    """Find the former state of some tasks in the trash, from the journal, else from the task
-    itself.
-
-    Raises:
-        Unavailable: the journal cannot be read.
-    """
+    """Find the former state of some tasks in the trash, from the journal, else from the task."""
     unknown = {task.id: task for task in tasks}
     origins: dict[str, Origin] = {}
     if journal is not None and unknown:
@@ -117,9 +106,6 @@ def plan_restore(
 
     A task that has been dead for longer than `retention` days is restored as held: the next sweep
     would delete it from the dead-letter queue.
-
-    Raises:
-        Unavailable: the store or the journal cannot be read.
     """
     versions = {(row.id, row.rev) for row in plan.rows}
     by_id: dict[str, list[Task]] = {}
@@ -154,11 +140,7 @@ class TrashQuota:
         self._free_bytes: int | None = None
 
     def __call__(self, task: Task) -> str:
-        """Why a task does not fit; "" if it does, and then its size is reserved.
-
-        Raises:
-            Unavailable: the store cannot be reached.
-        """
+        """Why a task does not fit; "" if it does, and then its size is reserved."""
         if self._free_bytes is None:
             self._free_bytes = self._quota - self._store.trash_bytes()
         size = task_bytes(self._store, task)

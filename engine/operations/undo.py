@@ -1,4 +1,7 @@
-"""Undo an operation by a plan of its own; settle, continue or abandon an interrupted one."""
+"""Undo an operation by a plan of its own; settle, continue or abandon an interrupted one.
+
+Raises, everywhere: Unavailable, if journal or store cannot be read, or the journal not be written.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,7 @@ class UndoPlan(NamedTuple):
 def plan_undo(
     store: ChangeableStore, journal: Journal, operation: Operation, now: float, retention: float
 ) -> UndoPlan:
-    """Plan to undo an operation, from the present state of its tasks; `retention` is in days.
-
-    Raises:
-        Unavailable: the journal or the store cannot be read.
-    """
+    """Plan to undo an operation, from the present state of its tasks; `retention` is in days."""
     verb = _verb(operation)
     images = journal.images(operation.op)
     held: set[str] = set()
@@ -190,9 +189,6 @@ def settle_operation(store: ChangeableStore, journal: Journal, operation: Operat
 
     A row stays open if its task is unchanged (`plan_rest` continues with it), or while it is being
     moved. Idempotent; changes no task.
-
-    Raises:
-        Unavailable: the journal or the store cannot be read, or the journal cannot be written.
     """
     if operation.intent.verb != controls.CONTROL_VERB:  # a control has no rows
         _verb(operation)
@@ -432,8 +428,7 @@ def plan_rest(store: ChangeableStore, journal: Journal, operation: Operation, no
     Half-moved tasks are not in it: `abandon_operation` finishes these, once the plan is applied.
 
     Raises:
-        Unavailable: the journal or the store cannot be read, or the journal cannot be written;
-            another process runs it; or the journal does not hold all arguments.
+        Unavailable: another process runs it, or the journal does not hold all arguments.
     """
     verb, values = _verb(operation), _whole_values(operation.intent.values)
     settled, intent = settle_operation(store, journal, operation), operation.intent
@@ -465,8 +460,7 @@ def abandon_operation(
     that has ended is not changed.
 
     Raises:
-        Unavailable: the journal or the store cannot be read, or the journal cannot be written;
-            another process runs it; or tasks are still being moved, and then it stays open.
+        Unavailable: another process runs it; tasks are still being moved, and then it stays open.
     """
     settled = _settle(store, journal, operation, why)
     if settled.moving:
