@@ -150,11 +150,6 @@ TrashCheck = Callable[[Task], str]
 """Returns why a task does not fit into the trash; "" if it does, and then reserves its size."""
 
 
-def unlimited_trash(task: Task) -> str:
-    """A trash without a size limit."""
-    return ""
-
-
 class PlanRun:
     """The execution of a plan, some rows at a time."""
 
@@ -167,7 +162,7 @@ class PlanRun:
         *,
         allowed: RefusalCheck = always_allowed,
         images: Mapping[str, bytes] | None = None,
-        fits: TrashCheck = unlimited_trash,
+        fits: TrashCheck = lambda task: "",
     ) -> None:
         """`allowed` is asked again before each batch; `images` are the images to restore, by id;
         `fits` is asked for each task that goes into the trash. If there are `images`, a row without

@@ -13,6 +13,7 @@ line that cannot be parsed is skipped and counted.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from engine.operations.journal_writer import MASKED_LOCAL_PART as MASKED_LOCAL_P
 from engine.operations.journal_writer import Intent as Intent
 from engine.operations.journal_writer import JournalWriter as JournalWriter
 from engine.operations.journal_writer import Who as Who
-from engine.operations.journal_writer import create_operation_file, end_torn_line, format_intent
+from engine.operations.journal_writer import create_operation_file, end_torn_line, intent_lines
 from engine.operations.journal_writer import identify_operator as identify_operator
 from engine.operations.journal_writer import mask_addresses as mask_addresses
 from engine.operations.plans import Plan, RowResult
@@ -101,8 +102,8 @@ class Journal:
             folder = files.open_dir(self.folder, self._root, make=True)
             op, fd = create_operation_file(folder, now)
             files.Flock(fd, LOCK_WAIT_SECONDS).__enter__()
-            for line in format_intent(op, now, intent, plan):
-                files.write_all(fd, line)
+            for line in intent_lines(op, now, intent, plan):
+                files.write_all(fd, f"{json.dumps(line)}\n".encode())
             files.fsync(fd)
             files.fsync(folder)
         except (OSError, Unavailable) as error:

@@ -186,14 +186,9 @@ def _packed_ends(ended: Iterable[RowOutcome]) -> Iterator[Mapping[str, Any]]:
         yield line
 
 
-def format_intent(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[bytes]:
+def intent_lines(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[Mapping[str, Any]]:
     """The first lines of an operation's file: intent, excluded rows, then all rows. The rows come
     last, because they complete the file: an excluded row must never look open."""
-    for line in _intent_lines(op, now, intent, plan):
-        yield (json.dumps(line) + "\n").encode()
-
-
-def _intent_lines(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[Mapping[str, Any]]:
     head = {"line": "intent", "when": now, "op": op, **_mask_values(intent._asdict())}
     yield {**head, "who": intent.who._asdict(), "planned": len(plan.rows)}
     excluded = (RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded)

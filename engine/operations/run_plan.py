@@ -6,13 +6,7 @@ import errno
 from collections.abc import Callable, Mapping
 
 from engine.operations import execute
-from engine.operations.execute import (
-    PlanRun,
-    RefusalCheck,
-    Report,
-    always_allowed,
-    unlimited_trash,
-)
+from engine.operations.execute import PlanRun, RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan, RowResult
 from engine.operations.trash import TrashQuota
@@ -56,7 +50,7 @@ def run_journaled_plan(
                 raise Unavailable(f"nothing was done: {error}{_disk_full_advice(error)}") from error
             trouble = str(error)
     try:
-        fits = unlimited_trash if quota is None else TrashQuota(store, quota)
+        fits = TrashQuota(store, quota)
         run = PlanRun(store, plan, clock, writer, allowed=allowed, images=images, fits=fits)
         why = ""
         while not run.trouble and (batch := run.next_rows(execute.JOURNAL_BATCH_ROWS)):

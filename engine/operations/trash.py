@@ -134,13 +134,15 @@ class TrashQuota:
     processes add at the same time are not counted: two concurrent purges may exceed the limit a
     little."""
 
-    def __init__(self, store: ReadableStore, quota: int) -> None:
-        """`quota` is in bytes; the present size is measured at the first call."""
+    def __init__(self, store: ReadableStore, quota: int | None) -> None:
+        """`quota` is in bytes, None: no limit; the present size is measured at the first call."""
         self._store, self._quota = store, quota
         self._free_bytes: int | None = None
 
     def __call__(self, task: Task) -> str:
         """Why a task does not fit; "" if it does, and then its size is reserved."""
+        if self._quota is None:
+            return ""
         if self._free_bytes is None:
             self._free_bytes = self._quota - self._store.trash_bytes()
         size = task_bytes(self._store, task)
