@@ -102,11 +102,9 @@ def _trashed_rows(journal: Journal, op: str, verb: str, tasks: dict[str, Task]) 
 def plan_restore(
     store: ReadableStore, journal: Journal | None, plan: Plan, now: float, retention: float
 ) -> UndoPlan:
-    """Plan to restore tasks, each to its former state, as far as that is known.
-
-    A task that has been dead for longer than `retention` days is restored as held: the next sweep
-    would delete it from the dead-letter queue.
-    """
+    """Plan to restore tasks, each to its former state, as far as that is known. A task that has
+    been dead for longer than `retention` days is restored as held: the next sweep would delete it
+    from the dead-letter queue."""
     versions = {(row.id, row.rev) for row in plan.rows}
     by_id: dict[str, list[Task]] = {}
     for task in store.scan({row.id for row in plan.rows}):

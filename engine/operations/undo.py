@@ -185,11 +185,8 @@ class Settled(NamedTuple):
 
 def settle_operation(store: ChangeableStore, journal: Journal, operation: Operation) -> Settled:
     """Find the outcomes of the open rows of an interrupted operation, and write them to the
-    journal.
-
-    A row stays open if its task is unchanged (`plan_rest` continues with it), or while it is being
-    moved. Idempotent; changes no task.
-    """
+    journal. A row stays open if its task is unchanged (`plan_rest` continues with it), or while it
+    is being moved. Idempotent; changes no task."""
     if operation.intent.verb != controls.CONTROL_VERB:  # a control has no rows
         _verb(operation)
     return _settle(store, journal, operation)
