@@ -117,7 +117,9 @@ class Recorder:
                 return RecorderStatus(Role.RECORDS, self._put(sample))
         except (OSError, sqlite3.Error, users.Unsafe) as error:
             self.close()
-            return RecorderStatus(Role.IDLE, f"recording not possible from here: {_why(error)}")
+            return RecorderStatus(
+                Role.IDLE, f"recording not possible from here: {error_text(error)}"
+            )
 
     def close(self) -> None:
         """Close the file and release the flock, so that another process can record."""
@@ -218,7 +220,7 @@ def read_samples(location: RecorderLocation, start: float, end: float) -> list[E
     except files.Refused as refusal:
         raise UnreadableRecording(f"{location.folder}/{RING_FILE}: {refusal}") from refusal
     except (OSError, sqlite3.Error, users.Unsafe) as error:
-        raise UnreadableRecording(f"{location.folder}/{RING_FILE}: {_why(error)}") from error
+        raise UnreadableRecording(f"{location.folder}/{RING_FILE}: {error_text(error)}") from error
 
 
 def _moments(file: sqlite3.Connection, start: float, end: float) -> Iterator[EncodedSample]:
@@ -296,7 +298,3 @@ def _owner(location: RecorderLocation) -> Account | None:
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
-
-
-def _why(error: Exception) -> str:
-    return error_text(error) if isinstance(error, OSError) else str(error)

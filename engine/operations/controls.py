@@ -289,9 +289,8 @@ def run_journaled_action(
         try:
             answer = act()
         except (StoreError, OSError) as error:
-            words = error_text(error) if isinstance(error, OSError) else ""
             with suppress(Unavailable):  # report the first error, not this one
-                _write_result(writer, REFUSED_NOTE, words or str(error))
+                _write_result(writer, REFUSED_NOTE, error_text(error))
             raise
         trouble = ""
         try:

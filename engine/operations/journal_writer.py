@@ -102,9 +102,8 @@ class JournalWriter:
             files.write_all(self._before, data)
             files.fsync(self._before)
         except OSError as error:
-            raise Unavailable(
-                f"cannot save task images, nothing changed: {error_text(error)}"
-            ) from error
+            what = "cannot save task images, nothing changed"
+            raise Unavailable(f"{what}: {error_text(error)}") from error
 
     def write_outcomes(self, ended: Sequence[RowOutcome]) -> None:
         """Append the outcomes of some rows; durable when it returns."""
