@@ -49,8 +49,7 @@ class Matcher:
         as a KeyboardInterrupt.
 
         Raises:
-            Unavailable: the time limit was exceeded.
-        """
+            Unavailable: the time limit was exceeded."""
         self._remaining_seconds, self._stopped = QUERY_SECONDS, None
         try:
             yield
@@ -91,8 +90,7 @@ def select_matching(
     filter mentions it, and only for tasks that match the rest of the filter.
 
     Raises:
-        Unavailable: matching a pattern took longer than `QUERY_SECONDS`.
-    """
+        Unavailable: matching a pattern took longer than `QUERY_SECONDS`."""
     met, values = filter_condition(filter, now)
     cheap = filter.without_field(DATA_FIELD)
     first_met, first_values = filter_condition(cheap, now)

@@ -64,8 +64,7 @@ class CallThread:
         run.
 
         Raises:
-            Unavailable: the thread is closed.
-        """
+            Unavailable: the thread is closed."""
         if self._closed:
             raise Unavailable("closed")
         loop = asyncio.get_running_loop()

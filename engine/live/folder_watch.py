@@ -38,8 +38,7 @@ class FolderWatch:
 
         A change source that waits gets a thread and a store of its own, from `open_store`. Folders
         are followed by `shared`; those on a file system that may stop answering, by a thread of
-        their own.
-        """
+        their own."""
         self._changes = changes
         self._open_store = open_store
         self._touched = touched

@@ -2,8 +2,7 @@
 
 One thread with two instances of the store: one for full scans, one to look up single names in
 between, so that changes during a long scan appear immediately. A store that can do both in turns
-gets one instance (`ChangeSource.can_interleave`).
-"""
+gets one instance (`ChangeSource.can_interleave`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The asynchronous interface to one store and its index: queries, changes, plans and undo.
 
 The event loop never waits here for a disk, a socket or a lock: every call runs on a thread with its
-own instance of the store, or its own reader of the index.
-"""
+own instance of the store, or its own reader of the index."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class Inspector:
         None: no limit. `is_shown` returns False, on any thread, if no screen shows this place
         alone: then file events may come later. `find_silence` returns for how long a read of the
         place has hung; "" if none does. `shared`: what it shares with other places. `read_store`
-        is what a full scan reads.
-        """
+        is what a full scan reads."""
         self._sync = IndexSync(
             open_store, folder, self._on_change, is_shown, shared, read_store=read_store
         )
@@ -120,8 +118,7 @@ class Inspector:
         second.
 
         Raises:
-            Unavailable: the inspector was closed.
-        """
+            Unavailable: the inspector was closed."""
         loop = asyncio.get_running_loop()
         while self.latest.generation <= after:
             if self._sync.crash is not None:

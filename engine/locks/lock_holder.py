@@ -4,8 +4,7 @@ Reading (`describe_observer`, `read_process`, `processes_with_flock`) and decidi
 the decisions use only values of one `LockReading`, so they can be repeated and never mix two
 moments.
 
-Sources: proc(5), proc_pid_fdinfo(5), pidfd_open(2); NFTBan Queue and Mail Contract, "Lock file".
-"""
+Sources: proc(5), proc_pid_fdinfo(5), pidfd_open(2); NFTBan Queue and Mail Contract, "Lock file"."""
 
 from __future__ import annotations
 

@@ -53,8 +53,7 @@ def read_metrics(path: str) -> Samples:
 
     Raises:
         OSError: it does not exist or cannot be read.
-        BadMetrics: it is not text in the Prometheus format.
-    """
+        BadMetrics: it is not text in the Prometheus format."""
     with closing_fd(files.open_file(path)) as fd:
         file_stat = os.fstat(fd)
         if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > _LIMIT:
@@ -184,8 +183,7 @@ class CounterFiles:
     The real program keeps its totals in the same files under the same locks. A file without a
     number counts as 0 and is reported through `say`.
 
-    Raises, everywhere: OSError, if a file exists and cannot be read, or cannot be written.
-    """
+    Raises, everywhere: OSError, if a file exists and cannot be read, or cannot be written."""
 
     def __init__(
         self, folder: str, root: str = "", say: Callable[[str], None] = lambda text: None

@@ -1,8 +1,7 @@
 """Recurrence of an error: decide from log events whether it still happens.
 
 Only tasks that ended after the error was last seen are evidence. One success proves little if one
-task in ten gets the error, so the number of successes needed follows from its failure rate.
-"""
+task in ten gets the error, so the number of successes needed follows from its failure rate."""
 
 from __future__ import annotations
 
@@ -133,8 +132,7 @@ def check_recurrences(
 
     `sent_to` has the destinations of tasks by id, as far as known; `registry` the state of
     destinations. An unhealthy one means that the errors of its tasks still happen; if all have
-    become healthy since, it has ended.
-    """
+    become healthy since, it has ended."""
     past = _PastErrors(events, now, sent_to)
     known = {one.origin: one for one in registry}
     for cluster in clusters:

@@ -189,8 +189,7 @@ def decode_sample(data: bytes, place: str) -> RecordedSample:
     """Decode a sample of the place that is now named `place`.
 
     Raises:
-        BadSample: the bytes are invalid; nothing in them is used.
-    """
+        BadSample: the bytes are invalid; nothing in them is used."""
     try:
         inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
         text = inflate.decompress(data, _INFLATED)

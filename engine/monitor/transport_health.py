@@ -2,8 +2,7 @@
 
 The log has the time of each attempt, but only the end of the log is read. The metrics are totals:
 they give a figure for one hour only after one hour of watching. So each figure has its source, or
-the reason why it is unknown.
-"""
+the reason why it is unknown."""
 
 from __future__ import annotations
 

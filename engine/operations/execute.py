@@ -77,8 +77,7 @@ class OutcomeLists:
         """Add some outcomes. After an error they are counted, and not listed.
 
         Raises:
-            Unavailable: the temporary table cannot be written.
-        """
+            Unavailable: the temporary table cannot be written."""
         for one in ended:
             self.counts[one.result] += 1
         if self._table is None:
@@ -120,8 +119,7 @@ class OpenRows:
         """Up to `limit` rows.
 
         Raises:
-            Unavailable: the plan's table cannot be read.
-        """
+            Unavailable: the plan's table cannot be read."""
         self._read.update(dict.fromkeys(islice(self._unread, max(0, limit - len(self._read)))))
         return tuple(islice(self._read, limit))
 
@@ -168,8 +166,7 @@ class PlanRun:
         `fits` is asked for each task that goes into the trash. If there are `images`, a row without
         its own is not restored.
 
-        Excluded rows are accounted for immediately; the intent names them already.
-        """
+        Excluded rows are accounted for immediately; the intent names them already."""
         self.plan = plan
         self._store, self._now, self._recorder, self._allowed = store, now, recorder, allowed
         self._fits, self._images = fits, images

@@ -7,8 +7,7 @@ holds a flock on the file: a file without an `end` line and without that lock wa
 contains the content of payloads, and no mail address is written in full.
 
 Files are only appended to. A last line without a newline was cut off by a crash and is ignored; a
-line that cannot be parsed is skipped and counted.
-"""
+line that cannot be parsed is skipped and counted."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ class Journal:
     """The journal of one spool. Its folder is created with the first operation.
 
     Raises, everywhere: Unavailable, if the journal cannot be written, so that nothing may be
-    changed, or not be read; also when entries or images are read later.
-    """
+    changed, or not be read; also when entries or images are read later."""
 
     def __init__(self, folder: str, root: str = "", clock: Any = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
@@ -256,8 +254,7 @@ def _checked_id(op: str) -> str:
     """Check that `op` is a valid operation id, as it becomes a file name.
 
     Raises:
-        FileNotFoundError: it is not.
-    """
+        FileNotFoundError: it is not."""
     if not OPERATION_FILE_NAME.fullmatch(f"{op}.jsonl"):
         raise FileNotFoundError(errno.ENOENT, "no operation has such a name", op)
     return op
@@ -267,8 +264,7 @@ def _require_ours(fd: int, folder: int) -> None:
     """Check that a file was written by a user who may create files in its folder.
 
     Raises:
-        PermissionError: it was not.
-    """
+        PermissionError: it was not."""
     file_stat = os.fstat(fd)
     is_ours = file_stat.st_uid == os.geteuid()
     if not is_ours and (why := files.owner_problem(file_stat, os.fstat(folder))):

@@ -69,8 +69,7 @@ class Intent(NamedTuple):
 class JournalWriter:
     """Appends to one operation's file. Its flock excludes other writers.
 
-    Raises, everywhere: Unavailable, if a file cannot be written; then no task may be changed.
-    """
+    Raises, everywhere: Unavailable, if a file cannot be written; then no task may be changed."""
 
     def __init__(self, op: str, path: str, fd: int, folder: int, clock: Any) -> None:
         """`fd` is the operation's file at `path`, `folder` the journal's folder; `close` closes
@@ -140,8 +139,7 @@ class JournalWriter:
         """Check that the open file still has its name: its folder may have been replaced.
 
         Raises:
-            OSError: it has not.
-        """
+            OSError: it has not."""
         if not files.is_named(self._path, os.fstat(self._fd)):
             raise OSError(errno.ESTALE, f"{self._path} was removed or replaced", self._path)
 

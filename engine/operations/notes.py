@@ -5,8 +5,7 @@ with its task through all states; once the task has left the store, `sweep_notes
 No mail address is written in full.
 
 Lines are appended under the file's flock; a line with an empty text deletes the earlier notes of
-its task. A line without a newline was cut off by a crash and is ignored.
-"""
+its task. A line without a newline was cut off by a crash and is ignored."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ class Notes:
     """The notes of one spool. Their folder is created with the first note.
 
     Raises, everywhere: Unavailable, if the notes cannot be read or written; then they are
-    unchanged.
-    """
+    unchanged."""
 
     def __init__(self, folder: str, root: str = "", clock: Callable[[], float] = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
@@ -162,8 +160,7 @@ def sweep_notes(notes: Notes, store: ReadableStore) -> int:
     Each is looked up twice: a task that is being moved is missing for a moment.
 
     Raises:
-        Unavailable: the store or the notes cannot be read, or the notes cannot be written.
-    """
+        Unavailable: the store or the notes cannot be read, or the notes cannot be written."""
     ids = notes.noted_ids()
     for _ in range(2):
         if ids:

@@ -47,8 +47,7 @@ _STATES = tuple(State)
 class RowTable(TableSequence[Row]):
     """The rows of one plan, in order; they never change. Any thread may read them.
 
-    Raises, everywhere: Unavailable, if the file cannot be read.
-    """
+    Raises, everywhere: Unavailable, if the file cannot be read."""
 
     def __init__(self, table: TempTable) -> None:
         """`table` is a database with the table `planned`, which does not change any more."""
@@ -137,8 +136,7 @@ def write_rows(rows: Iterable[tuple[Row, float]], *, by_age: bool = False) -> Ro
     of its task (0: unknown). Of several rows with an id, the first is kept.
 
     Raises:
-        Unavailable: the disk is full.
-    """
+        Unavailable: the disk is full."""
     table = TempTable()
     table.read(CREATE_ROWS.format(schema="main"))
     table.write("INSERT INTO planned VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", map(_values_of, rows))
@@ -173,8 +171,7 @@ def keep_rows(rows: Iterable[Row]) -> Sequence[Row]:
     """Few rows in memory, many in a temporary table; there, the first row of an id is kept.
 
     Raises:
-        Unavailable: the disk is full.
-    """
+        Unavailable: the disk is full."""
     waiting = iter(rows)
     first = tuple(islice(waiting, MAX_ROWS_IN_MEMORY + 1))
     if len(first) <= MAX_ROWS_IN_MEMORY:

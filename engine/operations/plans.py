@@ -6,8 +6,7 @@ was seen; a task that has changed when the plan is applied is skipped, as gone
 
 An edge may name a field (`Edge.shared_field`): a change then affects all tasks with the same value
 there, such as those of one message. A plan has all of them as rows, and excludes or includes them
-together.
-"""
+together."""
 
 from __future__ import annotations
 
@@ -176,8 +175,7 @@ def freeze_plan(
     one of the store's `edges` bars are excluded.
 
     Raises:
-        engine.store.Unavailable: there are many, and the disk is too full for a temporary table.
-    """
+        engine.store.Unavailable: there are many, and the disk is too full for a temporary table."""
     facts = ((t.id, t.state, t.rev, t.created, bar_reason(edges, verb, t, now=now)) for t in tasks)
     return freeze_rows(verb, facts, now, filter=filter, noted=noted)
 
@@ -254,8 +252,7 @@ def freeze_shared_plan(
     (`noted`), that is so for all with the same value.
 
     Raises:
-        engine.store.Unavailable: there are many, and the disk is too full for a temporary table.
-    """
+        engine.store.Unavailable: there are many, and the disk is too full for a temporary table."""
     field = shared_field(edges, verb)
     transitions = [its for its, edge in edges_of(edges, verb).items() if edge.shared_field]
     starts = {start for start, _ in transitions}
@@ -375,8 +372,7 @@ def measure_tasks(store: ReadableStore, rows: Iterable[Row]) -> Iterator[tuple[i
     """Yield the bytes and the number of tasks of each batch of rows; a changed task counts 0 bytes.
 
     Raises:
-        Unavailable: the store cannot be reached.
-    """
+        Unavailable: the store cannot be reached."""
     waiting = iter(rows)
     while batch := list(islice(waiting, BATCH_TASKS)):
         versions = {(row.id, row.state, row.rev) for row in batch}

@@ -1,8 +1,7 @@
 """Retention: delete old journal files, and decide by marker files when a sweep is due.
 
 A worker started by a timer pays one `stat` of a marker, so this module imports nothing that reads a
-journal.
-"""
+journal."""
 
 from __future__ import annotations
 
@@ -57,8 +56,7 @@ def touch_marker(staging_dir: str, root: str, marker: str = SWEEP_MARKER) -> Non
     """Set the marker to now. Call it before the sweep, so that other processes skip it.
 
     Raises:
-        OSError: the marker cannot be written.
-    """
+        OSError: the marker cannot be written."""
     with closing_fd(files.open_dir_path(staging_dir, root)) as folder:
         fd = files.open_shared(marker, folder, os.O_WRONLY)
     with closing_fd(fd):
@@ -72,8 +70,7 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
     and skips those with a held flock.
 
     Raises:
-        OSError: the folder cannot be read, or a file cannot be removed.
-    """
+        OSError: the folder cannot be read, or a file cannot be removed."""
     removed = 0
     try:
         dir_fd = files.open_dir(folder, root)

@@ -83,8 +83,7 @@ def saved_images(journal: Journal, op: str) -> Mapping[str, bytes] | None:
     """The saved images of an operation, by task id; None if its verb does not change content.
 
     Raises:
-        Unavailable: the images cannot be read, or the journal has no such operation.
-    """
+        Unavailable: the images cannot be read, or the journal has no such operation."""
     operation = journal.operation(op)
     verb = operation and VERBS.get(operation.intent.verb)
     if verb is None:

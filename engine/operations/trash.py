@@ -1,7 +1,6 @@
 """The trash: its tasks, their origin and time, the plan to restore them, and the size limit.
 
-Raises, everywhere: Unavailable, if the store cannot be reached, or the journal not be read.
-"""
+Raises, everywhere: Unavailable, if the store cannot be reached, or the journal not be read."""
 
 from __future__ import annotations
 

@@ -142,8 +142,7 @@ def _verb(operation: Operation) -> str:
     """The verb of an operation.
 
     Raises:
-        Unavailable: it is a control, or unknown.
-    """
+        Unavailable: it is a control, or unknown."""
     verb = operation.intent.verb
     if verb == controls.CONTROL_VERB:
         raise Unavailable(f"{operation.op}: {controls.undo_refusal(operation.intent.values)}")
@@ -425,8 +424,7 @@ def plan_rest(store: ChangeableStore, journal: Journal, operation: Operation, no
     Half-moved tasks are not in it: `abandon_operation` finishes these, once the plan is applied.
 
     Raises:
-        Unavailable: another process runs it, or the journal does not hold all arguments.
-    """
+        Unavailable: another process runs it, or the journal does not hold all arguments."""
     verb, values = _verb(operation), _whole_values(operation.intent.values)
     settled, intent = settle_operation(store, journal, operation), operation.intent
     _require_no_holder(operation, settled)
@@ -437,8 +435,7 @@ def _whole_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a verb.
 
     Raises:
-        Unavailable: the journal does not hold them in full, so the plan would do something else.
-    """
+        Unavailable: the journal does not hold them in full, so the plan would do something else."""
     known = _values(values)
     if any(MASKED_LOCAL_PART in str(value) for value in values.values()):
         raise Unavailable("mail addresses are masked in the journal: abandon the operation")
