@@ -1,6 +1,8 @@
 """The rows of a plan. Those of a large one are in a temporary SQLite table (id, state, revision,
 suspicious, target, barred), so that a plan of a million tasks takes no memory: all that use it read
-windows."""
+windows.
+
+Raises, everywhere: Unavailable, if the disk is too full for a temporary table."""
 
 from __future__ import annotations
 
@@ -133,10 +135,7 @@ BY_AGE = "ORDER BY coalesce(created, 0), length(id), id"
 
 def write_rows(rows: Iterable[tuple[Row, float]], *, by_age: bool = False) -> RowTable:
     """Write rows to a temporary table as they come, or sorted by age, each with the creation time
-    of its task (0: unknown). Of several rows with an id, the first is kept.
-
-    Raises:
-        Unavailable: the disk is full."""
+    of its task (0: unknown). Of several rows with an id, the first is kept."""
     table = TempTable()
     table.read(CREATE_ROWS.format(schema="main"))
     table.write("INSERT INTO planned VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", map(_values_of, rows))
@@ -168,10 +167,7 @@ def _values_of(row: tuple[Row, float]) -> SqlValues:
 
 
 def keep_rows(rows: Iterable[Row]) -> Sequence[Row]:
-    """Few rows in memory, many in a temporary table; there, the first row of an id is kept.
-
-    Raises:
-        Unavailable: the disk is full."""
+    """Few rows in memory, many in a temporary table; there, the first row of an id is kept."""
     waiting = iter(rows)
     first = tuple(islice(waiting, MAX_ROWS_IN_MEMORY + 1))
     if len(first) <= MAX_ROWS_IN_MEMORY:

@@ -1,7 +1,9 @@
 """Retention: delete old journal files, and decide by marker files when a sweep is due.
 
 A worker started by a timer pays one `stat` of a marker, so this module imports nothing that reads a
-journal."""
+journal.
+
+Raises, everywhere: OSError, if a folder cannot be read, or a file not be written or removed."""
 
 from __future__ import annotations
 
@@ -53,10 +55,7 @@ def is_sweep_due(
 
 
 def touch_marker(staging_dir: str, root: str, marker: str = SWEEP_MARKER) -> None:
-    """Set the marker to now. Call it before the sweep, so that other processes skip it.
-
-    Raises:
-        OSError: the marker cannot be written."""
+    """Set the marker to now. Call it before the sweep, so that other processes skip it."""
     with closing_fd(files.open_dir_path(staging_dir, root)) as folder:
         fd = files.open_shared(marker, folder, os.O_WRONLY)
     with closing_fd(fd):
@@ -67,10 +66,7 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
     """Remove images older than `hours` (no more undo), and operations older than `JOURNAL_DAYS`.
 
     `age` gives the seconds since a moment. Returns the number of removed files. Reads none of them,
-    and skips those with a held flock.
-
-    Raises:
-        OSError: the folder cannot be read, or a file cannot be removed."""
+    and skips those with a held flock."""
     removed = 0
     try:
         dir_fd = files.open_dir(folder, root)
