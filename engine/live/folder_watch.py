@@ -39,13 +39,9 @@ class FolderWatch:
         A change source that waits gets a thread and a store of its own, from `open_store`. Folders
         are followed by `shared`; those on a file system that may stop answering, by a thread of
         their own."""
-        self._changes = changes
-        self._open_store = open_store
-        self._touched = touched
-        self._everything = everything
+        self._changes, self._open_store, self._shared = changes, open_store, shared
+        self._touched, self._everything, self._counted = touched, everything, counted
         self._is_shown = is_shown
-        self._shared = shared
-        self._counted = counted
         self._leave: Callable[[], None] = lambda: None
         self._stopped = threading.Event()
         self._ready = threading.Event()

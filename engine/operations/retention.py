@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable
 
 from engine.system import files
@@ -73,18 +72,10 @@ def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: 
     except FileNotFoundError:
         return 0
     with closing_fd(dir_fd):
-        for name in sorted(os.listdir(dir_fd)):
-            is_ours = OPERATION_FILE_NAME.fullmatch(name)
-            if not is_ours:
-                continue
-            limit = hours * 3600 if is_ours[2] == "before" else JOURNAL_DAYS * 86400
-            try:
-                file_stat = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # another process sweeps, too
-            if not stat.S_ISREG(file_stat.st_mode):
-                continue  # not a journal file
-            if age(file_stat.st_mtime) > limit and is_free(f"{is_ours[1]}.jsonl", dir_fd):
+        for name, file_stat in files.regular_files(dir_fd, OPERATION_FILE_NAME.fullmatch):
+            op, _, kind = name.partition(".")
+            limit = hours * 3600 if kind == "before" else JOURNAL_DAYS * 86400
+            if age(file_stat.st_mtime) > limit and is_free(f"{op}.jsonl", dir_fd):
                 files.unlink_quietly(name, dir_fd)
                 removed += 1
     return removed
