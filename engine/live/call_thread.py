@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from engine.store import Unavailable
 
@@ -40,9 +40,7 @@ class DaemonExecutor(ThreadPoolExecutor):
         """Wait for no call."""
 
 
-class _Call(NamedTuple):
-    make: Callable[[], Any]
-    answer: asyncio.Future[Any]
+_Call: TypeAlias = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class CallThread:
@@ -57,7 +55,7 @@ class CallThread:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._ended: asyncio.Future[None] | None = None
         self._closed = False
-        self._now: _Call | None = None
+        self._now: asyncio.Future[Any] | None = None
 
     async def run(self, make: Callable[[], T]) -> T:
         """Run a call on the thread and return its result; if cancelled before its turn, it is not
@@ -72,12 +70,12 @@ class CallThread:
             self._ended = loop.create_future()
             threading.Thread(target=self._work, args=(loop,), name=self._name, daemon=True).start()
         answer: asyncio.Future[T] = loop.create_future()
-        self._calls.put(_Call(make, answer))
+        self._calls.put((make, answer))
         return await answer
 
     def is_wanted(self) -> bool:
         """True if the caller still waits for the running call; called on the thread."""
-        return not self._closed and self._now is not None and not self._now.answer.cancelled()
+        return not self._closed and self._now is not None and not self._now.cancelled()
 
     async def close(self, patience: float) -> None:
         """Accept no more calls, and wait up to `patience` seconds for the running one."""
@@ -88,13 +86,13 @@ class CallThread:
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while (call := self._calls.get()) is not None:
-            self._now = call
-            answer = call.answer
+            make, self._now = call
+            answer = self._now
             if self._closed or answer.cancelled():
                 _settle(loop, answer, answer.set_exception, Unavailable("closed"))
                 continue
             try:
-                _settle(loop, answer, answer.set_result, call.make())
+                _settle(loop, answer, answer.set_result, make())
             except BaseException as error:
                 _settle(loop, answer, answer.set_exception, error)  # it is raised in the caller
         self._at_end()

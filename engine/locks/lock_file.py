@@ -75,8 +75,8 @@ class LockClaim(NamedTuple):
 def make_claim(token: str, now: float, up: float) -> LockClaim:
     """The lock file content of this process; `now` in epoch seconds, `up` in seconds since boot."""
     _, _, group, started = process_stat("self")
-    times = int(up), int(suspended_seconds())
-    who = os.geteuid(), group, token, *times
+    alive_at, slept = int(up), int(suspended_seconds())
+    who = os.geteuid(), group, token, alive_at, slept
     mark = ProcessMark(boot_id(), started, pid_namespace(), host_name(), *who)
     return LockClaim(os.getpid(), int(now), mark)
 

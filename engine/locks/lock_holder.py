@@ -26,9 +26,9 @@ CLOCK_SLACK_SECONDS = 2.0
 PROC_HIDES, PROC_LACKS = "/proc hides it from us", "/proc does not show it to us"
 """Why the facts of a process are unknown: no permission to read them, or /proc has no such PID."""
 
-SHARED_FILE_SYSTEMS = (
-    *("nfs", "cifs", "smb", "fuse", "9p", "ceph", "afs", "gfs", "ocfs", "lustre", "virtiofs"),
-)
+_NETWORK_TYPES = "nfs", "cifs", "smb", "fuse", "9p"
+_CLUSTER_TYPES = "ceph", "afs", "gfs", "ocfs", "lustre", "virtiofs"
+SHARED_FILE_SYSTEMS = (*_NETWORK_TYPES, *_CLUSTER_TYPES)
 """Prefixes of file system types whose files can be open on other machines too."""
 
 WORKER_NAMES = ("nftban", "spooldeck")
