@@ -75,9 +75,11 @@ class LockClaim(NamedTuple):
 def make_claim(token: str, now: float, up: float) -> LockClaim:
     """The lock file content of this process; `now` in epoch seconds, `up` in seconds since boot."""
     _, _, group, started = process_stat("self")
-    alive_at, slept = int(up), int(suspended_seconds())
-    who = os.geteuid(), group, token, alive_at, slept
-    mark = ProcessMark(boot_id(), started, pid_namespace(), host_name(), *who)
+    boot, space, host, uid = boot_id(), pid_namespace(), host_name(), os.geteuid()
+    alive, slept = int(up), int(suspended_seconds())
+    mark = ProcessMark(
+        boot, started, space, host, uid, group=group, token=token, alive_at=alive, slept=slept
+    )
     return LockClaim(os.getpid(), int(now), mark)
 
 
