@@ -53,7 +53,7 @@ class RowTable(TableSequence[Row]):
 
     def __init__(self, table: TempTable) -> None:
         """`table` is a database with the table `planned`, which does not change any more."""
-        counted = _count_groups(table)
+        self._planned, counted = table, _count_groups(table)
         self._groups: dict[tuple[Any, ...], int] = {row[:4]: row[4] for row in counted}
         super().__init__(table, sum(self._groups.values()), _ROWS, _make_row)
         self.oldest: float = min((row[5] for row in counted if row[5] is not None), default=0.0)
@@ -76,7 +76,7 @@ class RowTable(TableSequence[Row]):
             bool(exclusion or bar) is is_suspicious for _, exclusion, _, bar in self._groups
         ):
             return []  # without a scan
-        rows = self._table.read(
+        rows = self._planned.read(
             f"{_ROWS} AND (suspicious > 0 OR barred IS NOT NULL) = ? ORDER BY place LIMIT ?",
             (is_suspicious, limit),
         )
@@ -88,7 +88,7 @@ class RowTable(TableSequence[Row]):
         counts = dict(self._groups)
         if without:
             among = f"{_ROWS} AND id IN (SELECT value FROM json_each(?))"
-            for _, *named in self._table.read(among, (json.dumps([*without]),)):
+            for _, *named in self._planned.read(among, (json.dumps([*without]),)):
                 ident, state, rev, *flags = named
                 counts[state, *flags] -= 1
                 yield _make_row((ident, state, rev, *flags)), 1
