@@ -395,7 +395,7 @@ class JobMoves:
         elif new is not None and image is None and _stays(old, new):
             action = _EDIT
         script_values = _guard(old, job)
-        target = self._target(old, new, image, now)
+        target = _target(new, image, now)
         script_values["to"] = script_values["place"] if action is _EDIT else target
         if end is not State.PENDING and old.state in _LEAVING:
             script_values["leaves"] = True
@@ -458,18 +458,6 @@ class JobMoves:
             return self._connection.call_all([("GET", key) for key in keys]) if keys else []
         except Unavailable:
             return []
-
-    def _target(self, old: Task, new: Task | None, image: JobImage | None, now: float) -> str:
-        """The place that the job goes to; "" if it is deleted."""
-        if new is None:
-            return ""
-        if image is not None and image.state is new.state:
-            return image.place
-        if new.state is not State.PENDING:
-            return STATES[new.state]
-        if new.due is not None and new.due > now:
-            return "delayed"
-        return "prioritized" if new.priority > 0 else "wait"
 
     def _values(self, old: Task, new: Task, image: JobImage | None) -> dict[str, Any]:
         """What our part writes: fields, due time, position."""
@@ -574,6 +562,19 @@ def _split(ident: str) -> tuple[str, str]:
     if parts is None:
         raise Gone(f"{ident}: no such job")
     return parts
+
+
+def _target(new: Task | None, image: JobImage | None, now: float) -> str:
+    """The place that the job goes to; "" if it is deleted."""
+    if new is None:
+        return ""
+    if image is not None and image.state is new.state:
+        return image.place
+    if new.state is not State.PENDING:
+        return STATES[new.state]
+    if new.due is not None and new.due > now:
+        return "delayed"
+    return "prioritized" if new.priority > 0 else "wait"
 
 
 def _guard(old: Task, job: str) -> dict[str, Any]:

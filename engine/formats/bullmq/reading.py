@@ -167,7 +167,7 @@ class JobReader:
         """Yield the job, its data, options, return value, stack traces and log."""
         job_image, fields = self._read_job(task)
         key = self._key(task)
-        yield from image.list_parts(task, key, job_image.encode(), fields)
+        yield from image.list_parts(key, job_image.encode(), fields)
         if self._connection.call("EXISTS", f"{key}:logs"):
             yield Part(image.LOGS_PART, f"{key}:logs", len(self._read_log(key)))
 
