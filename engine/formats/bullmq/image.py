@@ -27,7 +27,6 @@ FIELD_PARTS: Mapping[str, str] = {
 """Parts of a job that are one field of its hash."""
 JOB_PART, LOGS_PART = "job", "log"
 
-
 _quoted = json.encoder.encode_basestring
 """A text as JSON, other than ASCII as it is."""
 

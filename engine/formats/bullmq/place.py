@@ -21,7 +21,6 @@ LEASE_SECONDS = 30.0
 STALLED_CHECK_SECONDS = 30.0
 """Seconds between two checks for jobs without a worker (BullMQ: stalledInterval)."""
 
-
 TLS_FILES: Mapping[str, str] = {
     "ca_file": "ssl_ca_certs",
     "cert_file": "ssl_certfile",
@@ -29,7 +28,6 @@ TLS_FILES: Mapping[str, str] = {
 }
 """Parameters of a rediss:// URL with paths of PEM files, and the options of redis-py: certificates
 that are trusted besides those of the system, our own certificate, and its key if not in there."""
-
 
 DESTINATION_FIELDS: Mapping[str, str] = {"federation-delivery": "serverUrl"}
 """By queue: the field of a job's data that names its destination, unless it is configured."""

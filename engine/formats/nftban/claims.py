@@ -42,7 +42,6 @@ machine would be a guess, as a container and its host may differ.
 MAX_CONSECUTIVE_ERRORS = 10
 """Read errors in a row after which `take` fails, as the system is at fault and not a file."""
 
-
 SAMPLE_SIZE = 16
 """Files of which the modification time is read before that of all is."""
 
