@@ -149,7 +149,6 @@ class EventWriter(Protocol):
 
     def __call__(self, event: str, /, **fields: object) -> None:
         """Write an event with its fields; fields with None are omitted."""
-        ...
 
 
 def discard_event(event: str, /, **fields: object) -> None:

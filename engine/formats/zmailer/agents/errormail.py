@@ -21,7 +21,6 @@ from engine.formats.zmailer.reports import (
 )
 from engine.formats.zmailer.scheduling.agent_lines import Notary
 from engine.formats.zmailer.spool.control_file import Diagnostic, RecipientLine
-from engine.formats.zmailer.spool.marks import Commit
 from engine.formats.zmailer.submit import Router
 
 _is_form_name = re.compile(rb"[a-z0-9][a-z0-9._-]{0,60}").fullmatch
@@ -60,12 +59,7 @@ class ErrormailAgent:
                 message.record(outcomes)
                 return outcomes
             outcomes = [AgentOutcome(one, b"ok3", "returned to its sender") for one in recipients]
-            commit = Commit(message.name, tuple(message.changes(outcomes)))
-            with self._router.stage(commit, report.chunks(file)) as send:
-                if message.record(outcomes, is_atomic=True):
-                    send()
-                    return outcomes
-        return ()
+            return message.give_to_router(self._router, outcomes, report.chunks(file))
 
     def _compose(
         self, message: ReportedMessage, recipients: list[RecipientLine], host: bytes, now: float

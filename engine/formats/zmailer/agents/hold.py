@@ -15,7 +15,6 @@ from typing import NamedTuple
 from engine.formats.zmailer.agents.jobs import AgentMessage, AgentOutcome
 from engine.formats.zmailer.scheduling.agent_lines import Notary
 from engine.formats.zmailer.spool.control_file import RecipientLine
-from engine.formats.zmailer.spool.marks import Commit
 from engine.formats.zmailer.spool.scheduler_conf import parse_interval
 from engine.formats.zmailer.submit import Router, copy_file, resubmission
 from engine.text.decode import parse_digits
@@ -127,18 +126,13 @@ class HoldAgent:
         self, message: AgentMessage, recipients: list[RecipientLine], body: Iterator[bytes]
     ) -> Sequence[AgentOutcome]:
         outcomes = [AgentOutcome(one, b"ok3", "resubmitted") for one in recipients]
-        commit = Commit(message.name, tuple(message.changes(outcomes)))
 
         def chunks() -> Iterator[bytes]:
             yield resubmission(self._host, message.sender(recipients[0]), recipients)
             yield message.headers(recipients[0]) + b"\n"
             yield from body
 
-        with self._router.stage(commit, chunks()) as send:
-            if message.record(outcomes, is_atomic=True):
-                send()
-                return outcomes
-        return ()
+        return message.give_to_router(self._router, outcomes, chunks())
 
     def _defer(
         self, message: AgentMessage, recipients: list[RecipientLine], status: str, text: str

@@ -34,8 +34,9 @@ from engine.formats.zmailer.spool.control_file import (
     parse_control_file,
 )
 from engine.formats.zmailer.spool.folders import PostofficeFolders, read_whole
-from engine.formats.zmailer.spool.marks import LineChange
+from engine.formats.zmailer.spool.marks import Commit, LineChange
 from engine.formats.zmailer.spool.names import parse_quad
+from engine.formats.zmailer.submit import Router
 from engine.model import State
 from engine.store import Unavailable
 from engine.system import files
@@ -200,6 +201,18 @@ class AgentMessage:
             for offset, _, _ in changes:
                 del self._locks[offset]
         return True
+
+    def give_to_router(
+        self, router: Router, outcomes: Sequence[AgentOutcome], chunks: Iterable[bytes]
+    ) -> Sequence[AgentOutcome]:
+        """Record final outcomes together, and write a mail into router/ that belongs to them; no
+        outcomes if that was not possible: neither is done then."""
+        commit = Commit(self.name, tuple(self.changes(outcomes)))
+        with router.stage(commit, chunks) as send:
+            if self.record(outcomes, is_atomic=True):
+                send()
+                return outcomes
+        return ()
 
     def _append(self, lines: bytes) -> None:
         size = os.lseek(self._fd, 0, os.SEEK_END)

@@ -1,17 +1,23 @@
-"""The process of the scheduler: options and files to a running loop, its sockets and signals."""
+"""The process of the scheduler: options and files to a running loop, its sockets and signals.
+
+The loop reads signals as requests from a descriptor (scheduler(8zm)).
+"""
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Mapping
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from enum import StrEnum
 from functools import partial
 from random import Random
 from typing import NamedTuple
 
 from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
-from engine.formats.zmailer.log_file import SchedulerLog
+from engine.formats.zmailer.log_file import SchedulerLog, SchedulerOutputs
 from engine.formats.zmailer.mailq.acl import MailqUser, read_users
 from engine.formats.zmailer.mailq.job_text import dump_lines
 from engine.formats.zmailer.mailq.report_text import encode
@@ -39,7 +45,6 @@ from engine.formats.zmailer.scheduling.jobs import ThreadKey
 from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import ThreadTable
 from engine.formats.zmailer.scheduling.work import WorkTable
-from engine.formats.zmailer.signals import SignalReader, SignalRequest
 from engine.formats.zmailer.spool.changes import LineChanges
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.lock_process import PidFile
@@ -47,17 +52,74 @@ from engine.formats.zmailer.spool.permissions import write_refusal
 from engine.formats.zmailer.spool.reading import MessageReader
 from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf
 from engine.formats.zmailer.spool_mail import SpoolMail, read_form
-from engine.formats.zmailer.statistics_log import StatisticsLine, format_line
 from engine.mail.host import this_host
 from engine.store import Unavailable
-from engine.system import files, syslog_handler
+from engine.system import files
 from engine.text.error_text import error_text
+
+
+class SignalRequest(StrEnum):
+    """What a signal asks for."""
+
+    REOPEN_LOGS = "reopen the logs"
+    EXIT = "exit"
+    SLOW_STOP = "exit after all agents have ended"
+    CHECK_NOW = "check the work now"
+    REREAD = "read the configuration again"
+    DUMP = "write the state to the rendezvous file"
+
+
+REQUESTS: Mapping[int, SignalRequest] = {
+    signal.SIGHUP: SignalRequest.REOPEN_LOGS,
+    signal.SIGTERM: SignalRequest.EXIT,
+    signal.SIGINT: SignalRequest.EXIT,
+    signal.SIGQUIT: SignalRequest.SLOW_STOP,
+    signal.SIGALRM: SignalRequest.CHECK_NOW,
+    signal.SIGUSR1: SignalRequest.REREAD,
+    signal.SIGUSR2: SignalRequest.DUMP,
+}
+
+
+class SignalReader:
+    """Collects signals from its start to its `close`; only one may be open in a process."""
+
+    def __init__(self) -> None:
+        self._receiver, sender = socket.socketpair()
+        self._sender = sender
+        for one in (self._receiver, sender):
+            one.setblocking(False)
+        self._old_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        self._old = {number: signal.signal(number, _note) for number in REQUESTS}
+
+    def fileno(self) -> int:
+        """The descriptor to wait for."""
+        return self._receiver.fileno()
+
+    def read(self) -> Iterator[SignalRequest]:
+        """Yield each request once, in the order of the first signals."""
+        try:
+            data = self._receiver.recv(4096)
+        except BlockingIOError:
+            return
+        yield from dict.fromkeys(REQUESTS[number] for number in data if number in REQUESTS)
+
+    def close(self) -> None:
+        """Handle signals as before."""
+        for number, old in self._old.items():
+            signal.signal(number, old)
+        signal.set_wakeup_fd(self._old_fd)
+        self._receiver.close()
+        self._sender.close()
+
+
+def _note(*_: object) -> None:
+    """A handler that does nothing: the number is written to the descriptor."""
+
 
 DEFAULT_POSTOFFICE = "/var/spool/postoffice"
 DEFAULT_RENDEZVOUS = "/usr/tmp/.mailq.text"
 """The file of SIGUSR2, without -q and RENDEZVOUS (scheduler(8zm))."""
 
-SYSLOG_SOCKET = "/dev/log"
 SPARE_DESCRIPTORS = 64
 """Descriptors that are not for agents; each agent has two: its socket and its pidfd."""
 DEFAULT_REPORT_SECONDS = 300.0
@@ -75,43 +137,6 @@ class Clocks(NamedTuple):
     monotonic: Callable[[], float]
     ages: Callable[[str, Callable[[str], None]], Callable[[float, float], float]]
     """Gets the spool and its log; returns the seconds that runs have seen between two times."""
-
-
-class SchedulerOutputs:
-    """What a scheduler writes: its log, the statistics log, syslog."""
-
-    def __init__(
-        self, log: SchedulerLog, statistics: str, clock: Callable[[], float], *, has_syslog: bool
-    ) -> None:
-        """`statistics` is the path of that log; "": none."""
-        self._log, self._statistics, self._clock = log, statistics, clock
-        self._has_syslog = has_syslog
-
-    def log(self, text: str) -> None:
-        """Write a line to the log."""
-        with suppress(OSError):  # a full disk must not stop the mail
-            self._log.write(text)
-
-    def statistics(self, line: StatisticsLine) -> None:
-        """Write a line to the statistics log."""
-        if self._statistics:
-            try:
-                files.append(self._statistics, format_line(line).encode("utf-8", "replace"))
-            except OSError as error:
-                self.log(f"{self._statistics}: {error_text(error)}")
-
-    def syslog(self, text: str) -> None:
-        """Send a line to syslog (facility mail, severity info), if SYSLOGFLG of zmailer.conf has a
-        C; never waits."""
-        if self._has_syslog:
-            syslog_handler.send_message(
-                SYSLOG_SOCKET,
-                "INFO",
-                text,
-                now=self._clock(),
-                tag="scheduler",
-                facility=syslog_handler.MAIL,
-            )
 
 
 class SchedulerProcess:

@@ -48,20 +48,16 @@ class MailActions(Protocol):
         """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file
         with these bytes, and yield what sends it once their lines are durable. Raises Unavailable:
         it cannot be written now."""
-        ...
 
     def recover(self, settle: Settle) -> object:
         """Send or remove the mail of processes that were killed. Raises Unavailable: it cannot be
         sent now."""
-        ...
 
     def wake(self, hosts: Collection[str]) -> None:
         """Ask the scheduler to try these hosts now. Raises Unavailable: it cannot be asked now."""
-        ...
 
     def notify(self, control_file: str) -> object:
         """Let the scheduler read a control file now; else it does so at its next scan."""
-        ...
 
 
 class MoreControls(Protocol):
@@ -69,17 +65,14 @@ class MoreControls(Protocol):
 
     def describe(self, scheduler: int | None) -> Mapping[str, Control]:
         """The controls as they are now; `scheduler` is the PID of a running one."""
-        ...
 
     def run(self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]) -> str:
         """As `Store.control`; `hosts` finds those with waiting recipients."""
-        ...
 
     def forecast(
         self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]
     ) -> Outlook:
         """As `Store.forecast`."""
-        ...
 
 
 _VERBS = {BOUNCED: "bounce", EXPIRED: "expire", REROUTED: "reroute"}

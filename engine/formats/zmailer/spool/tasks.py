@@ -313,15 +313,12 @@ class SchedulerFacts(Protocol):
 
     def read(self) -> object:
         """Ask it, unless what it has answered is current."""
-        ...
 
     def find(self, name: str, task: Task) -> RecipientFacts:
         """What it has answered about a recipient of a control file."""
-        ...
 
     def close(self) -> object:
         """Close the connection."""
-        ...
 
 
 def join(
