@@ -216,7 +216,8 @@ class Log:
         count proves that a worker died after sending. Raises OSError: the log exists and cannot be
         read."""
         sent_attempt = 0
-        for line in self._find_lines(message_id):
+        found = find_lines(self.path, message_id.encode())
+        for line in (line for raw in found for line in parse_lines([raw]).lines):
             its = line.fields.get("attempt")
             if line.fields.get("message_id") != message_id or not isinstance(its, int):
                 continue
@@ -246,10 +247,6 @@ class Log:
             elif line.event in NO_ATTEMPT_EVENTS:
                 moments.pop(key, None)
         return sorted(moments.values())
-
-    def _find_lines(self, needle: str) -> Iterator[LogEvent]:
-        for line in find_lines(self.path, needle.encode()):
-            yield from parse_lines([line]).lines
 
 
 def _safe_value(value: object) -> object:

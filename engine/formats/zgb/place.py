@@ -161,17 +161,9 @@ class ZgbSettings(NamedTuple):
 
     def place(self, path: str, *, read_only: bool = False, durable: bool = True) -> ZgbDatabase:
         """Return the parameters of the database at a path."""
-        return ZgbDatabase(
-            path,
-            read_only=read_only,
-            durable=durable,
-            zone=self.zone,
-            lease=self.lease,
-            auto_retry=self.auto_retry,
-            redirect_to=self.redirect_to,
-            period_zone=self.period_zone,
-            registrations=self.registrations,
-        )
+        values = self._asdict()
+        shared = {name: values[name] for name in ZgbDatabase._fields if name in values}
+        return ZgbDatabase(path, read_only, durable=durable, **shared)
 
     def lease_problem(self, seconds: float) -> str:
         """Return why the lease is too short for mails that take so many seconds; "" if it is
@@ -222,17 +214,13 @@ def _target(value: object, at: ConfigLocation) -> str:
 
 
 def _letters(value: object, at: ConfigLocation) -> dict[str, LetterTemplate]:
-    checked = validators.check_mapping(value, at, dict.fromkeys(KINDS, _any))
+    checked = validators.check_mapping(value, at, dict.fromkeys(KINDS, lambda its, at: its))
     return {
         kind: DEFAULT_LETTERS[kind]._replace(
             **validators.check_mapping(settings, at.at_key(kind), _LETTER)
         )
         for kind, settings in checked.items()
     }
-
-
-def _any(value: object, at: ConfigLocation) -> object:
-    return value
 
 
 _LETTER: Mapping[str, Check] = {

@@ -76,18 +76,20 @@ class MoveBatch(NamedTuple):
 
     def _add_job(self, new: Task) -> str:
         values = new_values(new, self.database.shape, self.now)
-        number, kind = _parse_known_id(new.id)
+        its = parse_id(new.id)
+        assert its is not None  # `new_values` has refused it
+        number, kind = its
         if self.sidecar.find(new.id, self.current_token) is not None or _has_rows(
             self, number, kind
         ):
             raise Gone(f"{new.id} is there already")
-        if not self._is_registered(number):
+        if self.database.shape.identity and self._identity(number) is None:
             raise Unsupported(f"no registration {number}: the next run would delete its job")
         self._insert(values)
         return self._read_rev(number, kind)
 
     def _move_queue_row(self, old: Task, new: Task | None, image: bytes) -> str:
-        row = self._read_unchanged(old)
+        row = read_unchanged(self.queue_db, self.database, old, self.now)
         if new is None:
             self._delete(row)
             return ""
@@ -154,10 +156,6 @@ class MoveBatch(NamedTuple):
 
     # ---- the current row
 
-    def _read_unchanged(self, task: Task) -> JobRow:
-        """Return the row that the task was read from; raises Gone."""
-        return read_unchanged(self.queue_db, self.database, task, self.now)
-
     def _read_sidecar_row(self, task: Task) -> SidecarRow:
         sidecar_row = self.sidecar.find(task.id, self.current_token)
         if sidecar_row is None or (sidecar_row.state, sidecar_row.rev) != (task.state, task.rev):
@@ -176,9 +174,6 @@ class MoveBatch(NamedTuple):
 
     def _identity(self, number: int) -> str | None:
         return registration_identity(self.queue_db, self.database, number)
-
-    def _is_registered(self, number: int) -> bool:
-        return not self.database.shape.identity or self._identity(number) is not None
 
     def _refuse_reused_number(self, sidecar_row: SidecarRow, row: JobRow) -> None:
         """Refuse to give a job back if its number has a new registration."""
@@ -298,9 +293,3 @@ def read_unchanged(db: OwnerConnection, database: Database, task: Task, now: flo
 
 def _has_rows(lot: MoveBatch, number: int, kind: str) -> bool:
     return bool(read_rows(lot.queue_db, lot.database, number, kind))
-
-
-def _parse_known_id(ident: str) -> tuple[int, str]:
-    its = parse_id(ident)
-    assert its is not None
-    return its

@@ -16,6 +16,8 @@ from zlib import crc32
 
 from engine.formats.zmailer import diagnostics, submit
 from engine.formats.zmailer.diagnostics import ACTIONS, Unreported, dsn_parameter
+from engine.formats.zmailer.spool.control_file import ControlFile
+from engine.formats.zmailer.spool.folders import OpenControl
 from engine.formats.zmailer.spool.names import message_number, spool_id
 from engine.formats.zmailer.spool.tasks import text
 from engine.mail import header
@@ -100,6 +102,17 @@ class ReportedMessage(NamedTuple):
     def spool_id(self) -> str:
         """Its name in logs."""
         return spool_id(message_number(self.name) or 0, self.modified_ns)
+
+
+class ReportRequest(NamedTuple):
+    """A message whose diagnostics are to be reported to its sender."""
+
+    opened: OpenControl
+    """Its control file, with the write lock."""
+    data: bytes
+    control: ControlFile
+    modified_ns: int
+    """Time of its message file."""
 
 
 class DeliveryReport(NamedTuple):

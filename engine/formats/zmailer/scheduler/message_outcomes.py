@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import NamedTuple
 
 from engine.formats.zmailer import diagnostics
 from engine.formats.zmailer.diagnostics import Unreported
+from engine.formats.zmailer.reports import ReportRequest
 from engine.formats.zmailer.scheduler.message_places import MessagePlaces
 from engine.formats.zmailer.scheduler.message_reading import (
     QueuedMessageReader,
@@ -27,7 +27,6 @@ from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage
 from engine.formats.zmailer.scheduling.table import JobGroup
 from engine.formats.zmailer.spool import marks, names
 from engine.formats.zmailer.spool.control_file import (
-    ControlFile,
     Diagnostic,
     RecipientLine,
     parse_control_file,
@@ -47,17 +46,6 @@ _HEADER_BYTES = 4096
 """The format line (@) is among the first fields of a file: some routers write `v` before it."""
 _MAX_CACHED = 100
 _NO_ACCESS = (TimeoutError, Refused)
-
-
-class ReportRequest(NamedTuple):
-    """A message whose diagnostics are to be reported to its sender."""
-
-    opened: OpenControl
-    """Its control file, with the write lock."""
-    data: bytes
-    control: ControlFile
-    modified_ns: int
-    """Time of its message file."""
 
 
 Reporter = Callable[[ReportRequest, float], None]

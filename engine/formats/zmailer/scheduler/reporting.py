@@ -14,10 +14,10 @@ from engine.formats.zmailer.reports import (
     MAX_ENVELOPE_BYTES,
     ReportedMessage,
     ReportForm,
+    ReportRequest,
     ReportSettings,
     compose_report,
 )
-from engine.formats.zmailer.scheduler.message_outcomes import ReportRequest
 from engine.formats.zmailer.spool import marks
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.spool.marks import Commit, LineChange

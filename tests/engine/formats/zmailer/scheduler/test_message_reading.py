@@ -15,7 +15,6 @@ from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.formats.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
 from engine.formats.zmailer.scheduler.message_outcomes import (
     MessageOutcomes,
-    ReportRequest,
     parse_line,
 )
 from engine.formats.zmailer.scheduler.message_places import MessagePlaces
