@@ -9,9 +9,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from engine.formats.zmailer.log_file import format_line
-from engine.formats.zmailer.scheduler.arrivals import Arrivals
 from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes, parse_line
-from engine.formats.zmailer.scheduler.message_places import MessagePlaces
+from engine.formats.zmailer.scheduler.message_places import Arrivals, MessagePlaces
 from engine.formats.zmailer.scheduler.message_reading import (
     DeliveryTrigger,
     Loaded,

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, suppress
 
 from engine.formats.zmailer import diagnostics
 from engine.formats.zmailer.diagnostics import Unreported
-from engine.formats.zmailer.reports import ReportRequest
 from engine.formats.zmailer.scheduler.message_places import MessagePlaces
 from engine.formats.zmailer.scheduler.message_reading import (
     QueuedMessageReader,
@@ -27,6 +26,7 @@ from engine.formats.zmailer.scheduling.jobs import Job, QueuedMessage
 from engine.formats.zmailer.scheduling.table import JobGroup
 from engine.formats.zmailer.spool import marks, names
 from engine.formats.zmailer.spool.control_file import (
+    ControlFile,
     Diagnostic,
     RecipientLine,
     parse_control_file,
@@ -48,9 +48,8 @@ _MAX_CACHED = 100
 _NO_ACCESS = (TimeoutError, Refused)
 
 
-Reporter = Callable[[ReportRequest, float], None]
-"""Reports the d lines that no report has, and marks them, durably. It raises OSError or
-`Unavailable` if that is not possible now; then the message stays."""
+Reporter = Callable[[OpenControl, bytes, ControlFile, int, float], None]
+"""As `SenderReports.report`; if it raises OSError or `Unavailable`, the message stays."""
 
 
 class MessageOutcomes:
@@ -222,7 +221,7 @@ class MessageOutcomes:
     ) -> None:
         control = parse_control_file(data)
         if control.diagnostics:
-            self._report(ReportRequest(opened, data, control, message.modified_ns), now)
+            self._report(opened, data, control, message.modified_ns, now)
 
     def remove(self, message: QueuedMessage) -> None:
         """Remove a message without a report to its sender."""

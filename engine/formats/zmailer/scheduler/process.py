@@ -24,9 +24,8 @@ from engine.formats.zmailer.mailq.report_text import encode
 from engine.formats.zmailer.mailq.server import MailqServer, listen_tcp, listen_unix
 from engine.formats.zmailer.notify import NotifySocket
 from engine.formats.zmailer.options import SchedulerOptions
-from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.reports import ReportSettings, SenderReports
 from engine.formats.zmailer.scheduler import clauses, spool_controls
-from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.formats.zmailer.scheduler.clauses import (
     ClauseTable,
     find_form,
@@ -36,9 +35,8 @@ from engine.formats.zmailer.scheduler.clauses import (
 from engine.formats.zmailer.scheduler.loop import SchedulerLoop
 from engine.formats.zmailer.scheduler.message_flow import SchedulerParts
 from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes
-from engine.formats.zmailer.scheduler.message_places import MessagePlaces
+from engine.formats.zmailer.scheduler.message_places import Arrivals, MessagePlaces, ScanLimits
 from engine.formats.zmailer.scheduler.message_reading import QueuedMessageReader
-from engine.formats.zmailer.scheduler.reporting import SenderReports
 from engine.formats.zmailer.scheduler.running_agents import AgentLimits
 from engine.formats.zmailer.scheduler.view import SchedulerQueue
 from engine.formats.zmailer.scheduling.jobs import ThreadKey

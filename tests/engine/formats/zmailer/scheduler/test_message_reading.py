@@ -11,13 +11,12 @@ from random import Random
 
 import pytest
 
-from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.formats.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
 from engine.formats.zmailer.scheduler.message_outcomes import (
     MessageOutcomes,
     parse_line,
 )
-from engine.formats.zmailer.scheduler.message_places import MessagePlaces
+from engine.formats.zmailer.scheduler.message_places import Arrivals, MessagePlaces, ScanLimits
 from engine.formats.zmailer.scheduler.message_reading import (
     DeliveryTrigger,
     Loaded,
@@ -32,6 +31,7 @@ from engine.formats.zmailer.scheduling.ready import AgentSlots
 from engine.formats.zmailer.scheduling.table import JobGroup, ThreadTable
 from engine.formats.zmailer.scheduling.work import WorkTable
 from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.spool.control_file import ControlFile
 from engine.formats.zmailer.spool.folders import MAX_CONTROL_BYTES, PostofficeFolders
 from engine.system import files
 from tests.zmailer_spool import FIRST, Spool, dead_pid, recipient, write_lock
@@ -58,11 +58,11 @@ class SchedulerSpool:
         """One clause for all but the channel `odd`."""
         return None if channel == "odd" else CLAUSE
 
-    def report(self, request: ReportRequest, now: float) -> None:
+    def report(self, opened: object, data: bytes, control: ControlFile, *times: float) -> None:
         """Note the actions of the diagnostics that are to be reported."""
         if self.refusal:
             raise self.refusal
-        rows = request.control.diagnostics.items()
+        rows = control.diagnostics.items()
         self.reported.append({at: one.notary[1] for at, one in rows})
 
     def load(self, name: object) -> Loaded:
