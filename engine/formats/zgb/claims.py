@@ -128,8 +128,7 @@ class ClaimRun:
 
     def _recover_expired(self, db: OwnerConnection) -> list[str]:
         """Give back jobs with an expired lease. This counts as a failed attempt: otherwise a mail
-        that kills its worker would be retried without end.
-        """
+        that kills its worker would be retried without end."""
         shape, now = self._database.shape, self._now
         form = shape.forms["locked_until"]
         rows = schema.select_jobs(

@@ -89,8 +89,7 @@ class OwnerConnection:
 
     A hot journal, left by another program, is untrusted data: it may name any file, which SQLite
     deletes with the rights of the process that rolls it back. So every statement, and the closing
-    of the connection, runs with the owner's rights.
-    """
+    of the connection, runs with the owner's rights."""
 
     def __init__(
         self,
@@ -150,8 +149,7 @@ class OwnerConnection:
 
     def _prepare(self, rolls_back: bool) -> None:
         """Reopen for writing if reading needs it: WAL mode, or a hot journal that may be rolled
-        back.
-        """
+        back."""
         try:
             ((mode,),) = self.run("PRAGMA journal_mode")
         except HotJournal:
@@ -376,8 +374,7 @@ def _decode_text(data: bytes) -> str:
 
 def placeholder(value: Cell) -> tuple[str, Cell]:
     """Return the SQL placeholder and the value to bind: text that is not UTF-8 is bound as
-    bytes.
-    """
+    bytes."""
     if isinstance(value, str):
         try:
             value.encode()

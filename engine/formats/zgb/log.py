@@ -93,8 +93,7 @@ class LogLocation(NamedTuple):
 
 def find_log(configured: str, database: str, environ: Mapping[str, str], cwd: str) -> LogLocation:
     """Choose where the log of a database is written: the configured path; else MAIL_QUEUE_LOG; else
-    the existing folder ~/logs; else next to the database.
-    """
+    the existing folder ~/logs; else next to the database."""
     if configured:
         return _check_writable(LogLocation(os.path.abspath(configured), "as configured"))
     log_variable = environ.get(LOG_VARIABLE, "")
@@ -167,8 +166,7 @@ class Log:
         otherwise: Callable[[str], None],
     ) -> None:
         """`run` identifies the lines of this run. `otherwise` receives each line that cannot be
-        written (with path "" every line), because a log error must not stop a mail.
-        """
+        written (with path "" every line), because a log error must not stop a mail."""
         self.path, self.run = path, run
         self._database = files.real_path(database)
         self._clock, self._fallback = clock, otherwise
@@ -181,8 +179,7 @@ class Log:
 
     def write_sent(self, message_id: str, /, **fields: object) -> None:
         """Write that a mail was accepted; the line is fsynced before this returns, unless the disk
-        fails.
-        """
+        fails."""
         self._write_event("sent", {"message_id": message_id, **fields}, durable=True)
 
     def _write_event(self, event: str, fields: Mapping[str, object], *, durable: bool) -> None:
@@ -356,8 +353,7 @@ def _raw_lines(file: LogFile, at: int, sign: bytes = b"") -> Iterator[bytes]:
     """Yield the complete lines from an offset on that contain `sign`.
 
     Reads blocks of 1 MiB; of a line longer than `_LINE_LIMIT_BYTES` only the end is kept, which
-    never parses as an event.
-    """
+    never parses as an event."""
     partial_line = b""
     while data := file.read(at, _BLOCK_BYTES):
         at += len(data)

@@ -72,8 +72,7 @@ class MailRoute(NamedTuple):
 
 def current_route(setup: Setup, zgb_settings: ZgbSettings) -> MailRoute:
     """The transport that mail would use now. Raises nothing: an error is a reason without
-    transport.
-    """
+    transport."""
     try:
         settings = mail_settings(setup, zgb_settings)
         suspended = setup.mail.suspensions().read()
@@ -108,8 +107,7 @@ def why_unready(
 ) -> str:
     """Why no mail of this kind can be made for any recipient; "" if one can.
 
-    `columns` are those of the registrations.
-    """
+    `columns` are those of the registrations."""
     if why := zgb_settings.lease_problem(settings.max_time):
         return why
     try:
@@ -207,13 +205,9 @@ class RegistrationHandler:
         self._parts, self._letter = parts, letter
 
     def __call__(self, task: Task, context: Context) -> None:
-        """Make one attempt; none if an earlier one is known to have succeeded.
-
-        Raises:
-            Fatal: this mail can never be sent.
-            Failed: the attempt failed, or the claim has lapsed.
-            Postponed: no attempt was made.
-        """
+        """Make one attempt; none if an earlier one is known to have succeeded. Raises Fatal: this
+        mail can never be sent; Failed: the attempt failed, or the claim has lapsed; Postponed: no
+        attempt was made."""
         try:
             with closing(self._parts.open()) as store:
                 self._send(store, task, context)

@@ -98,8 +98,7 @@ class QueueState(NamedTuple):
     @property
     def last_active(self) -> float | None:
         """When a run was last active, from the log; without log lines, from the bucket's refill
-        time, which a change of the rate sets as well; 0 in a database that no run has used.
-        """
+        time, which a change of the rate sets as well; 0 in a database that no run has used."""
         run_times = [moment for moment in (self.last_start, self.last_end) if moment is not None]
         return (max(run_times) if run_times else self.refilled) or None
 
@@ -434,8 +433,7 @@ CRON_SCHEDULE = "* * * * *"
 
 def cron_line(path: str, settings: str) -> str:
     """The command for crontab(5) for the queue at a path, in which an unescaped % ends the line;
-    `settings` is the path of the configuration, or "".
-    """
+    `settings` is the path of the configuration, or ""."""
     words = [*program_command(), *(("--config", os.path.abspath(settings)) if settings else ())]
     line = shlex.join([*words, "zgb", "work", "--quiet", os.path.abspath(path)])
     return line.replace("%", "\\%")

@@ -90,8 +90,7 @@ class JobRow(NamedTuple):
         """A string that changes with the row; while it is being sent, only with the claim.
 
         Another program may touch a foreign column at any time; that must not lose the record that a
-        mail was sent.
-        """
+        mail was sent."""
         if self.status == "sending":
             identifying: tuple[Cell, ...] = (*self[:5], self.locked)
         else:

@@ -40,8 +40,7 @@ class TouchedDatabases(Enum):
 
 def touched_databases(move: Move) -> TouchedDatabases:
     """Return which databases a move changes; the moves of a batch agree in that, so that one commit
-    decides for all.
-    """
+    decides for all."""
     sides = {t.state in SIDECAR_STATES for t in (move.old, move.new) if t is not None}
     if sides == {True}:
         return TouchedDatabases.SIDECAR

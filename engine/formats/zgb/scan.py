@@ -231,8 +231,7 @@ def _duplicate_problem(tasks: list[Task]) -> Problem:
 class _Listing:
     """Keys of all rows, sorted by state and id in a temporary SQLite file.
 
-    Rows are listed page by page: a long read would lock out every writer.
-    """
+    Rows are listed page by page: a long read would lock out every writer."""
 
     def __init__(self, walk: QueueScan, database: Database, among: str = "1") -> None:
         """List the rows that meet an SQL condition, by default all."""

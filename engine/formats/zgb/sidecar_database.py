@@ -135,8 +135,7 @@ class SidecarDatabase:
 
         The token in `config` names its database. Without one it is a new database, or another
         program has restored its settings from before: then the file decides. Jobs that an earlier
-        version put here are of this database.
-        """
+        version put here are of this database."""
         made_for, file = self._made_for(db)
         if not made_for:
             return False

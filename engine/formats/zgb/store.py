@@ -457,8 +457,7 @@ class ZgbStore(Store):
     @property
     def can_identify_jobs(self) -> bool:
         """True if a job differs from earlier and later ones of its number: by its creation time, or
-        by a key that is never reused.
-        """
+        by a key that is never reused."""
         return "created_at" in self._database.shape.forms or self._database.shape.never_reuses_keys
 
     @property

@@ -153,8 +153,7 @@ def compose_report(
     """Compose the report of some diagnostics of a message; None if nothing is to be reported.
 
     A report about a report goes only to the recipients of the form; without any it is kept or
-    dropped.
-    """
+    dropped."""
     is_double = not message.sender
     reported = [one for one in rows if is_double or diagnostics.is_wanted(one)]
     copies = [address for line in form.copies if (address := _address_in(line))]
@@ -404,13 +403,9 @@ class SenderReports:
         self, opened: OpenControl, data: bytes, control: ControlFile, modified_ns: int, now: float
     ) -> None:
         """Report what no report has yet; durable on return. `opened` has the write lock,
-        `modified_ns` is the time of the message file.
-
-        Raises:
-            Unavailable: the mail cannot be written or sent now.
-            Refused: there is no message file.
-            OSError: it cannot be read now, or the lines cannot be marked.
-        """
+        `modified_ns` is the time of the message file. Raises Unavailable: the mail cannot be
+        written or sent now; Refused: there is no message file; OSError: it cannot be read now, or
+        the lines cannot be marked."""
         rows = list(diagnostics.find_unreported(data, control.recipients))
         if not rows:
             return

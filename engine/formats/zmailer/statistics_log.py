@@ -53,8 +53,7 @@ def format_line(line: StatisticsLine) -> str:
 def parse_line(text: str) -> StatisticsLine | None:
     """Parse a line of either form; None if it is none of them.
 
-    The old form is `TIMESTAMP FILEID DT1 DT2 STATE CHANNEL/HOST`.
-    """
+    The old form is `TIMESTAMP FILEID DT1 DT2 STATE CHANNEL/HOST`."""
     words = text.rstrip("\n").split(" ", 4)
     moment = None
     if names.spool_id_number(words[0]) is None:

@@ -197,8 +197,7 @@ def copy_file(file: BinaryIO) -> Iterator[bytes]:
 
 def resubmission(host: str, sender: bytes, recipients: Iterable[RecipientLine]) -> bytes:
     """The envelope of a message that goes through the router again, as agent `hold` writes it; an
-    empty sender is that of a report.
-    """
+    empty sender is that of a report."""
     lines = [b'rcvdfrom STDIN ("??"@%b)' % host.encode("ascii", "replace"), b"via suspension"]
     lines.append(b"from <%b>" % sender if sender else b"channel error")
     for one in recipients:

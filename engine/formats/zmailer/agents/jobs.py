@@ -332,8 +332,7 @@ def run_agent(serve: Callable[[JobLine], Iterable[bytes]], stdin: int = 0, stdou
     """Serve jobs until an empty line, or the end of the input; a last line without LF is no job.
 
     `serve` yields the answers to a job, each with its LF, and each once it is true on disk: the
-    scheduler may be gone when it is written. Then the agent ends after this job.
-    """
+    scheduler may be gone when it is written. Then the agent ends after this job."""
     with suppress(BrokenPipeError, ConnectionResetError):
         files.write_all(stdout, HUNGRY)
         buffer = LineBuffer()

@@ -77,8 +77,7 @@ class MailqUser(NamedTuple):
 def digest(challenge: str, password: str) -> str:
     """The answer to a challenge: MD5 of its whole line, `220 ` included, and the password.
 
-    scheduler(8zm) shows it without the 220; ZMailer 3.0.1 and its client have it.
-    """
+    scheduler(8zm) shows it without the 220; ZMailer 3.0.1 and its client have it."""
     data = f"{challenge}{password}".encode("utf-8", "surrogateescape")
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
@@ -96,8 +95,7 @@ def find_user(users: Sequence[MailqUser], name: str, peer: Peer) -> MailqUser | 
 def parse_users(text: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
     """Parse the file; also return what is wrong with it, with the numbers of the lines.
 
-    A bad line admits no user. An unknown right is ignored.
-    """
+    A bad line admits no user. An unknown right is ignored."""
     users, wrong = list[MailqUser](), list[str]()
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line[0] in "#*":

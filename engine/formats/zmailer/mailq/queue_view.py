@@ -104,8 +104,7 @@ class ThreadView(NamedTuple):
 class GroupView(NamedTuple):
     """The threads of one clause and channel, which share idle agents (a ring), with its limits.
 
-    A second number of a pair is a recount, shown if it differs from the first.
-    """
+    A second number of a pair is a recount, shown if it differs from the first."""
 
     channel: str
     """The pattern of the clause."""

@@ -118,8 +118,7 @@ class MailqServer:
     ) -> None:
         """Serve version 2 to `users`, or version 1 to all if that is None.
 
-        `with_jobs` False: version 1 shows only the threads. `is_exact`: see `MailqSession`.
-        """
+        `with_jobs` False: version 1 shows only the threads. `is_exact`: see `MailqSession`."""
         self._queue, self._is_exact = queue, is_exact
         self._dump = "1" if with_jobs else "1Q"
         self.users = users

@@ -334,14 +334,10 @@ def _append_verbose(
 
     The `-v` of ZMailer's sendmail makes such a file in public/ and shows what is added. Any user
     may write a path into the message (v line), so only a file below public/ that is there already
-    and belongs to the owner of the message is written, with the rights of that owner.
-
-    Raises:
-        FileNotFoundError: there is no such log, or the message is gone.
-        Refused: it is not in public/, not a file of the message's owner, or the control file
-            cannot be used.
-        OSError: it cannot be written.
-    """
+    and belongs to the owner of the message is written, with the rights of that owner. Raises
+    FileNotFoundError: there is no such log, or the message is gone; Refused: it is not in public/,
+    not a file of the message's owner, or the control file cannot be used; OSError: it cannot be
+    written."""
     name = _match_name(message.verbose_log)
     if name is None:
         raise Refused(f"expected ../{PUBLIC}/NAME")

@@ -46,13 +46,9 @@ class MessagePlaces:
 
     @contextmanager
     def open(self, name: str) -> Iterator[OpenControl]:
-        """Open a control file to read and write, with its write lock.
-
-        Raises:
-            FileNotFoundError: there is none in transport/.
-            Refused: it is no plain file.
-            TimeoutError: another process has the lock.
-        """
+        """Open a control file to read and write, with its write lock. Raises FileNotFoundError:
+        there is none in transport/; Refused: it is no plain file; TimeoutError: another process has
+        the lock."""
         with self.folders.open_control(name, os.O_RDWR) as opened:
             if opened.is_kept:
                 raise FileNotFoundError(name)  # finished: only our own link is left

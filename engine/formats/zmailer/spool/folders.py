@@ -93,8 +93,7 @@ class FolderCache:
     """Open folders below others, for many reads in a row; those not used lately are closed.
 
     Each component is opened in the one above without following a link. A folder that is renamed
-    meanwhile is read until `close`.
-    """
+    meanwhile is read until `close`."""
 
     def __init__(self) -> None:
         self._fds: dict[tuple[int, str], int] = {}
@@ -289,13 +288,9 @@ class PostofficeFolders:
 
     @contextmanager
     def open_control(self, name: str, flags: int = os.O_RDONLY) -> Iterator[OpenControl]:
-        """Open a control file where it is now, or our own link to it.
-
-        Raises:
-            FileNotFoundError: there is none.
-            Refused: it is not a plain file, or has a hard link that is not ours.
-            OSError: it cannot be opened now.
-        """
+        """Open a control file where it is now, or our own link to it. Raises FileNotFoundError:
+        there is none; Refused: it is not a plain file, or has a hard link that is not ours;
+        OSError: it cannot be opened now."""
         number = names.message_number(name)
         if number is None:
             raise FileNotFoundError(name)

@@ -167,8 +167,7 @@ class SpoolScan:
     def scan_names(self, touched: Iterable[str]) -> Iterator[Task | Missing | Problem]:
         """Yield the tasks that some names mean: task ids, control files, hash folders, spool ids,
         paths of problems. A control file that is gone is `Missing` with a final slash, for all its
-        tasks.
-        """
+        tasks."""
         offsets_by_name: dict[str, set[int]] = {}
         for name in touched:
             if parsed := names.parse_task_id(name):
