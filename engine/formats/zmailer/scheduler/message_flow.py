@@ -226,7 +226,7 @@ class MessageFlow:
 
     def _expired(self, job: Job, now: float) -> None:
         try:
-            self.parts.outcomes.fail([job], now)
+            self.parts.outcomes.expire(job, now)
         except (OSError, Refused) as error:
             self.parts.log(f"{job.message.path}: cannot expire now: {error}")
             return

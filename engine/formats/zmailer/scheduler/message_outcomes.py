@@ -139,26 +139,23 @@ class MessageOutcomes:
             data, file_stat = read_whole(opened.fd)
             append_lost_failures(opened.fd, data, parse_control_file(data), file_stat)
 
-    def fail(self, jobs: Sequence[Job], now: float, *, why: str = "") -> None:
-        """Let all recipients to do of some jobs of one message fail: they are too old, or `why`.
-        Durable on return: first the tags, then the diagnostics, with one fsync. If the process is
-        killed between, the next one appends others, but another scheduler than ours does not: so
-        nothing slow may come between. Raises OSError: it cannot be written now, or another process
-        has a recipient."""
-        message = jobs[0].message
-        jobs_by_offset = {offset: job for job in jobs for offset in job.todo}
-        with suppress(FileNotFoundError), self._open(message, _NO_ACCESS) as opened:
+    def expire(self, job: Job, now: float) -> None:
+        """Let all recipients to do of a job fail: they are too old. Durable on return: first the
+        tags, then the diagnostics, with one fsync. If the process is killed between, the next one
+        appends others, but another scheduler than ours does not: so nothing slow may come between.
+        Raises OSError: it cannot be written now, or another process has a recipient."""
+        with suppress(FileNotFoundError), self._open(job.message, _NO_ACCESS) as opened:
             data, _ = read_whole(opened.fd)
             ended = [
                 one
                 for one in parse_control_file(data).recipients
-                if one.offset in jobs_by_offset and marks.state_of(one.head) is State.PENDING
+                if job.is_todo(one.offset) and marks.state_of(one.head) is State.PENDING
             ]
-            age = _format_age(now - message.modified)
+            age, last = _format_age(now - job.message.modified), _last_problem(job, now)
             lines = []
             for one in ended:
-                diagnostic = _failure(one, jobs_by_offset[one.offset], age, now, why)
-                lines.append(diagnostics.format_diagnostic(data, one.offset, diagnostic))
+                text = diagnostics.timeout(one, last, age, now, is_final=True)
+                lines.append(diagnostics.format_diagnostic(data, one.offset, text))
             for one in ended:
                 marks.write_mark(opened.fd, one.offset, marks.marked(one.head, State.DEAD))
             if lines:
@@ -303,15 +300,6 @@ def _diagnostic_of(answer: AgentAnswer, now: float) -> Diagnostic:
 
 def _last_problem(job: Job, now: float) -> Diagnostic | None:
     return Diagnostic(now, (), job.text) if job.text else None
-
-
-def _failure(one: RecipientLine, job: Job, age: str, now: float, why: str) -> Diagnostic:
-    """The diagnostic of a recipient that is too old, or that an operator gave up."""
-    expired = diagnostics.timeout(one, _last_problem(job, now), age, now, is_final=True)
-    if not why:
-        return expired
-    notary = (one.quad.user, b"failed", b"5.0.0", b"", b"", b"")
-    return Diagnostic(now, notary, b"\r" + why.encode())
 
 
 def _format_age(seconds: float) -> str:

@@ -362,7 +362,7 @@ def test_expired_recipients_fail(spool_files: SchedulerSpool, text: str) -> None
     loaded = spool_files.load(70)
     (job,) = jobs_of(loaded)
     job.text = text.encode()
-    spool_files.outcomes.fail([job], FIRST + 3 * 86400)
+    spool_files.outcomes.expire(job, FIRST + 3 * 86400)
     assert [line[:8] for line in spool_files.lines(path)] == ["r-      "] * 2 + ["r+held  "]
     lines = spool_files.lines(path, "d")
     assert len(lines) == 2
@@ -413,7 +413,7 @@ def test_a_delay_is_reported_once_to_those_who_want_it(spool_files: SchedulerSpo
     (line,) = spool_files.lines(path, "d")
     assert "\1delayed\0014.4.7\1" in line
     assert spool_files.reported == [{job.offsets[0]: b"delayed"}]
-    spool_files.outcomes.fail([job], NOW)
+    spool_files.outcomes.expire(job, NOW)
     assert sum("\1failed\0015.4.7\1" in line for line in spool_files.lines(path, "d")) == 2
 
 
@@ -469,7 +469,7 @@ def test_a_kill_at_any_step_of_a_failure(spool_files: SchedulerSpool, step: int)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "write_all", write)
         try:
-            spool_files.outcomes.fail([job], NOW)
+            spool_files.outcomes.expire(job, NOW)
         except OSError:
             assert step < 3
     loaded = spool_files.read(70)
