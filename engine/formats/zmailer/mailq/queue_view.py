@@ -174,7 +174,6 @@ class SchedulerView(NamedTuple):
     host_keys: tuple[KeyList, ...] = ()
     """The lists `Channels` and `Hosts` of a dump in the order of their server; (): the order of the
     jobs."""
-    counters: tuple[CounterView, ...] = ()
 
 
 ROUNDING_SECONDS = 1.5

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from engine.formats.zmailer.spool import marks, names
 from engine.formats.zmailer.spool.folders import (
+    FREEZER,
     KEPT,
     QUEUE,
     TRANSPORT,
@@ -24,9 +25,6 @@ from engine.formats.zmailer.spool.folders import (
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.error_text import error_text
-
-FREEZER = "freezer"
-"""Folder of control files that cannot be used. Their message files stay in queue/."""
 
 LOCK_SECONDS = 2.0
 """How long to wait for a file that another process has locked: the mail waits meanwhile."""
@@ -87,7 +85,8 @@ class MessagePlaces:
         return folder
 
     def park(self, opened: OpenControl, folder: str | None = None) -> str:
-        """Move an open control file to the freezer, under a name that is free there; return it."""
+        """Move an open control file to the freezer, under a name that is free there; return it. The
+        message file stays in queue/."""
         where = f"{TRANSPORT}/{opened.folder if folder is None else folder}{opened.name}"
         self._require_same(where, os.fstat(opened.fd))
         for count in range(_MAX_SAME_NAMES):
