@@ -29,7 +29,7 @@ from engine.mail.model import BadMail, Cause, MailError, NotSent, Unused, Waits,
 from engine.mail.send.sender import Sender
 from engine.mail.send.sender import SendRequest as Settled
 from engine.model import Task
-from engine.places.mail_parts import describe_no_transport, describe_suspender
+from engine.places.mail_setup import describe_no_transport, describe_suspender
 from engine.policy import UNITS_PER_TOKEN
 from engine.store import Gone, Unavailable
 from engine.text.error_text import error_text

@@ -28,7 +28,7 @@ from engine.formats.zgb.queue_config import (
 )
 from engine.formats.zgb.store import ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
-from engine.logs.log_tail import SharedLog
+from engine.logs.log_line import SharedLog
 from engine.places.place import Place, WholeQueueFigures
 from engine.policy import UNITS_PER_TOKEN
 from engine.store import Unavailable

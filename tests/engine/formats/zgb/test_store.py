@@ -22,7 +22,7 @@ from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
 from engine.formats.zgb.store import EDGES, ZgbStore
 from engine.model import Missing, Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
-from engine.work import rescuer
+from engine.work import outcomes
 from tests.engine.formats.zgb.zgb_jobs import NOW, ORGANIZER, USER, Sql, config, settle, there
 from tests.rival_processes import at_once
 from tests.store_contents import naming, problems_in
@@ -259,7 +259,7 @@ def test_the_tenth_failure_parks(user_job: ZgbStore, sql: Sql) -> None:
     store, now, elapsed = user_job, NOW, []
     for _ in range(10):
         (task,) = store.take(now, "me", 1)
-        store.swap(task, rescuer.task_after_failure(task, "no", document_retry_policy(), now))
+        store.swap(task, outcomes.task_after_failure(task, "no", document_retry_policy(), now))
         now = there(store).due or now
         elapsed.append(now - NOW)
     assert elapsed[:9] == [60, 360, 1260, 4860, 8460, 12060, 15660, 19260, 22860]
