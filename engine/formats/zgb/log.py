@@ -253,22 +253,18 @@ def _safe_value(value: object) -> object:
 def _append(path: str, line: bytes, *, durable: bool) -> None:
     """Append one line with one write(2), at the beginning of a line."""
     folder, name = os.path.split(path)
-    dir_fd = files.open_dir(folder, folder)  # the folder may be a link
-    try:
-        fd = files.open_shared(name, dir_fd, os.O_RDWR | os.O_APPEND)
-        try:
-            size = os.fstat(fd).st_size
-            if size and os.pread(fd, 1, size - 1) != b"\n":
-                line = b"\n" + line  # an unfinished line of a dead process must not spoil ours
-            files.write_all(fd, line)
-            if durable:
-                os.fsync(fd)
-                if not size:
-                    os.fsync(dir_fd)
-        finally:
-            os.close(fd)
-    finally:
-        os.close(dir_fd)
+    with (
+        files.closing(files.open_dir(folder, folder)) as dir_fd,  # the folder may be a link
+        files.closing(files.open_shared(name, dir_fd, os.O_RDWR | os.O_APPEND)) as fd,
+    ):
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = b"\n" + line  # an unfinished line of a dead process must not spoil ours
+        files.write_all(fd, line)
+        if durable:
+            os.fsync(fd)
+            if not size:
+                os.fsync(dir_fd)
 
 
 # ---- reading

@@ -331,15 +331,11 @@ class SidecarDatabase:
 
     def _create_file(self, path: str) -> None:
         """Create an empty file with the mode of the queue database."""
-        folder = files.open_folder(os.path.dirname(path) or ".")
-        try:
-            fd = files.create_file(os.path.basename(path), folder, None)
-            try:
-                files.copy_mode(fd, os.stat(self._place.path))
-            finally:
-                os.close(fd)
-        finally:
-            os.close(folder)
+        with (
+            files.closing(files.open_folder(os.path.dirname(path) or ".")) as folder,
+            files.closing(files.create_file(os.path.basename(path), folder, None)) as fd,
+        ):
+            files.copy_mode(fd, os.stat(self._place.path))
 
 
 def _file_exists(path: str) -> bool:

@@ -66,11 +66,8 @@ class SchedulerLog:
 
 def _open_log(path: str) -> int:
     folder, name = os.path.split(path)
-    dir_fd = files.open_dir_path(folder or ".")
-    try:
+    with files.closing(files.open_dir_path(folder or ".")) as dir_fd:
         return files.open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, _MODE)
-    finally:
-        os.close(dir_fd)
 
 
 class SchedulerOutputs:

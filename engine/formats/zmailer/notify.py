@@ -48,11 +48,8 @@ def send(path: str, control_file: str, seconds: float = 0.0) -> bool:
 def _open_folder(path: str) -> Iterator[tuple[int, str]]:
     """The open folder of a socket, and its name there."""
     folder, name = os.path.split(path)
-    folder_fd = files.open_dir_path(folder or ".")
-    try:
+    with files.closing(files.open_dir_path(folder or ".")) as folder_fd:
         yield folder_fd, name
-    finally:
-        os.close(folder_fd)
 
 
 class NotifySocket:

@@ -67,10 +67,8 @@ def read_form(folder: str, name: str = FORM) -> ReportForm:
         fd = files.open_file(f"{folder}/{name}")
     except OSError:
         return ReportForm()
-    try:
+    with files.closing(fd):
         return parse_form(os.read(fd, _MAX_FORM_BYTES))
-    finally:
-        os.close(fd)
 
 
 class SpoolMail(MailActions):

@@ -133,7 +133,7 @@ def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
         fd = files.open_file(path)
     except OSError as error:
         raise Unavailable(f"{path}: {error_text(error)}") from None
-    try:
+    with files.closing(fd):
         file_stat = os.fstat(fd)
         if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > MAX_FILE_BYTES:
             raise Unavailable(f"{path}: expected a plain file of at most 1 MiB")
@@ -144,6 +144,4 @@ def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
                 f"{path}: owned by user {file_stat.st_uid}, expected root or this user"
             )
         data = os.read(fd, MAX_FILE_BYTES)
-    finally:
-        os.close(fd)
     return parse_users(data.decode("utf-8", "surrogateescape"))

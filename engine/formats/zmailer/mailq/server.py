@@ -57,13 +57,10 @@ def listen_unix(path: str) -> socket.socket:
     folder, name = os.path.split(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        at = files.open_folder(folder or ".")
-        try:
+        with files.closing(files.open_folder(folder or ".")) as at:
             reached = f"/proc/self/fd/{at}/{name}"  # in the opened folder, and not too long
             _remove_dead_socket(path, name, at, reached)
             files.bind_socket(listener, name, at, _SOCKET_MODE)
-        finally:
-            os.close(at)
         listener.listen(MAX_CONNECTIONS)
     except OSError as error:
         listener.close()

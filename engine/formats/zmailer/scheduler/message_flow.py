@@ -345,7 +345,7 @@ def _append_verbose(
     account = users.owner_account(owner)
     with folders.open_below(folders.fd, PUBLIC) as folder, users.files_as(account):
         fd = files.open_plain(name[1], folder, os.O_WRONLY | os.O_APPEND)
-    try:
+    with files.closing(fd):
         if os.fstat(fd).st_uid != owner.st_uid:
             raise Refused("its owner is not that of the message")
         ident = names.spool_id(message.number, message.modified_ns)
@@ -354,5 +354,3 @@ def _append_verbose(
                 quad = parse_line(control.fd, read_line(control.fd, offset)).quad
                 line = b"%b/%b %b: %b" % (quad.channel, quad.host, quad.user, outcome)
                 files.write_all(fd, format_line(f"{ident} {line.decode(errors='replace')}", now))
-    finally:
-        os.close(fd)

@@ -188,7 +188,5 @@ class SpoolControls(MoreControls):
                 conf = files.open_guarded(RUNNING_CONF, fd)
         except (OSError, files.Refused):
             return None
-        try:
+        with files.closing(conf):
             return os.read(conf, MAX_CONF_BYTES).decode("utf-8", "replace")
-        finally:
-            os.close(conf)

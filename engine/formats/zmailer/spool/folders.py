@@ -302,11 +302,9 @@ class PostofficeFolders:
                     folder_stat = os.fstat(fd)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            try:
+            with files.closing(file):
                 self.require_plain(name, os.fstat(file), folder_stat)
                 yield OpenControl(file, name, "" if is_kept else folder, is_kept)
-            finally:
-                os.close(file)
             return
         raise FileNotFoundError(name)
 
@@ -407,12 +405,10 @@ class LargeFile:
                 fd = files.open_guarded(name, folder)
         except FileNotFoundError:
             raise Changing(self._where) from None
-        try:
+        with files.closing(fd):
             if not os.path.samestat(os.fstat(fd), self._file_stat):
                 raise Changing(self._where)
             data = read_span(fd, start, min(end, self._layout.size))
-        finally:
-            os.close(fd)
         if not data:
             raise Changing(self._where)
         return data

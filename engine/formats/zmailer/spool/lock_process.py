@@ -95,10 +95,8 @@ def is_ours(root: int) -> bool:
         fd = files.open_guarded(PID_FILE, root)
     except (OSError, files.Refused):
         return False
-    try:
+    with files.closing(fd):
         return not files.is_unclaimed(fd)
-    finally:
-        os.close(fd)
 
 
 def is_named(pid: int, root: int, transport: stat_result) -> bool:

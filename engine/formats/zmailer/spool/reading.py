@@ -352,12 +352,10 @@ class MessageReader:
         try:
             with self._folders.open_below(self._folders.fd, above) as fd:
                 file = files.open_guarded(name, fd)
-            try:
+            with files.closing(file):
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise Unsupported(f"{path}: not a plain file")
                 return os.read(file, limit)
-            finally:
-                os.close(file)
         except (FileNotFoundError, NotADirectoryError):
             raise Gone(path) from None
         except Refused as refusal:
