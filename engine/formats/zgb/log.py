@@ -203,8 +203,6 @@ class Log:
             why = f"{self.path}: {error_text(error)}: " if self.path else ""
             self._fallback(f"{why}{line}")
 
-    # ---- read again
-
     def was_sent(self, message_id: str, job: int, attempt: int) -> bool:
         """True if an earlier attempt of this job has sent the mail.
 

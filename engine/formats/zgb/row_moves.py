@@ -71,8 +71,6 @@ class MoveBatch(NamedTuple):
             return self._move_sidecar_row(old, new, image)
         return self._move_queue_row(old, new, image)
 
-    # ---- by the state before the move
-
     def _add_job(self, new: Task) -> str:
         values = new_values(new, self.database.shape, self.now)
         its = parse_id(new.id)
@@ -153,8 +151,6 @@ class MoveBatch(NamedTuple):
         assert isinstance(row, JobRow)
         return row.rev
 
-    # ---- the current row
-
     def _read_sidecar_row(self, task: Task) -> SidecarRow:
         sidecar_row = self.sidecar.find(task.id, self.current_token)
         if sidecar_row is None or (sidecar_row.state, sidecar_row.rev) != (task.state, task.rev):
@@ -168,8 +164,6 @@ class MoveBatch(NamedTuple):
         return SidecarRow(
             after.id, state, float(self.now), image, self._identity(after.number) or ""
         )
-
-    # ---- registrations
 
     def _identity(self, number: int) -> str | None:
         return registration_identity(self.queue_db, self.database, number)
@@ -187,8 +181,6 @@ class MoveBatch(NamedTuple):
             )
         if sidecar_row.registration and now != sidecar_row.registration:
             raise Unsupported(f"the number {row.number} was reused for a newer registration")
-
-    # ---- rows of mail_queue
 
     def _insert(self, values: dict[str, Cell], key: int | None = None) -> None:
         """Insert a row, with its old key if that is free."""

@@ -108,8 +108,6 @@ class SidecarDatabase:
         db = self._open_existing()
         return None if db is None else db.version
 
-    # ---- whose jobs they are
-
     def count_other(self, token: str) -> int:
         """Count the jobs of other databases that had this path before: they are used for
         nothing."""
@@ -157,8 +155,6 @@ class SidecarDatabase:
             return f"{os.stat(path).st_ino} {files.birth_time(path)}"
         except OSError as error:
             raise Unavailable(f"{path}: {error_text(error)}") from error
-
-    # ---- reading
 
     def find(self, ident: str, token: str) -> SidecarRow | None:
         """Return the job of this id, if it is here."""
@@ -273,8 +269,6 @@ class SidecarDatabase:
     def remove(self, db: OwnerConnection, ident: str) -> None:
         """Delete a job."""
         db.change("DELETE FROM aside WHERE id = ?", (ident,))
-
-    # ---- the file
 
     def _open_existing(self) -> OwnerConnection | None:
         """Return the connection; None if there is no file, or it is empty."""

@@ -146,8 +146,6 @@ class SpoolMail(MailActions):
     def recover(self, settle: Settle) -> list[str]:
         return self._router.recover(settle)
 
-    # ---- waking
-
     @override
     def wake(self, hosts: Collection[str]) -> None:
         """Write a trigger file for each host into transport/, by rename, named INODE-etrn."""

@@ -91,8 +91,6 @@ class AgentMessage:
             one for one in marks.to_do(self.control.recipients) if one.quad[:2] == (channel, host)
         ]
 
-    # ---- what is to be sent
-
     def sender(self, recipient: RecipientLine) -> bytes:
         """The sender of the envelope for a recipient; empty for a report."""
         at = self.data.rfind(b"\ns ", 0, recipient.offset) + 1
@@ -135,8 +133,6 @@ class AgentMessage:
             offset = int(text)
         file.seek(offset)
         return file
-
-    # ---- locks and outcomes
 
     def lock(self, recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
         """Lock recipients; return those that still were to do. Raises TimeoutError: another process

@@ -47,8 +47,6 @@ class MailqStore(Store):
     def close(self) -> None:
         self._source.close()
 
-    # ---- reading
-
     @override
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         if touched is None:
@@ -125,8 +123,6 @@ class MailqStore(Store):
         if part not in ("", "job"):
             raise Gone(f"{task.id}: no part {part!r}")
         return job_lines(now[1]).encode("utf-8", "surrogateescape")
-
-    # ---- changing
 
     @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:

@@ -63,8 +63,6 @@ class SchedulerLoop:
         self.every_turn: list[Callable[[], object]] = []
         """Called in each turn, at least once a second."""
 
-    # ---- one turn
-
     def add_reader(self, source: int, handle: Callable[[], object]) -> None:
         """Call a function whenever a descriptor can be read."""
         self._selector.register(source, selectors.EVENT_READ, handle)

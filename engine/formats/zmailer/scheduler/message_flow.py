@@ -96,8 +96,6 @@ class MessageFlow:
             elif due <= now:
                 self._complete(message)
 
-    # ---- files
-
     def take(self, name: str) -> None:
         """Read a control file, and schedule its recipients."""
         parts, now = self.parts, self.parts.clock()
@@ -167,8 +165,6 @@ class MessageFlow:
                 parts.table.finish(job, offset)
         if not message.open_jobs:
             self._complete(message)
-
-    # ---- outcomes
 
     def answered(self, job: Job, answer: AgentAnswer) -> None:
         """An agent has answered for a recipient."""

@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from enum import StrEnum
 from functools import partial
 from random import Random
@@ -194,11 +194,10 @@ class SchedulerProcess:
         self._rendezvous = os.path.abspath(
             options.rendezvous or environ.get("RENDEZVOUS", DEFAULT_RENDEZVOUS)
         )
-        self._log = SchedulerLog(log_path, self._clocks.wall)
-        self._keep.callback(self._log.close)
+        keep = self._keep.enter_context
+        self._log = keep(closing(SchedulerLog(log_path, self._clocks.wall)))
         self.log_fd = self._log.fd
-        folders = PostofficeFolders(os.path.abspath(root))
-        self._keep.callback(folders.close)
+        folders = keep(closing(PostofficeFolders(os.path.abspath(root))))
         if why := write_refusal(folders):
             raise Unavailable(why)
         os.fchdir(folders.transport)
@@ -220,8 +219,7 @@ class SchedulerProcess:
         self.loop = self._make_loop(folders, recover, random)
         self._queue = SchedulerQueue(self.loop)
         self._open_sockets(folders.root)
-        self._signals = SignalReader()
-        self._keep.callback(self._signals.close)
+        self._signals = keep(closing(SignalReader()))
         self.loop.add_reader(self._signals.fileno(), self._handle_signals)
 
     def _make_loop(
@@ -268,8 +266,6 @@ class SchedulerProcess:
             is_frozen=lambda: options.is_frozen or spool_controls.is_frozen(folders),
         )
 
-    # ---- sockets
-
     def _open_sockets(self, root: str) -> None:
         params = {name: str(one.value) for name, one in self._conf.params.items()}
         self._notify = NotifySocket(self._files.notify_socket(root))
@@ -308,8 +304,6 @@ class SchedulerProcess:
     def _read_notices(self) -> None:
         for path in self._notify.receive():
             self.loop.flow.notice(path)
-
-    # ---- signals
 
     def _handle_signals(self) -> None:
         actions: Mapping[SignalRequest, Callable[[], object]] = {
@@ -362,8 +356,6 @@ class SchedulerProcess:
         lines = dump_lines(view, with_jobs=not self._options.has_short_dump)
         data = b"".join(encode(f"{line}\n") for line in lines)
         files.replace_file(self._rendezvous, data, _DUMP_MODE)
-
-    # ---- its life
 
     def run(self) -> None:
         """Run until a signal ends it."""

@@ -162,8 +162,6 @@ class SchedulerQueue(MailqQueue):
             is_thread_wait=reason == ">MaxThr",
         )
 
-    # ---- jobs
-
     @override
     def jobs(self, channel: str, host: str) -> Sequence[JobView]:
         threads = list(self._find(channel, host))
@@ -210,8 +208,6 @@ class SchedulerQueue(MailqQueue):
         }
         for name, number in gauges.items():
             yield CounterView(f"SC.{name}-G", str(number))
-
-    # ---- changes
 
     @override
     def etrn(self, host: str) -> bool:

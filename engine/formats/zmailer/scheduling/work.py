@@ -56,8 +56,6 @@ class WorkTable:
         self.idle: dict[RingKey, dict[int, AgentWork]] = {}
         """The agents without a thread, by their numbers."""
 
-    # ---- start and end of agents
-
     def next_start(self) -> Start | None:
         """The next thread to get an agent, an idle one if its ring has one.
 
@@ -118,8 +116,6 @@ class WorkTable:
         rings = (those for ring, those in self.idle.items() if scope in ("", f"/{ring.channel}"))
         idle = (one for those in rings for one in those.values())
         return min(idle, key=lambda one: one.idle_since, default=None)
-
-    # ---- feeding
 
     def next_job(self, agent: AgentWork, now: float) -> Job | None:
         """The next job for an agent; None: there is none for it in its thread."""

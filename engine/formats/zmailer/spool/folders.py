@@ -226,8 +226,6 @@ class PostofficeFolders:
                 files.make_folder(part, fd, mode, owner)
             above = f"{above}/{part}"
 
-    # ---- listing
-
     def list_controls(self) -> tuple[dict[str, str], list[str]]:
         """The hash folder of each control file by its name; and the paths below transport/ of those
         that are there a second time. Raises Unavailable: transport/ cannot be read."""
@@ -283,8 +281,6 @@ class PostofficeFolders:
             return set()
         except OSError as error:
             raise Unavailable(f"{self.root}/{KEPT}: {error_text(error)}") from error
-
-    # ---- control and message files
 
     @contextmanager
     def open_control(self, name: str, flags: int = os.O_RDONLY) -> Iterator[OpenControl]:

@@ -278,8 +278,6 @@ class MessageReader:
                     if (task.state, task.rev) == expected[task.id]:
                         yield task
 
-    # ---- one task
-
     def parts(self, task: Task) -> Iterator[Part]:
         """List a task's line, its control file and its message file. Raises Gone: the task has
         changed; Unavailable: it cannot be read now."""

@@ -337,8 +337,6 @@ class ZmailerStore(Store):
     def preview_problem(self, problem: Problem) -> bytes:
         return self._reader.preview_problem(problem)
 
-    # ---- changing
-
     @override
     def verify(self, known_tasks: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         self._changes.recover(self._scheduler)
