@@ -126,7 +126,6 @@ class OwnerConnection:
             raise
 
     def _open(self, mode: str) -> None:
-        """Open the file, or reopen it."""
         self.close()
         # Characters with a meaning in a URI are escaped: a `?` in a path would start the
         # parameters.
@@ -323,7 +322,6 @@ def convert_errors(path: str, patience: float, account: Account | None = None) -
 
 
 def _hot_journal_message(path: str) -> str:
-    """Return what to do about a hot journal."""
     name = os.path.basename(os.path.realpath(path))
     return (
         f"a write was interrupted and left {name}-journal; the next write of that program rolls "

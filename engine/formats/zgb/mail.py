@@ -89,7 +89,6 @@ def current_route(setup: Setup, zgb_settings: ZgbSettings) -> MailRoute:
 
 
 def _describe_repair(settings: MailSettings, why_not: Mapping[str, Unused], resume: str) -> str:
-    """The fix that lets mail be sent again."""
     if settings.method == NOWHERE:
         return "set mail.method, or remove it to choose a transport automatically"
     if resume and any(why.cause is Cause.SUSPENDED for why in why_not.values()):

@@ -272,7 +272,6 @@ def _read_shape(db: OwnerConnection, place: ZgbDatabase) -> TableShape:
 
 
 def _read_columns(db: OwnerConnection, table: str, needed: tuple[str, ...]) -> dict[str, str]:
-    """Return the declared types of a table's columns by name."""
     _require_table(db, table)
     types_by_name = {str(row[1]): str(row[2]) for row in db.run(f"PRAGMA table_info({table})")}
     if not types_by_name:

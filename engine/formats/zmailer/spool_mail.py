@@ -188,7 +188,6 @@ class SpoolMail(MailActions):
 
 
 def _last(data: bytes, layout: FileLayout, one: RecipientLine) -> Diagnostic | None:
-    """The last diagnostic of a recipient."""
     at = layout.diagnostics.get(one.offset)
     return None if at is None else parse_diagnostic(line_in(data, at))
 

@@ -113,7 +113,6 @@ class MessageOutcomes:
     def _append(
         self, fd: int, message: QueuedMessage, answer: AgentAnswer, line: bytes, now: float
     ) -> None:
-        """Append the diagnostic of an answer."""
         if message.number not in self._header_offsets:
             fields = diagnostics.fields_of(read_whole(fd)[0])
             blocks = (at for at, line in fields if line[:1] == b"m")

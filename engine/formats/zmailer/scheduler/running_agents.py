@@ -270,7 +270,6 @@ class RunningAgents:
             return True
 
     def _watch(self, agent: Agent[Job], events: int) -> None:
-        """Wait for these events of the socket."""
         is_there = agent.sock in self._selector.get_map()
         if not events:
             if is_there:
@@ -336,6 +335,5 @@ _ENCODING = ("utf-8", "surrogateescape")
 
 
 def _answer_text(answer: AgentAnswer) -> str:
-    """An answer for the log."""
     words = f"{answer.offset} {answer.status.decode()} {answer.text.decode(*_ENCODING)}"
     return words.rstrip().replace("\r", " ")

@@ -406,7 +406,6 @@ def layout_of(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
 
 
 def _find_subject(block: bytes) -> bytes:
-    """The subject in a block of headers."""
     at = block.lower().find(b"\nsubject:")
     if at < 0:
         return b""

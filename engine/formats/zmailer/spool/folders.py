@@ -344,7 +344,6 @@ class PostofficeFolders:
 
     @staticmethod
     def _message_folders(name: str, is_kept: bool, likely: str) -> Iterator[str]:
-        """The folders below the spool in which a message file may be."""
         if is_kept:
             yield f"{KEPT}/{QUEUE}/"
             return

@@ -186,7 +186,6 @@ class MessageReader:
     def _read_first(
         self, name: str, offsets: Collection[int] | None, opened: FolderCache, likely: str
     ) -> SpoolEntry | None:
-        """Read a control file in the first folder that has it."""
         for above, path, is_kept in self._places(name, likely):
             try:
                 folder = opened.open(above, path[:-1])
@@ -345,7 +344,6 @@ class MessageReader:
         return self._read_file(problem.where, PREVIEW_BYTES)
 
     def _read_file(self, path: str, limit: int) -> bytes:
-        """The first bytes of a plain file below the spool."""
         above, name = os.path.split(path)
         try:
             with self._folders.open_below(self._folders.fd, above) as fd:

@@ -85,7 +85,6 @@ _quoted = re.compile(r'"((?:[^"\\\n]|\\.|\\\n)*)"', re.DOTALL)
 
 
 def _tokens(text: str, errors: list[Remark]) -> Iterator[_Token]:
-    """Yield the words of a file, each with its value."""
     at = line = start = 0
     while at < len(text):
         at = _skip(_blanks, text, at)

@@ -247,7 +247,6 @@ def _task_makers(
 
 
 def _message_facts(entry: SpoolEntry) -> dict[str, str]:
-    """The extra values that all tasks of a message have."""
     layout, number = entry.layout, names.message_number(entry.name) or 0
     values = {
         "spool id": names.spool_id(number, entry.message.st_mtime_ns),
@@ -260,14 +259,12 @@ def _message_facts(entry: SpoolEntry) -> dict[str, str]:
 
 
 def _fixed_facts(one: RecipientLine) -> dict[str, str]:
-    """The extra values of a recipient that cannot be changed."""
     if not one.alternative:
         return {FIXED_KEY: NO_SLOT}
     return {"alternatives": text(one.alternative), FIXED_KEY: ALTERNATIVE}
 
 
 def _diagnostic_facts(diagnostic: Diagnostic) -> dict[str, str]:
-    """The extra values of a recipient with a diagnostic."""
     parts = zip(("status", "report", "remote host"), diagnostic.notary[2:5], strict=False)
     facts = {name: text(value) for name, value in parts if value}
     lines = [line for line in diagnostic.message.split(b"\r") if line.strip()]
