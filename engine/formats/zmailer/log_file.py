@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from engine.formats.zmailer import statistics_log
-from engine.formats.zmailer.statistics_log import StatisticsLine
 from engine.system import files, syslog_handler
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -85,13 +83,11 @@ class SchedulerOutputs:
         with suppress(OSError):  # a full disk must not stop the mail
             self._log.write(text)
 
-    def statistics(self, line: StatisticsLine) -> None:
-        """Write a line to the statistics log."""
+    def statistics(self, line: str) -> None:
+        """Write a line, with its LF, to the statistics log."""
         if self._statistics:
             try:
-                files.append(
-                    self._statistics, statistics_log.format_line(line).encode("utf-8", "replace")
-                )
+                files.append(self._statistics, line.encode("utf-8", "replace"))
             except OSError as error:
                 self.log(f"{self._statistics}: {error_text(error)}")
 

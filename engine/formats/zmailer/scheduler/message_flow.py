@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from engine.formats.zmailer import statistics_log
 from engine.formats.zmailer.log_file import format_line
 from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes, parse_line
 from engine.formats.zmailer.scheduler.message_places import Arrivals, MessagePlaces
@@ -58,7 +59,7 @@ class SchedulerParts(NamedTuple):
     reader: QueuedMessageReader
     outcomes: MessageOutcomes
     arrivals: Arrivals
-    statistics: Callable[[StatisticsLine], None]
+    statistics: Callable[[str], None]
     log: Callable[[str], None]
     trace: Callable[[str], None]
     """As `log`, for each step; it does nothing if the log is not verbose."""
@@ -217,8 +218,9 @@ class MessageFlow:
             channel=channel,
             host=host,
         )
+        text = statistics_log.format_line(line)
         for _ in range(count):
-            self.parts.statistics(line)
+            self.parts.statistics(text)
 
     def _expired(self, job: Job, now: float) -> None:
         try:
