@@ -10,7 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import NamedTuple
 
 from engine.config.queue_config import OutboxConfig
@@ -137,11 +137,9 @@ class RowRemover:
 
     def _waiting(self, *, block: bool) -> list[str]:
         keys = [self._rows.get()] if block else []
-        while True:
-            try:
-                keys.append(self._rows.get_nowait())
-            except Empty:
-                return [row for row in keys if row]
+        while not self._rows.empty():  # no other thread takes them
+            keys.append(self._rows.get_nowait())
+        return [row for row in keys if row]
 
 
 DATA_PARTS = ("data", "payload")

@@ -128,7 +128,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("swaps any revision of a destination", "a block by an operator is lost to a worker",
           "engine/destinations/sql_registry.py",
           "tests/engine/destinations/test_sql_registry.py::test_a_swap_of_an_old_revision_changes_nothing",
-          ('    "WHERE origin = ? AND rev = ?"\n', '    "WHERE origin = ? AND rev <> ?"\n')),
+          ('"WHERE origin = ? AND rev = ?"', '"WHERE origin = ? AND rev <> ?"')),
     fault("counts probes from what was read", "two workers send one probe more than the limit",
           "engine/destinations/sql_registry.py",
           "tests/engine/destinations/test_sql_registry.py::test_the_number_of_probes_is_raised_in_one_statement",
