@@ -105,8 +105,7 @@ def start_probe(old: Destination, now: float, patience: float) -> Destination | 
 
 
 def mark_probe(old: Destination, code: str, now: float, schedule: Schedule) -> Destination:
-    """After a started and counted probe: healthy if `code` is "", else the next probe is planned,
-    unless the schedule has ended."""
+    """After a counted probe: healthy if `code` is "", else the schedule's next one is planned."""
     if not code:
         return mark_success(old, now)
     planned = _after(now, schedule.wait(old.probes))

@@ -30,8 +30,7 @@ class Outbox:
     """The rows of one table; any thread may call it."""
 
     def __init__(self, settings: OutboxConfig, patience: float = PATIENCE_SECONDS) -> None:
-        """The names of table and columns were checked by the configuration
-        (`validators.check_identifier`)."""
+        """The names were checked by `validators.check_identifier`."""
         if settings.database is None:
             raise Unavailable("outbox: no database is set")
         self._database = SqlDatabase(settings.database, patience)

@@ -31,8 +31,7 @@ class Registry(Protocol):
             Gone: it has changed, or is registered already; nothing changed."""
 
     def count_probe(self, origin: str) -> int:
-        """Add 1 to the probes of a destination in one statement; return the new number. Raises
-        `Gone`: it is not registered."""
+        """Add 1 to the probes in one statement; return the number. `Gone`: not registered."""
 
     def extra_with(self, key: str, value: object) -> list[Destination]:
         """The destinations whose free JSON has this value for this key."""

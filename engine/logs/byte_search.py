@@ -34,8 +34,7 @@ _HEAD: tuple[tuple[tuple[str, str], ...], ...] = (
     (("[", ""),),
     (("A-Za-z", ""),),
 )
-"""The head of a line, `[2026-01-07 12:01:02] [I`: the characters that each place may have, or
-pairs of characters."""
+"""The head of a line, `[2026-01-07 12:01:02] [I`: characters of each place, or pairs of them."""
 
 _LEVEL_AT = len("[2026-01-07 12:01:02] [")
 

@@ -269,8 +269,7 @@ class LineScan:
         stride: int = MAX_STRIDE,
         since: float = NO_TIME,
     ) -> None:
-        """Backward, rotated files are opened as they are needed, but none that was last written
-        before `since` (epoch seconds UTC)."""
+        """Backward, rotated files are opened as needed, none that ends before `since`."""
         self._book, self._mark, self._since = book, mark, since
         self._forward, self._sieve, self._want = forward, sieve, want
         self._step_cells, self._stride, self._longest = step_cells, 1, stride

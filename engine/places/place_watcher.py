@@ -48,8 +48,7 @@ MAX_NEW_LINES, MAX_STEPS = 10_000, 16
 """Lines and steps of one reading; the next one goes on."""
 
 FIGURES_COST_FACTOR = 20
-"""Minimum pause between two reads of the queue's state, as a multiple of the last read's duration.
-"""
+"""Minimum pause between two reads of the queue's state, by the duration of the last one."""
 
 REGISTRY_SECONDS = 2.0
 """Minimum seconds between two reads of the registry of destinations."""

@@ -460,8 +460,7 @@ def _list_flocks() -> list[list[str]]:
 
 
 def flock_holders(file_stat: stat_result) -> frozenset[int]:
-    """PIDs that took a flock on a file, as far as /proc/locks shows them; a process that only
-    inherited it is not among them."""
+    """PIDs that took a flock on a file, as far as /proc/locks shows; not who inherited it."""
     end = f":{file_stat.st_ino}"
     return frozenset(int(fields[-4]) for fields in _list_flocks() if fields[-3].endswith(end))
 
@@ -819,8 +818,7 @@ def replace_durably(
 
 
 def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
-    """Append to a file with one write(2), so that lines of several writers do not mix. Its folder
-    is opened by `open_dir_path`."""
+    """Append to a file with one write(2), so that lines of several writers do not mix."""
     key = "append", path, root
     fd = _cache.get(key, path)
     if fd < 0:
@@ -906,8 +904,7 @@ def components_below(root: str, path: str) -> list[str]:
 
 
 def open_parent(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
-    """Open the parent folder of the last component, from an open folder, and return it and that
-    name; follows no symbolic link."""
+    """Open the parent of the last component below an open folder, without links; with that name."""
     fd = open_folder(".", dir_fd)
     try:
         for part in parts[:-1]:

@@ -41,10 +41,8 @@ class SmtpSend:
         """Make one attempt. The text of a failure says whether its result is unknown."""
         try:
             letter = self._open(task)
-            if (
-                task.error.startswith(self._abandoned)
-                or f": {smtp_client.IN_DOUBT_PREFIX}" in task.error
-            ):
+            doubt = f": {smtp_client.IN_DOUBT_PREFIX}"
+            if task.error.startswith(self._abandoned) or doubt in task.error:
                 again = "an earlier attempt ended without a result, the mail may arrive twice"
                 self._warn(f"MAIL_SEND_IN_DOUBT task_id={task.id}: {again}")
             smtp_client.send(letter, self._destination, context.is_cancelled, self._connections)

@@ -52,8 +52,7 @@ class WorkerResult(NamedTuple):
     refused: Mapping[str, str] = {}
     """Kinds with a due task that was skipped or given back, and the reason."""
     token_at: float | None = None
-    """Earliest time at which a skipped task may run, by the rate limit of its kind or of its
-    handler's transport; epoch seconds UTC."""
+    """When a skipped task may run, by the limit of its kind or transport; epoch seconds UTC."""
     next_due: float | None = None
     """Time when the next waiting task comes due, epoch seconds UTC."""
     lost: str = ""
