@@ -17,9 +17,8 @@ from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import safe_lines, state_name
 from engine.work.claiming import Slots
-from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import Failed, Fatal, HandlerResult, Lacking, Postponed, Retry
-from engine.work.leases import Claim, Leases
+from engine.work.running_tasks import Claim, FinishedTask, Leases
 from engine.work.services import WorkerServices
 
 

@@ -30,10 +30,9 @@ from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError
 from engine.work import handlers, outcomes
 from engine.work.claiming import Claimer, Slots
-from engine.work.handler_threads import FinishedTask, HandlerThreads
 from engine.work.handlers import Context, Handler
-from engine.work.leases import Claim, Leases
 from engine.work.outcomes import OutcomeWriter
+from engine.work.running_tasks import Claim, FinishedTask, HandlerThreads, Leases
 from engine.work.services import REACHED_AGAIN, TimedWrites, WorkerServices
 
 RESCUE_INTERVAL_SECONDS = 60.0

@@ -26,7 +26,7 @@ _MAX_FILE_BYTES = 1 << 20
 """Maximum bytes read of a worker's file: it has one line per claimed task."""
 
 _EMPTY_FILE_SECONDS = 60.0
-"""Seconds after which an empty, unlocked worker file is removed: its worker was killed, or is new."""
+"""Seconds after which an empty, unlocked file is removed: its worker was killed, or is new."""
 
 _CLAIMS_FILE_SECONDS = 86400.0
 """Seconds after which the file of a killed worker with claims is removed: longer than any lease."""

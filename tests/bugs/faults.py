@@ -368,7 +368,7 @@ FAULTS: tuple[Fault, ...] = (
           "tests/engine/work/test_worker.py::test_a_lost_lease_cancels_its_handler",
           ("lambda: self._cancelled or claim.is_lost", "lambda: self._cancelled")),
     fault("extends the lease of a hanging handler", "its task stays claimed for ever",
-          "engine/work/leases.py", "tests/engine/work/test_worker.py::test_a_hanging_handler_loses_its_lease",
+          "engine/work/running_tasks.py", "tests/engine/work/test_worker.py::test_a_hanging_handler_loses_its_lease",
           ("for claim in due if now <= claim.deadline]", "for claim in due]")),
     fault("moves a barred task", "a mail that another program is sending is moved",
           "engine/store.py", "tests/conformance/test_conformance.py::test_an_edge_bars_one_task",
