@@ -118,7 +118,11 @@ class RowRemover:
     def _run(self) -> None:
         failures, rows = 0, list[str]()
         while not self._ending.is_set() or rows or not self._rows.empty():
-            rows += self._waiting(block=not rows)
+            if not rows:
+                rows.append(self._rows.get())
+            while not self._rows.empty():  # no other thread takes them
+                rows.append(self._rows.get_nowait())
+            rows = [row for row in rows if row]
             is_last = self._ending.is_set()  # not one that began before the end
             try:
                 self._outbox.remove(*rows)
@@ -133,12 +137,6 @@ class RowRemover:
                 failures += 1
             else:
                 failures, rows = 0, []
-
-    def _waiting(self, *, block: bool) -> list[str]:
-        keys = [self._rows.get()] if block else []
-        while not self._rows.empty():  # no other thread takes them
-            keys.append(self._rows.get_nowait())
-        return [row for row in keys if row]
 
 
 DATA_PARTS = ("data", "payload")

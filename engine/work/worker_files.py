@@ -57,7 +57,7 @@ class ClaimNotes:
             return handler
 
         def record_and_run(task: Task, context: Context) -> object:
-            slot = self._slot()
+            slot = self._free.popleft() if len(self._free) > _KEPT_NOTES else next(self._more)
             self._write(slot, task)
             try:
                 return handler(task, context)
@@ -65,9 +65,6 @@ class ClaimNotes:
                 self._free.append(slot)  # keep the note: the outcome is not stored yet
 
         return record_and_run
-
-    def _slot(self) -> int:
-        return self._free.popleft() if len(self._free) > _KEPT_NOTES else next(self._more)
 
     def _write(self, slot: int, task: Task) -> None:
         try:
