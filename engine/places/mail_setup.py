@@ -11,6 +11,7 @@ from engine.config.queue_config import Config, Queue
 from engine.config.validators import ConfigError
 from engine.model import Task
 from engine.system import files, users
+from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
@@ -314,5 +315,5 @@ class MailSetup:
             fd = files.open_dir(self._queue.mail_spool, self._queue.root)
         except FileNotFoundError:
             return False
-        with files.closing(fd), os.scandir(fd) as entries:
+        with closing_fd(fd), os.scandir(fd) as entries:
             return any(entries)

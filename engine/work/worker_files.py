@@ -13,6 +13,7 @@ from itertools import count as numbers
 from engine.config.queue_config import Queue
 from engine.model import Task
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.command_errors import print_error
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -108,7 +109,7 @@ def _register(queue: Queue, ended: ExitStack) -> int:
 
 
 def _open_run_dir(queue: Queue) -> AbstractContextManager[int]:
-    return files.closing(files.open_dir_path(queue.run_dir, queue.root))
+    return closing_fd(files.open_dir_path(queue.run_dir, queue.root))
 
 
 def _remove_old_files(folder: int, now: float) -> None:
@@ -159,7 +160,7 @@ def _read_claims(name: str, folder: int) -> Iterator[tuple[str, int]]:
 
 def _worker_files(folder: int) -> list[str]:
     # `open_dir_path` opens the folder with O_PATH; open it again to list it.
-    with files.closing(files.open_folder(".", folder)) as fd:
+    with closing_fd(files.open_folder(".", folder)) as fd:
         names = [name for name in os.listdir(fd) if name.startswith(_FILE_PREFIX)]
     return [name for name in names if name.split(".")[1].isdecimal()]
 
@@ -169,7 +170,7 @@ def _is_running(name: str, folder: int) -> bool:
         fd = files.open_plain(name, folder)
     except OSError:
         return False  # ended, or not our file
-    with files.closing(fd):
+    with closing_fd(fd):
         return not files.is_unclaimed(fd)
 
 
