@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from engine.config.queue_config import OutboxConfig
-from engine.destinations.database import PATIENCE_SECONDS, BadValue, SqlAnswer, SqlDatabase, Value
+from engine.destinations.database import BadValue, SqlAnswer, SqlDatabase, Value
 from engine.model import State, Task
 from engine.schedules import Schedule, exponential
 from engine.store import Gone, ReadableStore, Unavailable, Unsupported
@@ -29,11 +29,11 @@ PAUSES = exponential(1.0, 60.0)
 class Outbox:
     """The rows of one table; any thread may call it."""
 
-    def __init__(self, settings: OutboxConfig, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, settings: OutboxConfig) -> None:
         """The names were checked by `validators.check_identifier`."""
         if settings.database is None:
             raise Unavailable("outbox: no database is set")
-        self._database = SqlDatabase(settings.database, patience)
+        self._database = SqlDatabase(settings.database)
         self.table = settings.table
         self._table = ".".join(f'"{name}"' for name in settings.table.split("."))
         self._key = f'"{settings.key}"'

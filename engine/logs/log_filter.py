@@ -138,9 +138,9 @@ def _clause_pattern(clause: Clause) -> safe_regex.BytesPattern | None:
 ALL_LINES = LineFilter()
 
 
-def lines_containing(text: str, level: int = DEBUG) -> LineFilter:
+def lines_containing(text: str) -> LineFilter:
     """Match lines that contain exactly this text, in any case."""
-    return LineFilter(level, (((LogTerm(text.lower()),),),) if text else ())
+    return LineFilter(DEBUG, (((LogTerm(text.lower()),),),) if text else ())
 
 
 def lines_naming_task(id: str) -> LineFilter:

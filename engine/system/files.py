@@ -809,14 +809,14 @@ def replace_durably(
     fsync(dir_fd)
 
 
-def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
+def append(path: str, data: bytes, root: str = "") -> None:
     """Append to a file with one write(2), so that lines of several writers do not mix."""
     key = "append", path, root
     fd = _cache.get(key, path)
     if fd < 0:
         folder, name = os.path.split(path)
         with closing_fd(open_dir_path(folder or ".", root)) as dir_fd:
-            fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, mode)
+            fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND)
         _cache.keep(key, path, fd)
     with closing_fd(fd):
         write_all(fd, data)
