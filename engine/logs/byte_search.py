@@ -123,8 +123,12 @@ def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[Fi
     places = [*matching_lines(data, sieve)]
     if not data or len(places) * PARSED_SHARE > data.count(b"\n"):
         return file.entries(cell)
+    if not places:
+        return ()
+    # The time that lines of a cell have at least: the latest of the cell before.
+    before = contract_lines(file, cell - 1).data if cell else b""
+    high, at = _latest(before) if before else file.carried_into(cell).high, 0
     entries: list[FileEntry] = []
-    high, at = _last_time(file, cell) if places else NO_TIME, 0
     for begin in places:
         entry = file.parse_line(data, offset, begin, data.index(b"\n", begin))
         if entry.line.when is None or is_repeated(entry.line.when):
@@ -132,12 +136,6 @@ def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[Fi
         high, at = max(high, _latest(data[at:begin]), entry.key[0]), begin
         entries.append(entry._replace(key=(high, *entry.key[1:])))
     return entries
-
-
-def _last_time(file: LogFile, cell: int) -> float:
-    """The time that lines of a cell have at least: the latest of the cell before."""
-    before = contract_lines(file, cell - 1).data if cell else b""
-    return _latest(before) if before else file.carried_into(cell).high
 
 
 def _latest(data: bytes) -> float:

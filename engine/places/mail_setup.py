@@ -198,9 +198,8 @@ class MailSetup:
         from engine.config import mail_config
 
         queue, mail_handler = self._queue, self._config.handlers.get("mail_send")
-        environ = os.environ
         settings = mail_config.mail_settings_for(
-            self._config.mail, queue.root, queue.log_dir, environ, planned
+            self._config.mail, queue.root, queue.log_dir, os.environ, planned
         )
         if mail_handler is None or mail_handler.command:
             return settings
