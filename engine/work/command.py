@@ -55,6 +55,7 @@ class CommandHandler:
             context.data,
             kept_fds=context.kept_fds,
             account=self._account,
+            grace=supervisor.KILL_DELAY_SECONDS,
         )
         try:
             ran = self._run(program, self._timeout, context.is_cancelled)
