@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.system import files
-
 if TYPE_CHECKING:
     import ctypes
 
@@ -130,6 +128,10 @@ class Unsafe(Exception):
     """Root cannot safely open a path with any user's rights; the message says why."""
 
 
+MAX_LINKS = 40
+"""Maximum number of symbolic links in a path, as in the kernel."""
+
+
 def safe_account(path: str) -> Account | None:
     """The user with whose rights root opens a file or folder; None: with our own.
 
@@ -191,7 +193,7 @@ def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result | None]]:
             at = next_path
             continue
         links += 1
-        if links > files.MAX_LINKS:
+        if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         target = os.readlink(next_path)
         at = "/" if target.startswith("/") else at
