@@ -20,10 +20,8 @@ from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.session.place_session import PlaceSession
 from tui.text import task_row
 from tui.text.export import ExportTable, RowSink
-from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line
-from tui.text.table import ShownRows
 
 COPIED_CELLS = 160
 """Width of a copied row."""
@@ -47,82 +45,18 @@ class GroupScreenActions(RowsActions, Protocol):
         """Open the plan for a verb."""
 
 
-class Grouping(Protocol[G]):
-    """What the rows are: tasks with a common value, or failed tasks with the same error."""
-
-    noun: str
-    none: str
-    """Said where there are no rows."""
-
-    def version(self) -> tuple[object, ...]:
-        """What the groups depend on; they are read again when it changes."""
-        ...
-
-    async def read(self) -> Sequence[G]:
-        """Read the groups, in the order of their rows.
-
-        Raises:
-            Unavailable: the place was closed.
-        """
-        ...
-
-    async def read_more(self, group: G, query: Query) -> None:
-        """Read what else the details of a group show; raises as `read`."""
-
-    @property
-    def notice(self) -> str:
-        """What the last reading could not do as asked; "" if nothing."""
-        ...
-
-    def key_of(self, group: G) -> str:
-        """Key of a group's row."""
-        ...
-
-    def term_of(self, group: G) -> Filter:
-        """The filter that a group's tasks match, without that of the task list."""
-        ...
-
-    def target_state(self, group: G) -> State | None:
-        """The state of the listed tasks of a group, and the tab that Enter opens."""
-        ...
-
-    def count_of(self, group: G) -> int:
-        """Number of tasks of a group that a verb acts on."""
-        ...
-
-    def scope_words(self, group: G) -> str:
-        """The scope of a plan for a group."""
-        ...
-
-    def rows_frame(self, groups: Sequence[G], *, is_known: bool) -> Frame:
-        """The frame of the rows: how many there are, and of how many tasks."""
-        ...
-
-    def details_frame(self, group: G | None) -> Frame:
-        """The frame of the details."""
-        ...
-
-    def rows(self, groups: Sequence[G], width: int) -> ShownRows:
-        """The rows for a width."""
-        ...
-
-    def details(self, group: G, tasks: Sequence[Task] | None, width: int) -> list[Line]:
-        """The details of a group, with some of its tasks; None: not read yet."""
-        ...
-
-    def next_step(self, group: G, state_word: str, width: int) -> Line:
-        """The next step for a group, and what a key acts on."""
-        ...
-
-    def values_of(self, groups: Sequence[G]) -> list[Mapping[str, object]]:
-        """Groups for JSON and export; times in epoch seconds UTC."""
-        ...
-
-
 class GroupParts(RowsParts, Generic[G]):
-    """The groups, and some tasks of the one under the cursor, updated while visible."""
+    """The groups, and some tasks of the one under the cursor, updated while visible.
+
+    A subclass says what the rows are: tasks with a common value, or failed tasks with the same
+    error.
+    """
 
     screen: GroupScreenActions
+    noun = none = ""
+    """What a row is called; said where there are no rows."""
+    notice = ""
+    """What the last reading could not do as asked; "" if nothing."""
 
     def __init__(
         self,
@@ -130,18 +64,65 @@ class GroupParts(RowsParts, Generic[G]):
         context: ConsoleContext,
         screen: GroupScreenActions,
         query: Query,
-        grouping: Grouping[G],
-        *,
         aim: str = "",
     ) -> None:
         """`query` is the state and filter of the task list; the group `aim` gets the cursor."""
         super().__init__(session, context, screen, aim)
-        self.query, self.grouping = query, grouping
+        self.query = query
         self.groups: Sequence[G] = ()
         self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
         """The key of a group, and some of its tasks."""
         self.is_known = False
         """True if the groups are those of the place: they were read, and it can be reached."""
+
+    # What the rows are
+
+    def version(self) -> tuple[object, ...]:
+        """What the groups depend on; they are read again when it changes."""
+        raise NotImplementedError
+
+    async def read(self) -> Sequence[G]:
+        """Read the groups, in the order of their rows.
+
+        Raises:
+            Unavailable: the place was closed.
+        """
+        raise NotImplementedError
+
+    async def read_more(self, group: G, query: Query) -> None:
+        """Read what else the details of a group show; raises as `read`."""
+
+    def key_of(self, group: G) -> str:
+        """Key of a group's row."""
+        raise NotImplementedError
+
+    def term_of(self, group: G) -> Filter:
+        """The filter that a group's tasks match, without that of the task list."""
+        raise NotImplementedError
+
+    def target_state(self, group: G) -> State | None:
+        """The state of the listed tasks of a group, and the tab that Enter opens."""
+        return self.query.state
+
+    def count_of(self, group: G) -> int:
+        """Number of tasks of a group that a verb acts on."""
+        raise NotImplementedError
+
+    def scope_words(self, group: G) -> str:
+        """The scope of a plan for a group."""
+        raise NotImplementedError
+
+    def details_of(self, group: G, tasks: Sequence[Task] | None, width: int) -> list[Line]:
+        """The details of a group, with some of its tasks; None: not read yet."""
+        raise NotImplementedError
+
+    def step_of(self, group: G, width: int) -> Line:
+        """The next step for a group, and what a key acts on."""
+        raise NotImplementedError
+
+    def values_of(self, groups: Sequence[G]) -> list[Mapping[str, object]]:
+        """Groups for JSON and export; times in epoch seconds UTC."""
+        raise NotImplementedError
 
     # What is read
 
@@ -162,12 +143,12 @@ class GroupParts(RowsParts, Generic[G]):
         """
         grounds: tuple[object, ...] = ()
         while True:
-            before, grounds = grounds, self.grouping.version()
+            before, grounds = grounds, self.version()
             if grounds != before:
                 began = asyncio.get_running_loop().time()
-                self.groups = await self.grouping.read()
-                if self.grouping.notice:
-                    self.say(self.grouping.notice)
+                self.groups = await self.read()
+                if self.notice:
+                    self.say(self.notice)
                 self.is_known = not self.session.inspector.latest.unavailable
                 self.screen.show_change(Change.ROWS)
                 self.screen.run("tasks", self.read_tasks)
@@ -180,16 +161,16 @@ class GroupParts(RowsParts, Generic[G]):
         await asyncio.sleep(CURSOR_REST_SECONDS)
         if (selected := self.selected) is None:
             return Change.NOTHING
-        state = self.grouping.target_state(selected)
+        state = self.target_state(selected)
         order = "died" if state is State.DEAD else "created"
         query = self.query_of(selected)
         listed = query._replace(state=state, order=order, descending=True)
         try:
             window = await self.session.inspector.queries.window(listed, 0, MAX_TASKS)
-            await self.grouping.read_more(selected, query)
+            await self.read_more(selected, query)
         except Unavailable:
             return Change.NOTHING  # its line says why
-        self._tasks = self.grouping.key_of(selected), window.tasks
+        self._tasks = self.key_of(selected), window.tasks
         return Change.ROWS
 
     # What is under the cursor
@@ -198,11 +179,11 @@ class GroupParts(RowsParts, Generic[G]):
     def selected(self) -> G | None:
         """The group under the cursor."""
         key = self.screen.cursor.key
-        return next((group for group in self.groups if self.grouping.key_of(group) == key), None)
+        return next((group for group in self.groups if self.key_of(group) == key), None)
 
     def query_of(self, group: G) -> Query:
         """The tasks of a group that a verb acts on: those of the task list."""
-        filter, term = self.query.filter, self.grouping.term_of(group)
+        filter, term = self.query.filter, self.term_of(group)
         if term.text in (clause.text for clause in filter.clauses):
             return self.query
         return self.query._replace(filter=filter.narrow(term))
@@ -226,35 +207,23 @@ class GroupParts(RowsParts, Generic[G]):
 
     def trail(self) -> tuple[str, ...]:
         """The place, the state of its tasks, and what the groups are."""
-        return (self.session.name, self.state_word, f"{self.grouping.noun}s")
-
-    def rows(self, width: int) -> ShownRows:
-        """One row for each group."""
-        return self.grouping.rows(self.groups, width)
-
-    def rows_frame(self) -> Frame:
-        """How many groups there are, and of how many tasks."""
-        return self.grouping.rows_frame(self.groups, is_known=self.is_known)
-
-    def details_frame(self, below: int) -> Frame:
-        """The group under the cursor."""
-        return self.grouping.details_frame(self.selected)
+        return (self.session.name, self.state_word, f"{self.noun}s")
 
     def next_step(self, width: int) -> Line:
         """The next step for the group under the cursor, and what a key acts on."""
         if (selected := self.selected) is None:
             return next_line("Esc", "back to the tasks", "nothing", width)
-        return self.grouping.next_step(selected, self.state_word, width)
+        return self.step_of(selected, width)
 
     def details(self, width: int) -> list[Line]:
         """The details of the group under the cursor, or why there is none."""
         if (selected := self.selected) is not None:
             key, tasks = self._tasks
-            is_read = key == self.grouping.key_of(selected)
-            return self.grouping.details(selected, tasks if is_read else None, width)
+            is_read = key == self.key_of(selected)
+            return self.details_of(selected, tasks if is_read else None, width)
         if why := self.session.inspector.latest.unavailable:
             return [(("   ? ", "unknown"), (f"unavailable: {safe_line(why)}", "error"))]
-        words = self.no_row_reason(self.grouping.none) if self.is_known else "loading ..."
+        words = self.no_row_reason(self.none) if self.is_known else "loading ..."
         return [((f"   {words}", "muted"),)]
 
     # What an operator takes from it
@@ -263,8 +232,8 @@ class GroupParts(RowsParts, Generic[G]):
         """The group under the cursor."""
         if (selected := self.selected) is None:
             return ()
-        key, (values,) = self.grouping.key_of(selected), self.grouping.values_of([selected])
-        rows = self.grouping.rows(self.groups, COPIED_CELLS).rows
+        key, (values,) = self.key_of(selected), self.values_of([selected])
+        rows = self.rows(COPIED_CELLS).rows
         line = next(row.line for row in rows if row.key == key)
         return (
             Copy("i", "name", key),
@@ -274,11 +243,11 @@ class GroupParts(RowsParts, Generic[G]):
 
     def export_table(self) -> ExportTable | None:
         """Export: all groups."""
-        values = self.grouping.values_of(self.groups)
+        values = self.values_of(self.groups)
 
         async def hand(take: RowSink) -> int:
             await asyncio.to_thread(take, values, len(values), len(values))
             return len(values)
 
         columns = tuple(values[0]) if values else ()
-        return ExportTable(f"{self.grouping.noun}s", columns, hand) if values else None
+        return ExportTable(f"{self.noun}s", columns, hand) if values else None

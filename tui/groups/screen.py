@@ -28,25 +28,7 @@ class GroupsScreen(RowsScreen):
     KIND = keys.GROUPS
     ROWS = GROUP_ROWS
     BINDINGS = row_bindings(GROUP_ROWS)
-    parts: GroupParts[Any]
-
-    def __init__(self, session: PlaceSession, context: ConsoleContext, query: Query) -> None:
-        """`query` is the state and filter of the task list."""
-        super().__init__()
-        self.panes, groups = ListPanes(), TaskGroups(session, context.clock, query)
-        self.parts = GroupParts(session, context, self, query, groups)
-
-    def plan(self, asked: VerbRequest) -> None:
-        """See `GroupScreenActions`."""
-        plan_rows(self, self.parts, asked)
-
-
-class ClustersScreen(RowsScreen):
-    """The error clusters, and whether they still happen."""
-
-    KIND = keys.CLUSTERS
-    ROWS = CLUSTER_ROWS
-    BINDINGS = row_bindings(CLUSTER_ROWS)
+    PARTS: type[GroupParts[Any]] = TaskGroups
     parts: GroupParts[Any]
 
     def __init__(
@@ -54,11 +36,18 @@ class ClustersScreen(RowsScreen):
     ) -> None:
         """`query` is the state and filter of the task list; `aim` gets the cursor."""
         super().__init__()
-        self.panes, clock = ListPanes(), context.clock
-        clusters = ErrorClusters(session, clock, query, lambda: not parts.verb_refusal("retry"))
-        # The clusters ask these parts, once there are keys.
-        self.parts = parts = GroupParts(session, context, self, query, clusters, aim=aim)
+        self.panes = ListPanes()
+        self.parts = self.PARTS(session, context, self, query, aim)
 
     def plan(self, asked: VerbRequest) -> None:
         """See `GroupScreenActions`."""
         plan_rows(self, self.parts, asked)
+
+
+class ClustersScreen(GroupsScreen):
+    """The error clusters, and whether they still happen."""
+
+    KIND = keys.CLUSTERS
+    ROWS = CLUSTER_ROWS
+    BINDINGS = row_bindings(CLUSTER_ROWS)
+    PARTS = ErrorClusters

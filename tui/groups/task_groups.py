@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.index.filter_language import Filter, equality_filter
 from engine.index.group_counts import FILTER_FIELDS, TaskGroup
-from engine.index.schema import Query
 from engine.model import State, Task
 from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
 from tui.groups import group_lines as view
 from tui.groups.grouping_reads import GroupsRead, read_groups
-from tui.session.place_session import PlaceSession
+from tui.groups.parts import GroupParts
 from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line, fit_text
 from tui.text.table import Choice, ShownRows
 
 
-class TaskGroups:
+class TaskGroups(GroupParts[TaskGroup]):
     """One row for each group, with its tasks in all states; verbs act on those in one state."""
 
     noun, none = "group", "no tasks match"
-
-    def __init__(self, session: PlaceSession, clock: Callable[[], float], query: Query) -> None:
-        """`query` is the state and filter of the task list."""
-        self._session, self._clock, self._query = session, clock, query
-        self.by = self.notice = ""
-        """The grouping that was chosen, "" for the default one; why it is another one."""
-        self._latest = GroupsRead()
+    by = ""
+    """The grouping that was chosen; "" for the default one."""
+    _latest = GroupsRead()
 
     @property
     def _title(self) -> str:
         by = self._latest.table.by
-        return self._session.place.group_titles.get(by, by)
+        return self.session.place.group_titles.get(by, by)
 
     def turn(self, step: int) -> None:
         """Choose the previous or next grouping."""
@@ -44,23 +39,20 @@ class TaskGroups:
 
     async def read(self) -> Sequence[TaskGroup]:
         """The groups of all tasks that match the filter, in any state."""
-        query, state = self._query._replace(state=None, order="id"), self._query.state
+        query, state = self.query._replace(state=None, order="id"), self.query.state
         query, self.notice = query._replace(descending=False), ""
-        latest = await read_groups(self._session, query, self.by, state)
+        latest = await read_groups(self.session, query, self.by, state)
         if latest.table.by not in latest.table.groupings:
-            latest = await read_groups(self._session, query, "", state)
+            latest = await read_groups(self.session, query, "", state)
             self.notice = f"{view.no_values(self.by)}: by {latest.table.by}"
         self._latest, self.by = latest, latest.table.by
         return latest.table.groups
 
-    async def read_more(self, group: TaskGroup, query: Query) -> None:
-        """Nothing: the rows have all of it."""
-
     def version(self) -> tuple[object, ...]:
         """Index generation, time and grouping; the logs do not matter."""
-        seconds = 60 if self._session.place.groups is None else 10
-        turn = int(self._session.clock() // seconds)
-        return self._session.inspector.latest.generation, turn, self.by
+        seconds = 60 if self.session.place.groups is None else 10
+        turn = int(self.session.clock() // seconds)
+        return self.session.inspector.latest.generation, turn, self.by
 
     def key_of(self, group: TaskGroup) -> str:
         """Grouping and name: a group of another grouping may have the same name."""
@@ -74,62 +66,68 @@ class TaskGroups:
 
     def target_state(self, group: TaskGroup) -> State | None:
         """The state that verbs act on, or the largest one if the group has no task in that."""
-        state = self._query.state
+        state = self.query.state
         if state is not None and group.count(state):
             return state
-        return max(self._session.inspector.states, key=group.count, default=None)
+        return max(self.session.inspector.states, key=group.count, default=None)
 
     def count_of(self, group: TaskGroup) -> int:
         """Its tasks in the state that verbs act on."""
-        return group.count(self._query.state)
+        return group.count(self.query.state)
 
     def scope_words(self, group: TaskGroup) -> str:
         """The scope of a plan for a group."""
         return f"all in this group: {self._title} {view.name_of(group.name)}"
 
-    def rows_frame(self, groups: Sequence[TaskGroup], *, is_known: bool) -> Frame:
+    def rows_frame(self) -> Frame:
         """How many groups there are, of how many tasks, and the groupings."""
-        table, text = self._latest.table, self._query.filter.text
+        table, text = self._latest.table, self.query.filter.text
         amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
         right: Line = ((f"filter {fit_text(safe_line(text), 20).strip()}  ", "key"),)
-        tabs = view.tabs_line(table, self._session.place.group_titles)
+        tabs = view.tabs_line(table, self.session.place.group_titles)
         right = (*(right if text else ()), *tabs)
-        return Frame("Groups", "", amount if is_known else UNKNOWN, right)
+        return Frame("Groups", "", amount if self.is_known else UNKNOWN, right)
 
-    def details_frame(self, group: TaskGroup | None) -> Frame:
+    def details_frame(self, below: int) -> Frame:
         """The name of the group."""
+        group = self.selected
         return Frame("Group" if group is None else view.name_of(group.name))
 
-    def rows(self, groups: Sequence[TaskGroup], width: int) -> ShownRows:
+    def rows(self, width: int) -> ShownRows:
         """One row per group."""
-        (table, facts, _), states = self._latest, self._session.inspector.states
-        state, now = self._query.state, self._clock()
+        table, facts, _ = self._latest
         head, lines = view.group_table(
-            table, states, state, now, width, title=self._title, facts=facts
+            table,
+            self.session.inspector.states,
+            self.query.state,
+            self.context.clock(),
+            width,
+            title=self._title,
+            facts=facts,
         )
         rows = [Choice(*row) for row in zip(map(self.key_of, table.groups), lines, strict=True)]
         return ShownRows(head, rows, view.others_line(table, width))
 
-    def details(self, group: TaskGroup, tasks: Sequence[Task] | None, width: int) -> list[Line]:
+    def details_of(self, group: TaskGroup, tasks: Sequence[Task] | None, width: int) -> list[Line]:
         """Its counts, times and last error, and some of its tasks."""
-        now, states = self._clock(), self._session.inspector.states
+        now, states = self.context.clock(), self.session.inspector.states
         lines = view.detail_lines(group, states, now, width, self._latest.facts.get(group.name))
         if not tasks:
             return lines
         state = tasks[0].state
         title = f"{state_name(states[state])} {group.count(state):,}"
-        limit = self._session.place.max_attempts
+        limit = self.session.place.max_attempts
         return lines + view.task_lines(title, tasks, state, now=now, width=width, limit=limit)
 
-    def next_step(self, group: TaskGroup, state_word: str, width: int) -> Line:
+    def step_of(self, group: TaskGroup, width: int) -> Line:
         """The tab that Enter opens, and what a key acts on."""
         state = self.target_state(group)
-        word = state_name(self._session.inspector.states.get(state, "")) if state else ""
+        word = state_name(self.session.inspector.states.get(state, "")) if state else ""
         amount = format_count(group.count(state), "task")
-        scope = f"{self.count_of(group):,} {state_word} in {view.name_of(group.name)}"
+        scope = f"{self.count_of(group):,} {self.state_word} in {view.name_of(group.name)}"
         return next_line("Enter", f"shows {amount} in {word}", scope, width)
 
     def values_of(self, groups: Sequence[TaskGroup]) -> list[Mapping[str, object]]:
         """Groups for JSON and export."""
-        latest, states = self._latest, self._session.inspector.states
+        latest, states = self._latest, self.session.inspector.states
         return view.group_values(latest.table.by, groups, states, latest.facts)

@@ -10,9 +10,8 @@ from engine.text.safe import safe_line
 from tui.overview import alert_lines, snapshot
 from tui.overview import place_lines as view
 from tui.overview.division import MAX_GRAPHS, OverviewFrame
-from tui.overview.focus import AGES, ALERTS, QUEUES
 from tui.overview.keys import ROWS
-from tui.overview.parts import OverviewParts
+from tui.overview.parts import AGES, ALERTS, QUEUES, OverviewParts
 from tui.overview.reads import PlaceReads
 from tui.overview.side_panes import TARGET_STEPS, OverviewData, PaneRow, PaneRows
 from tui.overview.snapshot import PlaceSnapshot

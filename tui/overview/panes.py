@@ -15,15 +15,14 @@ from tui.overview import age_lines as age_view
 from tui.overview import painters, side_panes, snapshot
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import MAX_GRAPHS, OverviewFrame, PaneNeeds, divide_screen
-from tui.overview.focus import AGES, ALERTS, QUEUES
-from tui.overview.parts import OverviewParts
-from tui.overview.past_values import (
+from tui.overview.freeze import (
     NOTHING_LOGGED,
     NOTHING_RUN,
     PastValues,
     past_values,
     with_unknown_places,
 )
+from tui.overview.parts import AGES, ALERTS, QUEUES, OverviewParts
 from tui.overview.place_lines import DrawnRow, count_rows
 from tui.overview.reads import HISTOGRAM_SECONDS, PlaceReads
 from tui.overview.side_panes import (

@@ -16,12 +16,11 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 
 from engine.store import Unavailable
-from tui.overview import actions, alert_lines, painters, snapshot
+from tui.overview import alert_lines, painters, snapshot
 from tui.overview import place_lines as view
-from tui.overview.focus import QUEUES
-from tui.overview.keys import ROWS
+from tui.overview.keys import ROWS, back, focus, is_scanning, move
 from tui.overview.panes import OverviewPanes
-from tui.overview.parts import Change, OverviewParts
+from tui.overview.parts import QUEUES, Change, OverviewParts
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
@@ -112,12 +111,12 @@ class OverviewScreen(KeyedScreen):
 
     def action_move(self, how: str) -> None:
         """Move as the key of that name does."""
-        actions.move(self.parts, how)
+        move(self.parts, how)
 
     def focus_pane(self, widget: Widget) -> None:
         """Focus a pane that the operator clicked, if it has rows."""
         if widget.id in self.panes.focusable:
-            self.show_change(actions.focus(self.parts, widget.id))
+            self.show_change(focus(self.parts, widget.id))
 
     def on_picker_cursor_moved(self) -> None:
         """Another row is under the cursor: read its ages."""
@@ -134,8 +133,8 @@ class OverviewScreen(KeyedScreen):
 
     def cancels(self) -> bool:
         """Return to live or stop a scan; with nothing to cancel, True the second time."""
-        if self.parts.freeze.time is not None or actions.is_scanning(self.parts):
-            self.show_change(actions.back(self.parts))
+        if self.parts.freeze.time is not None or is_scanning(self.parts):
+            self.show_change(back(self.parts))
             return False
         return self.quits()
 

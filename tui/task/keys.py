@@ -8,8 +8,7 @@ from functools import partial
 from engine.index.schema import Query
 from tui.plan import planning, refusals
 from tui.plan.planning import VerbRequest
-from tui.plan.refusals import TASK_JUST_CHANGED
-from tui.plan.verb_row import verb_row
+from tui.plan.refusals import TASK_JUST_CHANGED, verb_row
 from tui.screens.key_rows import KeyRow
 from tui.screens.row_maker import RowMaker, is_read_only
 from tui.screens.target import Target

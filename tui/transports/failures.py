@@ -103,8 +103,7 @@ class FailureParts(RowsParts):
         return (Copy("e", "error", selected.word), *text)
 
 
-def open_line(parts: FailureParts) -> Change:
-    """Open the log at the line of the error under the cursor."""
+def _open_line(parts: FailureParts) -> Change:
     if (selected := parts.selected) is not None:
         parts.screen.go(Target(keys.LOG, at=selected.when, line=selected.line))
     return Change.NOTHING
@@ -123,7 +122,7 @@ ROWS: tuple[KeyRow[FailureParts, Change], ...] = (
     *make.moves(lambda parts, how: parts.move(how)),
     make.own(
         "open | enter | Enter | log | View | the log at the time of this error",
-        open_line,
+        _open_line,
         refusal=FailureParts.open_refusal,
     ),
     make.own(LOG_WORDS, open_log),

@@ -110,7 +110,7 @@ async def test_a_grouping_without_values_is_replaced() -> None:
         await operator.sees("DESTINATION ALL")
         screen = operator.console.screen
         assert isinstance(screen, GroupsScreen)
-        grouping = screen.parts.grouping
+        grouping = screen.parts
         assert isinstance(grouping, TaskGroups)
         grouping.by = "group"
         screen.run("groups", screen.parts.follow)
