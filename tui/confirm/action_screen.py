@@ -58,7 +58,6 @@ class ActionScreen(ConfirmScreen):
         context: ConsoleContext,
         done: Callable[[], None] = lambda: None,
     ) -> None:
-        """`done` is called once it is applied."""
         self.action, self._when_done = action, done
         self.KIND = action.kind
         super().__init__(session, context)
@@ -70,7 +69,6 @@ class ActionScreen(ConfirmScreen):
         """The result and its style; "" before it was applied."""
 
     def on_mount(self) -> None:
-        """Find out the effect; follow the progress; ask for what is missing."""
         self.find_effect()
         self.set_interval(READ_SECONDS, self._follow)
         if self.action.is_incomplete:
@@ -104,16 +102,13 @@ class ActionScreen(ConfirmScreen):
 
     @property
     def expected_digits(self) -> str:
-        """See `Subject`."""
         return self.action.expected_digits
 
     @property
     def takes_reason(self) -> bool:
-        """See `Subject`."""
         return self.action.takes_reason and not (self._is_running or self.action.result())
 
     def why_not_applicable(self) -> str:
-        """Why there is nothing to apply: it runs, is done, is outdated, or the action refuses."""
         if self._is_running or self.action.result():
             again = "already running" if self._is_running else "already done: Esc closes"
             return self.action.refusal() or again
@@ -148,14 +143,12 @@ class ActionScreen(ConfirmScreen):
     # Painting
 
     def describe(self) -> PlanWords:
-        """The words around it; the action knows how far it is."""
         words, stage = super().describe(), self.action.stage()
         if (step := self.action.next_step()) is not None:
             words = words._replace(key=step[0], does=step[1])
         return words if stage is None else words._replace(stage=stage)
 
     def lay_out(self) -> None:
-        """Paint effect or result, and the question."""
         if not self.is_paintable or not self.size.width:
             return
         action, progress = self.action, self._progress
@@ -190,14 +183,12 @@ class ActionScreen(ConfirmScreen):
                 await self.run_action(action)
 
     def without(self) -> set[str]:
-        """Keys without a function for this action now; one that is incomplete can be armed."""
         is_open = not (self._is_running or self.action.result())
         needs = {"arm"} if is_open and self.action.is_incomplete else set()
         fixed = set() if self.takes_reason else {"reason"}
         return (super().without() - needs) | fixed | self.action.absent_keys()
 
     def action_fill(self) -> None:
-        """Ask for what is missing or can be changed."""
         if not self._is_running and (question := self.action.question()) is not None:
             self._ask(question)
 
@@ -215,7 +206,6 @@ class ActionScreen(ConfirmScreen):
         self.app.push_screen(AskScreen(question.title, question.text, question.problem), take)
 
     def action_switch(self) -> None:
-        """Choose the next value."""
         if not self._is_running and self.action.switch():
             self.find_effect()
             self.lay_out()

@@ -28,17 +28,14 @@ class ErrorClusters(GroupParts[CheckedCluster]):
     """Deaths in the cluster over time."""
 
     def version(self) -> tuple[object, ...]:
-        """Index generation, log events, minute, reachability."""
         session, latest = self.session, self.session.inspector.latest
         minute = int(session.clock() // 60)
         return latest.generation, session.events(), minute, latest.unavailable
 
     async def read(self) -> Sequence[CheckedCluster]:
-        """The clusters of the query, checked against the logs."""
         return await check_clusters(self.session, self.query)
 
     async def read_more(self, group: CheckedCluster, query: Query) -> None:
-        """Count the deaths in a cluster over time."""
         now, none = self.context.clock(), tuple[int, ...]()
         key = ("deaths", query, int(now // 60))
         self._deaths = await self.session.inspector.tallies.ask(
@@ -46,23 +43,18 @@ class ErrorClusters(GroupParts[CheckedCluster]):
         )
 
     def key_of(self, group: CheckedCluster) -> str:
-        """The mark of a cluster."""
         return group.cluster.mark
 
     def term_of(self, group: CheckedCluster) -> Filter:
-        """The filter of a cluster."""
         return equality_filter("cluster", group.cluster.mark)
 
     def count_of(self, group: CheckedCluster) -> int:
-        """Number of tasks of a cluster."""
         return group.cluster.count
 
     def scope_words(self, group: CheckedCluster) -> str:
-        """The scope of a plan for a cluster."""
         return f"all in this cluster: {group.cluster.pattern}"
 
     def rows_frame(self) -> Frame:
-        """How many clusters there are, and of how many tasks."""
         failed = sum(judged.cluster.count for judged in self.groups)
         amount = f"{len(self.groups):,}, failed {failed:,}" if self.is_known else UNKNOWN
         text = self.query.filter.text
@@ -70,20 +62,17 @@ class ErrorClusters(GroupParts[CheckedCluster]):
         return Frame("Clusters", "4", amount, (*right, ("order: count", "muted")))
 
     def details_frame(self, below: int) -> Frame:
-        """The mark, and the answer."""
         if (group := self.selected) is None:
             return Frame("Evidence")
         still = (group.now.text, STILL_LOOKS[group.now.answer])
         return Frame(group.cluster.mark, right=(("STILL? ", "muted"), still))
 
     def rows(self, width: int) -> ShownRows:
-        """One row per cluster."""
         return ShownRows(*view.cluster_table(self.groups, self.context.clock(), width))
 
     def details_of(
         self, group: CheckedCluster, tasks: Sequence[Task] | None, width: int
     ) -> list[Line]:
-        """The evidence, and some of its tasks."""
         return view.evidence_lines(
             group,
             tasks or (),
@@ -94,10 +83,8 @@ class ErrorClusters(GroupParts[CheckedCluster]):
         )
 
     def step_of(self, group: CheckedCluster, width: int) -> Line:
-        """What to do about the error, and what a key acts on."""
         key, does = view.next_step(group, read_only=bool(self.verb_refusal("retry")))
         return next_line(key, does, f"{group.cluster.count:,} in {group.cluster.mark}", width)
 
     def values_of(self, groups: Sequence[CheckedCluster]) -> list[Mapping[str, object]]:
-        """Clusters for JSON and export."""
         return view.cluster_values(groups)

@@ -127,11 +127,9 @@ class GroupParts(RowsParts, Generic[G]):
     # What is read
 
     def start(self) -> None:
-        """Read the groups."""
         self.screen.run("groups", self.follow)
 
     def cursor_moved(self) -> Change:
-        """Read the tasks of the group under the cursor."""
         self.screen.run("tasks", self.read_tasks)
         return Change.ROWS
 
@@ -190,11 +188,9 @@ class GroupParts(RowsParts, Generic[G]):
 
     @property
     def verb_state(self) -> State | None:
-        """The state of the task list."""
         return self.query.state
 
     def verb_refusal(self, verb: str) -> str:
-        """Why a verb is not available for the tasks in this state; "" if it is."""
         return refusals.verb_refusal(self.session, self.context, verb, self.query.state)
 
     # What is shown
@@ -206,17 +202,14 @@ class GroupParts(RowsParts, Generic[G]):
         return state_name(self.session.inspector.states.get(state, "") if state else "all")
 
     def trail(self) -> tuple[str, ...]:
-        """The place, the state of its tasks, and what the groups are."""
         return (self.session.name, self.state_word, f"{self.noun}s")
 
     def next_step(self, width: int) -> Line:
-        """The next step for the group under the cursor, and what a key acts on."""
         if (selected := self.selected) is None:
             return next_line("Esc", "back to the tasks", "nothing", width)
         return self.step_of(selected, width)
 
     def details(self, width: int) -> list[Line]:
-        """The details of the group under the cursor, or why there is none."""
         if (selected := self.selected) is not None:
             key, tasks = self._tasks
             is_read = key == self.key_of(selected)
@@ -229,7 +222,6 @@ class GroupParts(RowsParts, Generic[G]):
     # What an operator takes from it
 
     def copies(self) -> tuple[Copy, ...]:
-        """The group under the cursor."""
         if (selected := self.selected) is None:
             return ()
         key, (values,) = self.key_of(selected), self.values_of([selected])
@@ -242,7 +234,6 @@ class GroupParts(RowsParts, Generic[G]):
         )
 
     def export_table(self) -> ExportTable | None:
-        """Export: all groups."""
         values = self.values_of(self.groups)
 
         async def hand(take: RowSink) -> int:

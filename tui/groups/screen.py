@@ -34,13 +34,11 @@ class GroupsScreen(RowsScreen):
     def __init__(
         self, session: PlaceSession, context: ConsoleContext, query: Query, aim: str = ""
     ) -> None:
-        """`query` is the state and filter of the task list; `aim` gets the cursor."""
         super().__init__()
         self.panes = ListPanes()
         self.parts = self.PARTS(session, context, self, query, aim)
 
     def plan(self, asked: VerbRequest) -> None:
-        """See `GroupScreenActions`."""
         plan_rows(self, self.parts, asked)
 
 

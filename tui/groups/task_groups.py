@@ -59,7 +59,6 @@ class TaskGroups(GroupParts[TaskGroup]):
         return f"{self._latest.table.by}={group.name}"
 
     def term_of(self, group: TaskGroup) -> Filter:
-        """The filter of a group."""
         if queues := self._latest.ring_queues:
             return equality_filter("queue", *queues.get(group.name, [group.name]))
         return equality_filter(FILTER_FIELDS[self._latest.table.by], group.name)
@@ -72,15 +71,12 @@ class TaskGroups(GroupParts[TaskGroup]):
         return max(self.session.inspector.states, key=group.count, default=None)
 
     def count_of(self, group: TaskGroup) -> int:
-        """Its tasks in the state that verbs act on."""
         return group.count(self.query.state)
 
     def scope_words(self, group: TaskGroup) -> str:
-        """The scope of a plan for a group."""
         return f"all in this group: {self._title} {view.name_of(group.name)}"
 
     def rows_frame(self) -> Frame:
-        """How many groups there are, of how many tasks, and the groupings."""
         table, text = self._latest.table, self.query.filter.text
         amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
         right: Line = ((f"filter {fit_text(safe_line(text), 20).strip()}  ", "key"),)
@@ -89,12 +85,10 @@ class TaskGroups(GroupParts[TaskGroup]):
         return Frame("Groups", "", amount if self.is_known else UNKNOWN, right)
 
     def details_frame(self, below: int) -> Frame:
-        """The name of the group."""
         group = self.selected
         return Frame("Group" if group is None else view.name_of(group.name))
 
     def rows(self, width: int) -> ShownRows:
-        """One row per group."""
         table, facts, _ = self._latest
         head, lines = view.group_table(
             table,
@@ -109,7 +103,6 @@ class TaskGroups(GroupParts[TaskGroup]):
         return ShownRows(head, rows, view.others_line(table, width))
 
     def details_of(self, group: TaskGroup, tasks: Sequence[Task] | None, width: int) -> list[Line]:
-        """Its counts, times and last error, and some of its tasks."""
         now, states = self.context.clock(), self.session.inspector.states
         lines = view.detail_lines(group, states, now, width, self._latest.facts.get(group.name))
         if not tasks:
@@ -120,7 +113,6 @@ class TaskGroups(GroupParts[TaskGroup]):
         return lines + view.task_lines(title, tasks, state, now=now, width=width, limit=limit)
 
     def step_of(self, group: TaskGroup, width: int) -> Line:
-        """The tab that Enter opens, and what a key acts on."""
         state = self.target_state(group)
         word = state_name(self.session.inspector.states.get(state, "")) if state else ""
         amount = format_count(group.count(state), "task")
@@ -128,6 +120,5 @@ class TaskGroups(GroupParts[TaskGroup]):
         return next_line("Enter", f"shows {amount} in {word}", scope, width)
 
     def values_of(self, groups: Sequence[TaskGroup]) -> list[Mapping[str, object]]:
-        """Groups for JSON and export."""
         latest, states = self._latest, self.session.inspector.states
         return view.group_values(latest.table.by, groups, states, latest.facts)

@@ -64,21 +64,17 @@ class ControlAction(Action):
 
     @property
     def takes_reason(self) -> bool:
-        """Until it ran."""
         return self._answer is None
 
     @property
     def prompt(self) -> str:
-        """The control."""
         return f"apply {safe_line(self._name)}"
 
     @property
     def _needs_value(self) -> bool:
-        """True if the operator types a value."""
         return bool(self._target_control.value) and not self._target_control.choices
 
     async def load(self) -> AsyncIterator[None]:
-        """Read the problems that can be a target, and the preview."""
         inspector, order = self._session.inspector, self._order
         self._outlook, self._unknown = None, ""
         try:
@@ -92,7 +88,6 @@ class ControlAction(Action):
         yield
 
     def facts(self) -> tuple[Fact, ...]:
-        """The control for its target, as the store has it now."""
         now = self._session.inspector.controls.get(self._name)
         now = None if now is None else now.for_target(self._order.target)
         if now is None or (now.targets and self._order.target):
@@ -107,11 +102,9 @@ class ControlAction(Action):
 
     @property
     def expected_digits(self) -> str:
-        """The count for a control that cannot be undone."""
         return "" if controls.is_reversible(self._target_control) else str(self._count)
 
     def refusal(self) -> str:
-        """While it is incomplete, or has no effect."""
         if refusal := self._target_control.refusal:
             return refusal
         if problem := controls.order_problem(self._target_control, self._order):
@@ -132,11 +125,9 @@ class ControlAction(Action):
     # Painting
 
     def result(self) -> Line:
-        """That it ran."""
         return () if self._answer is None else ((" done: Esc closes", "ok"),)
 
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
-        """Preview, reason and the equivalent command; or the answer of the queue."""
         if self._answer is not None:
             answer, trouble = self._answer
             lines = [part_line("result (from the queue)")]
@@ -170,7 +161,6 @@ class ControlAction(Action):
     # Fields
 
     def switch(self) -> bool:
-        """Choose the next value."""
         values = [value for value, _ in self._target_control.choices]
         if "switch" in self.absent_keys():
             return False
@@ -181,11 +171,9 @@ class ControlAction(Action):
 
     @property
     def is_incomplete(self) -> bool:
-        """True without a target or a value that it needs."""
         return self._asks_target or (self._needs_value and not self._order.value)
 
     def question(self) -> Question | None:
-        """The target, then the value."""
         if self._answer is not None:
             return None
         return self._target_question() if self._asks_target else self._value_question()
@@ -227,11 +215,6 @@ class ControlAction(Action):
         self._order, self._trouble = order, ""
 
     async def apply(self, reason: str) -> Run:
-        """Run the control; the whole answer of the queue is shown on its screen.
-
-        Raises:
-            StoreError: it was refused; its text shows why.
-        """
         who, order = self._session.place.who, self._order._replace(amount=self._count)
         intent = Intent(controls.CONTROL_VERB, who, reason, scope="the whole queue")
         try:

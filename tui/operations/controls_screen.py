@@ -39,7 +39,6 @@ class ControlParts(RowsParts):
 
     @property
     def _limits(self) -> Sequence[BucketState]:
-        """The rate limits, as last read."""
         tokens = self.session.readings.tokens
         return () if isinstance(tokens, str) else tokens
 
@@ -51,7 +50,6 @@ class ControlParts(RowsParts):
 
     @property
     def _selected_limit(self) -> BucketState | None:
-        """The rate limit under the cursor."""
         key = self.screen.cursor.key
         return next((limit for limit in self._limits if view.BUCKET + limit.name == key), None)
 
@@ -74,11 +72,9 @@ class ControlParts(RowsParts):
     # What is shown
 
     def trail(self) -> tuple[str, ...]:
-        """The place and its controls."""
         return (self.session.name, keys.CONTROLS)
 
     def rows(self, width: int) -> ShownRows:
-        """One row for each control and rate limit."""
         known = control_rows(self.session.inspector.controls)
         head, listed = view.control_table(known, width)
         limits = view.limit_rows(self._limits, self.context.clock(), width)
@@ -86,7 +82,6 @@ class ControlParts(RowsParts):
         return ShownRows(head if listed else (), choices)
 
     def details(self, width: int) -> list[Line]:
-        """Warnings, facts of the queue, the control under the cursor."""
         warnings, facts = view.warning_lines(self.facts, width), view.fact_lines(self.facts, width)
         gap = [BLANK_LINE] if facts or warnings else []
         return [*warnings, *facts, *gap, *self._control_lines(width)]
@@ -103,19 +98,16 @@ class ControlParts(RowsParts):
         return [((f" {view.NO_CONTROLS if known else 'opening ...'}", "muted"),)]
 
     def rows_frame(self) -> Frame:
-        """The controls, and whether the queue is paused."""
         controls = self.session.inspector.controls
         amount = len(control_rows(controls)) + len(self._limits)
         return Frame("Controls", "9", f"{amount:,}", view.pause_line(controls))
 
     def details_frame(self, below: int) -> Frame:
-        """The queue and the control under the cursor."""
         selected = self.selected
         name = "" if selected is None else safe_line(selected.label)
         return Frame("Queue", "", name, ((f"PgDn {below:,} more", "key"),) if below else ())
 
     def next_step(self, width: int) -> Line:
-        """The next step for the control under the cursor."""
         selected = self.selected
         if self._selected_limit is not None:
             return next_line("2", "opens the tasks; rate limits are read-only", "", width)
@@ -129,7 +121,6 @@ class ControlParts(RowsParts):
         return next_line("Enter", "plans the change", name, width)
 
     def copies(self) -> tuple[Copy, ...]:
-        """Name, value, facts and command of the control under the cursor."""
         selected, copies = self.selected, []
         if selected is not None:
             copies.append(Copy("n", "name", selected.name))

@@ -40,14 +40,12 @@ class RecordScreen(Page):
         self._entries: tuple[Entry, ...] | str = "loading ..."
 
     def compose(self) -> ComposeResult:
-        """Path, text, next step, hints."""
         yield TopLine(id="title")
         yield LongText(id="text")
         yield Lines(id="word")
         yield Lines(id="hints")
 
     def on_mount(self) -> None:
-        """Read its rows; update totals, mode and clock each second."""
         self._read()
         self.set_interval(1.0, self._show_path)
 
@@ -67,7 +65,6 @@ class RecordScreen(Page):
         self.lay_out(self.size.width)
 
     def lay_out(self, width: int) -> None:
-        """Paint details, events and rows for this width."""
         if not self.is_paintable or not width:
             return
         self.show((), self._lines(self.text_width), self._next_line())
@@ -75,11 +72,9 @@ class RecordScreen(Page):
         self.show_hints(without=self.without())
 
     def on_screen_resume(self) -> None:
-        """Show the next step again after a plan."""
         self.lay_out(self.size.width)
 
     def text_frame(self) -> Frame:
-        """Title: the operation."""
         return Frame(view.describe_operation(self._one.operation))
 
     def _next_line(self) -> Line:
@@ -100,16 +95,13 @@ class RecordScreen(Page):
         return [*lines, BLANK_LINE, *view.row_lines(entries, operation, states, width)]
 
     def without(self) -> set[str]:
-        """Hide the undo plan if the console is read only."""
         return {"plan_undo"} if self._console_context.arming.read_only else set()
 
     @work(exclusive=True, group="plan")
     async def action_plan_undo(self) -> None:
-        """Open a plan to undo it."""
         await show_undo(self, self._session, self._console_context, self._one.operation)
 
     def copies(self) -> tuple[Copy, ...]:
-        """Operation name, task ids, and the whole text."""
         entries = self._entries if isinstance(self._entries, tuple) else ()
         lines = self._lines(100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)

@@ -332,13 +332,11 @@ class ReplayScreen(RowsScreen):
         self.parts = RunningParts(work, session, context, self)
 
     def compose(self) -> ComposeResult:
-        """Header, state, steps, results, the queue meanwhile, next step, hints."""
         rows, edges = self.panes.rows, self.panes.edges
         rows.add_class("pane")
         yield from (edges.top, self.state, self.steps, rows, self.flow, edges.message, edges.hints)
 
     def paint_panes(self) -> None:
-        """Paint state, steps, results and the queue meanwhile."""
         parts, size = self.parts, self.size
         border, width = frame_border(*size), self.panes.rows_width(size)
         state, steps = parts.details(width), parts.steps(width)
@@ -352,7 +350,6 @@ class ReplayScreen(RowsScreen):
         self.paint_frames()
 
     def paint_frames(self) -> None:
-        """Write the frames: what it is, its steps, its results, the queue meanwhile."""
         parts = self.parts
         self.state.show_frame(parts.details_frame(0), focused=True)
         self.steps.show_frame(Frame("Steps"))
@@ -360,5 +357,4 @@ class ReplayScreen(RowsScreen):
         self.flow.show_frame(parts.flow_frame())
 
     def shows_operation(self, operation: object) -> bool:
-        """True for its own."""
         return operation is self.parts.work

@@ -44,7 +44,6 @@ class OperationsParts(RowsParts):
     """In the order of the rows, as painted last."""
 
     def start(self) -> None:
-        """Follow the journal."""
         self.screen.run("operations", self.follow)
 
     async def follow(self) -> Change:
@@ -70,11 +69,9 @@ class OperationsParts(RowsParts):
     # What is shown
 
     def trail(self) -> tuple[str, ...]:
-        """The place."""
         return (self.session.name, keys.OPERATIONS)
 
     def rows(self, width: int) -> ShownRows:
-        """One row for each operation."""
         history = self.session.history
         listed = view.list_operations(history.operations, history.half_moved)
         self.listed = sorted(listed, key=lambda one: not view.needs_decision(one.operation))
@@ -83,7 +80,6 @@ class OperationsParts(RowsParts):
         return ShownRows(head, [Choice(*row) for row in zip(ops, lines, strict=True)])
 
     def details(self, width: int) -> list[Line]:
-        """The operation under the cursor, or why there is none."""
         if (selected := self.selected) is not None:
             return view.detail_lines(selected, self.context.clock(), width)
         history = self.session.history
@@ -97,16 +93,13 @@ class OperationsParts(RowsParts):
         return [((f" {words}", "muted"),)]
 
     def rows_frame(self) -> Frame:
-        """The operations of the last 24 hours."""
         return Frame("Operations", "8", f"{len(self.listed):,}", (("kept 24 h", "muted"),))
 
     def details_frame(self, below: int) -> Frame:
-        """The operation under the cursor."""
         selected = self.selected
         return Frame("details" if selected is None else view.describe_operation(selected.operation))
 
     def next_step(self, width: int) -> Line:
-        """Journal errors; otherwise the next step."""
         history, selected = self.session.history, self.selected
         if history.error and history.operations:
             return ((f" ! {safe_line(history.error)}", "error"),)
@@ -127,7 +120,6 @@ class OperationsParts(RowsParts):
         return next_line("u", "plans the undo; Enter shows every task", name, width)
 
     def copies(self) -> tuple[Copy, ...]:
-        """Name and details of the operation under the cursor."""
         selected = self.selected
         if selected is None:
             return ()

@@ -140,11 +140,9 @@ class AbandonAction(Action):
 
     @property
     def prompt(self) -> str:
-        """What `y` does."""
         return "abandon it"
 
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
-        """What would happen to the operation and its rows."""
         half_moved = self._listed.half_moved
         rows = format_count(self._listed.operation.open_rows - half_moved, "task")
         words = (
@@ -158,17 +156,11 @@ class AbandonAction(Action):
         return [*text, BLANK_LINE, *view.detail_lines(self._listed, now, width)]
 
     def facts(self) -> tuple[Fact, ...]:
-        """Whether the operation has ended, by the journal as last read."""
         op, history = self._listed.operation.op, self._session.history
         ended = [one.ended for one in history.operations if one.op == op]
         return (Fact(ended, "the operation has ended, or is not in the list any more"),)
 
     async def apply(self, reason: str) -> Run:
-        """Mark it as abandoned in the journal.
-
-        Raises:
-            Unavailable: the journal cannot be written.
-        """
         history, who = self._session.inspector.history, self._session.place.who.name
         await history.abandon_operation(self._listed.operation, f"abandoned by {who}")
         return f"abandoned: {self.acts_on}", "ok"

@@ -76,12 +76,10 @@ class WorkerAction(Action):
 
     @property
     def prompt(self) -> str:
-        """Start or stop."""
         return self.hint
 
     @property
     def expected_digits(self) -> str:
-        """The PID of the stuck holder that it ends."""
         return "" if self._ends is None else f"{self._ends}"
 
     def _pid_to_end(self) -> int | None:
@@ -92,12 +90,10 @@ class WorkerAction(Action):
         return None if lock.signal_refusal else lock.pid
 
     def facts(self) -> tuple[Fact, ...]:
-        """The worker started here, and the holder that a worker would end."""
         worker = Fact(self._session.worker.pid, "the worker changed")
         return worker, Fact(self._pid_to_end(), "the lock changed")
 
     def refusal(self) -> str:
-        """None starts while the lock is held."""
         lock = self._session.readings.lock
         if self._stops is None and lock is not None and lock.verdict is Verdict.HELD:
             holder = "" if lock.pid is None else f" by PID {lock.pid}"
@@ -105,7 +101,6 @@ class WorkerAction(Action):
         return ""
 
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
-        """The effect; for a start also the command, pending tasks and the lock holder."""
         words = self._start_words() if self._stops is None else self._stop_words()
         return [line for sentence in words for line in folded_lines(sentence, width)]
 
@@ -130,11 +125,6 @@ class WorkerAction(Action):
         return [f"SIGTERM to PID {self._stops}: it finishes its claimed tasks and exits"]
 
     async def apply(self, reason: str) -> Run:
-        """Start or stop it, on a thread.
-
-        Raises:
-            Unavailable: it did not start.
-        """
         worker = self._session.worker
         act = worker.start if self._stops is None else worker.stop
         return await asyncio.to_thread(act), "ok"

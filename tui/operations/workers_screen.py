@@ -59,7 +59,6 @@ class WorkersParts(RowsParts):
     # What is shown
 
     def trail(self) -> tuple[str, ...]:
-        """The workers of all places."""
         return ("workers",)
 
     def rows(self, width: int) -> ShownRows:
@@ -79,7 +78,6 @@ class WorkersParts(RowsParts):
         return next((key for key, row in self._rows.items() if row.number == number), "")
 
     def details(self, width: int) -> list[Line]:
-        """The worker under the cursor, its task, and the logs."""
         if (selected := self.selected) is None:
             return []
         return view.detail_lines(*selected, self.context.clock(), width, self.height)
@@ -93,14 +91,12 @@ class WorkersParts(RowsParts):
         return frame, [head, *lines] if lines else []
 
     def rows_frame(self) -> Frame:
-        """The number of processes, and of the tasks that they run."""
         workers = count_workers(self._rows.values())
         tasks = sum(bool(row.task) for row in self._rows.values())
         running: Line = ((f"running {format_count(tasks, 'task')}", "muted"),)
         return Frame("Workers", "3", f"{workers}" if workers else "none", running if tasks else ())
 
     def details_frame(self, below: int) -> Frame:
-        """The worker under the cursor."""
         if (selected := self.selected) is None:
             return Frame("no worker under the cursor")
         row, _ = selected
@@ -108,7 +104,6 @@ class WorkersParts(RowsParts):
         return Frame(f"{who} on {row.name}" if who else row.name)
 
     def next_step(self, width: int) -> Line:
-        """The next step for the row under the cursor, and what a key acts on."""
         if (selected := self.selected) is None:
             return next_line("", "move the cursor to a worker", "", width)
         row, session = selected
@@ -116,7 +111,6 @@ class WorkersParts(RowsParts):
         return next_line(*view.next_step(row, session), acts_on, width)
 
     def copies(self) -> tuple[Copy, ...]:
-        """Task, PID and place of the row, and the command that prints all rows."""
         if (selected := self.selected) is None:
             return ()
         row, _ = selected
@@ -210,7 +204,6 @@ class WorkersScreen(RowsScreen):
     def __init__(
         self, session: PlaceSession, context: ConsoleContext, sessions: Sequence[PlaceSession]
     ) -> None:
-        """`session` is the place that the cursor starts on, if no row needs a hand."""
         super().__init__()
         self.kinds = Lines(id="kinds", classes="pane")
         self.panes = ListPanes(page_keys_scroll=True, below_details=[self.kinds])

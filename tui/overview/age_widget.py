@@ -53,14 +53,12 @@ class AgeTable(Painted, can_focus=True):
 
     @property
     def filter(self) -> str:
-        """The filter that selects the tasks of the cell under the cursor."""
         return (
             "" if self._ages is None else view.cell_filter(self._ages, self._cell, self.name_lines)
         )
 
     @property
     def cell_text(self) -> str:
-        """Description of the cell under the cursor."""
         if self._ages is None:
             return ""
         label = view.row_label(self._ages, self._cell, self.name_lines)
@@ -76,12 +74,10 @@ class AgeTable(Painted, can_focus=True):
         self._paint()
 
     def activate(self, active: bool) -> None:
-        """Show or hide the cursor."""
         self._active = active
         self._paint()
 
     def move(self, how: str) -> None:
-        """Move to another row."""
         if self._ages is None:
             return
         rows = view.row_cells(self._ages, self.name_lines)
@@ -95,7 +91,6 @@ class AgeTable(Painted, can_focus=True):
         self._move_to(row._replace(column=self._cell.column))
 
     def shift(self, by: int) -> None:
-        """Move to a younger or older age class."""
         self._move_to(
             self._cell._replace(column=max(0, min(self._cell.column + by, view.AGE_CLASSES)))
         )
@@ -124,5 +119,4 @@ class AgeTable(Painted, can_focus=True):
         return [*table, self._below]
 
     def render_line(self, y: int) -> Strip:
-        """The painted line at `y`."""
         return self.strip_of(self._painted[y] if y < len(self._painted) else BLANK_LINE)

@@ -78,7 +78,6 @@ class OverviewPanes:
         """The rows of the alerts, after all that they were made from."""
 
     def compose(self) -> ComposeResult:
-        """Alerts, queues and ages, and the optional panes around them."""
         yield self.rows[ALERTS]
         with Across(id="panes"):
             with Down(id="main") as self._main:
@@ -97,7 +96,6 @@ class OverviewPanes:
 
     @property
     def _heights(self) -> dict[Painted, int]:
-        """The panes, each with its lines in the present frame."""
         frame, lines, rows = self.frame, self.lines, self.rows
         graphs = (*frame.graphs, *[0] * len(self.graphs))
         return {
@@ -114,7 +112,6 @@ class OverviewPanes:
         }
 
     def _lines_needed(self, sides: Mapping[str, PaneRows], *, is_wall: bool) -> dict[str, int]:
-        """The lines that each pane at the right needs."""
         needed = {} if is_wall or not sides else {GRAPH: GRAPH_LINES}
         for name, pane_rows in sides.items():
             needed[name] = max(pane_rows.height, self.needed.get(name, 0))
@@ -193,7 +190,6 @@ class OverviewPanes:
             part.focus()
 
     def _divide(self, parts: OverviewParts, frame: OverviewFrame, screen: Screen[None]) -> None:
-        """Give each pane its lines, and the columns their widths."""
         before, self.frame = self.frame, frame
         if frame == before:
             return

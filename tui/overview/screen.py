@@ -53,21 +53,18 @@ class OverviewScreen(KeyedScreen):
         """When the panes are painted even if nothing has changed, by the event loop's clock."""
 
     def compose(self) -> ComposeResult:
-        """Header, panes, next step and hints."""
         yield self.edges.top
         yield from self.panes.compose()
         yield self.edges.message
         yield self.edges.hints
 
     def on_mount(self) -> None:
-        """Start the background reads."""
         self.parts.focus.activate(QUEUES)
         self.run_worker(self._read_in_turn(), name="ages")
         for session in self.parts.sessions:
             self.run_worker(self._follow_first_scan(session), name=f"first look {session.number}")
 
     async def _follow_first_scan(self, session: PlaceSession) -> None:
-        """Repaint during the first scan of a place."""
         change = session.inspector.latest
         while not change.is_complete:
             try:
@@ -110,7 +107,6 @@ class OverviewScreen(KeyedScreen):
     # What the app and the widgets ask for
 
     def action_move(self, how: str) -> None:
-        """Move as the key of that name does."""
         move(self.parts, how)
 
     def focus_pane(self, widget: Widget) -> None:
@@ -119,12 +115,10 @@ class OverviewScreen(KeyedScreen):
             self.show_change(focus(self.parts, widget.id))
 
     def on_picker_cursor_moved(self) -> None:
-        """Another row is under the cursor: read its ages."""
         self.parts.reads.read_due.set()
         self.paint()
 
     def on_age_table_cell_changed(self) -> None:
-        """Describe the new cell in the message line."""
         self.show_change(Change.EDGES)
 
     def on_resize(self) -> None:
@@ -139,7 +133,6 @@ class OverviewScreen(KeyedScreen):
         return self.quits()
 
     def copies(self) -> tuple[Copy, ...]:
-        """The place under the cursor, its line, and the command that prints all places."""
         parts, now = self.parts, self.parts.freeze.shown_at
         session, alert = parts.selected, parts.alert
         queue = parts.freeze.snapshot_of(session, view.SPARKLINE_CELLS).queue
@@ -155,7 +148,6 @@ class OverviewScreen(KeyedScreen):
         )
 
     def export_table(self) -> ExportTable | None:
-        """Export: one row per place."""
         from tui.text.export import ExportTable
 
         freeze, now, real = self.parts.freeze, self.parts.freeze.shown_at, self.parts.clock()
@@ -174,14 +166,12 @@ class OverviewScreen(KeyedScreen):
     # Painting
 
     def show_change(self, change: Change) -> None:
-        """Paint what has changed."""
         if Change.PANES in change:
             self.paint()
         elif change:
             self._paint_edges()
 
     def paint(self) -> None:
-        """Divide the screen into its panes and paint them."""
         if self.is_paintable and self.size.width:
             before = self.parts.selected
             self.panes.paint(self.parts, self)

@@ -47,7 +47,6 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         self._names = tuple(name for name in editable_fields(edge) if name not in hidden)
 
     def compose(self) -> ComposeResult:
-        """One input per editable field, a preview line below each, and the key hints."""
         with Vertical(id="edit"):
             yield Lines(id="edit-title")
             for name in self._names:
@@ -64,7 +63,6 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
             yield Lines(id="edit-word")
 
     def on_mount(self) -> None:
-        """Turn off the blinking cursor; refresh relative times every second."""
         for field in self.query(Words):
             field.cursor_blink = False
         for name in self._names:
@@ -74,19 +72,16 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         self.set_interval(1.0, self._show_preview)
 
     def on_resize(self) -> None:
-        """Redraw for this width."""
         what = safe_line(self._edited.id) if self._edited else "several tasks"
         title = heading_line(f"Edit {what}", self.size.width)
         self.query_one("#edit-title", Lines).show([title])
         self._show_preview()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Update the preview while typing."""
         event.stop()
         self._show_preview()
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Update the preview while typing."""
         event.stop()
         self._show_preview()
 
@@ -125,13 +120,10 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         return False
 
     def action_back(self) -> None:
-        """Close without changes."""
         self.dismiss(None)
 
     def action_next(self) -> None:
-        """Go to the next field."""
         self.focus_next()
 
     def action_previous(self) -> None:
-        """Go to the previous field."""
         self.focus_previous()

@@ -262,11 +262,9 @@ class PaceScreen(SizedModalScreen[ReplayPace | None]):
         )
 
     def compose(self) -> ComposeResult:
-        """The form, its first error, and the key hints."""
         yield Lines(id="menu")
 
     def on_resize(self) -> None:
-        """Redraw for this width."""
         self._show()
 
     def _show(self) -> None:
@@ -287,30 +285,23 @@ class PaceScreen(SizedModalScreen[ReplayPace | None]):
         self._show()
 
     def action_next(self) -> None:
-        """Go to the next field."""
         self._change(self._form.moved(1))
 
     def action_previous(self) -> None:
-        """Go to the previous field."""
         self._change(self._form.moved(-1))
 
     def action_switch(self) -> None:
-        """Toggle the rule under the cursor."""
         self._change(self._form.toggled())
 
     def action_type(self, pressed: str) -> None:
-        """Append a character to the number."""
         self._change(self._form.typed("." if pressed == "full_stop" else pressed))
 
     def action_rub_out(self) -> None:
-        """Delete the last character."""
         self._change(self._form.rubbed_out())
 
     def action_take(self) -> None:
-        """Accept the form if it has no error."""
         if not self._form.first_error[1]:
             self.dismiss(pace_from_form(self._form, self._pace))
 
     def action_back(self) -> None:
-        """Close without changes."""
         self.dismiss(None)

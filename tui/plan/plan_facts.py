@@ -173,7 +173,6 @@ class PlanFacts:
             changed()
 
     async def _read_tasks(self, changed: Callable[[], None]) -> None:
-        """Read the tasks that are listed one by one."""
         ids = tuple(row.id for row in self.counts.listed) if self.counts is not None else ()
         self._has_read = bool(ids)
 

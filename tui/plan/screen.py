@@ -105,7 +105,6 @@ class PlanScreen(ConfirmScreen):
         """What the table was made of."""
 
     def compose(self) -> ComposeResult:
-        """The page, with the tasks and the errors that still happen below the plan."""
         for part in super().compose():
             if part.id == "word":
                 yield Picker(id="rows")
@@ -113,7 +112,6 @@ class PlanScreen(ConfirmScreen):
             yield part
 
     def on_mount(self) -> None:
-        """Start counting, measuring and checking."""
         if self.facts.recount():
             self.plan_changed()
         for job in self.facts.jobs(self._errors, self._facts_changed, self.plan_changed):
@@ -164,7 +162,6 @@ class PlanScreen(ConfirmScreen):
     # Painting
 
     def describe(self) -> PlanWords:
-        """How far it is, and the next step."""
         facts, verb = self.facts, self.facts.plan.verb
         is_undoable = (
             VERBS[verb].is_undoable and verb not in UNDO_TEXTS
@@ -193,7 +190,6 @@ class PlanScreen(ConfirmScreen):
         return words
 
     def lay_out(self) -> None:
-        """Paint the plan or its result for this size."""
         if not self.is_paintable or not self.size.width or not self.query("#hints"):
             return
         self._fill(self.text_width)
@@ -273,14 +269,12 @@ class PlanScreen(ConfirmScreen):
     # Keys
 
     def without(self) -> set[str]:
-        """Keys that have no function now."""
         over = set() if self.is_open else {"in_or_out", "reason", "pace", "export"}
         paced = set() if can_be_paced(self.facts.plan) else {"pace"}
         undo = {"operations"} if self._run is None or self._run.ended is None else set()
         return super().without() | over | paced | undo
 
     def action_in_or_out(self) -> None:
-        """Exclude or include the task under the cursor."""
         picker, facts = self.query_one(Picker), self.facts
         ident = picker.key
         if not self.is_open or not ident or facts.counts is None:
@@ -296,14 +290,12 @@ class PlanScreen(ConfirmScreen):
         picker.move("down")
 
     def action_reason(self) -> None:
-        """Prompt for the reason that the journal records."""
         if self.is_open:
             super().action_reason()
         else:
             self.say("too late: the journal already has this operation")
 
     def action_pace(self) -> None:
-        """Edit rate, canary and stop rules."""
         from tui.plan.pace_form import PaceScreen
 
         facts = self.facts
@@ -321,7 +313,6 @@ class PlanScreen(ConfirmScreen):
         self.app.push_screen(form, take)
 
     def action_move(self, how: str) -> None:
-        """Move through the tasks, or scroll the result."""
         if self.report is None:
             self.query_one(Picker).move(how)
         else:
@@ -357,12 +348,10 @@ class PlanScreen(ConfirmScreen):
         )
 
     def copies(self) -> tuple[Copy, ...]:
-        """The command of the plan, which the screen cuts to one line."""
         command = self.view().command if self.is_open else ""
         return (Copy("c", "whole command", command),) if command else ()
 
     def export_table(self) -> ExportTable | None:
-        """Export: each task with its expected outcome."""
         if self.facts.counts is None:
             return None
         plan, view = self.facts.plan, self.view()
@@ -382,7 +371,6 @@ class PlanScreen(ConfirmScreen):
         return ExportTable(f"plan-{plan.verb}", PLAN_ROW_FIELDS, hand)
 
     def apply_plan(self) -> None:
-        """Apply the plan and follow it until the report."""
         facts, session = self.facts, self.session
         facts.is_closed = True
         # Changed tasks stay in the plan: apply re-checks them and reports them as skipped.

@@ -38,12 +38,10 @@ class DestinationAction(Action):
 
     @property
     def prompt(self) -> str:
-        """The verb and the destination."""
         return f"{self.hint} {self.acts_on}"
 
     @property
     def takes_reason(self) -> bool:
-        """The registry keeps it."""
         return True
 
     def _now(self) -> SeenDestination | None:
@@ -51,7 +49,6 @@ class DestinationAction(Action):
         return next((one for one in seen if one.destination.origin == self._name), None)
 
     def facts(self) -> tuple[Fact, ...]:
-        """What the action changes of the destination."""
         current = self._now()
         fact = self._action.fact(
             Destination(self._name) if current is None else current.destination
@@ -59,12 +56,10 @@ class DestinationAction(Action):
         return (Fact(fact, f"the destination changed: {fact}"),)
 
     def refusal(self) -> str:
-        """While the registry cannot be read."""
         unknown = self._session.readings.destinations.unknown
         return f"effect unknown: {unknown}" if unknown else ""
 
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
-        """What it changes; the destination and its tasks."""
         words = ("--reason", reason.text) if reason.text else ()
         command = self._session.place.command
         command = (*command, "destinations", self.hint, self._name, *words, "--apply", "1")
@@ -77,11 +72,6 @@ class DestinationAction(Action):
         return text
 
     async def apply(self, reason: str) -> Run:
-        """Apply it; return the result in words.
-
-        Raises:
-            StoreError: it cannot be applied, or others have changed the destination.
-        """
         session, change = self._session, self._place_destinations.change
         trouble = await asyncio.to_thread(partial(change, self.hint, self._planned, reason))
         registry = await asyncio.to_thread(read_destinations, session.place)

@@ -29,7 +29,6 @@ class FailureParts(RowsParts):
     def __init__(
         self, session: PlaceSession, context: ConsoleContext, screen: RowsActions, transport: str
     ) -> None:
-        """`transport` is its name."""
         super().__init__(session, context, screen)
         self.transport = transport
 
@@ -60,11 +59,9 @@ class FailureParts(RowsParts):
         return "time of this error unknown" if selected.when is None else ""
 
     def trail(self) -> tuple[str, ...]:
-        """The place and the transport."""
         return (self.session.name, keys.TRANSPORTS, f"{safe_line(self.transport)}: errors")
 
     def rows(self, width: int) -> ShownRows:
-        """One row per error."""
         now = self.context.clock()
         rows = [
             Choice(key, view.failure_row(each, now, width)) for key, each in self.failures.items()
@@ -72,31 +69,26 @@ class FailureParts(RowsParts):
         return ShownRows(view.failure_head(width), rows)
 
     def details(self, width: int) -> list[Line]:
-        """The error under the cursor in full."""
         if (selected := self.selected) is None:
             return [((f" {self.no_row_reason('no errors known')}", "muted"),)]
         return view.failure_lines(selected, width)
 
     def rows_frame(self) -> Frame:
-        """The errors that are kept, the latest first."""
         amount = f"{len(self.failures)}"
         return Frame(f"{safe_line(self.transport)}: latest errors", "", amount)
 
     def details_frame(self, below: int) -> Frame:
-        """The time of the error under the cursor."""
         selected, now = self.selected, self.context.clock()
         when = None if selected is None else selected.when
         return Frame("time unknown" if when is None else format_time_with_age(when, now))
 
     def next_step(self, width: int) -> Line:
-        """The next step for the error under the cursor."""
         key, does = "Enter", "shows its line in the log"
         if self.open_refusal():
             key, does = "", "no log line to open"
         return next_line(key, does, safe_line(self.transport), width)
 
     def copies(self) -> tuple[Copy, ...]:
-        """Server reply and error under the cursor."""
         if (selected := self.selected) is None:
             return ()
         text = (Copy("t", "server reply", selected.text),) if selected.text else ()

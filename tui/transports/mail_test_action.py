@@ -34,16 +34,13 @@ class MailTestAction(Action):
 
     @property
     def prompt(self) -> str:
-        """The recipient."""
         return f"send to {safe_line(self._to)}"
 
     @property
     def progress(self) -> object:
-        """The output so far."""
         return self._trial.running, self._trial.lines, self._trial.outcome
 
     def refusal(self) -> str:
-        """While one is running, after it, and without a recipient."""
         if self._trial.running:
             return "a test mail is running: wait for its result"
         if self._is_begun:
@@ -51,34 +48,28 @@ class MailTestAction(Action):
         return "" if self._to else "no recipient: Tab"
 
     def absent_keys(self) -> set[str]:
-        """The recipient is fixed once the mail was sent."""
         return {"to"} if self._is_begun else set()
 
     def result(self) -> Line:
-        """The result, or that it is on its way."""
         if self._trial.running:
             return ((" sending ... Esc leaves, it continues", "strong"),)
         words, style = self._trial.outcome
         return ((f" {safe_line(words)}", style),) if self._is_begun else ()
 
     def stage(self) -> str | None:
-        """How long it took so far."""
         took = f"{self._trial.elapsed_seconds:.1f}s"
         if not self._is_begun:
             return None
         return f"sending, {took}" if self._trial.running else f"result, after {took}"
 
     def next_step(self) -> tuple[str, str] | None:
-        """The recipient comes first."""
         return None if self._is_begun or self._to else ("Tab", "names the recipient")
 
     @property
     def is_incomplete(self) -> bool:
-        """True without a recipient."""
         return not self._to
 
     def question(self) -> Question | None:
-        """The recipient."""
         if self._is_begun:
             return None
 
@@ -88,7 +79,6 @@ class MailTestAction(Action):
         return Question("recipient of the test mail", self._to, address_error, take)
 
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
-        """The plan, or output and result."""
         return self._output_lines(width) if self._is_begun else self._plan_lines(now, width)
 
     def _plan_lines(self, now: float, width: int) -> list[Line]:
@@ -128,7 +118,6 @@ class MailTestAction(Action):
         return [*lines, BLANK_LINE, next_line("Esc", does, "", width)]
 
     async def apply(self, reason: str) -> Run:
-        """Run the command; its last line is part of the result."""
         sending = self._trial.run(self._transport, self._to)
         self._is_begun = True
         words = await sending

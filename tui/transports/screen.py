@@ -155,14 +155,12 @@ class TransportsScreen(RowsScreen):
     parts: TransportParts
 
     def __init__(self, session: PlaceSession, context: ConsoleContext, aim: str = "") -> None:
-        """`aim`: transport or destination on which the cursor is put when it appears."""
         super().__init__()
         self._board = TransportBoard()
         self.panes = ListPanes(page_keys_scroll=True, board=self._board)
         self.parts = TransportParts(session, context, self, aim)
 
     def paint_panes(self) -> None:
-        """Paint rows, frames, and the details as one text or in the board."""
         super().paint_panes()
         shown, (width, height) = self.parts.board, self.size
         self.panes.show_board(is_shown=shown is not None)

@@ -53,16 +53,13 @@ class SuspendAction(Action):
 
     @property
     def prompt(self) -> str:
-        """The verb and the transport."""
         return f"{self.hint} {self.acts_on}"
 
     @property
     def takes_reason(self) -> bool:
-        """Only to suspend."""
         return self._suspends
 
     def facts(self) -> tuple[Fact, ...]:
-        """The transports that can be used."""
         routes = self._session.readings.routes
         if routes is None or routes.unknown:
             return (Fact(None, f"transports unknown: {routes.unknown if routes else 'no data'}"),)
@@ -70,7 +67,6 @@ class SuspendAction(Action):
         return (Fact(usable, "the transports changed"),)
 
     def refusal(self) -> str:
-        """Until the effect is known."""
         (transports,) = self.facts()
         if transports.value is None:
             return transports.change
@@ -96,7 +92,6 @@ class SuspendAction(Action):
             yield
 
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
-        """What it changes for mail, the other transports, the figures of this one."""
         effect_lines = view.plan_lines(
             self._name,
             self._before,
@@ -120,11 +115,6 @@ class SuspendAction(Action):
         ]
 
     async def apply(self, reason: str) -> Run:
-        """Apply it; return the result in words.
-
-        Raises:
-            Unavailable: it cannot be applied.
-        """
         name, mail = self._name, self._mail
         trouble = await self._session.change_routes(
             (lambda: mail.suspend(name, reason))
