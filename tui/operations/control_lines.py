@@ -221,11 +221,7 @@ def page_lines(
     listed: list[Line] = [head, *(line for _, line in rows)] if known_controls else none
     lines = [*first, *([BLANK_LINE] if first else []), *listed]
     for name, control in known_controls.items():
-        lines += [
-            BLANK_LINE,
-            part_line(safe_line(name)),
-            *detail_lines(name, control, width),
-        ]
+        lines += [BLANK_LINE, part_line(safe_line(name)), *detail_lines(name, control, width)]
     return lines
 
 

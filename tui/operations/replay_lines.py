@@ -23,15 +23,7 @@ from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.session.runners import RunningOperation
 from tui.text.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
 from tui.text.graphs import braille_line
-from tui.text.lines import (
-    Line,
-    Run,
-    cut_line,
-    folded_lines,
-    join_ends,
-    parts_that_fit,
-    width_of,
-)
+from tui.text.lines import Line, Run, cut_line, folded_lines, join_ends, parts_that_fit, width_of
 from tui.text.table import REST, Choice, Column, Table
 from tui.text.task_list import SHORT_ID_CELLS, short_id
 from tui.text.times import format_clock
@@ -259,9 +251,7 @@ def _bar(view: OperationView, width: int) -> Line:
     edges = [-(-room * end // total) for end in bounds]
     runs: list[Run] = [("   ", "")]
     for (start, end), (sign, style) in zip(
-        pairwise(edges),
-        (("█", "ok"), ("█", "error"), ("█", "muted")),
-        strict=True,
+        pairwise(edges), (("█", "ok"), ("█", "error"), ("█", "muted")), strict=True
     ):
         runs.append((sign * (end - start), style))
     return cut_line((*runs, ("░" * (room - edges[-1]), "line")), width)

@@ -109,10 +109,7 @@ def row_label(ages: Ages, cell: AgeCell, names: int) -> str:
 def _line(row: AgeRow, label: str, column: int, cell: int, room: int, largest: int) -> Line:
     sign = CURSOR if column >= 0 else " "
     total = "strong" if label == TOTAL else ""
-    runs: list[tuple[str, str]] = [
-        (f"{sign}  ", "accent"),
-        (fit_text_end(label, room), total),
-    ]
+    runs: list[tuple[str, str]] = [(f"{sign}  ", "accent"), (fit_text_end(label, room), total)]
     for at in range(AGE_CLASSES + 1):
         number, width = cell_count(row, at), _cell_width(at, cell)
         text = fit_count(number, cell - 1) if number else "."

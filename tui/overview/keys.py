@@ -179,24 +179,17 @@ def _while_live(pressed: str) -> Callable[[OverviewParts], str]:
 ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
     *make.moves(move),
     own("open | enter | Enter | open | View | the queue, the cell or the alert", _open_row),
-    own(
-        "pane(1) | tab | Tab | pane | View | next pane of the screen",
-        partial(_next_pane, by=1),
-    ),
+    own("pane(1) | tab | Tab | pane | View | next pane of the screen", partial(_next_pane, by=1)),
     own("pane(-1) | shift+tab | S-Tab | - | View | previous pane", partial(_next_pane, by=-1)),
     own(
-        "graph_range | z | z | range | View | graph: the last 10 minutes, hour or day",
-        _next_range,
+        "graph_range | z | z | range | View | graph: the last 10 minutes, hour or day", _next_range
     ),
     own(
         "rows_by | x | x | rows by | View +minor | age table: group by destination, kind or error",
         _next_rows,
         refusal=_while_live("x"),
     ),
-    own(
-        "age_cell(-1) | left h | h | - | View | age table: younger cell",
-        partial(_shift, by=-1),
-    ),
+    own("age_cell(-1) | left h | h | - | View | age table: younger cell", partial(_shift, by=-1)),
     own("age_cell(1) | right l | l | - | View | age table: older cell", partial(_shift, by=1)),
     own(
         "clusters | c | c | - | View | error clusters of the place under the cursor",
@@ -213,13 +206,9 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
         _freeze,
         label=lambda parts: "live" if parts.freeze.time else None,
     ),
+    own("earlier | comma | , | - | View | frozen: back in history", partial(_step, direction=-1)),
     own(
-        "earlier | comma | , | - | View | frozen: back in history",
-        partial(_step, direction=-1),
-    ),
-    own(
-        "later | full_stop | . | - | View | frozen: forward in history",
-        partial(_step, direction=1),
+        "later | full_stop | . | - | View | frozen: forward in history", partial(_step, direction=1)
     ),
     KeyRow(key("screen"), _open_digit),
     make.repaint(),

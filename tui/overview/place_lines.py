@@ -429,10 +429,7 @@ class DrawnRow(NamedTuple):
 
 
 def place_table(
-    queues: Sequence[PlaceLine],
-    now: float,
-    width: int,
-    drawn: dict[int, DrawnRow] | None = None,
+    queues: Sequence[PlaceLine], now: float, width: int, drawn: dict[int, DrawnRow] | None = None
 ) -> tuple[Line, list[Line]]:
     """The table head, and one line per place in the given order.
 

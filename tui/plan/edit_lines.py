@@ -32,9 +32,7 @@ FIELDS: Mapping[str, EditField] = {
         lambda task: safe_line(task.description),
     ),
     "destination": EditField(
-        "to",
-        "this queue has no recipient field",
-        lambda task: safe_line(task.destination),
+        "to", "this queue has no recipient field", lambda task: safe_line(task.destination)
     ),
     "due": EditField("due", "this queue has no editable due time", lambda task: ""),
     "priority": EditField(

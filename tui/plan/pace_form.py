@@ -17,15 +17,7 @@ from tui.session.running_operations import find_worker
 from tui.terminal.sized_screen import SizedModalScreen
 from tui.text import keys
 from tui.text.hints import hint_lines
-from tui.text.lines import (
-    BLANK_LINE,
-    Line,
-    Run,
-    cut_line,
-    fit_text,
-    folded_lines,
-    heading_line,
-)
+from tui.text.lines import BLANK_LINE, Line, Run, cut_line, fit_text, folded_lines, heading_line
 from tui.text.styles import ON_CURSOR
 from tui.widgets.line_widgets import Lines
 

@@ -139,10 +139,7 @@ class PlanCounts(NamedTuple):
 
 
 def count_plan(
-    plan: Plan,
-    edges: Edges,
-    drift: Mapping[str, str] = {},
-    refused: Mapping[str, str] = {},
+    plan: Plan, edges: Edges, drift: Mapping[str, str] = {}, refused: Mapping[str, str] = {}
 ) -> PlanCounts:
     """Count a plan; `drift` and `refused` as in `PlanView`."""
     moves: Counter[tuple[State, State | None]] = Counter()

@@ -69,13 +69,7 @@ def _columns(facts: PlanFacts, view: PlanView) -> Iterator[Column[Row]]:
         return one.now.answer.value, STILL_LOOKS[one.now.answer]
 
     yield Column("ID", 2, name, most=MAX_NAME_CELLS)
-    yield Column(
-        "AGE",
-        6,
-        created,
-        right=True,
-        rank=1,
-    )
+    yield Column("AGE", 6, created, right=True, rank=1)
     if any(task.state is State.DEAD for task in tasks.values()):
         yield Column("DIED", 6, died, right=True, rank=2)
     if any(marks.values()):

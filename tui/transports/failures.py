@@ -36,10 +36,7 @@ class FailureParts(RowsParts):
     def failures(self) -> dict[str, Failure]:
         """Errors by keys that stay the same when new errors arrive."""
         transports = self.session.readings.sending.transports
-        failures = next(
-            (each.failures for each in transports if each.name == self.transport),
-            (),
-        )
+        failures = next((each.failures for each in transports if each.name == self.transport), ())
         keyed: dict[str, Failure] = {}
         for failure in reversed(failures):  # equal errors are numbered from the oldest
             same = f"{failure.when} {failure.word}"

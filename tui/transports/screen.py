@@ -105,10 +105,7 @@ ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
         is_absent=lambda parts: parts.board is None,
     ),
     own(
-        LOG_WORDS,
-        _open_log,
-        refusal=TransportParts.no_transport_reason,
-        is_absent=_is_destination,
+        LOG_WORDS, _open_log, refusal=TransportParts.no_transport_reason, is_absent=_is_destination
     ),
     KeyRow(key("reread"), TransportParts.reread),
     *make.views(),
