@@ -39,7 +39,6 @@ class PlanWords(NamedTuple):
     key: str = ""
     """The key of the next step; "" if the bar has it."""
     does: str = ""
-    """The next step."""
 
 
 class ConfirmScreen(BaseScreen):
@@ -49,11 +48,9 @@ class ConfirmScreen(BaseScreen):
     """
 
     digits_name = "count"
-    """What the typed digits are called."""
     focused_part = "#text"
     """What takes the keys that move."""
     reason_title = "reason (journal)"
-    """Title of the prompt for the reason."""
 
     def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
@@ -62,7 +59,6 @@ class ConfirmScreen(BaseScreen):
         self.guard: ConfirmGuard = ConfirmGuard()
         self.message = Message(context.clock)
         self.step = self.KIND
-        """The last step of the path."""
         self.acts_on = ""
         """What the plan changes, at the right end of the next step."""
         self.bar: Line = ()

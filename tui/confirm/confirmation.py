@@ -63,7 +63,6 @@ class Confirmation:
     def __init__(self, subject: Subject, context: ConsoleContext) -> None:
         self._subject, self._context = subject, context
         self.typed = ""
-        """The digits typed so far."""
         self.reason = ""
 
     @property

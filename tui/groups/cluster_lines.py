@@ -21,7 +21,6 @@ from tui.text.task_row import time_fields
 from tui.text.times import format_time_with_age
 
 EVIDENCE_NAME_CELLS = 10
-"""Cells for the names of the evidence."""
 
 DEATHS_MINUTES = 120
 """Range of the graph of deaths."""

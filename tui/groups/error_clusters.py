@@ -25,7 +25,6 @@ class ErrorClusters(GroupParts[CheckedCluster]):
 
     noun, none = "cluster", "no failed tasks"
     _deaths: tuple[int, ...] = ()
-    """Deaths in the cluster over time."""
 
     def version(self) -> tuple[object, ...]:
         session, latest = self.session, self.session.inspector.latest

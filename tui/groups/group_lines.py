@@ -22,7 +22,6 @@ from tui.text.task_row import time_fields
 from tui.text.times import format_minutes, format_time_with_age
 
 NO_NAME = "(none)"
-"""Name of the group of tasks without a value."""
 
 BAR_CELLS = 6
 """Cells of the bar of a group; the largest group fills it."""
@@ -31,8 +30,6 @@ STATE_FILLS, OTHER_FILL = {State.PENDING: FULL_CELL, State.ACTIVE: "▓", State.
 """Fill of each state's part of a bar: parts are told apart without colours, too."""
 
 LABEL_CELLS = 11
-"""Cells for the names of the times and the error."""
-
 COUNT_CELLS = 5
 NO_FACTS: Mapping[str, GroupFacts] = {}
 

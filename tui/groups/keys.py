@@ -108,4 +108,3 @@ GROUP_ROWS = _rows(
     "reroute",
     "expire",
 )
-"""All keys; pressing one is the Textual action `key` of the screen."""

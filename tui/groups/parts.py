@@ -24,8 +24,6 @@ from tui.text.hints import next_line
 from tui.text.lines import Line
 
 COPIED_CELLS = 160
-"""Width of a copied row."""
-
 G = TypeVar("G")
 
 MAX_TASKS = 50

@@ -31,17 +31,12 @@ NAME_CELLS, VALUE_CELLS, NARROW_VALUE_CELLS = 22, 20, 12
 """Width of a control's name and of its value in cells; LESS is the value on a narrow screen."""
 
 WIDE_CELLS = 80
-"""Minimum width in cells of a screen that is not narrow."""
-
 MAX_TARGETS = 9
-"""Maximum number of problems listed as targets of a control."""
 
 BUCKET = "rate limit "
 """Start of the key of a row with a rate limit."""
 
 GAUGE_CELLS = 16
-"""Width of the bar of a rate limit in cells."""
-
 NO_CONTROLS = "this queue has no controls"
 
 

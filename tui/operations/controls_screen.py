@@ -172,7 +172,6 @@ ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
     make.arm(Change.EDGES, ControlParts.has_no_controls),
     *make.ends(),
 )
-"""All keys, in the order of their hints."""
 
 
 class ControlsScreen(RowsScreen):

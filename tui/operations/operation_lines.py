@@ -49,7 +49,6 @@ class ListedOperation(NamedTuple):
 
     operation: Operation
     undone: int = 0
-    """Number of its tasks that were undone since."""
     half_moved: int = 0
     """Number of tasks that an interruption left half moved."""
     switched: str = ""

@@ -29,10 +29,7 @@ from tui.text.task_list import SHORT_ID_CELLS, short_id
 from tui.text.times import format_clock
 
 FLOW_SECONDS = 600.0
-"""Seconds for which the course of the queue is shown."""
-
 SPARKLINE_CELLS = 10
-"""Width of a sparkline beside its numbers."""
 
 GRAPH_ROWS = 10
 """Minimum number of lines for the graphs of the queue in place of sparklines."""
@@ -77,7 +74,6 @@ class OperationView(NamedTuple):
     reasons: tuple[Run, ...] = ()
     """Why it waits, is paused or stopped, and problems apart from its tasks."""
     tasks: tuple[TaskProgress, ...] = ()
-    """Results of its tasks, problems first."""
 
     @property
     def settled(self) -> int:
@@ -405,7 +401,6 @@ _RESULT_WORDS: Mapping[str, str] = {
     ReplayOutcome.TAKEN: "moved",
     "gone": "skipped",
 }
-"""Results whose word on screen differs."""
 
 
 def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Line, list[Choice]]:

@@ -303,7 +303,6 @@ ROWS: tuple[KeyRow[RunningParts, Change], ...] = (
     make.asks(key("yank")),
     make.asks(key("plain")),
 )
-"""All keys in the order of their hints; pressing one is the Textual action `key` of the screen."""
 
 
 def _show_lines(pane: Lines, lines: Sequence[Line], border: int, free: int) -> int:

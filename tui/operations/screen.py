@@ -34,7 +34,6 @@ from tui.text.lines import Line
 from tui.text.table import Choice, ShownRows
 
 JOURNAL_READ_SECONDS = 1.0
-"""Seconds between two reads of the journal."""
 
 
 class OperationsParts(RowsParts):
@@ -129,7 +128,6 @@ class OperationsParts(RowsParts):
 
 
 Show = Callable[[OperationsParts, BaseScreen, Operation], Awaitable[None]]
-"""Opens a plan for an operation."""
 
 RUNS_ELSEWHERE = "another process is running it: undo is possible afterwards"
 
@@ -314,7 +312,6 @@ ROWS: tuple[KeyRow[OperationsParts, Change], ...] = (
     KeyRow(key("reread"), _reread),
     *make.views(),
 )
-"""All keys in the order of their hints; pressing one is the Textual action `key` of the screen."""
 
 
 class OperationsScreen(RowsScreen):

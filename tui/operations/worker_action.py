@@ -17,7 +17,6 @@ from tui.text import keys
 from tui.text.lines import Line, Run, folded_lines
 
 CHECK_SECONDS = 1.0
-"""Seconds between two checks whether a started worker has ended."""
 
 
 def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: ConsoleContext) -> None:

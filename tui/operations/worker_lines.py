@@ -113,7 +113,6 @@ WORKER_COLUMNS: tuple[Column[WorkerRow], ...] = (
 )
 
 BRIEF_NAME_CELLS = 9
-"""Cells of the name of a worker in a narrow pane."""
 
 
 def worker_table(

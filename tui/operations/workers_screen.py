@@ -190,7 +190,6 @@ ROWS: tuple[KeyRow[WorkersParts, Change], ...] = (
     KeyRow(key("worker"), _worker, _why_no_place, is_absent=is_read_only),
     *make.ends(),
 )
-"""All keys in the order of their hints; pressing one is the Textual action `key` of the screen."""
 
 
 class WorkersScreen(RowsScreen):

@@ -44,7 +44,6 @@ class FrozenTime(NamedTuple):
     histories: Mapping[int, RecordedHistory]
     """Recorded history by number of the place."""
     is_loaded: bool = False
-    """True if all recordings are loaded."""
     memories: Mapping[int, EventMemory] = {}
     """Log events in memory at the freeze by number of the place."""
     run: int = 0

@@ -243,4 +243,3 @@ ROWS: tuple[KeyRow[OverviewParts, Change], ...] = (
     make.app(key("app.cancel", keys.SHARED)),
     make.app(key("app.suspend_process")),
 )
-"""All keys; pressing one is the Textual action `key` of the screen."""

@@ -59,10 +59,8 @@ class OverviewPanes:
 
     def __init__(self, sessions: Sequence[PlaceSession]) -> None:
         self.frame = OverviewFrame()
-        """The present division of the screen."""
         self.ages = AgeTable(id=AGES)
         self.rows = {name: Picker(id=name) for name in (ALERTS, QUEUES, *ROW_PANES)}
-        """The panes of rows."""
         order = (ALERTS, QUEUES, AGES, *ROW_PANES)
         self.focusable = {name: self.rows.get(name, self.ages) for name in order}
         """The panes that take the focus, in the order of Tab."""

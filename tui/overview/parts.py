@@ -117,7 +117,6 @@ class Change(Flag):
     EDGES = auto()
     """The lines above and below the panes."""
     PANES = auto()
-    """All of it."""
 
 
 class AgePane(Protocol):

@@ -59,7 +59,6 @@ class PlaceReads(NamedTuple):
     """State of the tasks in the age table."""
     ages: Ages
     generation: int
-    """Generation of the index that was read."""
     when: float
     """Time of the read, epoch seconds UTC."""
     clusters: tuple[CheckedCluster, ...] = ()
@@ -84,7 +83,6 @@ class OverviewReads:
         self._chosen: set[int] = set()
         """Places whose age-table rows the operator chose."""
         self.read_due = asyncio.Event()
-        """Set if a read may be due."""
 
     def of(self, session: PlaceSession) -> PlaceReads | None:
         """What was read of a place; None before the first read, and if it cannot be read."""

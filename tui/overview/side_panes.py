@@ -48,13 +48,8 @@ MAX_ROWS = 12
 """Rows for which a pane asks room; those beyond scroll."""
 
 MAX_PANE_ROWS = 100
-"""Maximum rows of one pane."""
-
 MAX_FAULTS = 8
-"""Number of grouped errors of transports shown."""
-
 MAX_OPERATIONS = 5
-"""Number of latest operations shown."""
 
 
 class LiveValues(NamedTuple):
@@ -290,12 +285,9 @@ def transport_lines(
 
 
 _CHIPS = {Health.FAILING: "chip-error", Health.SUSPENDED: "chip-warn"}
-"""States that need a hand."""
-
 _URGENCY = tuple(
     map(Health, ("failing", "suspended", "unknown", "few mails", "over", "ok", "idle"))
 )
-"""The states of a transport, the most urgent first."""
 
 
 def _workers_frame(data: OverviewData) -> Frame:
@@ -457,7 +449,6 @@ def _metrics_cell(session: PlaceSession, now: float) -> Run:
 
 
 GAUGE_CELLS = 16
-"""Width of the gauge of a rate limit."""
 
 
 def _control_pane(data: OverviewData, width: int) -> PaneRows:
@@ -582,7 +573,6 @@ def log_rows(
 
 
 HISTOGRAM_LINES = 4
-"""Height of the histogram below the log of a wall."""
 
 
 def histogram_lines(counts: Sequence[EventCounts], width: int, rows: int) -> list[Line]:
@@ -612,7 +602,6 @@ def histogram_lines(counts: Sequence[EventCounts], width: int, rows: int) -> lis
 
 
 MAX_HISTOGRAM_CELLS = 240
-"""Maximum width of the histogram."""
 
 
 ONLY_COUNTS, LOG_TOO_SHORT = "only counts recorded", "log not read so far back"

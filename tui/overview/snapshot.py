@@ -62,9 +62,7 @@ class PlaceSnapshot(NamedTuple):
     worker: int | None = None
     """PID of the worker started here, for places without a lock file."""
     lease_workers: int = 0
-    """Number of workers of a place without a lock file."""
     kinds: Sequence[KindFigures] = ()
-    """Figures of its kinds of task."""
     destinations: Sequence[SeenDestination] | None = None
     """The destinations of its deliveries, what needs an operator first; none are recorded."""
 

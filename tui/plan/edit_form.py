@@ -20,7 +20,6 @@ from tui.widgets.text_area import LongWords
 from tui.widgets.text_input import Words
 
 LABEL_CELLS = 13
-"""Width of the label column in cells."""
 
 
 class EditScreen(SizedModalScreen[Mapping[str, object]]):

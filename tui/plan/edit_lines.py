@@ -47,7 +47,6 @@ MAX_DIFFERENCE_CHARS = 24
 """Characters around the first difference of two texts that are shown."""
 
 STORED_AS_TYPED = "stored as typed"
-"""Preview of a text that is stored unchanged."""
 
 
 class EditResult(NamedTuple):
@@ -56,9 +55,7 @@ class EditResult(NamedTuple):
     values: Mapping[str, Any]
     """New values by the names of `FIELDS`, `due` in epoch seconds UTC; only changed fields."""
     error: str = ""
-    """First error; "" if the input is valid."""
     previews: Mapping[str, str] = {}
-    """Preview text for each editable field."""
 
 
 def editable_fields(edge: Edge) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ from tui.text.styles import ON_CURSOR
 from tui.widgets.line_widgets import Lines
 
 MAX_NUMBER_LENGTH = 7
-"""Maximum length of a number in characters."""
 
 
 class NumberRange(NamedTuple):
@@ -48,7 +47,6 @@ class PaceField(NamedTuple):
 
     name: str
     before: str
-    """Text in front of it."""
     after: str = ""
     number: NumberRange | None = None
     """None: a switch."""
@@ -90,7 +88,6 @@ FIELDS: tuple[tuple[PaceField, ...], ...] = (
     ),
     (PaceField("hold", "then", "hold the rest (off: stays where it is)"),),
 )
-"""Fields, line by line."""
 
 ALL_FIELDS: tuple[PaceField, ...] = tuple(field for line in FIELDS for field in line)
 _BY_NAME: Mapping[str, PaceField] = {field.name: field for field in ALL_FIELDS}
@@ -204,7 +201,6 @@ def pace_from_form(form: PaceForm, before: ReplayPace) -> ReplayPace:
 
 
 LABEL_CELLS = 12
-"""Width of the first column in cells."""
 
 
 def form_lines(

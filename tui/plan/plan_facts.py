@@ -38,7 +38,6 @@ MAX_INLINE_COUNT_ROWS = 2_000
 """Plans up to this many rows are counted on the event loop; larger ones on a thread."""
 
 NOT_COUNTED = -1
-"""The plan is not counted yet."""
 
 
 class PlanFacts:
@@ -66,7 +65,6 @@ class PlanFacts:
         self._amount = NOT_COUNTED
         self._is_recount_wanted = asyncio.Event()
         self._has_read = False
-        """The listed tasks were read."""
         self._in_trash: int | None = None
         self._pace_facts: Sequence[Run] = ()
 

@@ -31,7 +31,6 @@ MAX_LISTED_TASKS = 1000
 """Tasks that are listed one by one; the counts include all."""
 
 MAX_VALUE_CHARS = 200
-"""Characters of a new value that are shown."""
 
 EFFECTS: Mapping[str, str] = {
     "retry": "run now, attempts reset, oldest first",
@@ -79,7 +78,6 @@ class PlanSize(NamedTuple):
 
     bytes: int
     tasks: int
-    """Tasks measured so far."""
 
 
 class StillFails(NamedTuple):
@@ -107,7 +105,6 @@ class PlanView(NamedTuple):
     warnings: Sequence[str] = ()
     reason: str = ""
     command: str = ""
-    """Equivalent command line."""
     undo: str = ""
     """How to undo it, if not by the console's keys."""
     still: Sequence[StillFails] = ()
@@ -133,7 +130,6 @@ class PlanCounts(NamedTuple):
     listed: tuple[Row, ...]
     """Listed rows; suspicious ones first, because the operator has to decide about them."""
     states: frozenset[State]
-    """States of its tasks."""
     included: tuple[str, ...]
     """Ids of suspicious tasks that the operator included."""
 
@@ -206,7 +202,6 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
 
 
 FACT_NAME_CELLS = 8
-"""Cells for the name of a fact."""
 
 
 COUNT_CELLS = 6
@@ -300,7 +295,6 @@ def _size_text(plan: Plan, view: PlanView) -> str:
 
 
 PLAN_ROW_FIELDS = ("id", "state", "rev", "odd", "bytes", "outcome")
-"""Columns of an exported plan."""
 
 
 def plan_row_values(

@@ -55,13 +55,11 @@ SHOWN_TASKS = 8
 """Tasks for which the last line of the plan gives way."""
 
 MIN_TASK_LINES = 4
-"""Minimum number of lines for the task list, below the text."""
 
 FOOT_LINES = 4
 """Lines of path, bar, next step and hints."""
 
 PROGRESS_SECONDS = 0.1
-"""Seconds between two progress updates."""
 
 SIDE_COLUMNS, SIDE_CELLS = 110, 42
 """From so many columns on the steps of a replay are beside the facts, in so many cells."""
@@ -98,7 +96,6 @@ class PlanScreen(ConfirmScreen):
         self.facts = PlanFacts(plan, session, pace, warnings)
         self._scope, self._follows = scope, follows
         self._run: RunningOperation | None = None
-        """The applied plan."""
         self._when_done, self._errors = done, errors
         self._text: list[Line] = []
         self._listed: object = None

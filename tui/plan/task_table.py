@@ -20,7 +20,6 @@ from tui.text.task_list import MAX_NAME_CELLS, short_id
 from tui.text.times import format_minutes
 
 STEP_NAMES = ("canary", "batch", "rest")
-"""Names of the steps of a replay, in order."""
 
 
 def step_names(pace: ReplayPace | None, amount: int) -> list[tuple[str, int]]:
@@ -106,7 +105,6 @@ def task_table(facts: PlanFacts, view: PlanView, width: int) -> tuple[Line, list
 # Beside and below the tasks
 
 BAR_CELLS = 8
-"""Width of the bar of a step."""
 
 
 def side_lines(facts: PlanFacts, width: int) -> list[Line]:

@@ -49,9 +49,7 @@ class Shown(NamedTuple):
     now: float
     """Epoch seconds UTC."""
     log: Sequence[LogLine]
-    """Latest lines of the place's logs."""
     minutes: int
-    """Range of the graph."""
 
 
 class TransportBoard(Board):

@@ -42,13 +42,8 @@ from tui.text.times import format_age, format_minutes, format_time_with_age
 from tui.transports import transport_lines as table
 
 BAR_CELLS = 18
-"""Width in cells of the bar of the most frequent error."""
-
 MAX_ERROR_GROUPS = 12
-"""Maximum number of error groups listed."""
-
 MAX_LATEST_ERRORS = 4
-"""Number of latest errors shown below the other details."""
 
 MARGIN, LABEL_CELLS = " " * MARGIN_CELLS, 11
 """The blanks before each line, and the width of the labels in cells."""

@@ -119,4 +119,3 @@ ROWS: tuple[KeyRow[FailureParts, Change], ...] = (
     make.goes(key("operations", keys.PROBLEMS), Target(keys.OPERATIONS)),
     *make.ends(),
 )
-"""All keys; pressing one is the Textual action `key` of the screen."""

@@ -34,7 +34,6 @@ class SendingRow(NamedTuple):
     name: str
     state: Run
     is_wrong: bool
-    """True if it fails now."""
     rank: int
     """Order in the table: 0 needs an operator."""
     cells: Mapping[str, Run]

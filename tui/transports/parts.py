@@ -43,7 +43,6 @@ class TransportParts(RowsParts):
         self._sending_rows: Sequence[mixed_table.SendingRow] = ()
         """The rows as they were painted, if there are destinations."""
         self._width = 0
-        """Cells of a row."""
 
     @property
     def _sending(self) -> MailHealth:

@@ -140,7 +140,6 @@ ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
     make.arm(Change.EDGES, lambda parts: parts.is_fixed),
     *make.ends(),
 )
-"""All keys; pressing one is the Textual action `key` of the screen."""
 
 
 class TransportsScreen(RowsScreen):

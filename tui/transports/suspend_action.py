@@ -44,7 +44,6 @@ class SuspendAction(Action):
         self._waiting: int | None = None
         """Pending mail tasks; None until counted."""
         self._unknown = ""
-        """Why the effect is not known."""
         self._suspends = name not in self._before.stopped
         self.hint = "suspend" if self._suspends else "resume"
         self.acts_on = safe_line(name)

@@ -56,7 +56,6 @@ USES: dict[TransportUse, Run] = {
     TransportUse.FOREIGN: ("-", "muted"),
     TransportUse.UNKNOWN: UNKNOWN_RUN,
 }
-"""Whether mail uses a transport, as a word."""
 
 HOUR_WINDOW = TEN_MINUTES + 1
 
