@@ -136,13 +136,11 @@ def _parts_of(session: PlaceSession) -> tuple[QueuePart, ...]:
     rates = {one.kind: one.per_minute for one in figures.kinds or ()}
     oldest = {safe_line(kind): when for kind, when in session.oldest_by_kind.items()}
     return tuple(
-        QueuePart(name, counts, oldest.get(name), _per_second(rates.get(name)))
+        QueuePart(
+            name, counts, oldest.get(name), None if (rate := rates.get(name)) is None else rate / 60
+        )
         for name, counts in figures.queues
     )
-
-
-def _per_second(per_minute: float | None) -> float | None:
-    return None if per_minute is None else per_minute / 60
 
 
 def count_rows(queues: Iterable[PlaceLine]) -> int:
@@ -275,10 +273,6 @@ def _rate_cell(rate_of: Callable[[Rates], float]) -> Cell:
     return cell
 
 
-def _eta_cell(queue: PlaceLine, now: float) -> Run:
-    return queue.drain.text, _LOOKS.get(queue.drain.trend, "")
-
-
 _LOOKS = {
     Trend.GROWING: "warn",
     Trend.STALLED: "error",
@@ -304,7 +298,9 @@ COLUMNS = (
     PlaceColumn("OLDEST", 6, oldest_cell, State.PENDING, 60),
     PlaceColumn("IN/s", 5, _rate_cell(lambda rates: rates.inward), None, 66),
     PlaceColumn("OUT/s", 5, _rate_cell(lambda rates: rates.outward), None, 60),
-    PlaceColumn("ETA", 7, _eta_cell, None, 60),
+    PlaceColumn(
+        "ETA", 7, lambda queue, _: (queue.drain.text, _LOOKS.get(queue.drain.trend, "")), None, 60
+    ),
 )
 """The columns between name and sparkline, in order."""
 
@@ -385,12 +381,6 @@ def _title(queues: Sequence[PlaceLine], column: PlaceColumn) -> str:
     return safe_line(word).upper() if cell_len(safe_line(word)) <= column.width else column.title
 
 
-def _short_error(queue: PlaceLine) -> str:
-    """The error without the path, with which the line already begins."""
-    within = queue.unavailable.removeprefix(queue.name)
-    return within.lstrip("/: ") if within != queue.unavailable else within
-
-
 _PART_COLUMNS = ("PEND", "WORK", "DLQ", "HELD", "OLDEST", "OUT/s")
 """The columns of one queue of a server: what comes in is not counted for each."""
 _ALERT_LOOKS = {Level.CRIT: "error", Level.WARN: "warn", "": ""}
@@ -410,7 +400,10 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
         # On a narrow screen the reason matters more than a row of question marks.
         while cells and width - width_of((*lead, *cells)) < REASON_CELLS:
             cells.pop()
-        return cut_line((*lead, *cells, (safe_line(_short_error(queue)), "unknown")), width)
+        why = queue.unavailable
+        if why.startswith(queue.name):  # the line already begins with the path
+            why = why.removeprefix(queue.name).lstrip("/: ")
+        return cut_line((*lead, *cells, (safe_line(why), "unknown")), width)
     runs: list[Run] = []
     for column in form.columns:
         is_blank = queue.is_part and column.title not in _PART_COLUMNS
@@ -421,11 +414,8 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
     return cut_line(merge_runs([*lead, *(runs if tail else runs[:-1]), *tail]), width)
 
 
-class DrawnRow(NamedTuple):
-    """A line of a place, and all that it was made from."""
-
-    made_from: tuple[PlaceLine, str, OverviewLayout, str, int]
-    line: Line
+DrawnRow: TypeAlias = tuple[object, Line]
+"""All that the line of a place was made from, and the line."""
 
 
 def place_table(
@@ -443,11 +433,11 @@ def place_table(
     for queue, name in zip(queues, names, strict=True):
         # The only cell that changes with the time alone.
         made_from = queue, name, form, oldest_cell(queue, now)[0], width
-        row = drawn.get(queue.number)
-        if row is None or row.made_from != made_from:
-            row = DrawnRow(made_from, place_row(queue, name, form, now, width))
-            drawn[queue.number] = row
-        lines.append(row.line)
+        before, line = drawn.get(queue.number, (None, ()))
+        if before != made_from:
+            line = place_row(queue, name, form, now, width)
+            drawn[queue.number] = made_from, line
+        lines.append(line)
     return head_line(queues, form, width), lines
 
 

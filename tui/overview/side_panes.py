@@ -83,11 +83,11 @@ def latest_operations(
     ran = [
         (
             session.name,
-            one if (one.ended or 0.0) <= at else one._replace(ended=None, is_running=True),
+            ran if (ran.ended or 0.0) <= at else ran._replace(ended=None, is_running=True),
         )
         for session in sessions
-        for one in session.history.operations
-        if one.started <= at
+        for ran in session.history.operations
+        if ran.started <= at
     ]
     return tuple(sorted(ran, key=lambda one: -one[1].started)[:MAX_OPERATIONS])
 
@@ -219,11 +219,8 @@ def _transport_pane(data: OverviewData, width: int) -> PaneRows:
         ]
         if (more := len(known) - len(listed)) > 0:
             foot.append(((f"  +{more:,} more: 6 lists them", "muted"),))
-    faults = (
-        []
-        if sending is None
-        else [one for transport in sending.transports for one in transport.faults]
-    )
+    transports = () if sending is None else sending.transports
+    faults = [one for transport in transports for one in transport.faults]
     if data.is_wall and faults:
         faults.sort(key=lambda one: -one.times)
         most = faults[0].times
@@ -246,9 +243,7 @@ def _transport_frame(data: OverviewData) -> Frame:
 def used_transports(sending: MailHealth | None, limit: float) -> list[TransportHealth]:
     """The transports that the logs mention, the most urgent first."""
     # The transports screen lists unused transports and why they are unused.
-    used = (
-        [transport for transport in sending.transports if transport.is_mentioned] if sending else []
-    )
+    used = (one for one in (sending.transports if sending else ()) if one.is_mentioned)
     return sorted(used, key=lambda transport: _URGENCY.index(transport.health(limit)))
 
 
@@ -318,7 +313,8 @@ def _lock_pane(data: OverviewData, width: int) -> PaneRows:
     rows = []
     for session, moment in zip(data.sessions, data.moments, strict=True):
         lock = moment.lock
-        sign: Run = ("! " if _is_alarming(lock) else "  ", "error")
+        is_alarming = lock is not None and lock.verdict in ALARMING_VERDICTS
+        sign: Run = ("! " if is_alarming else "  ", "error")
         lead: Line = (sign, (f"{fit_text(session.name, room)}  ", ""))
         if moment.queue.unavailable:
             line = cut_line((*lead, (" ?       cannot be read", "unknown")), width)
@@ -328,10 +324,6 @@ def _lock_pane(data: OverviewData, width: int) -> PaneRows:
         pane = keys.LOCKS if session.place.has_leases else keys.LOCK
         rows.append(PaneRow(f"{session.number}", line, Target(pane, session.number)))
     return PaneRows(rows)
-
-
-def _is_alarming(lock: LockEvidence | None) -> bool:
-    return lock is not None and lock.verdict in ALARMING_VERDICTS
 
 
 def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, width: int) -> Line:
@@ -533,8 +525,9 @@ def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
     """The kinds of the place under the cursor, on a wall of all places; with their titles."""
     sessions = data.sessions if data.is_wall else [data.selected]
     kinds_of_places = [
-        (session, PlaceKind(session.name, one, _is_stalled(data.moments[session.number - 1])))
+        (session, PlaceKind(session.name, one, moment.queue.drain.trend is Trend.STALLED))
         for session in sessions
+        for moment in (data.moments[session.number - 1],)
         for one in (data.live_values.kinds[session.number - 1] if data.live_values.kinds else ())
     ][:MAX_PANE_ROWS]
     kinds = [kind for _, kind in kinds_of_places]
@@ -548,10 +541,6 @@ def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
     name = "Kinds" if data.is_wall or len(data.sessions) == 1 else f"Kinds: {data.selected.name}"
     frame = Frame(name, amount=f"{len(rows)}" if rows else "", right=(("last 10m", "muted"),))
     return frame, PaneRows(rows, [head] if rows else [(("   no tasks", "muted"),)])
-
-
-def _is_stalled(moment: PlaceSnapshot) -> bool:
-    return moment.queue.drain.trend is Trend.STALLED
 
 
 def log_rows(
@@ -594,9 +583,8 @@ def histogram_lines(counts: Sequence[EventCounts], width: int, rows: int) -> lis
         runs: list[Run] = [("   ", "")]
         for height, foot in heights:
             level = min(steps, max(0, height - row * steps))
-            runs.append(
-                (SPARKS[level] if level else " ", "warn" if foot > row * steps else "muted")
-            )
+            style = "warn" if foot > row * steps else "muted"
+            runs.append((SPARKS[level] if level else " ", style))
         lines.append(merge_runs(runs))
     return lines
 
