@@ -28,7 +28,7 @@ from tui.text.lines import (
 from tui.text.table import REST, Column, Table
 
 NAME_CELLS, VALUE_CELLS, NARROW_VALUE_CELLS = 22, 20, 12
-"""Width of a control's name and of its value in cells; LESS is the value on a narrow screen."""
+"""Width of a control's name and of its value in cells, the latter also on a narrow screen."""
 
 WIDE_CELLS = 80
 MAX_TARGETS = 9
@@ -80,27 +80,26 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
     widest = max((len(value) for value in values), default=0)
     now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(5, widest))
     names = min(width // 3, max((len(each.label) for each in rows), default=8) + 1)
+
+    def name(row: ControlRow) -> Run:
+        return safe_line(row.label), "muted" if row.control.refusal else "strong"
+
+    def value(row: ControlRow) -> Run:
+        words, refused = controls.describe_value(row.control, row.control.now), row.control.refusal
+        return safe_line(words) if row.control.now else "-", "muted" if refused else ""
+
+    def effect(row: ControlRow) -> Run:
+        if refused := row.control.refusal:
+            return f"refused: {safe_line(refused)}", "muted"
+        return row.control.summary, ""
+
     columns: tuple[Column[ControlRow], ...] = (
-        Column("CONTROL", names, lambda row: (safe_line(row.label), _look(row) or "strong")),
-        Column("VALUE", now, _value),
-        Column("EFFECT", 0, _effect, grows=REST),
+        Column("CONTROL", names, name),
+        Column("VALUE", now, value),
+        Column("EFFECT", 0, effect, grows=REST),
     )
     head, lines = Table(columns).lines(rows, width)
     return head, [(row.label, line) for row, line in zip(rows, lines, strict=True)]
-
-
-def _look(row: ControlRow) -> str:
-    return "muted" if row.control.refusal else ""
-
-
-def _value(row: ControlRow) -> Run:
-    now = row.control.now
-    return safe_line(controls.describe_value(row.control, now)) if now else "-", _look(row)
-
-
-def _effect(row: ControlRow) -> Run:
-    refused = row.control.refusal
-    return f"refused: {safe_line(refused)}" if refused else row.control.summary, _look(row)
 
 
 def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tuple[str, Line]]:
@@ -124,17 +123,13 @@ def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tu
     return rows
 
 
-def next_token_words(bucket: BucketState, now: float) -> str:
-    """When the next token comes: `next at 09:42:29Z (in 21s)`; "" if the bucket is full."""
-    return "" if bucket.next is None else f"next at {format_deadline(bucket.next, now)}"
-
-
 def limit_lines(bucket: BucketState, now: float, width: int) -> list[Line]:
-    """Details of a rate limit."""
+    """Details of a rate limit; without the next token if the bucket is full."""
+    next_at = "" if bucket.next is None else f"next at {format_deadline(bucket.next, now)}"
     rows = [
         ("what", f"rate limit of {safe_line(bucket.name) or 'all kinds'}"),
         ("tokens", describe_bucket(bucket)),
-        ("next token", next_token_words(bucket, now)),
+        ("next token", next_at),
         ("change", "in the configuration, then restart the worker"),
     ]
     return lines_text.fact_lines([row for row in rows if row[1]], width, FACT_CELLS)

@@ -100,7 +100,8 @@ class WorkerAction(Action):
         return ""
 
     def lines(self, now: float, width: int, reason: Reason) -> list[Line]:
-        words = self._start_words() if self._stops is None else self._stop_words()
+        stopped = f"SIGTERM to PID {self._stops}: it finishes its claimed tasks and exits"
+        words = self._start_words() if self._stops is None else [stopped]
         return [line for sentence in words for line in folded_lines(sentence, width)]
 
     def _start_words(self) -> list[str]:
@@ -112,16 +113,10 @@ class WorkerAction(Action):
             "W stops it; quit asks whether to stop it",
         ]
         if lock is not None and lock.verdict is Verdict.STUCK:
-            effect = (
-                f"not signalled: {lock.signal_refusal}"
-                if lock.signal_refusal
-                else f"the worker ends its holder, PID {lock.pid}"
-            )
+            effect = f"the worker ends its holder, PID {lock.pid}"
+            effect = f"not signalled: {lock.signal_refusal}" if lock.signal_refusal else effect
             words.append(f"the lock is stuck: {safe_line(effect)}")
         return words
-
-    def _stop_words(self) -> list[str]:
-        return [f"SIGTERM to PID {self._stops}: it finishes its claimed tasks and exits"]
 
     async def apply(self, reason: str) -> Run:
         worker = self._session.worker

@@ -189,22 +189,22 @@ def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> li
     pids = max(cells_of(_brief_name(row)) for row in busy)
     lines = []
     for row in busy[: max(0, height)]:
-        sign: Run = ("! " if row.is_stuck else "  ", "error")
+        urgent = "error" if row.is_stuck else ""
         pid = f"{fit_text(_brief_name(row), pids, right=True)}  "
-        right: Line = ((f"{row.name} ", "muted"), (f"{_running_cell(row)[0]:>5}", _urgent(row)))
-        left: Line = (sign, (pid, ""), (f"{_task_cell(row)[0]:<8}  ", "accent"), _what(row))
-        if not row.task:
-            left, right = (sign, (pid, ""), _what(row)), ((row.name, "muted"),)
+        lead: Line = (("! " if row.is_stuck else "  ", "error"), (pid, ""))
+        if row.task:
+            task = f"{_task_cell(row)[0]:<8}  "
+            left: Line = (*lead, (task, "accent"), (safe_line(row.kind), ""))
+            right: Line = ((f"{row.name} ", "muted"), (f"{_running_cell(row)[0]:>5}", urgent))
+        else:
+            left = (*lead, (safe_line(row.note), urgent or "muted"))
+            right = ((row.name, "muted"),)
         lines.append(join_ends(left, right, width))
     return lines
 
 
-def _urgent(row: WorkerRow) -> str:
-    return "error" if row.is_stuck else ""
-
-
-def _what(row: WorkerRow) -> Run:
-    return (safe_line(row.kind), "") if row.task else (safe_line(row.note), _urgent(row) or "muted")
+def _short(value: float | None, digits: int = 3) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
@@ -219,13 +219,11 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
         "task": row.task or None,
         "kind": row.kind or None,
         **time_fields("started", started),
-        "running_seconds": None if running is None else round(running, 1),
+        "running_seconds": _short(running, 1),
         "limit_seconds": row.limit_seconds,
-        "lease_seconds": None if row.lease_seconds is None else round(row.lease_seconds, 1),
+        "lease_seconds": _short(row.lease_seconds, 1),
         "destination": row.destination or None,
-        "heartbeat_seconds": None
-        if row.heartbeat_seconds is None
-        else round(row.heartbeat_seconds, 1),
+        "heartbeat_seconds": _short(row.heartbeat_seconds, 1),
         "stuck": row.is_stuck,
         "note": row.note,
     }
@@ -234,16 +232,13 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
 def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple[str, str]]:
     """Names and values about a worker, its task and its place; empty values are omitted."""
     task = next((task for task in session.active if task.id == row.task), None)
-    lock, latest = session.readings.lock, session.inspector.latest
-    due = None if session.backlog is None else session.backlog.due
-    waiting = latest.counts.get(State.PENDING, 0)
+    lock = session.readings.lock
+    due = UNKNOWN if session.backlog is None else f"{session.backlog.due:,}"
+    waiting = format_count(session.inspector.latest.counts.get(State.PENDING, 0), "task")
     rows = [
         ("place", row.place),
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
-        (
-            "waiting",
-            f"{format_count(waiting, 'task')}, {UNKNOWN if due is None else f'{due:,}'} due",
-        ),
+        ("waiting", f"{waiting}, {due} due"),
         ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),
         ("last", session.worker.last_end),
         ("owner", row.owner),
@@ -336,10 +331,6 @@ def _percent_cell(one: KindFigures) -> Run:
     return f"{one.failures_share:.0%}", style
 
 
-def _source_cell(one: KindFigures) -> Run:
-    return (one.source, "muted") if one.source else UNKNOWN_RUN
-
-
 def _rate_cell(one: KindFigures) -> Run:
     if one.per_minute is None:
         return UNKNOWN_RUN
@@ -357,6 +348,10 @@ class PlaceKind(NamedTuple):
     """True if the queue of the place is STALLED."""
 
 
+def _source_cell(row: PlaceKind) -> Run:
+    return (row.figures.source, "muted") if row.figures.source else UNKNOWN_RUN
+
+
 _KIND_COLUMNS: tuple[Column[PlaceKind], ...] = (
     Column("PLACE", 5, lambda row: (row.place, "strong" * row.is_stalled), most=12),
     # The names take some of what is left, so that numbers end at the right.
@@ -367,7 +362,7 @@ _KIND_COLUMNS: tuple[Column[PlaceKind], ...] = (
     Column("p95", 6, lambda row: _time_cell(row.figures.wait_p95, row.figures), right=True),
     Column("RUN p50", 7, lambda row: _time_cell(row.figures.run_p50, row.figures), right=True),
     Column("p95", 6, lambda row: _time_cell(row.figures.run_p95, row.figures), right=True),
-    Column("FROM", 4, lambda row: _source_cell(row.figures), most=40),
+    Column("FROM", 4, _source_cell, most=40),
 )
 
 
@@ -402,19 +397,15 @@ def kind_table(
 
 def kind_values(place: str, one: KindFigures) -> dict[str, object]:
     """Figures of a kind for JSON output: durations in seconds; None where unknown."""
-
-    def short(value: float | None) -> float | None:
-        return None if value is None else round(value, 3)
-
     return {
         "place": place,
         "kind": one.kind,
-        "per_minute": short(one.per_minute),
-        "failures_share": short(one.failures_share),
-        "wait_p50": short(one.wait_p50),
-        "wait_p95": short(one.wait_p95),
-        "run_p50": short(one.run_p50),
-        "run_p95": short(one.run_p95),
+        "per_minute": _short(one.per_minute),
+        "failures_share": _short(one.failures_share),
+        "wait_p50": _short(one.wait_p50),
+        "wait_p95": _short(one.wait_p95),
+        "run_p50": _short(one.run_p50),
+        "run_p95": _short(one.run_p95),
         "source": one.source or None,
         "unknown": one.unknown,
     }
