@@ -132,23 +132,24 @@ def alert_text(alert: Alert, now: float) -> str:
     return f"{alert.level} {alert.target.place}: {alert.text}{since}"
 
 
+_SCREENS: Mapping[Where, str] = {
+    Where.LOCK: keys.LOCK,
+    Where.TRANSPORTS: keys.TRANSPORTS,
+    Where.OPERATIONS: keys.OPERATIONS,
+    Where.WORKERS: keys.WORKERS,
+    Where.CONTROLS: keys.CONTROLS,
+}
+"""The screens of goals; of all others the queue."""
+
+
 def alert_target(goal: Goal, number: int) -> Target:
     """The screen for an alert's goal; `number` is the number of its place."""
-    if goal.where is Where.LOCK:
-        return Target(keys.LOCK, place=number)
-    if goal.where is Where.TRANSPORTS:
-        return Target(keys.TRANSPORTS, place=number, id=goal.name)
-    if goal.where is Where.OPERATIONS:
-        return Target(keys.OPERATIONS, place=number, id=goal.name)
-    if goal.where is Where.WORKERS:
-        return Target(keys.WORKERS, place=number)
-    if goal.where is Where.CONTROLS:
-        return Target(keys.CONTROLS, place=number)
-    if goal.where is Where.PROBLEMS:
-        return Target(keys.LIST, place=number, problems=True)
+    target = Target(_SCREENS.get(goal.where, keys.LIST), place=number)
+    if goal.where in (Where.TRANSPORTS, Where.OPERATIONS):
+        return target._replace(id=goal.name)
     if goal.where is Where.STATE:
-        return Target(keys.LIST, place=number, state=goal.state, filter="")
-    return Target(keys.LIST, place=number)
+        return target._replace(state=goal.state, filter="")
+    return target._replace(problems=goal.where is Where.PROBLEMS)
 
 
 def alert_row(alert: Alert) -> dict[str, object]:

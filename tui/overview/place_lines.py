@@ -101,7 +101,8 @@ def live_line(
 
     `forecasts` are those of the place, if the caller has them.
     """
-    latest, waiting = session.inspector.latest, session.backlog
+    latest, waiting, drain = session.inspector.latest, session.backlog, session.estimate_drain(now)
+    forecasts = session.forecasts() if forecasts is None else forecasts
     known = latest.is_complete and not latest.unavailable
     return PlaceLine(
         session.number,
@@ -113,11 +114,7 @@ def live_line(
         due=waiting.due if known and waiting is not None else None,
         oldest=waiting.oldest if known and waiting is not None else None,
         rates=session.flow.rates(now) if known else None,
-        drain=drain_with_rate_limit(
-            session.estimate_drain(now), session.forecasts() if forecasts is None else forecasts
-        )
-        if known
-        else Drain(Trend.UNKNOWN),
+        drain=drain_with_rate_limit(drain, forecasts) if known else Drain(Trend.UNKNOWN),
         spark=session.flow.sparkline(now, cells),
         alert_level=session.alerts[0].level if needs_attention(session.alerts) else "",
         word_counts=count_by_words(
@@ -158,15 +155,12 @@ def part_lines(
     """Yield the name and the line of each queue of a place, those with the most dead and pending
     tasks first, in the columns of all places."""
     form, place = table_layout(queues, width), queues[number]
-    busiest = sorted(
-        place.parts,
-        key=lambda part: (
-            -part.counts.get(State.DEAD, 0),
-            -part.counts.get(State.PENDING, 0),
-            part.name,
-        ),
-    )
-    for part in busiest[:MAX_PARTS]:
+
+    def rank(part: QueuePart) -> tuple[int, int, str]:
+        counts = part.counts
+        return -counts.get(State.DEAD, 0), -counts.get(State.PENDING, 0), part.name
+
+    for part in sorted(place.parts, key=rank)[:MAX_PARTS]:
         line = PlaceLine(
             place.number,
             part.name,
@@ -512,8 +506,7 @@ def join_failures(lines: Iterable[tuple[str, LogLine]]) -> list[ShownLine]:
         elif event is not None and event.what in _AFTER_FAILURE and key in open_failures:
             at, error = open_failures.pop(key)
             word = state_name(event.end) if event.end else _AFTER_FAILURE[event.what]
-            text = f"{event.id} {word}: {error}"
-            joined[at] = ShownLine(name, line, text)
+            joined[at] = ShownLine(name, line, f"{event.id} {word}: {error}")
         else:
             joined.append(ShownLine(name, line, line.text))
     return joined
@@ -523,11 +516,8 @@ def warning_lines(
     logs: Sequence[tuple[str, Sequence[LogLine]]], width: int, height: int, level: int = WARN
 ) -> list[Line]:
     """The latest warnings in `height` lines, or the latest lines from another level on."""
-    several = len(logs) > 1
-    lines = [
-        warning_line(warning.place if several else "", warning, width)
-        for warning in recent_warnings(logs, height, level)
-    ]
+    warnings, several = recent_warnings(logs, height, level), len(logs) > 1
+    lines = [warning_line(one.place if several else "", one, width) for one in warnings]
     return lines or [NO_WARNINGS_LINE]
 
 

@@ -208,9 +208,7 @@ def _with_counted_windows(
             and event.when is not None
             and start < event.when <= at
         ]
-        counts = [
-            one.tally for one in events if one is not None and one.transport == transport.name
-        ]
+        counts = [one.tally for one in events if one and one.transport == transport.name]
         tally = DeliveryCounts(*map(sum, zip(*counts, strict=True))) if counts else DeliveryCounts()
         windows[number] = window._replace(tally=tally, source=Source.LOG, reason="")
     return transport._replace(windows=tuple(windows))
@@ -242,12 +240,8 @@ def freeze_notice(at: float, now: float, selected: PlaceSnapshot, width: int) ->
     if isinstance(recorded, MissingSpan):
         notice: Line = (*lead, (f": {describe_gap(recorded, now)}", "warn"))
     else:
-        by = (
-            f", recorded by {safe_line(recorded.by)}"
-            if recorded is not None and recorded.by
-            else ""
-        )
-        notice = (*lead, (by, "muted"))
+        name = "" if recorded is None else recorded.by
+        notice = (*lead, (f", recorded by {safe_line(name)}" if name else "", "muted"))
     room = width_of(notice) + width_of(STEP_KEYS) <= width
     return (*notice, *STEP_KEYS) if room else notice
 
@@ -278,11 +272,8 @@ def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> li
     if not forecasts:
         return [(title, UNKNOWN_RUN)] if height else []
     if height < len(forecasts):
-        parts: list[Line] = [
-            (title,),
-            *(((f"{each.brief}   ", forecast_style(each)),) for each in forecasts),
-        ]
-        return [cut_line(parts_that_fit(parts, width), width)]
+        parts = [((f"{each.brief}   ", forecast_style(each)),) for each in forecasts]
+        return [cut_line(parts_that_fit([(title,), *parts], width), width)]
     leads = [title] + [(" " * len(title[0]), "")] * (len(forecasts) - 1)
     return [
         cut_line((lead, (each.sentence, forecast_style(each))), width)

@@ -76,9 +76,8 @@ def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
     lower = height - upper - BOX
     faults, errors = fault_lines(transport, now, half), latest_lines(transport, now, half, height)
     needed = max(MIN_MIDDLE_LINES, len(faults) + len(errors) + 2 * BOX)
-    middle = (
-        lower if lower < MIN_MIDDLE_LINES + MIN_LOG_LINES else min(needed, lower - MIN_LOG_LINES)
-    )
+    has_log = lower >= MIN_MIDDLE_LINES + MIN_LOG_LINES
+    middle = min(needed, lower - MIN_LOG_LINES) if has_log else lower
     faults = faults[: max(1, middle // 2 - BOX)]
     latest = latest_lines(transport, now, half, middle - len(faults) - 2 * BOX)
     words = [line for line in inputs.log if transport.name in line.text]
@@ -122,11 +121,8 @@ def fault_lines(transport: TransportHealth, now: float, width: int) -> list[Line
 
 def figure_lines(session: PlaceSession, name: str, now: float, width: int) -> list[Line]:
     """Counts over time and grouped errors of a transport, below a plan for it."""
-    transport = next(
-        (transport for transport in session.readings.sending.transports if transport.name == name),
-        None,
-    )
-    if transport is None:
+    known = session.readings.sending.transports
+    if (transport := next((one for one in known if one.name == name), None)) is None:
         return []
     windows = view.window_lines(transport, width, session.place.alerts.transport_failures)
     errors = view.titled_lines("Errors, last hour, grouped", fault_lines(transport, now, width))
@@ -145,9 +141,8 @@ def log_lines(words: Sequence[LogLine], width: int, room: int) -> list[Line]:
     """The last lines of the log that mention it."""
     if room <= 0:
         return []
-    rows = [
-        log_line(line.when, line.level, shorten_ids(line.text), width) for line in words[-room:]
-    ]
+    last = words[-room:]
+    rows = [log_line(line.when, line.level, shorten_ids(line.text), width) for line in last]
     rows = rows or [((" no recent log lines of it", "muted"),)]
     return rows + [BLANK_LINE] * (room - len(rows))
 

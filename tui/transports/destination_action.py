@@ -50,9 +50,8 @@ class DestinationAction(Action):
 
     def facts(self) -> tuple[Fact, ...]:
         current = self._now()
-        fact = self._action.fact(
-            Destination(self._name) if current is None else current.destination
-        )
+        known = Destination(self._name) if current is None else current.destination
+        fact = self._action.fact(known)
         return (Fact(fact, f"the destination changed: {fact}"),)
 
     def refusal(self) -> str:

@@ -66,9 +66,7 @@ def about_lines(
 ) -> list[Line]:
     """State, use, and the times of the last success and the last failure."""
     rows: list[tuple[str, Run]] = []
-    stop = (
-        routes.stopped.get(transport.name) if routes is not None and transport.suspended else None
-    )
+    stop = table.suspension_of(transport, routes)
     judged, was = transport.judged, transport._replace(suspended=False).health(limit)
     share = ""
     if judged is not None and judged.share is not None:
@@ -121,11 +119,10 @@ def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> 
     lines: list[Line] = [_figures("OVER", [(title, "muted") for title in titles], "FROM", width)]
     for window in transport.windows:
         if window.tally is None:
-            first, *other_pieces = fold_text(safe_line(window.reason), max(20, width - 14))
-            lines.append(
-                ((f"{MARGIN}{window.name:<6}", "muted"), ("?  ", "unknown"), (first, "muted"))
-            )
-            lines += [((f"{MARGIN}{'':<9}{more}", "muted"),) for more in other_pieces]
+            first, *more = fold_text(safe_line(window.reason), max(20, width - 14))
+            name = (f"{MARGIN}{window.name:<6}", "muted")
+            lines.append((name, ("?  ", "unknown"), (first, "muted")))
+            lines += [((f"{MARGIN}{'':<9}{piece}", "muted"),) for piece in more]
         else:
             cells = [
                 *_counts(window),
@@ -218,12 +215,7 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
     """One error in full, with the server's reply."""
     reply = (failure.text, "") if failure.text else ("no server reply recorded", "muted")
     rows = [("error", failure.word, ""), ("reply", *reply), ("log line", failure.line, "muted")]
-    return [
-        line
-        for name, text, style in rows
-        if text
-        for line in labelled_lines(name, text, style, width)
-    ]
+    return [line for row in rows if row[1] for line in labelled_lines(*row, width)]
 
 
 # Sources
@@ -286,15 +278,13 @@ def detail_lines(
     routes: MailRoutes | None = None,
 ) -> list[Line]:
     """Details of one transport, below each other."""
-    latest = (
-        latest_error_lines(transport, now, width, MAX_LATEST_ERRORS) if transport.failures else []
-    )
+    latest = latest_error_lines(transport, now, width, MAX_LATEST_ERRORS)
     known = source_lines(sending, now, width)
     parts = [
         *about_lines(transport, limit, now, width, routes),
         *window_lines(transport, width, limit),
         *titled_lines("Errors, last hour, grouped", error_group_lines(transport, now, width)),
-        *(titled_lines("Latest errors", latest) if latest else []),
+        *(titled_lines("Latest errors", latest) if transport.failures else []),
         *(titled_lines("Source", known) if known else []),
     ]
     return [cut_line(line, width) for line in parts]
@@ -317,19 +307,13 @@ def page_lines(
     lines += [titles, *(line for _, line in listed), BLANK_LINE]
     if routes is not None and not routes.unknown:
         lines += [*route_lines(routes, now, width), BLANK_LINE]
+    unsourced = sending._replace(sources=(), others=0, backlog=None)
     for transport in table.sort_transports(sending, limit, routes):
         tried = transport.health(limit) is not Health.IDLE or transport.faults
         if tried and (routes is None or transport.is_mentioned):
             lines.append(heading_line(safe_line(transport.name), width))
-            details = detail_lines(
-                transport,
-                sending._replace(sources=(), others=0, backlog=None),
-                limit,
-                now=now,
-                width=width,
-                routes=routes,
-            )
-            lines += [*details, BLANK_LINE]
+            lines += detail_lines(transport, unsourced, limit, now, width, routes)
+            lines.append(BLANK_LINE)
     return [*lines, *sources]
 
 

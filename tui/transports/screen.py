@@ -72,10 +72,6 @@ def _is_destination(parts: TransportParts) -> bool:
     return parts.destination is not None
 
 
-def _open_label(parts: TransportParts) -> str | None:
-    return "tasks" if _is_destination(parts) else None
-
-
 def _suspend_label(parts: TransportParts) -> str:
     if (one := parts.destination) is not None:
         return "unblock" if one.destination.blocked else "block"
@@ -92,7 +88,7 @@ ROWS: tuple[KeyRow[TransportParts, Change], ...] = (
         "of a destination",
         _open_row,
         refusal=TransportParts.open_refusal,
-        label=_open_label,
+        label=lambda parts: "tasks" if _is_destination(parts) else None,
     ),
     KeyRow(
         key("pane(1)"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import AsyncIterator
+from functools import partial
 
 from engine.index import filter_language
 from engine.index.schema import Query
@@ -115,10 +116,7 @@ class SuspendAction(Action):
 
     async def apply(self, reason: str) -> Run:
         name, mail = self._name, self._mail
-        trouble = await self._session.change_routes(
-            (lambda: mail.suspend(name, reason))
-            if self.takes_reason
-            else (lambda: mail.resume(name))
-        )
+        act = partial(mail.suspend, name, reason) if self._suspends else partial(mail.resume, name)
+        trouble = await self._session.change_routes(act)
         done = view.describe_result(name, self._session.readings.routes, mail.uses_transports)
         return done + (f"; {trouble}" if trouble else ""), "ok"

@@ -17,7 +17,6 @@ from engine.monitor.transport_health import (
     TransportSuspension,
     TransportUse,
 )
-from engine.text.figure import UNKNOWN
 from engine.text.figures import fit_count, format_rate
 from engine.text.safe import safe_line
 from tui.text.graphs import braille_line, resample
@@ -207,14 +206,8 @@ def _transport_line(row: ShownTransport, table: Table[ShownTransport], width: in
 
 
 def _no_transport_cell(transport: TransportHealth, failing: bool) -> Run:
-    tallies = [
-        (transport.windows[at].name, transport.windows[at].tally)
-        for at in (TEN_MINUTES, HOUR_WINDOW)
-    ]
-    counted = [
-        f"{UNKNOWN if tally is None else fit_count(tally.failures, 6).strip()} in {name}"
-        for name, tally in tallies
-    ]
+    windows = (transport.windows[at] for at in (TEN_MINUTES, HOUR_WINDOW))
+    counted = [f"{count_run(one, 'failures', 6)[0].strip()} in {one.name}" for one in windows]
     return f"mail without a transport: {', '.join(counted)}", "error" if failing else "muted"
 
 
@@ -280,6 +273,14 @@ def describe_foreign(name: str) -> str:
     return "not configured; found in log or metrics"
 
 
+def suspension_of(
+    transport: TransportHealth, routes: MailRoutes | None
+) -> TransportSuspension | None:
+    """Who suspended a transport, and why; None if it is not suspended."""
+    is_known = routes is not None and transport.suspended
+    return routes.stopped.get(transport.name) if routes is not None and is_known else None
+
+
 def describe_suspension(stop: TransportSuspension, now: float) -> str:
     """Who suspended it, when and why."""
     why = f": {safe_line(stop.why)}" if stop.why else ", no reason given"
@@ -335,16 +336,13 @@ def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = 
     if routes is not None:
         text, style = describe_route(routes)
         lead = ((f"{text}; ", style),)
-    failing = [
-        transport.name
-        for transport in sending.transports
-        if transport.health(limit) is Health.FAILING
-    ]
-    if {transport.health(limit) for transport in sending.transports} == {Health.UNKNOWN}:
+    health = {one.name: one.health(limit) for one in sending.transports}
+    failing = [safe_line(name) for name, state in health.items() if state is Health.FAILING]
+    if {*health.values()} == {Health.UNKNOWN}:
         why = unknown_reason(sending.transports).partition(":")[0]
         return (*lead, (safe_line(why) or "not known", "unknown"))
     if failing:
-        return (*lead, (f"failing: {', '.join(map(safe_line, failing))}", "error"))
+        return (*lead, (f"failing: {', '.join(failing)}", "error"))
     return (*lead, ("none failing", "muted"))
 
 
