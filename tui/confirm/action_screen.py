@@ -58,6 +58,7 @@ class ActionScreen(ConfirmScreen):
         context: ConsoleContext,
         done: Callable[[], None] = lambda: None,
     ) -> None:
+        assert action.kind in KINDS, f"{action.kind} has no bindings"
         self.action, self._when_done = action, done
         self.KIND = action.kind
         super().__init__(session, context)

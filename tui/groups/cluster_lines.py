@@ -42,16 +42,19 @@ def cluster_table(
         return [(bar(count / most if most else 0.0, SHARE_CELLS), "muted"), (f" {percent:>4}", "")]
 
     def error(each: CheckedCluster) -> Run:
-        pattern = each.cluster.pattern  # a wide table has a column for the code
-        return safe_line(
-            pattern.removeprefix(reply_code(pattern)).lstrip() if is_wide else pattern
-        ), ""
+        pattern = each.cluster.pattern
+        if is_wide:  # it has a column for the code
+            pattern = pattern.removeprefix(reply_code(pattern)).lstrip()
+        return safe_line(pattern), ""
 
     def count(each: CheckedCluster) -> Run:
         return fit_count(each.cluster.count, 5), "strong"
 
     def last(each: CheckedCluster) -> Run:
         return _time_or_date(each.last, now), "muted"
+
+    def still(each: CheckedCluster) -> Run:
+        return each.now.text, STILL_LOOKS[each.now.answer]
 
     columns: tuple[Column[CheckedCluster], ...] = (
         Column("CLUSTER", 7, lambda each: (each.cluster.mark, "accent"), least=NARROW_COLUMNS),
@@ -60,11 +63,7 @@ def cluster_table(
         Column("CODE", 4, _code, right=True, least=NARROW_COLUMNS),
         Column("ERROR", 8, error, grows=REST),
         Column("LAST", 5, last, least=NARROW_COLUMNS),
-        Column(
-            "STILL?",
-            8 if is_wide else 7,
-            lambda each: (each.now.text, STILL_LOOKS[each.now.answer]),
-        ),
+        Column("STILL?", 8 if is_wide else 7, still),
     )
     head, lines = Table(columns).lines(clusters, width)
     rows = zip(clusters, lines, strict=True)

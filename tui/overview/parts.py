@@ -34,17 +34,14 @@ class Pane(Protocol):
     @property
     def display(self) -> bool:
         """True if it is on screen."""
-        ...
 
     @property
     def rows(self) -> Sequence[Choice]:
         """Its rows, also one that has left while the cursor is there."""
-        ...
 
     @property
     def key(self) -> str:
         """Key of the row under the cursor; "" if none or it has left."""
-        ...
 
     is_gone: bool
     """The row under the cursor has left: there is nothing to act on."""
@@ -125,17 +122,14 @@ class AgePane(Protocol):
     @property
     def count(self) -> int | None:
         """The number under the cursor; None if there is none."""
-        ...
 
     @property
     def filter(self) -> str:
         """The filter that selects the tasks of the cell."""
-        ...
 
     @property
     def cell_text(self) -> str:
         """What the cell counts."""
-        ...
 
     def shift(self, by: int) -> None:
         """Move to a younger or older age class."""

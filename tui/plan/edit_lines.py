@@ -107,10 +107,6 @@ def _parse_description(
     return value, preview
 
 
-def _parse_address(name: str, task: Task | None, typed: str, now: float) -> tuple[str | None, str]:
-    return _parse_text(name, task, typed.strip(), now)
-
-
 def _parse_due(name: str, task: Task | None, typed: str, now: float) -> tuple[float | None, str]:
     if not typed.strip():
         return None, _unchanged_due(task, now)
@@ -161,7 +157,7 @@ def describe_difference(old: str, new: str) -> str:
 
 _PARSERS: Mapping[str, Callable[[str, Task | None, str, float], tuple[Any, str]]] = {
     "description": _parse_description,
-    "destination": _parse_address,
+    "destination": lambda name, task, typed, now: _parse_text(name, task, typed.strip(), now),
     "due": _parse_due,
     "priority": _parse_priority,
     "data": _parse_data,
@@ -170,9 +166,7 @@ _PARSERS: Mapping[str, Callable[[str, Task | None, str, float], tuple[Any, str]]
 
 
 def _unchanged_due(task: Task | None, now: float) -> str:
-    if task is None:
-        return "empty: unchanged"
-    if task.due is None:
+    if task is None or task.due is None:
         return "empty: unchanged"
     is_due = task.due <= now
     return f"empty: unchanged, {'due now' if is_due else format_time_with_age(task.due, now)}"

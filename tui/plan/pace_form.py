@@ -54,7 +54,7 @@ class PaceField(NamedTuple):
     """Name of the switch that must be on for this field to apply."""
 
 
-MAX_COUNT = 1_000_000
+COUNT_RANGE, RATE_RANGE = NumberRange(0, 1_000_000), NumberRange(0.02, MAX_RATE, False)
 TIMEOUT_SECONDS_RANGE = NumberRange(1, 86400)
 
 FIELDS: tuple[tuple[PaceField, ...], ...] = (
@@ -62,14 +62,12 @@ FIELDS: tuple[tuple[PaceField, ...], ...] = (
     (PaceField("next", "then with", "tasks, then wait again", NumberRange(0, 1000)),),
     (
         PaceField("paced", "rest:"),
-        PaceField(
-            "rate", "", "per second (off: all now)", NumberRange(0.02, MAX_RATE, False), "paced"
-        ),
+        PaceField("rate", "", "per second (off: all now)", RATE_RANGE, "paced"),
     ),
     (PaceField("timeout", "wait", "seconds at most for a result", TIMEOUT_SECONDS_RANGE),),
     (
         PaceField("same_on", "stop when"),
-        PaceField("same", "the same error occurs", "times", NumberRange(1, MAX_COUNT), "same_on"),
+        PaceField("same", "the same error occurs", "times", NumberRange(1, 1_000_000), "same_on"),
     ),
     (
         PaceField("share_on", ""),
@@ -78,13 +76,7 @@ FIELDS: tuple[tuple[PaceField, ...], ...] = (
     ),
     (
         PaceField("pending_on", ""),
-        PaceField(
-            "pending",
-            "more than",
-            "tasks wait in {pending}",
-            NumberRange(0, MAX_COUNT),
-            "pending_on",
-        ),
+        PaceField("pending", "more than", "tasks wait in {pending}", COUNT_RANGE, "pending_on"),
     ),
     (PaceField("hold", "then", "hold the rest (off: stays where it is)"),),
 )
@@ -99,7 +91,7 @@ class PaceForm(NamedTuple):
 
     values: Mapping[str, str]
     at: int = 0
-    """Index in `ALL` of the field under the cursor."""
+    """Index in `ALL_FIELDS` of the field under the cursor."""
     is_untouched: bool = True
     """True until a key is typed into the field: the first digit replaces the old value."""
 
@@ -131,10 +123,8 @@ class PaceForm(NamedTuple):
 
     def rubbed_out(self) -> PaceForm:
         """Delete the last character of the number under the cursor."""
-        field = self.field
-        return (
-            self if field.number is None else self._with(field.name, self.values[field.name][:-1])
-        )
+        name = self.field.name
+        return self if self.field.number is None else self._with(name, self.values[name][:-1])
 
     def toggled(self) -> PaceForm:
         """Toggle the rule under the cursor, or the rule of the number under it."""
@@ -226,10 +216,8 @@ def _line(form: PaceForm, fields: Sequence[PaceField], words: Mapping[str, str])
         runs.append((fit_text(f" {before}", LABEL_CELLS) if nth == 0 else f" {before} ", style))
         value = form.values[field.name]
         box = f"[{value}]" if field.number is None else f"[{value:<4}]"
-        is_wrong = field.name == wrong
-        runs.append(
-            (box, ON_CURSOR if focused else "error" if is_wrong else "strong" if means else "muted")
-        )
+        look = "error" if field.name == wrong else "strong" if means else "muted"
+        runs.append((box, ON_CURSOR if focused else look))
         runs.append((f" {field.after.format(**words)}" if field.after else "", style))
     return tuple(runs)
 

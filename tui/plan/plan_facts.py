@@ -214,6 +214,18 @@ class PlanFacts:
         many = sorted(same.items(), key=lambda item: -item[1])
         return tuple(StillFails(mark, amount, self.clusters[mark]) for mark, amount in many)
 
+    def last_failure(self) -> float | None:
+        """When the errors of a retry stopped, epoch seconds UTC; None if one may still happen."""
+        known = [*self.clusters.values()]
+        if not known or any(one.now.answer is not StillHappens.NO for one in known):
+            return None
+        return max((one.last for one in known if one.last is not None), default=None)
+
+    @property
+    def source_name(self) -> str:
+        """Where tasks that are not sent stay."""
+        return states_name(self.plan.states, self._session.inspector.states)
+
     def view(
         self, scope: str, reason: str, now: float, follows: str = "", shown_reason: str = ""
     ) -> PlanView:
@@ -255,16 +267,3 @@ class PlanFacts:
 
 def _is_large(plan: Plan) -> bool:
     return len(plan.rows) > MAX_INLINE_COUNT_ROWS
-
-
-def last_failure(facts: PlanFacts) -> float | None:
-    """When the errors of a retry stopped, epoch seconds UTC; None if one may still happen."""
-    known = [*facts.clusters.values()]
-    if not known or any(one.now.answer is not StillHappens.NO for one in known):
-        return None
-    return max((one.last for one in known if one.last is not None), default=None)
-
-
-def source_name(facts: PlanFacts) -> str:
-    """Where tasks that are not sent stay."""
-    return states_name(facts.plan.states, facts._session.inspector.states)

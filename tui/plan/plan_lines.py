@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -231,12 +231,11 @@ def _transition_lines(
 ) -> list[Line]:
     start, end = (state_name(states.get(s, s)) if s else "nowhere" for s in would.transition)
     if would.refused:
-        return _count_lines(
-            would.amount, f"refused, stays in {start}: {would.refused}", width, "error"
-        )
-    where = f"{start} -> {end}" if start != end else f"{start}"
-    effect = EFFECTS.get(plan.verb, "")
-    lines = _count_lines(would.amount, f"{where}{', ' if effect else ''}{effect}", width, "")
+        words = f"refused, stays in {start}: {would.refused}"
+        return _count_lines(would.amount, words, width, "error")
+    where = f"{start} -> {end}" if start != end else start
+    words = ", ".join(filter(None, (where, EFFECTS.get(plan.verb))))
+    lines = _count_lines(would.amount, words, width, "")
     if would.edge.warning:
         lines += _hung(f"! {would.edge.warning}", width, "warn")
     if not would.edge.exact:
@@ -343,8 +342,7 @@ def result_lines(report: Report, width: int) -> list[Line]:
     for amount, word, why, style in counts:
         text += _count_lines(amount, word + why, width, style) if amount else []
     some = " + ".join(f"{amount:,} {word}" for amount, word, *_ in counts if amount)
-    is_whole = planned == report.accounted
-    if is_whole:
+    if planned == report.accounted:
         text += _hung(f"{some or '0'} = {planned:,}", width, "")
     else:
         text += _hung(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
@@ -358,11 +356,12 @@ def result_lines(report: Report, width: int) -> list[Line]:
     text += _reasons("excluded", report.excluded, width)
     text += _reasons("not applied", report.unapplied, width)
     if report.gone:
-        text += [BLANK_LINE, part_line("skipped")]
-        text += [
-            ((f"    {safe_line(ident)}", "muted"),) for ident in report.gone[:MAX_LISTED_TASKS]
-        ]
+        text += [BLANK_LINE, part_line("skipped"), *_id_lines(report.gone)]
     return text
+
+
+def _id_lines(ids: Iterable[str]) -> list[Line]:
+    return [((f"    {safe_line(ident)}", "muted"),) for ident in islice(ids, MAX_LISTED_TASKS)]
 
 
 def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:
@@ -371,8 +370,7 @@ def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Li
     text: list[Line] = [BLANK_LINE, part_line(title)]
     for reason, amount in Counter(reason for _, reason in some).most_common():
         text += _hung(f"{amount:,}: {reason}", width, "")
-        ids = islice((ident for ident, why in some if why == reason), MAX_LISTED_TASKS)
-        text += [((f"    {safe_line(ident)}", "muted"),) for ident in ids]
+        text += _id_lines(ident for ident, why in some if why == reason)
     return text
 
 

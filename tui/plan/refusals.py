@@ -111,11 +111,9 @@ class VerbParts(Protocol):
     @property
     def verb_state(self) -> State | None:
         """State of the tasks that a verb would act on; None if there are none."""
-        ...
 
     def verb_refusal(self, verb: str) -> str:
         """Why a verb is not available for them; "" if it is."""
-        ...
 
 
 P = TypeVar("P", bound=VerbParts)

@@ -18,7 +18,7 @@ from engine.text.figures import format_count
 from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
 from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
-from tui.plan.plan_facts import PlanFacts, last_failure
+from tui.plan.plan_facts import PlanFacts
 from tui.plan.plan_lines import (
     PLAN_ROW_FIELDS,
     UNDO_TEXTS,
@@ -160,9 +160,8 @@ class PlanScreen(ConfirmScreen):
 
     def describe(self) -> PlanWords:
         facts, verb = self.facts, self.facts.plan.verb
-        is_undoable = (
-            VERBS[verb].is_undoable and verb not in UNDO_TEXTS
-        )  # what ran cannot be undone
+        # What ran cannot be undone.
+        is_undoable = VERBS[verb].is_undoable and verb not in UNDO_TEXTS
         words = super().describe()._replace(stage=PlanWords().stage, is_undoable=is_undoable)
         if self._run is not None:
             done, planned = sum(self._run.counts.values()), len(facts.plan.rows)
@@ -179,7 +178,7 @@ class PlanScreen(ConfirmScreen):
             which = f"all {still:,}" if still == facts.amount else f"{still:,} of {facts.amount:,}"
             error = "error still happens" if still == 1 else "errors still happen"
             return words._replace(key="Esc", does=f"and fix the cause first: {which} {error}")
-        stopped = last_failure(facts)
+        stopped = facts.last_failure()
         if stopped is not None and words.does == "applies it":
             ago = format_rough_duration(max(0.0, self.context.clock() - stopped))
             errors = "error" if len(facts.clusters) == 1 else "errors"
@@ -419,11 +418,9 @@ def _toggled(plan: Plan, ident: str, *, is_default_out: bool) -> Plan:
 
 
 async def _freeze(session: PlaceSession, asked: VerbRequest) -> Plan:
-    verb = asked.verb
-    plan = await session.inspector.queries.make_plan(
-        verb, asked.ids, asked.query, session.noted_ids
-    )
-    if verb == "restore":
+    make = session.inspector.queries.make_plan
+    plan = await make(asked.verb, asked.ids, asked.query, session.noted_ids)
+    if asked.verb == "restore":
         plan = await session.inspector.actions.plan_restore(plan, session.place.retention_days)
     if asked.rev:
         rows = tuple(row._replace(rev=asked.rev) for row in plan.rows)
@@ -446,10 +443,8 @@ async def show_plan(
     if asked.ids and not plan.rows:
         screen.say("no plan: the tasks are gone or filtered")
         return
-    words, warned = (
-        asked.describe_scope(len(plan.rows) - plan.added),
-        plan_warnings(session, plan, asked),
-    )
+    words = asked.describe_scope(len(plan.rows) - plan.added)
+    warned = plan_warnings(session, plan, asked)
     pace = default_pace(plan, picked=asked.ids is not None)
     errors = asked.query if VERBS[asked.verb].paced_name else None
     screen.app.push_screen(

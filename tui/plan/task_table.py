@@ -10,7 +10,7 @@ from engine.operations.plans import Row
 from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
-from tui.plan.plan_facts import PlanFacts, source_name
+from tui.plan.plan_facts import PlanFacts
 from tui.plan.plan_lines import PlanView, expected_outcome
 from tui.text.graphs import bar
 from tui.text.lines import BLANK_LINE, UNKNOWN_RUN, Line, Run, cut_line, fit_text
@@ -137,7 +137,7 @@ def _stop_lines(facts: PlanFacts, pace: ReplayPace, width: int) -> list[Line]:
         lines.append(((f"{100 * stops.share:g} % of the last {stops.last:,} failed", ""),))
     if stops.pending is not None:
         lines.append(((f"more than {stops.pending:,} tasks pending", ""),))
-    fate = "are held" if stops.rest is RemainderPolicy.HOLD else f"stay in {source_name(facts)}"
+    fate = "are held" if stops.rest is RemainderPolicy.HOLD else f"stay in {facts.source_name}"
     lines.append(((f"unsent tasks {fate}", "muted"),))
     return [cut_line(line, width) for line in lines]
 
@@ -161,5 +161,5 @@ def still_pane_lines(facts: PlanFacts, width: int) -> list[Line]:
         lines.append(cut_line(row, width))
     if lines:
         advice = "replay them after the cause is gone, or purge them: they would fail again"
-        lines.append((((f"   {advice}"), "muted"),))
+        lines.append(((f"   {advice}", "muted"),))
     return lines
