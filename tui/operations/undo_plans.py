@@ -12,7 +12,7 @@ from engine.replay.settings import ReplayPace, parse_pace
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.confirm.action import Action, Fact, Reason
+from tui.confirm.action_screen import Action, Fact, Reason
 from tui.operations import operation_lines as view
 from tui.operations.operation_lines import ListedOperation
 from tui.plan.planning import prepare

@@ -152,7 +152,7 @@ def _unlock(parts: OverviewParts) -> Change:
 
 def _worker(parts: OverviewParts) -> Change:
     """Open the plan to start a worker of the place, or to stop the one started here."""
-    from tui.operations.worker_action import show_worker_plan
+    from tui.operations.workers_screen import show_worker_plan
 
     if refusal := parts.why_unseen(needs_row=False):
         return parts.say(refusal)

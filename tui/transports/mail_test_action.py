@@ -6,7 +6,7 @@ import shlex
 
 from engine.monitor.transport_health import TransportUse
 from engine.text.safe import safe_line
-from tui.confirm.action import Action, Question, Reason
+from tui.confirm.action_screen import Action, Question, Reason
 from tui.session.background_command import address_error
 from tui.session.place_session import PlaceSession
 from tui.text import keys
