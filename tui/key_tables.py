@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
+from tui.groups.screen import CLUSTER_ROWS, GROUP_ROWS
 from tui.locks.list_parts import ROWS as LOCKS_ROWS
 from tui.log.keys import ROWS as LOG_ROWS
 from tui.operations.controls_screen import ROWS as CONTROL_ROWS

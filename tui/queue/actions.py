@@ -216,7 +216,7 @@ def plan(parts: QueueParts, verb: str) -> Change:
 
 def note(parts: QueueParts) -> Change:
     """Prompt for a note on the task under the cursor."""
-    from tui.plan.note_prompt import prompt_for_note
+    from tui.plan.open_plan import prompt_for_note
 
     parts.rows.pin_cursor()
     task = parts.selected_task

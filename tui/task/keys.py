@@ -77,7 +77,7 @@ def _other_verbs(parts: TaskParts) -> str:
 
 def _note(parts: TaskParts) -> Change:
     """Prompt for a note on the task."""
-    from tui.plan.note_prompt import prompt_for_note
+    from tui.plan.open_plan import prompt_for_note
 
     session, context, task = parts.session, parts.context, parts.task
     parts.screen.open(lambda screen: prompt_for_note(screen, session, context, task))

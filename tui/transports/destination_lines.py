@@ -30,7 +30,7 @@ from tui.text.lines import (
 )
 from tui.text.task_row import time_fields
 from tui.text.times import format_minutes, format_time_with_age
-from tui.transports.suspend_lines import labelled_lines
+from tui.transports.detail_lines import dialog_lines
 
 STATE_RUNS: Mapping[DestinationState, Run] = {
     DestinationState.OK: (" OK", "ok"),
@@ -234,7 +234,7 @@ def plan_lines(action: DestinationAction, destination: Destination, width: int) 
         ("now", safe_line(action.fact(destination)), ""),
         ("undo", undo, ""),
     ]
-    return [line for row in rows for line in labelled_lines(*row, width)]
+    return [line for row in rows for line in dialog_lines(*row, width)]
 
 
 def describe_result(action: DestinationAction, origin: str) -> str:

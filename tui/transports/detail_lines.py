@@ -61,6 +61,15 @@ def labelled_lines(
     return folded_lines(text, width, style, ((f"{MARGIN}{label:<{cells}} ", "muted"),))
 
 
+DIALOG_LABEL_CELLS = 9
+"""Width of the labels in cells: values begin where those of other plans do."""
+
+
+def dialog_lines(label: str, text: str, style: str, width: int) -> list[Line]:
+    """A label and a text in a plan, folded."""
+    return labelled_lines(label, text, style, width, DIALOG_LABEL_CELLS)
+
+
 def about_lines(
     transport: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None
 ) -> list[Line]:

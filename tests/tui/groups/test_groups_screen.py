@@ -27,8 +27,8 @@ from tests.console_places import (
 )
 from tests.nftban_queues import Run
 from tui.groups.group_lines import group_table, group_values
+from tui.groups.groupings import TaskGroups
 from tui.groups.screen import GroupsScreen
-from tui.groups.task_groups import TaskGroups
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target

@@ -12,9 +12,9 @@ from engine.index.schema import Query
 from engine.model import State, Task
 from tests.console_places import Clock, a_memory, a_place, a_task, some_tasks
 from tests.tui.asked_screen import AskedRowsScreen
-from tui.groups.keys import GROUP_ROWS
+from tui.groups.groupings import TaskGroups
 from tui.groups.parts import GroupParts
-from tui.groups.task_groups import TaskGroups
+from tui.groups.screen import GROUP_ROWS
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press
 from tui.screens.rows_parts import ROW_HAS_LEFT, RowCursor

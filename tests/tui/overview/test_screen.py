@@ -68,9 +68,8 @@ from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
 from tui.overview import reads as overview_reads
 from tui.overview import side_panes
-from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
-from tui.overview.panes import KINDS, LOG
+from tui.overview.panes import KINDS, LOG, AgeTable
 from tui.overview.parts import AGES, ALERTS, QUEUES
 from tui.overview.place_lines import PlaceLine
 from tui.overview.reads import EventCounts, OverviewReads, count_events

@@ -42,8 +42,8 @@ from tui.screens.text_prompt import AskScreen
 from tui.session.background_command import address_error
 from tui.text import keys
 from tui.text.task_row import time_fields
+from tui.transports import actions as suspend_view
 from tui.transports import board, detail_lines
-from tui.transports import suspend_lines as suspend_view
 from tui.transports import transport_lines as view
 from tui.transports.board import TransportBoard
 from tui.transports.screen import FailuresScreen, TransportsScreen
