@@ -1,6 +1,5 @@
 """The screen on which an action is confirmed, and the base of actions: what it is for, its effect,
-its result.
-"""
+its result."""
 
 from __future__ import annotations
 
@@ -58,11 +57,9 @@ def why_outdated(planned: Sequence[Fact], now: Sequence[Fact]) -> str:
 
 
 class Action:
-    """An action as of the opening of its screen.
-
-    The properties read memory only: they are asked at each paint and key. A subclass overrides what
-    differs from an action that `y` confirms and that closes its screen.
-    """
+    """An action as of the opening of its screen. The properties read memory only: they are asked at
+    each paint and key. A subclass overrides what differs from an action that `y` confirms and that
+    closes its screen."""
 
     kind = ""
     """Name of its screen in the key table."""
@@ -175,8 +172,7 @@ def show_action(
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Open an action above a screen, which shows its result; `done` is called once it is applied,
-    before the screen closes.
-    """
+    before the screen closes."""
     screen = ActionScreen(action, session, context, done)
 
     def back(_: None) -> None:

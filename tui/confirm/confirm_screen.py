@@ -43,9 +43,7 @@ class PlanWords(NamedTuple):
 
 class ConfirmScreen(BaseScreen):
     """A plan is applied here by typing its digits, or by `y` if nothing is lost; never by Enter.
-
-    Applying it needs an armed console; viewing does not.
-    """
+    Applying it needs an armed console; viewing does not."""
 
     digits_name = "count"
     focused_part = "#text"
@@ -151,8 +149,7 @@ class ConfirmScreen(BaseScreen):
 
     def show_text(self, title: Line, text: Sequence[Line], bar: Line, acts_on: str = "") -> None:
         """Show the text in a frame with that title, its first words as capitals; the question or
-        the result in the bar; and at the right what the plan changes.
-        """
+        the result in the bar; and at the right what the plan changes."""
         self.acts_on, self.bar = acts_on, bar
         part, words = self.query_one("#text", LongText), self.describe()
         part.add_class("pane")

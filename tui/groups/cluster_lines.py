@@ -82,11 +82,8 @@ def evidence_lines(
     limit: AttemptLimit = attempts_allowed,
     deaths: Sequence[int] = (),
 ) -> list[Line]:
-    """The full error, the evidence for "still happening", and some of the tasks.
-
-    `limit`: maximum attempts of each task. `deaths`: their number in each of the last
-    `DEATHS_MINUTES`.
-    """
+    """The full error, the evidence for "still happening", and some of the tasks. `limit`: maximum
+    attempts of each task. `deaths`: their number in each of the last `DEATHS_MINUTES`."""
     cluster, answer = judged
     first, last = cluster.first, judged.last
     since = "" if first is None else format_time_with_age(first, now)

@@ -44,8 +44,7 @@ def group_table(
     facts: Mapping[str, GroupFacts] = NO_FACTS,
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each group. `first` is the state that verbs act on; its column is
-    dropped last. `title` is what the groups are called, `facts` more about some of them.
-    """
+    dropped last. `title` is what the groups are called, `facts` more about some of them."""
     title, groups, is_wide = title or table.by, table.groups, width >= NARROW_COLUMNS
     longest = max((cells_of(name_of(group.name)) for group in groups), default=0)
     most = max((group.total for group in groups), default=0)

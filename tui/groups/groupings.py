@@ -1,6 +1,5 @@
 """A place's tasks by queue, kind, group or destination, and by rings of queues; its error clusters,
-and whether they still happen.
-"""
+and whether they still happen."""
 
 from __future__ import annotations
 

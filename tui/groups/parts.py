@@ -44,11 +44,8 @@ class GroupScreenActions(RowsActions, Protocol):
 
 
 class GroupParts(RowsParts, Generic[G]):
-    """The groups, and some tasks of the one under the cursor, updated while visible.
-
-    A subclass says what the rows are: tasks with a common value, or failed tasks with the same
-    error.
-    """
+    """The groups, and some tasks of the one under the cursor, updated while visible. A subclass
+    says what the rows are: tasks with a common value, or failed tasks with the same error."""
 
     screen: GroupScreenActions
     noun = none = ""

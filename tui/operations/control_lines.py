@@ -186,9 +186,7 @@ def store_text_lines(text: str, width: int, style: str = "") -> list[Line]:
 
 
 def target_lines(control: Control, problems: Sequence[Problem], width: int) -> list[Line]:
-    """Possible targets: those of the control, each with its value, else problems with their
-    error.
-    """
+    """Targets to choose: those of the control with values, else problems with their errors."""
     known = [(one.name, one.refusal or one.now) for one in control.targets]
     listed = known or [(problem.where, problem.what) for problem in problems]
     if not listed:

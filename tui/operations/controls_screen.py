@@ -1,6 +1,5 @@
-"""Screen of a queue's facts and controls, with its rate limits; the plan for one control:
-preview, value, reason, result.
-"""
+"""Screen of a queue's facts and controls, with its rate limits; the plan for one control: preview,
+value, reason, result."""
 
 from __future__ import annotations
 

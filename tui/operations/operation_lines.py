@@ -72,10 +72,8 @@ class ListedOperation(NamedTuple):
 def list_operations(
     operations: Sequence[Operation], half: Mapping[str, int] = NO_COUNTS
 ) -> tuple[ListedOperation, ...]:
-    """Add to each operation how many tasks later ones undid; keeps the order.
-
-    `half` has the number of half-moved tasks by operation name.
-    """
+    """Add to each operation how many tasks later ones undid; keeps the order. `half` has the number
+    of half-moved tasks by operation name."""
     back: dict[str, int] = {}
     last: dict[str, Operation] = {}
     for one in sorted(operations, key=lambda one: one.started):
@@ -259,8 +257,7 @@ def operation_table(
     ones: Sequence[ListedOperation], now: float, width: int
 ) -> tuple[Line, list[Line]]:
     """Titles and one line per operation. Where a text of WHAT would be cut, the columns move
-    together, then WHEN has no seconds.
-    """
+    together, then WHEN has no seconds."""
     is_wide = width >= WIDE_COLUMNS
 
     def who(one: ListedOperation) -> Run:

@@ -416,10 +416,8 @@ def flow_lines(
     latest: LatestFlow = LAST_OF_LINES,
 ) -> list[Line]:
     """What the queue does meanwhile: in, out, backlog, each with its value before the start.
-
     `before` is the number of steps of `series` before the start. `wait_p95`: waiting time of the
-    slowest kind in seconds, now and at the start. `latest`: the present values.
-    """
+    slowest kind in seconds, now and at the start. `latest`: the present values."""
     if rows >= GRAPH_ROWS:
         return [*flow_graph(series, width, rows, latest)]
     in_rate, out_rate = latest.rates or (None, None)

@@ -1,6 +1,5 @@
 """The parts of the screen of a running operation, without Textual: progress, results, the queue
-meanwhile.
-"""
+meanwhile."""
 
 from __future__ import annotations
 

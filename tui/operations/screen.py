@@ -1,6 +1,5 @@
-"""Screen of the operations of the last 24 hours: details, undo, resume, abandon;
-and of one of them in full: who, why, and the result of each row.
-"""
+"""Screen of the operations of the last 24 hours: details, undo, resume, abandon; and of one of them
+in full: who, why, and the result of each row."""
 
 from __future__ import annotations
 
@@ -174,8 +173,7 @@ def _open(parts: OperationsParts) -> Change:
 
 def _why_no_plan(parts: OperationsParts, other: str = "") -> str:
     """Why there is no plan for the operation under the cursor. `other`: the verb, if it is for
-    interrupted ones only.
-    """
+    interrupted ones only."""
     if is_read_only(parts):
         return READ_ONLY
     if (selected := parts.selected) is None:

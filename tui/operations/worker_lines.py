@@ -1,6 +1,5 @@
 """Tables of workers and of kinds with their latency, for the workers screen, the overview and the
-commands.
-"""
+commands."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ MANY_FAILURES = 0.1
 
 def format_seconds(seconds: float | None) -> str:
     """A duration in at most six cells, with tenths below ten seconds: `0.4s`, `2s`, `41s`, `47m`;
-    `?` if unknown.
-    """
+    `?` if unknown."""
     if seconds is None:
         return UNKNOWN
     if seconds < 9.95:
@@ -119,10 +117,8 @@ def worker_table(
     rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each row; a row without a task has its note instead. Columns that
-    no format here has are omitted.
-
-    `has_destinations`: keep their column although no row has one at the moment.
-    """
+    no format here has are omitted. `has_destinations`: keep their column although no row has one at
+    the moment."""
     used = {
         "DEST": has_destinations or any(row.destination for row in rows),
         "LIMIT": any(row.has_limits or row.limit_seconds for row in rows),
@@ -140,11 +136,9 @@ def worker_table(
 
 def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
     """The rows by place, owner and rank among the rows of both: `1.vm-7.1`, or `1.1` in a place
-    whose workers have no names.
-
-    The tasks of a worker change all the time, so a cursor on a task would lose its row. A PID is no
-    part of it: once a stuck worker has ended, W on its row starts the next one.
-    """
+    whose workers have no names. The tasks of a worker change all the time, so a cursor on a task
+    would lose its row. A PID is no part of it: once a stuck worker has ended, W on its row starts
+    the next one."""
     ranks: Counter[str] = Counter()
     keyed = {}
     for row in rows:
@@ -277,8 +271,7 @@ def detail_lines(
     row: WorkerRow, session: PlaceSession, now: float, width: int, height: int
 ) -> list[Line]:
     """Details of a worker, then the last log lines about its task, at least one, then those of its
-    place, as far as `height` lines hold.
-    """
+    place, as far as `height` lines hold."""
     lines = fact_lines(detail_rows(row, session, now), width)
     task_log = [event.line for event in session.events() if row.task and event.id == row.task]
     lines += _log_lines(short_id(row.task), task_log, width, max(2, height - len(lines)))
@@ -379,8 +372,7 @@ def kind_table(
     rows: Sequence[PlaceKind], width: int, *, places: bool, sources: bool = False
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each kind; `places` adds a column with the place, `sources` one
-    with the source of the figures, and below the kinds a line for each reason of a `?`.
-    """
+    with the source of the figures, and below the kinds a line for each reason of a `?`."""
     optional = {"PLACE": places, "FROM": sources}
     columns = [column for column in _KIND_COLUMNS if optional.get(column.title, True)]
     table = Table(columns, margin=lambda row: alarm_sign(row.is_stalled and places))

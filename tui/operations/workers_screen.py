@@ -1,6 +1,5 @@
-"""Screen of the workers of all places: who works on what, for how long, and what frees it;
-the plan to start a worker, or to stop the one started here.
-"""
+"""Screen of the workers of all places: who works on what, for how long, and what frees it; the plan
+to start a worker, or to stop the one started here."""
 
 from __future__ import annotations
 
@@ -35,9 +34,7 @@ CHECK_SECONDS = 1.0
 
 
 def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: ConsoleContext) -> None:
-    """Open the plan to start a worker, or to stop the one started here; or show why there is
-    none.
-    """
+    """Open the plan to start a worker, or to stop the one started here; else say why not."""
     if context.arming.read_only:
         screen.say(READ_ONLY)
     elif not session.place.worker_command:

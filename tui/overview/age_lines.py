@@ -44,10 +44,8 @@ def row_cells(ages: Ages, names: int) -> list[AgeCell]:
 
 
 def named_rows(ages: Ages, names: int) -> Sequence[AgeRow]:
-    """The rows shown by name in `names` lines, the last of which may be for the others.
-
-    A single line shows the largest row; the total above includes the rest.
-    """
+    """The rows shown by name in `names` lines, the last of which may be for the others. A single
+    line shows the largest row; the total above includes the rest."""
     fits = len(ages.rows) + bool(ages.others) <= names
     return ages.rows if fits else ages.rows[: max(min(names, 1), names - 1)]
 

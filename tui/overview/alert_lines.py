@@ -42,11 +42,9 @@ def alert_lines(
     keys_shown: bool = True,
     startable: Collection[str] = (),
 ) -> list[Line]:
-    """One line per alert: level, place, text, and the key of the next step.
-
-    `names` maps the place given by the operator to its display name. `startable`: the places at
-    which the console can start a worker.
-    """
+    """One line per alert: level, place, text, and the key of the next step. `names` maps the place
+    given by the operator to its display name. `startable`: the places at which the console can
+    start a worker."""
     place_names = [names.get(one.target.place, safe_line(one.target.place)) for one in alerts]
     narrow = width < NARROW_COLUMNS
     room = 0 if narrow else min(20, max(map(cells_of, place_names), default=0))
@@ -114,8 +112,7 @@ _WORKERS = ("Enter", "workers", "opens the workers")
 
 def next_step(alert: Alert, *, can_start: bool = True) -> tuple[str, str, str]:
     """The key of the next step for an alert, a word for it, and what it does; `can_start`: the
-    console can start a worker at its place.
-    """
+    console can start a worker at its place."""
     if alert.target.where is Where.WORKERS and not can_start:
         return _WORKERS
     return _NEXT_OF_KIND.get(alert.kind) or _NEXT[alert.target.where]

@@ -153,8 +153,7 @@ def _age_lines(rows: int, free: int, border: int) -> int:
 def share_lines(total: int, needed: Mapping[str, int], filler: str = "") -> dict[str, int]:
     """Share lines between panes: each gets at least 3, then one after the other a line more until
     all have what they want; the filler, else the last one, gets the rest. Without room the last
-    ones get none.
-    """
+    ones get none."""
     least = 3
     names = [*needed][: total // least]
     lines = dict.fromkeys(needed, 0) | dict.fromkeys(names, least)

@@ -1,6 +1,5 @@
-"""The time that the overview shows: live, or frozen and moved through recorded history;
-what the log in memory and the journal show of a time before the freeze.
-"""
+"""The time that the overview shows: live, or frozen and moved through recorded history; what the
+log in memory and the journal show of a time before the freeze."""
 
 from __future__ import annotations
 
@@ -155,8 +154,7 @@ class Freeze:
 
     def step(self, direction: int, pressed: float) -> str:
         """Step back (-1) or forward (1) in recorded time by a key that was pressed at this
-        monotonic time; returns why not, or "".
-        """
+        monotonic time; returns why not, or ""."""
         if self.time is None:
             return "not frozen: p freezes, then , and . step"
         if not self.time.is_loaded:
@@ -208,8 +206,7 @@ def _lines_until(
     log: Sequence[LogLine], memory: EventMemory, at: float
 ) -> tuple[Sequence[LogLine], float]:
     """The lines up to a time, and the time from which on lines are known: those of the log, or if
-    they do not reach back so far, those of the task events.
-    """
+    they do not reach back so far, those of the task events."""
     first = next((line.when for line in log if line.when is not None), inf)
     if first <= at:
         return _until([(line.when, line) for line in log], at), first
@@ -232,8 +229,7 @@ def with_unknown_places(
     pane_rows: PaneRows, late: Mapping[str, float], nothing: Line, width: int
 ) -> PaneRows:
     """Add a line for each place of which nothing is known; without rows and without any, show
-    `nothing`.
-    """
+    `nothing`."""
     several = len(late) > 1 or bool(pane_rows.rows)
     unknown = [
         cut_line(unknown_then_line(LOG_TOO_SHORT, seconds, f"{safe_line(name)}: " * several), width)

@@ -140,9 +140,8 @@ def other_place(parts: OverviewParts, data: OverviewData) -> PlaceSession | None
 
 
 def graph_places(sessions: Sequence[PlaceSession], selected: PlaceSession) -> list[PlaceSession]:
-    """The places with a graph on a wall: the readable ones; that under the cursor first if they
-    are too many.
-    """
+    """The places with a graph on a wall: the readable ones; that under the cursor first if they are
+    too many."""
     places = [session for session in sessions if not session.inspector.latest.unavailable]
     if len(places) > MAX_GRAPHS:
         places.sort(key=lambda session: session is not selected)

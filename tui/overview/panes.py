@@ -229,8 +229,7 @@ class OverviewPanes:
 
     def paint(self, parts: OverviewParts, screen: Screen[None]) -> None:
         """Divide the screen by what the panes have to show, and paint them; a pane that has lost
-        its rows, or its place on screen, loses the cursor.
-        """
+        its rows, or its place on screen, loses the cursor."""
         width, freeze = screen.size.width, parts.freeze
         parts.look()
         sized = divide_screen(*screen.size, PaneNeeds())
@@ -379,10 +378,8 @@ class OverviewPanes:
     def _show_log(
         self, parts: OverviewParts, data: OverviewData, past: PastValues | None, width: int
     ) -> None:
-        """The latest warnings; on a wall all lines, and a histogram of the last hour.
-
-        Without the focus, the newest lines.
-        """
+        """The latest warnings; on a wall all lines, and a histogram of the last hour. Without the
+        focus, the newest lines."""
         name, level, axis, focused = "Recent warnings", WARN, "", parts.focus.pane == LOG
         room = self.frame.inside(self.frame.log)
         foot: list[Line] = []

@@ -81,15 +81,13 @@ class PaneFocus:
     @property
     def target(self) -> Target | None:
         """Where Enter leads from the row under the cursor; None in the age table, and from a row
-        that has left.
-        """
+        that has left."""
         return self.targets.get(self.pane, {}).get(self.panes[self.pane].key)
 
     @property
     def place(self) -> int:
         """Number of the place of the row under the cursor, also of one that has left; without one,
-        that of the queue under the cursor; 0 if there is none.
-        """
+        that of the queue under the cursor; 0 if there is none."""
         target = self._departed.get(self.pane) if self.has_left else self.target
         key = self.panes[QUEUES].key.partition("/")[0]
         return int(key or 0) if target is None else target.place
@@ -254,8 +252,7 @@ class OverviewParts:
 
     def why_unseen(self, *, needs_row: bool = True) -> str:
         """Why a key is not for the place under the cursor: the operator cannot have seen it there
-        yet, or, if the key `needs_row`, the row has left; "" else, and the next time.
-        """
+        yet, or, if the key `needs_row`, the row has left; "" else, and the next time."""
         why = ROW_HAS_LEFT if needs_row and self.focus.has_left else ""
         if 0 <= self.clock() - self._place_changed_at < SEEN_SECONDS:
             why = why or f"{self.selected.name} came under the cursor: press again"

@@ -74,8 +74,7 @@ class PlaceLine(NamedTuple):
     """Number of pending tasks that are due; None if unknown."""
     oldest: float | None = None
     """Creation time of the oldest pending task in epoch seconds UTC; None if there is none, or
-    unknown.
-    """
+    unknown."""
     rates: Rates | None = None
     drain: Drain = Drain(Trend.UNKNOWN)
     spark: tuple[float | None, ...] = ()
@@ -97,10 +96,8 @@ class PlaceLine(NamedTuple):
 def live_line(
     session: PlaceSession, now: float, cells: int, forecasts: Sequence[Forecast] | None = None
 ) -> PlaceLine:
-    """A place as known now, with a sparkline of `cells` cells for the last ten minutes.
-
-    `forecasts` are those of the place, if the caller has them.
-    """
+    """A place as known now, with a sparkline of `cells` cells for the last ten minutes. `forecasts`
+    are those of the place, if the caller has them."""
     latest, waiting, drain = session.inspector.latest, session.backlog, session.estimate_drain(now)
     forecasts = session.forecasts() if forecasts is None else forecasts
     known = latest.is_complete and not latest.unavailable
@@ -415,11 +412,8 @@ DrawnRow: TypeAlias = tuple[object, Line]
 def place_table(
     queues: Sequence[PlaceLine], now: float, width: int, drawn: dict[int, DrawnRow] | None = None
 ) -> tuple[Line, list[Line]]:
-    """The table head, and one line per place in the given order.
-
-    `drawn` keeps the lines by number of the place: one whose values have not changed is not made
-    again.
-    """
+    """The table head, and one line per place in the given order. `drawn` keeps the lines by number
+    of the place: one whose values have not changed is not made again."""
     form = table_layout(queues, width)
     names = short_names([queue.name for queue in queues])
     drawn = {} if drawn is None else drawn
@@ -440,8 +434,7 @@ def place_table(
 
 def tokens_line(tokens: Sequence[BucketState] | str, width: int) -> Line:
     """Rate limits: tokens left and the clock time of the next one, which needs no repaint each
-    second.
-    """
+    second."""
     if isinstance(tokens, str):
         return cut_line(((" rate limit  ", "title"), (f"? {safe_line(tokens)}", "unknown")), width)
     if not tokens:
@@ -470,8 +463,7 @@ def recent_warnings(
     logs: Sequence[tuple[str, Sequence[LogLine]]], most: int, level: int = WARN
 ) -> list[ShownLine]:
     """The latest `most` warnings of all logs in order of time, each with the name of its place; or
-    the lines from another level on.
-    """
+    the lines from another level on."""
     warnings: list[tuple[float, str, LogLine]] = []
     rank_of = LEVEL_RANKS.get
     for name, log in logs:
@@ -492,9 +484,8 @@ _AFTER_FAILURE = {EventKind.WAITS: "retry", EventKind.BURIED: "given up"}
 
 
 def join_failures(lines: Iterable[tuple[str, LogLine]]) -> list[ShownLine]:
-    """Join the two lines of a failed attempt, with the error first: `ID retry: 421 try later`,
-    `ID DLQ: 550 user unknown`. Other lines stay as they are.
-    """
+    """Join the two lines of a failed attempt, with the error first: `ID retry: 421 try later`, `ID
+    DLQ: 550 user unknown`. Other lines stay as they are."""
     joined: list[ShownLine] = []
     open_failures: dict[tuple[str, str], tuple[int, str]] = {}
     for name, line in lines:

@@ -1,6 +1,5 @@
 """Background reads of the overview: ages, clusters and graph of a place, after a change and every
-30 s.
-"""
+30 s."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class EventCounts(NamedTuple):
 
 def count_events(events: Iterable[TaskEvent], now: float) -> EventCounts:
     """Count events by time. Parts begin at whole multiples of their length, so that only the last
-    one changes from second to second.
-    """
+    one changes from second to second."""
     length = HISTOGRAM_SECONDS / HISTOGRAM_STEPS
     first = int(now // length) - HISTOGRAM_STEPS + 1
     counts, failed = [0] * HISTOGRAM_STEPS, [0] * HISTOGRAM_STEPS
@@ -118,8 +116,7 @@ class OverviewReads:
         self, session: PlaceSession, graph: GraphPane | None, is_wanted: Callable[[], bool]
     ) -> None:
         """Read a place; its graph only with `graph`, its clusters with it or for an alert. All
-        parts change together, or none if it is not wanted any more.
-        """
+        parts change together, or none if it is not wanted any more."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:

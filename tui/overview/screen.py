@@ -76,8 +76,7 @@ class OverviewScreen(KeyedScreen):
 
     async def _read_in_turn(self) -> None:
         """Read the place under the cursor, those with an alert of dead tasks, which has their
-        clusters, and on a wall all places, when a read is due.
-        """
+        clusters, and on a wall all places, when a read is due."""
         parts = self.parts
         while True:
             selected, is_wall = parts.selected, self.panes.frame.is_wall

@@ -1,6 +1,5 @@
 """Panes of a wide overview, each as a function of what is known: clusters, locks, workers, kinds,
-transports, operations, places, controls.
-"""
+transports, operations, places, controls."""
 
 from __future__ import annotations
 
@@ -78,8 +77,7 @@ def latest_operations(
     sessions: Sequence[PlaceSession], at: float = inf
 ) -> tuple[tuple[str, Operation], ...]:
     """The latest operations of all places with their place, as the journal shows them at a time:
-    one that had not ended was running.
-    """
+    one that had not ended was running."""
     ran = [
         (
             session.name,
@@ -251,8 +249,7 @@ def transport_lines(
     sending: MailHealth | None, limit: float, now: float, width: int, height: int, *, has_mail: bool
 ) -> list[Line]:
     """Transports of a place, the worst first; from a failure rate of `limit` on it is failing.
-    `has_mail` if the place can send by transports.
-    """
+    `has_mail` if the place can send by transports."""
     if sending is None:
         return [(("  not recorded", "muted"),)]
     if not (used := used_transports(sending, limit)):
@@ -403,8 +400,7 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
 
 def _host_lines(sessions: Sequence[PlaceSession], room: int, width: int) -> list[Line]:
     """How full each disk with tasks is, and the load of the host; a disk that is not the only one
-    has the name of its first place.
-    """
+    has the name of its first place."""
     known = [
         (session.name, one) for session in sessions if (one := session.readings.host) is not None
     ]
@@ -603,8 +599,7 @@ def unknown_then_line(why: str, later: float, name: str = "") -> Line:
 
 def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRows]:
     """The rows of the panes at the right; for a time `later` seconds before the freeze only what is
-    recorded.
-    """
+    recorded."""
     if width <= 0:
         return {}
     none = PaneRows(head=[cut_line(unknown_then_line(ONLY_COUNTS, later), width)])

@@ -129,8 +129,7 @@ def recorded_snapshot(
     memory: EventMemory = NO_EVENTS,
 ) -> PlaceSnapshot:
     """A place as recorded at a time (epoch seconds UTC); figures of transports that are not
-    recorded are counted from the log events in memory.
-    """
+    recorded are counted from the log events in memory."""
     recorded = history.at(at)
     if isinstance(recorded, MissingSpan):
         return PlaceSnapshot(

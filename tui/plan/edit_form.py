@@ -23,10 +23,8 @@ LABEL_CELLS = 13
 
 
 class EditScreen(SizedModalScreen[Mapping[str, object]]):
-    """Return the changed values, or None if cancelled.
-
-    The form writes nothing: the values go into a plan.
-    """
+    """Return the changed values, or None if cancelled. The form writes nothing: the values go into
+    a plan."""
 
     BINDINGS = key_bindings(keys.EDIT)
 
@@ -34,11 +32,9 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         self, task: Task | None, edge: Edge, clock: Callable[[], float], no_data: str = ""
     ) -> None:
         """`task` is the edited task, with its data if that can be edited; None edits several, whose
-        empty fields keep their values.
-
-        `edge` is the store's edge from the state to itself; it names the editable fields. `no_data`
-        is why the present data cannot be edited in the form; "" if it can.
-        """
+        empty fields keep their values. `edge` is the store's edge from the state to itself; it
+        names the editable fields. `no_data` is why the present data cannot be edited in the form;
+        "" if it can."""
         super().__init__()
         self._edited, self._edge, self._clock = task, edge, clock
         self._no_data = no_data

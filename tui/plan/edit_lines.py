@@ -70,10 +70,8 @@ def why_not_stored(edge: Edge, typed: Mapping[str, str]) -> str:
 
 
 def parse_fields(task: Task | None, edge: Edge, typed: Mapping[str, str], now: float) -> EditResult:
-    """Parse the input for one task, or for several (None); an empty field means "no change".
-
-    `edge` is the store's edge from the state to itself.
-    """
+    """Parse the input for one task, or for several (None); an empty field means "no change". `edge`
+    is the store's edge from the state to itself."""
     values: dict[str, Any] = {}
     previews: dict[str, str] = {}
     wrong = why_not_stored(edge, typed)

@@ -1,6 +1,5 @@
 """Open the plan for a verb, for an edit first the form with the values of the task; the prompt for
-a note.
-"""
+a note."""
 
 from __future__ import annotations
 

@@ -127,10 +127,8 @@ class PlanFacts:
         return await self._count_large() if _is_large(self.plan) else self.recount()
 
     def recount(self) -> bool:
-        """Count a small plan now; a large one is counted on a thread.
-
-        Returns True if the number of tasks changed.
-        """
+        """Count a small plan now; a large one is counted on a thread. Returns True if the number of
+        tasks changed."""
         if _is_large(self.plan):
             self.counts = None
             self._is_recount_wanted.set()

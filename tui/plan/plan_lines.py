@@ -114,9 +114,7 @@ class PlanView(NamedTuple):
 
 
 class PlanCounts(NamedTuple):
-    """Counts of a plan, made in one pass, so that painting does not depend on the number of
-    rows.
-    """
+    """Counts of a plan, made in one pass: painting does not depend on the number of rows."""
 
     plan: Plan
     amount: int

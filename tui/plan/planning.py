@@ -102,9 +102,7 @@ async def _say_preparing(screen: BaseScreen, what: str) -> None:
 
 
 async def prepare(screen: BaseScreen, what: str, making: Awaitable[T]) -> T | None:
-    """Await a plan; None, after a message, if there is none, or if another screen is open by
-    then.
-    """
+    """Await a plan; None, after a message, if there is none, or another screen is open by then."""
     try:
         with preparing(screen, what):
             made = await making
@@ -159,10 +157,8 @@ def equivalent_command(
     pace: ReplayPace | None = None,
     follows: str = "",
 ) -> str:
-    """Equivalent command for exactly these tasks; "" if it would be too long.
-
-    `follows` is the operation to resume.
-    """
+    """Equivalent command for exactly these tasks; "" if it would be too long. `follows` is the
+    operation to resume."""
     if follows:
         words = [*session.place.command, "journal", follows, "--resume"]
         return shlex.join([*words, "--apply", str(counts.amount)])
@@ -218,10 +214,8 @@ def pace_options(pace: ReplayPace | None) -> list[str] | None:
 
 
 def default_pace(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
-    """Default pace of a plan; None: all tasks now.
-
-    A few tasks that were `picked` by hand need no canary: they are at most as many as the canary.
-    """
+    """Default pace of a plan; None: all tasks now. A few tasks that were `picked` by hand need no
+    canary: they are at most as many as the canary."""
     usual = ReplayPace()
     few = picked and len(plan.rows) <= sum(usual.canary)
     return usual if can_be_paced(plan) and not few else None

@@ -1,6 +1,5 @@
-"""Why a verb or a control cannot be planned now, what can be planned in its place; the key row
-of a verb.
-"""
+"""Why a verb or a control cannot be planned now, what can be planned in its place; the key row of a
+verb."""
 
 from __future__ import annotations
 
@@ -120,10 +119,8 @@ P = TypeVar("P", bound=VerbParts)
 
 
 def verb_row(key: Key, act: Callable[..., C], advice: Callable[[P], str]) -> KeyRow[P, C]:
-    """A key that plans a verb, or what that means in this state and store.
-
-    `act` gets the parts, and the verb of the key as `verb`; `advice` is said behind a refusal.
-    """
+    """A key that plans a verb, or what that means in this state and store. `act` gets the parts,
+    and the verb of the key as `verb`; `advice` is said behind a refusal."""
 
     def label(parts: P) -> str | None:
         edges, state = parts.session.inspector.edges, parts.verb_state

@@ -87,11 +87,9 @@ class PlanScreen(ConfirmScreen):
         pace: ReplayPace | None = None,
         errors: Query | None = None,
     ) -> None:
-        """`scope` describes the tasks; `follows` is the operation that this plan resumes.
-
-        `pace` None means all now. `errors` selects the tasks that are checked for a recurring
-        error; None: no check.
-        """
+        """`scope` describes the tasks; `follows` is the operation that this plan resumes. `pace`
+        None means all now. `errors` selects the tasks that are checked for a recurring error; None:
+        no check."""
         super().__init__(session, context)
         self.facts = PlanFacts(plan, session, pace, warnings)
         self._scope, self._follows = scope, follows
@@ -316,8 +314,7 @@ class PlanScreen(ConfirmScreen):
 
     def action_operations(self) -> None:
         """Open the operations screen, but only after the plan was applied: leaving would discard
-        it.
-        """
+        it."""
         if self.report is not None:
             super().action_operations()
         elif self._run is not None:

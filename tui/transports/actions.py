@@ -1,6 +1,5 @@
 """Actions on a transport or a destination, and their texts: suspend, resume, test mail; block,
-unblock, probe.
-"""
+unblock, probe."""
 
 from __future__ import annotations
 
@@ -105,9 +104,7 @@ def plan_lines(
     width: int,
 ) -> list[Line]:
     """The plan; `waiting` is the number of pending mail tasks, None while it is counted.
-
-    `delivers`: tasks use these transports, not a program of their own.
-    """
+    `delivers`: tasks use these transports, not a program of their own."""
     stop = before.stopped.get(name)
     what = "used again in its order" if stop else "stays off until resumed (S, or `mail resume`)"
     rows: list[tuple[str, str, str]] = [("effect", f"{safe_line(name)}: {what}", "strong")]

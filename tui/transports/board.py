@@ -63,8 +63,7 @@ class TransportBoard(Board):
 
 def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
     """The content of each pane, for a board of that size: the upper two end on one line, errors and
-    graph are as high as the errors, the log gets what is left.
-    """
+    graph are as high as the errors, the log gets what is left."""
     transport, now, name = inputs.transport, inputs.now, safe_line(inputs.transport.name)
     half = width // 2 - BOX_FRAME_CELLS
     state_lines = view.about_lines(transport, inputs.limit, now, half, inputs.routes)
@@ -156,8 +155,7 @@ def _sums(values: Sequence[int | None], length: int) -> list[int | None]:
 
 def graph_lines(inputs: Shown, width: int, height: int) -> list[Line]:
     """Mails sent and failed in each of the last minutes, at a low rate of an hour in each five
-    minutes, and when it was suspended.
-    """
+    minutes, and when it was suspended."""
     minutes = inputs.transport.minutes[-inputs.minutes :]
     known = [counts for counts in minutes if counts is not None]
     if not known:

@@ -1,6 +1,5 @@
 """The parts of the transports screen, without Textual: a row for each mail transport and
-destination, details of the one under the cursor, and why it cannot be changed.
-"""
+destination, details of the one under the cursor, and why it cannot be changed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The screens of the mail transports and destinations, and of the latest errors of a transport;
-the keys of the former.
-"""
+"""The screens of the mail transports and destinations, and of the latest errors of a transport; the
+keys of the former."""
 
 from __future__ import annotations
 

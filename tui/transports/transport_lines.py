@@ -169,8 +169,7 @@ def _state_cell(row: ShownTransport) -> list[Run]:
 
 USE_MIN_WIDTH = 100
 """Minimum width of the table for a column that says whether a transport is used; on narrower ones
-the state says it.
-"""
+the state says it."""
 
 
 TRANSPORT_COLUMNS: tuple[Column[ShownTransport], ...] = (
@@ -236,9 +235,7 @@ def sort_transports(
     sending: MailHealth, limit: float, routes: MailRoutes | None = None
 ) -> list[TransportHealth]:
     """Sort transports: failing and suspended first, idle last, those in use before others.
-
-    Otherwise stable.
-    """
+    Otherwise stable."""
 
     def rank(transport: TransportHealth) -> tuple[int, bool]:
         use = TransportUse.FOREIGN if routes is None else routes.use(transport.name)
