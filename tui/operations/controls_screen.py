@@ -343,21 +343,14 @@ class ControlParts(RowsParts):
 
 
 def _open_plan(parts: ControlParts) -> Change:
-    """Open the plan for the control under the cursor."""
-    if (selected := parts.selected) is not None:
-        _show_plan(parts, selected.name, selected.target)
-    return Change.NOTHING
+    selected = parts.selected
+    return _show_plan(parts, selected.name, selected.target) if selected else Change.NOTHING
 
 
-def _pause_queue(parts: ControlParts) -> Change:
-    """Open the plan to pause or resume the whole queue."""
-    _show_plan(parts, pause_control(parts.session))
-    return Change.NOTHING
-
-
-def _show_plan(parts: ControlParts, name: str, target: str = "") -> None:
+def _show_plan(parts: ControlParts, name: str, target: str = "") -> Change:
     session, context = parts.session, parts.context
     parts.screen.open(lambda screen: show_control_plan(screen, session, context, name, target))
+    return Change.NOTHING
 
 
 make = RowMaker[ControlParts, Change](keys.CONTROLS, Change.NOTHING)
@@ -375,7 +368,7 @@ ROWS: tuple[KeyRow[ControlParts, Change], ...] = (
     make.goes(make.key("operations"), Target(keys.OPERATIONS)),
     KeyRow(
         make.key("pause_queue", keys.SHARED),
-        _pause_queue,
+        lambda parts: _show_plan(parts, pause_control(parts.session)),
         refusal=ControlParts.pause_refusal,
         is_absent=ControlParts.has_no_controls,
     ),

@@ -423,7 +423,9 @@ def flow_lines(
     in_rate, out_rate = latest.rates or (None, None)
     inward = _figure("in", series.inward, in_rate, before, style="accent")
     out = _figure("out", series.outward, out_rate, before, style="ok")
-    backlog = _figure("backlog", series.backlog, latest.backlog, before, "warn", "{:,.0f}".format)
+    backlog = _figure(
+        "backlog", series.backlog, latest.backlog, before, "warn", form="{:,.0f}".format
+    )
     now, then = wait_p95
     wait: Line = (
         ("wait p95", "muted"),
@@ -444,13 +446,13 @@ def _figure(
     latest: float | None,
     before: int,
     style: str,
-    format_: Callable[[float], str] = format_rate,
+    form: Callable[[float], str] = format_rate,
 ) -> Line:
     """Name, present value, sparkline, and the value before the start."""
 
     def words(some: Sequence[float | None]) -> str:
         last = next((value for value in reversed(some) if value is not None), None)
-        return UNKNOWN if last is None else format_(last)
+        return UNKNOWN if last is None else form(last)
 
     known = [value for value in values if value is not None]
     now = words(values[-3:]) if latest is None else words((latest,))

@@ -4,7 +4,7 @@ in full: who, why, and the result of each row."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from textual import work
@@ -134,8 +134,6 @@ class OperationsParts(RowsParts):
         return Copy("o", "operation", selected.operation.op), Copy("t", "text", text)
 
 
-Show = Callable[[OperationsParts, BaseScreen, Operation], Awaitable[None]]
-
 RUNS_ELSEWHERE = "another process is running it: undo is possible afterwards"
 
 make = RowMaker[OperationsParts, Change](keys.OPERATIONS, Change.NOTHING)
@@ -197,7 +195,7 @@ def _why_no_undo(parts: OperationsParts) -> str:
     return f"no plan: {why}" if why else ""
 
 
-def _plan(parts: OperationsParts, show: Show, verb: str) -> Change:
+def _plan(parts: OperationsParts, verb: str) -> Change:
     """Open a plan for the operation under the cursor, as the journal has it then."""
     if parts.screen.is_pasted:
         return parts.say(PASTED)
@@ -215,7 +213,11 @@ def _plan(parts: OperationsParts, show: Show, verb: str) -> Change:
                 return parts.say("no longer in the journal")
             if operation.is_running:
                 return parts.say(RUNS_ELSEWHERE)
-            await show(parts, screen, operation)
+            if verb == "abandon":
+                _show_abandon(parts, screen, operation)
+            else:
+                show = undo_plans.show_undo if verb == "undo" else undo_plans.show_resume
+                await show(screen, parts.session, parts.context, operation)
             return Change.NOTHING
 
         parts.screen.run("plan", prepare)
@@ -224,15 +226,7 @@ def _plan(parts: OperationsParts, show: Show, verb: str) -> Change:
     return Change.NOTHING
 
 
-async def _show_undo(parts: OperationsParts, screen: BaseScreen, operation: Operation) -> None:
-    await undo_plans.show_undo(screen, parts.session, parts.context, operation)
-
-
-async def _show_resume(parts: OperationsParts, screen: BaseScreen, operation: Operation) -> None:
-    await undo_plans.show_resume(screen, parts.session, parts.context, operation)
-
-
-async def _show_abandon(parts: OperationsParts, screen: BaseScreen, operation: Operation) -> None:
+def _show_abandon(parts: OperationsParts, screen: BaseScreen, operation: Operation) -> None:
     if screen.app.screen is screen:
         session = parts.session
         one = ListedOperation(operation, half_moved=session.history.half_moved.get(operation.op, 0))
@@ -248,7 +242,7 @@ def _undo(parts: OperationsParts) -> Change:
     selected = parts.selected
     if selected is not None and selected.switched:
         return _set_back(parts)
-    return _plan(parts, _show_undo, "undo")
+    return _plan(parts, "undo")
 
 
 # Transports and destinations
@@ -294,14 +288,14 @@ ROWS: tuple[KeyRow[OperationsParts, Change], ...] = (
     own(
         "go_on | R | R | resume | Act | plan to resume an interrupted operation with its remaining "
         "rows",
-        partial(_plan, show=_show_resume, verb="resume"),
+        partial(_plan, verb="resume"),
         refusal=partial(_why_no_plan, other="resume"),
         is_absent=_has_none,
     ),
     own(
         "drop | D | D | abandon | Act | plan to abandon an interrupted operation: its remaining "
         "rows stay",
-        partial(_plan, show=_show_abandon, verb="abandon"),
+        partial(_plan, verb="abandon"),
         refusal=partial(_why_no_plan, other="abandon"),
         is_absent=_has_none,
     ),

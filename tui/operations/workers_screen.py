@@ -71,6 +71,7 @@ class WorkerAction(Action):
         self._session = session
         self._stops = session.worker.pid
         """The worker to stop; None starts one."""
+        self.starts = self._stops is None
         self._ends = self._pid_to_end()
         """The stuck holder that a started worker ends."""
         stops = self._stops
@@ -79,11 +80,6 @@ class WorkerAction(Action):
         self.acts_on = safe_line(session.name)
         self.title = ((self.hint + ends, "title"), (f" {self.acts_on}", "strong"))
         self.basis = self.facts()
-
-    @property
-    def starts(self) -> bool:
-        """True to start a worker, False to stop one."""
-        return self._stops is None
 
     @property
     def prompt(self) -> str:

@@ -9,7 +9,7 @@ from engine.text.safe import safe_line
 from tui.screens.target import Target
 from tui.text import keys
 from tui.text.frames import NARROW_COLUMNS
-from tui.text.lines import Line, Run, cells_of, cut_line, fit_text_end, join_ends, width_of
+from tui.text.lines import Line, cells_of, cut_line, fit_text_end, join_ends, width_of
 from tui.text.task_row import time_fields
 from tui.text.times import format_clock, format_time_with_age
 
@@ -70,19 +70,14 @@ def alert_lines(
             fits = width_of(alert_line) + len(f" {key} {word} ") <= width
             right = ((f" {key}", "key"), (f" {word} " if fits else " ", "muted"))
         elif room >= _SINCE_CELLS:
-            right = (_since_run(alert), *right)
+            since = "" if alert.since is None else f"since {format_clock(alert.since)}"
+            right = ((f"{since:<18}", "muted"), *right)
         lines.append(join_ends(alert_line, right, width))
     return lines
 
 
 _SINCE_CELLS = 24
 """Cells that an alert and its key must leave free for the time since when it lasts."""
-
-
-def _since_run(alert: Alert) -> Run:
-    """Time of day in UTC at which an alert began, in a column of its own."""
-    words = "" if alert.since is None else f"since {format_clock(alert.since)}"
-    return f"{words:<18}", "muted"
 
 
 _NEXT: Mapping[Where, tuple[str, str, str]] = {

@@ -321,7 +321,7 @@ def page_lines(
         tried = transport.health(limit) is not Health.IDLE or transport.faults
         if tried and (routes is None or transport.is_mentioned):
             lines.append(heading_line(safe_line(transport.name), width))
-            lines += detail_lines(transport, unsourced, limit, now, width, routes)
+            lines += detail_lines(transport, unsourced, limit, now, width, routes=routes)
             lines.append(BLANK_LINE)
     return [*lines, *sources]
 
