@@ -178,12 +178,7 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     return ("part " if back or ran else "") + format_minutes(seconds_left), ""
 
 
-_FINAL_OUTCOMES = tuple(
-    map(
-        str,
-        (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED, ReplayOutcome.UNKNOWN, ReplayOutcome.TAKEN),
-    )
-)
+_FINAL = (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED, ReplayOutcome.UNKNOWN, ReplayOutcome.TAKEN)
 
 
 def replay_results(operation: Operation) -> Mapping[str, int]:
@@ -191,7 +186,7 @@ def replay_results(operation: Operation) -> Mapping[str, int]:
     became: dict[str, str] = {}
     for note in operation.notes:
         if note.get("what") == "became":
-            for fate in _FINAL_OUTCOMES:
+            for fate in map(str, _FINAL):
                 ids = note.get(fate, ())
                 became |= dict.fromkeys(ids, fate) if isinstance(ids, list | dict) else {}
     return Counter(became.values())

@@ -127,12 +127,11 @@ def _parts_of(session: PlaceSession) -> tuple[QueuePart, ...]:
     """The queues of a server, each with its oldest task from the index and its rate from the jobs
     that are kept."""
     figures = session.readings.queue_figures
-    rates = {one.kind: one.per_minute for one in figures.kinds or ()}
+    known = ((one.kind, one.per_minute) for one in figures.kinds or ())
+    rates = {kind: per_minute / 60 for kind, per_minute in known if per_minute is not None}
     oldest = {safe_line(kind): when for kind, when in session.oldest_by_kind.items()}
     return tuple(
-        QueuePart(
-            name, counts, oldest.get(name), None if (rate := rates.get(name)) is None else rate / 60
-        )
+        QueuePart(name, counts, oldest.get(name), rates.get(name))
         for name, counts in figures.queues
     )
 

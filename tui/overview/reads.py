@@ -136,14 +136,10 @@ class OverviewReads:
     async def _read(self, session: PlaceSession, graph: GraphPane | None) -> PlaceReads:
         generation, when = session.inspector.latest.generation, self._clock()
         before, is_chosen = self.of(session), session.number in self._chosen
-        is_kept = before is not None and (
-            is_chosen
-            or (
-                session.inspector.latest.counts.get(before.state, 0)
-                and any(row.name for row in before.ages.rows)
-            )
-        )
-        if before is not None and is_kept:
+        counts = session.inspector.latest.counts
+        if before is not None and (
+            is_chosen or (counts.get(before.state, 0) and any(row.name for row in before.ages.rows))
+        ):
             state = before.state
             ages = await index_queries.query_ages(session, state, before.ages.by)
         else:

@@ -259,14 +259,14 @@ def transport_lines(
     lines: list[Line] = []
     for transport in used[:height]:
         health, window = transport.health(limit), transport.windows[TEN_MINUTES]
-        word = _CHIPS.get(health, ways.LOOKS[health])
+        _, look = ways.STATE_RUNS[health]
         judged = transport.judged or window
         tally, over = judged.tally, "" if judged is window else f" {judged.name}"
         text = UNKNOWN if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
         left: Line = (
             ("! " if health is Health.FAILING else "  ", "error"),
             (f"{fit_text(safe_line(transport.name), name)} ", ""),
-            (f" {health.value.upper()} ", word),
+            (f" {health.value.upper()} ", look),
             (" " * (longest - len(health.value)), ""),
             (f" {text}", "unknown" if tally is None else "muted"),
         )
@@ -276,7 +276,6 @@ def transport_lines(
     return lines
 
 
-_CHIPS = {Health.FAILING: "chip-error", Health.SUSPENDED: "chip-warn"}
 _URGENCY = tuple(
     map(Health, ("failing", "suspended", "unknown", "few mails", "over", "ok", "idle"))
 )
@@ -340,14 +339,11 @@ def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, wid
 def _operation_pane(data: OverviewData, width: int) -> PaneRows:
     numbers = {session.name: session.number for session in data.sessions}
     rows = []
-    # Each with what later operations undid or resumed.
-    known = {
-        (session.name, one.operation.op): one
-        for session in data.sessions
-        for one in operation_lines.list_operations(
-            [ran for ran in session.history.operations if ran.started <= data.now]
-        )
-    }
+    known = {}  # each with what later operations undid or resumed
+    for session in data.sessions:
+        ran = [one for one in session.history.operations if one.started <= data.now]
+        for listed in operation_lines.list_operations(ran):
+            known[session.name, listed.operation.op] = listed
     for place, operation in data.live_values.operations:
         listed = known.get((place, operation.op), operation_lines.ListedOperation(operation))
         listed = listed._replace(operation=operation)
@@ -453,14 +449,9 @@ def _control_pane(data: OverviewData, width: int) -> PaneRows:
             rows.append(PaneRow(f"{number} ?", line, Target(keys.CONTROLS, number)))
     longest = max((cells_of(name) for _, name, _ in buckets), default=0)
     cells = max(8, min(longest, width - GAUGE_CELLS - 21))
-    rows += [
-        PaneRow(
-            f"{number} {name}",
-            _bucket_line(fit_text(name, cells), one, width),
-            Target(keys.CONTROLS, number),
-        )
-        for number, name, one in buckets
-    ]
+    for number, name, one in buckets:
+        line = _bucket_line(fit_text(name, cells), one, width)
+        rows.append(PaneRow(f"{number} {name}", line, Target(keys.CONTROLS, number)))
     return PaneRows(rows, () if rows else [(("  no rate limits", "muted"),)])
 
 

@@ -71,14 +71,11 @@ def open_plan(
 
 def plan_rows(screen: BaseScreen, parts: RowsParts, asked: VerbRequest) -> None:
     """Freeze a plan above a screen of rows; its result is said there."""
-    open_plan(
-        screen,
-        parts.session,
-        parts.context,
-        asked,
-        task=None,
-        applied=lambda report: screen.say(describe_report(report)),
-    )
+
+    def say(report: Report) -> None:
+        screen.say(describe_report(report))
+
+    open_plan(screen, parts.session, parts.context, asked, task=None, applied=say)
 
 
 def prompt_for_note(

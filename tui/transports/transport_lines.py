@@ -24,16 +24,6 @@ from tui.text.lines import UNKNOWN_RUN, Line, Run, cells_of
 from tui.text.table import REST, Column, Table, alarm_sign
 from tui.text.times import format_minutes, format_time_with_age
 
-LOOKS = {
-    Health.OK: "ok",
-    Health.FAILING: "error",
-    Health.IDLE: "muted",
-    Health.OVER: "muted",
-    Health.FEW: "",
-    Health.UNKNOWN: "unknown",
-    Health.SUSPENDED: "warn",
-}
-
 STATE_RUNS: dict[Health, Run] = {
     Health.OK: (" OK", "ok"),
     Health.FAILING: (" FAILING ", "chip-error"),
@@ -44,6 +34,8 @@ STATE_RUNS: dict[Health, Run] = {
     Health.SUSPENDED: (" SUSPENDED ", "chip-warn"),
 }
 """The states as words; those that need an operator are chips."""
+
+LOOKS = {health: style.removeprefix("chip-") for health, (_, style) in STATE_RUNS.items()}
 
 USES: dict[TransportUse, Run] = {
     TransportUse.NOW: ("used now", "ok"),
