@@ -18,7 +18,7 @@ from tui.screens.key_rows import KeyRow
 from tui.task.keys import ROWS as TASK_ROWS
 from tui.text import keys
 from tui.text.keys import Key
-from tui.transports.failures import ROWS as FAILURE_ROWS
+from tui.transports.screen import FAILURE_ROWS
 from tui.transports.screen import ROWS as TRANSPORT_ROWS
 
 TABLES: Mapping[str, Sequence[KeyRow[Any, Any]]] = {

@@ -1,5 +1,5 @@
-"""The screens of the mail transports and destinations, and of the latest errors of a transport; the
-keys of the former."""
+"""The screens of the mail transports and destinations, and of the latest errors of a transport;
+their keys."""
 
 from __future__ import annotations
 
@@ -8,24 +8,129 @@ from functools import partial
 from engine.index.filter_language import equality_filter, format_term
 from engine.index.schema import Query
 from engine.model import State
+from engine.monitor.transport_health import Failure
 from engine.text.safe import safe_line
 from tui.plan.open_plan import plan_rows
 from tui.plan.planning import VerbRequest
-from tui.screens.base import PASTED
+from tui.screens.base import PASTED, Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import KeyRow
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.list_panes import FIXED_LINES, ListPanes
 from tui.screens.row_maker import RowMaker
-from tui.screens.rows_parts import Change
+from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.screens.rows_screen import RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
+from tui.text.frames import Frame
+from tui.text.hints import next_line
+from tui.text.lines import Line
+from tui.text.table import Choice, ShownRows
+from tui.text.times import format_time_with_age
+from tui.transports import detail_lines as view
 from tui.transports.board import HOUR_MINUTES, TransportBoard, panels
-from tui.transports.failures import LOG_WORDS, FailureParts
-from tui.transports.failures import ROWS as FAILURE_ROWS
 from tui.transports.parts import TransportParts
+
+LOG_WORDS = "log | t | t | log | View +minor | log lines of this transport"
+"""Words of the key, here and on the transports screen."""
+
+
+class FailureParts(RowsParts):
+    """The errors that the session has read, and the one under the cursor."""
+
+    def __init__(
+        self, session: PlaceSession, context: ConsoleContext, screen: RowsActions, transport: str
+    ) -> None:
+        super().__init__(session, context, screen)
+        self.transport = transport
+
+    @property
+    def failures(self) -> dict[str, Failure]:
+        """Errors by keys that stay the same when new errors arrive."""
+        transports = self.session.readings.sending.transports
+        failures = next((each.failures for each in transports if each.name == self.transport), ())
+        keyed: dict[str, Failure] = {}
+        for failure in reversed(failures):  # equal errors are numbered from the oldest
+            same = f"{failure.when} {failure.word}"
+            alike = sum(key.rpartition(" ")[0] == same for key in keyed)
+            keyed[f"{same} {alike}"] = failure
+        return dict(reversed(keyed.items()))
+
+    @property
+    def selected(self) -> Failure | None:
+        """The error under the cursor."""
+        return self.failures.get(self.screen.cursor.key)
+
+    def open_refusal(self) -> str:
+        """Why no line of the log can be opened."""
+        if (selected := self.selected) is None:
+            return self.no_row_reason("no error selected")
+        return "time of this error unknown" if selected.when is None else ""
+
+    def trail(self) -> tuple[str, ...]:
+        return (self.session.name, keys.TRANSPORTS, f"{safe_line(self.transport)}: errors")
+
+    def rows(self, width: int) -> ShownRows:
+        now = self.context.clock()
+        rows = [
+            Choice(key, view.failure_row(each, now, width)) for key, each in self.failures.items()
+        ]
+        return ShownRows(view.failure_head(width), rows)
+
+    def details(self, width: int) -> list[Line]:
+        if (selected := self.selected) is None:
+            return [((f" {self.no_row_reason('no errors known')}", "muted"),)]
+        return view.failure_lines(selected, width)
+
+    def rows_frame(self) -> Frame:
+        amount = f"{len(self.failures)}"
+        return Frame(f"{safe_line(self.transport)}: latest errors", "", amount)
+
+    def details_frame(self, below: int) -> Frame:
+        selected, now = self.selected, self.context.clock()
+        when = None if selected is None else selected.when
+        return Frame("time unknown" if when is None else format_time_with_age(when, now))
+
+    def next_step(self, width: int) -> Line:
+        key, does = "Enter", "shows its line in the log"
+        if self.open_refusal():
+            key, does = "", "no log line to open"
+        return next_line(key, does, safe_line(self.transport), width)
+
+    def copies(self) -> tuple[Copy, ...]:
+        if (selected := self.selected) is None:
+            return ()
+        text = (Copy("t", "server reply", selected.text),) if selected.text else ()
+        return (Copy("e", "error", selected.word), *text)
+
+
+def _open_line(parts: FailureParts) -> Change:
+    if (selected := parts.selected) is not None:
+        parts.screen.go(Target(keys.LOG, at=selected.when, line=selected.line))
+    return Change.NOTHING
+
+
+def open_log(parts: FailureParts) -> Change:
+    """Open the log lines of the transport."""
+    parts.screen.go(Target(keys.LOG, id=parts.transport))
+    return Change.NOTHING
+
+
+_make = RowMaker[FailureParts, Change](keys.FAILURES, Change.NOTHING)
+
+FAILURE_ROWS: tuple[KeyRow[FailureParts, Change], ...] = (
+    *_make.moves(lambda parts, how: parts.move(how)),
+    _make.own(
+        "open | enter | Enter | log | View | the log at the time of this error",
+        _open_line,
+        refusal=FailureParts.open_refusal,
+    ),
+    _make.own(LOG_WORDS, open_log),
+    *_make.views(),
+    _make.goes(_make.key("operations", keys.PROBLEMS), Target(keys.OPERATIONS)),
+    *_make.ends(),
+)
 
 
 def _open_row(parts: TransportParts) -> Change:
