@@ -1,6 +1,6 @@
 """The screens of a place's tasks in groups: by a common value, and failed ones by their error.
 
-They show their parts (`tui.groups.parts`, `tui.groups.groupings`).
+They show their parts (`tui.groups.parts`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from engine.index import filter_language
 from engine.index.filter_language import BadFilter
 from engine.index.schema import Query
 from engine.text.safe import safe_line
-from tui.groups.groupings import ErrorClusters, TaskGroups
-from tui.groups.parts import GroupParts
+from tui.groups.parts import ErrorClusters, GroupParts, TaskGroups
 from tui.plan import refusals
 from tui.plan.open_plan import plan_rows
 from tui.plan.planning import VerbRequest, verb_in_state

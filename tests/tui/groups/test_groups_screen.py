@@ -27,7 +27,7 @@ from tests.console_places import (
 )
 from tests.nftban_queues import Run
 from tui.groups.group_lines import group_table, group_values
-from tui.groups.groupings import TaskGroups
+from tui.groups.parts import TaskGroups
 from tui.groups.screen import GroupsScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen

@@ -12,8 +12,7 @@ from engine.index.schema import Query
 from engine.model import State, Task
 from tests.console_places import Clock, a_memory, a_place, a_task, some_tasks
 from tests.tui.asked_screen import AskedRowsScreen
-from tui.groups.groupings import TaskGroups
-from tui.groups.parts import GroupParts
+from tui.groups.parts import GroupParts, TaskGroups
 from tui.groups.screen import GROUP_ROWS
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press
