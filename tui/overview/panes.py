@@ -68,11 +68,6 @@ class AgeTable(Painted, can_focus=True):
         self._painted: tuple[Line, ...] = ()
 
     @property
-    def current_cell(self) -> AgeCell:
-        """The cell under the cursor."""
-        return self._cell
-
-    @property
     def name_lines(self) -> int:
         """Lines for names and others: the height without titles, total and the sentence below."""
         return max(0, self.size.height - 3)

@@ -194,9 +194,9 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
 
 
 def _transport_pane(data: OverviewData, width: int) -> PaneRows:
-    place, now, sending = data.selected.place, data.now, data.moment.sending
+    place, sending = data.selected.place, data.moment.sending
     limit, has_mail = place.alerts.transport_failures, place.mail is not None
-    lines = transport_lines(sending, limit, now, width, MAX_PANE_ROWS, has_mail=has_mail)
+    lines = transport_lines(sending, limit, width, MAX_PANE_ROWS, has_mail=has_mail)
     used = used_transports(sending, limit)
     target = Target(keys.TRANSPORTS, data.selected.number)
     rows = [
@@ -246,7 +246,7 @@ def used_transports(sending: MailHealth | None, limit: float) -> list[TransportH
 
 
 def transport_lines(
-    sending: MailHealth | None, limit: float, now: float, width: int, height: int, *, has_mail: bool
+    sending: MailHealth | None, limit: float, width: int, height: int, *, has_mail: bool
 ) -> list[Line]:
     """Transports of a place, the worst first; from a failure rate of `limit` on it is failing.
     `has_mail` if the place can send by transports."""

@@ -464,7 +464,7 @@ async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
         await operator.sees("Ages: many, pending by kind")
         await focus(operator, AGES)
         await operator.press("j", "j", "l")
-        before = table_of(operator).current_cell
+        before = table_of(operator)._cell
         assert before.name
         with kinds.condition:
             for number in range(60):
@@ -472,7 +472,7 @@ async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
                 kinds.put(("", late.id), late)
         await operator.until(lambda: "late" in operator.text)
 
-        assert table_of(operator).current_cell == before
+        assert table_of(operator)._cell == before
 
 
 async def test_the_rows_stay_those_of_one_field(kinds: MemoryTasks) -> None:
