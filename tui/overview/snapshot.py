@@ -53,7 +53,6 @@ class PlaceSnapshot(NamedTuple):
     queue: PlaceLine
     alerts: tuple[Alert, ...] = ()
     lock: LockEvidence | None = None
-    has_lock: bool = True
     sending: MailHealth | None = None
     tokens: Sequence[BucketState] | str = "not recorded"
     forecasts: tuple[Forecast, ...] = ()
@@ -109,7 +108,6 @@ def live_snapshot(session: PlaceSession, now: float, cells: int) -> PlaceSnapsho
         place_lines.live_line(session, now, cells, forecasts),
         session.alerts,
         readings.lock,
-        has_lock=session.place.lock is not None,
         sending=readings.sending,
         tokens=readings.tokens,
         forecasts=forecasts,
@@ -176,7 +174,6 @@ def recorded_snapshot(
         queue,
         recorded.alerts,
         recorded.lock,
-        has_lock=place.lock is not None,
         sending=MailHealth(
             tuple(
                 _with_counted_windows(transport, memory, find_mail_log(place.logs), at)
