@@ -50,6 +50,9 @@ def cluster_table(
     def count(each: CheckedCluster) -> Run:
         return fit_count(each.cluster.count, 5), "strong"
 
+    def code(each: CheckedCluster) -> Run:
+        return reply_code(each.cluster.pattern) or "-", "muted"
+
     def last(each: CheckedCluster) -> Run:
         return _time_or_date(each.last, now), "muted"
 
@@ -60,7 +63,7 @@ def cluster_table(
         Column("CLUSTER", 7, lambda each: (each.cluster.mark, "accent"), least=NARROW_COLUMNS),
         Column("COUNT", 5, count, right=True),
         Column("SHARE", SHARE_CELLS + 5, share, least=NARROW_COLUMNS),
-        Column("CODE", 4, _code, right=True, least=NARROW_COLUMNS),
+        Column("CODE", 4, code, right=True, least=NARROW_COLUMNS),
         Column("ERROR", 8, error, grows=REST),
         Column("LAST", 5, last, least=NARROW_COLUMNS),
         Column("STILL?", 8 if is_wide else 7, still),
@@ -68,10 +71,6 @@ def cluster_table(
     head, lines = Table(columns).lines(clusters, width)
     rows = zip(clusters, lines, strict=True)
     return head, [Choice(each.cluster.mark, line) for each, line in rows]
-
-
-def _code(each: CheckedCluster) -> Run:
-    return reply_code(each.cluster.pattern) or "-", "muted"
 
 
 def evidence_lines(

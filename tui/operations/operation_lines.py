@@ -41,7 +41,6 @@ from tui.text.times import format_clock, format_minutes, format_time_with_age
 UNDO_SECONDS = DAY_SECONDS
 """Seconds for which an operation can be undone."""
 
-
 NO_COUNTS: Mapping[str, int] = {}
 
 
@@ -192,12 +191,6 @@ def replay_results(operation: Operation) -> Mapping[str, int]:
     return Counter(became.values())
 
 
-def _result_words(operation: Operation) -> str:
-    outcomes = replay_results(operation).items()
-    words = {str(ReplayOutcome.DELIVERED): "succeeded (log)"}
-    return ", ".join(f"{amount:,} {words.get(fate, fate)}" for fate, amount in outcomes)
-
-
 def describe_operation(operation: Operation) -> str:
     """Verb and scope."""
     intent = operation.intent
@@ -326,6 +319,9 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         f"{operation.planned:,} planned: {', '.join(amounts)}",
         operation.damaged_lines,
     )
+    said = {str(ReplayOutcome.DELIVERED): "succeeded (log)"}
+    outcomes = replay_results(operation).items()
+    results = [f"{amount:,} {said.get(fate, fate)}" for fate, amount in outcomes]
     new = [(n, describe_value(n, v)) for n, v in intent.values.items() if v != ""]
     rows: list[Run] = [
         ("operation", operation.op),
@@ -343,7 +339,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ("resumes", intent.follows),
         ("state", f"{word}: {more}" if more else word),
         ("rows", "" if intent.verb == controls.CONTROL_VERB else planned),
-        ("results", _result_words(operation)),
+        ("results", ", ".join(results)),
         ("undo", _undo_words(one, undo_text)),
         ("damaged", f"{damaged:,} unreadable lines" if damaged else ""),
     ]

@@ -66,7 +66,6 @@ def _is_waiting(parts: RunningParts) -> bool:
 
 
 def _can_stop(parts: RunningParts) -> bool:
-    """True if there is something to stop."""
     now = parts.work.progress
     is_stopped = now is not None and bool(now.stopped)
     return parts.work.ended is None and not is_stopped and not _is_waiting(parts)

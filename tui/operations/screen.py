@@ -141,8 +141,6 @@ own, key = make.own, make.key
 
 
 def _reread(parts: OperationsParts, words: str = "journal read again") -> Change:
-    """Read the journal again."""
-
     async def read() -> Change:
         await parts.session.history.refresh(always=True)
         return Change.ROWS | (parts.say(words, "") if words else Change.NOTHING)

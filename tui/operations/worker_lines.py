@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.logs.log_tail import LogLine
-from engine.model import STALLED_KEY, State, Task, Verdict
+from engine.model import STALLED_KEY, State, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
 from engine.text.figure import UNKNOWN
@@ -240,6 +240,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
     ]
     if task is None:
         return [(name, safe_line(text)) for name, text in rows if text]
+    until = None if task.lease is None else task.lease.until
     most, tries = session.place.max_attempts(task), task.attempts
     attempt = UNKNOWN if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
     rows += [
@@ -247,7 +248,7 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
         ("destination", task.destination),
         ("attempt", attempt),
         ("time limit", _limit_words(row)),
-        ("lease", _lease_words(task, now)),
+        ("lease", f"until {format_time_with_age(until, now)}" if until else ""),
         ("stalled?", task.extra.get(STALLED_KEY, "")),
         ("last error", task.error),
     ]
@@ -260,11 +261,6 @@ def _limit_words(row: WorkerRow) -> str:
     seconds_left = row.limit_seconds - row.running_seconds
     limit = format_seconds(row.limit_seconds)
     return f"{limit}, {format_seconds(abs(seconds_left))} {'left' if seconds_left >= 0 else 'over'}"
-
-
-def _lease_words(task: Task, now: float) -> str:
-    until = None if task.lease is None else task.lease.until
-    return "" if not until else f"until {format_time_with_age(until, now)}"
 
 
 def detail_lines(

@@ -79,7 +79,6 @@ def alert_lines(
 _SINCE_CELLS = 24
 """Cells that an alert and its key must leave free for the time since when it lasts."""
 
-
 _NEXT: Mapping[Where, tuple[str, str, str]] = {
     Where.LOCK: ("U", "unlock", "shows the evidence and frees the lock"),
     Where.TRANSPORTS: ("6", "transports", "shows the server's replies and suspends or tests it"),

@@ -13,7 +13,6 @@ from engine.index.age_table import Ages, summarize_ages
 from engine.logs.log_filter import WARN
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
-from tui.overview import age_lines as age_view
 from tui.overview import age_lines as view
 from tui.overview import painters, side_panes, snapshot
 from tui.overview.age_lines import AgeCell
@@ -154,7 +153,6 @@ class AgeTable(Painted, can_focus=True):
 GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"
 ROW_PANES = (KINDS, LOG, *WALL_PANES)
 """The panes of rows below and beside alerts, queues and ages, in the order of Tab."""
-
 
 SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
@@ -401,7 +399,7 @@ class OverviewPanes:
             self._show(OTHER_AGES, Frame(f"Ages: {session.name}"), [])
             return
         names = max(0, self.frame.inside(self.frame.other_ages) - 3)
-        lines = [*age_view.table_lines(read.ages, None, width, names), age_sentence(read, width)]
+        lines = [*view.table_lines(read.ages, None, width, names), age_sentence(read, width)]
         self._show(OTHER_AGES, Frame(age_title(session, read), right=ages_right(None)), lines)
 
     def _show_graphs(self, parts: OverviewParts, width: int) -> None:
@@ -432,7 +430,7 @@ class OverviewPanes:
 def age_title(session: PlaceSession, read: PlaceReads) -> str:
     """The title of an age table: its place, state and rows."""
     word = session.inspector.states.get(read.state, read.state)
-    return age_view.table_heading(read.ages, session.name, word, session.place.group_titles)
+    return view.table_heading(read.ages, session.name, word, session.place.group_titles)
 
 
 def age_sentence(read: PlaceReads, width: int) -> Line:

@@ -309,7 +309,6 @@ MAX_TITLE_CELLS = 7
 MIN_NAME_CELLS, MAX_NAME_CELLS = 5, 30
 """Cells for the names of the places."""
 
-
 REASON_CELLS = 20
 """Cells reserved for the reason why a place cannot be read."""
 

@@ -24,7 +24,6 @@ CHANGED_READ_SECONDS, UNCHANGED_READ_SECONDS = 2.0, 30.0
 READ_COST_FACTOR = 10
 """Minimum pause between reads, as a multiple of their duration."""
 
-
 HISTOGRAM_SECONDS, HISTOGRAM_STEPS = 3600.0, 120
 """Length of the histogram of log events, and its number of equal parts."""
 

@@ -578,7 +578,6 @@ def histogram_lines(counts: Sequence[EventCounts], width: int, rows: int) -> lis
 
 MAX_HISTOGRAM_CELLS = 240
 
-
 ONLY_COUNTS, LOG_TOO_SHORT = "only counts recorded", "log not read so far back"
 """Why values of a past time are unknown: ages, clusters and workers; lines and kinds."""
 

@@ -42,7 +42,6 @@ FIELDS: Mapping[str, EditField] = {
 }
 """Fields by the parameter names of `engine.verbs.edit`, in the order of the form."""
 
-
 MAX_DIFFERENCE_CHARS = 24
 """Characters around the first difference of two texts that are shown."""
 

@@ -201,7 +201,6 @@ def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
 
 FACT_NAME_CELLS = 8
 
-
 COUNT_CELLS = 6
 """Cells for a sign and a number at the start of a line."""
 

@@ -25,7 +25,6 @@ TASK_JUST_CHANGED = "task changed just now: check it, press the key again"
 MAX_OTHER_VERBS = 3
 """Number of verbs that a refusal names as the next step."""
 
-
 NO_PAUSE = "this queue cannot be paused"
 
 

@@ -44,7 +44,6 @@ def describe_waiting_mail(delivers: bool) -> str:
 
 
 def _affected_mail(delivers: bool) -> str:
-    """The mail that a suspension concerns."""
     return "mail" if delivers else "mail that spooldeck sends"
 
 

@@ -41,7 +41,6 @@ STATE_RUNS: Mapping[DestinationState, Run] = {
 }
 """The states as words; those that need an operator are chips."""
 
-
 WHY, BY_CODE = "WHY", "FAILED BY CODE"
 """Titles of the columns that have the free width."""
 

@@ -163,7 +163,6 @@ USE_MIN_WIDTH = 100
 """Minimum width of the table for a column that says whether a transport is used; on narrower ones
 the state says it."""
 
-
 TRANSPORT_COLUMNS: tuple[Column[ShownTransport], ...] = (
     Column("TRANSPORT", 14, lambda row: (safe_line(row.health.name), "strong"), shrinks=10),
     Column("STATE", 13, _state_cell),
