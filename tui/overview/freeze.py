@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.monitor.latency import NO_RUNS
 from engine.monitor.recorded_history import RecordedHistory, step_seconds, step_time
 from engine.monitor.recorder import DAY_SECONDS, Role, UnreadableRecording
