@@ -227,12 +227,12 @@ def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple
     """Names and values about a worker, its task and its place; empty values are omitted."""
     task = next((task for task in session.active if task.id == row.task), None)
     lock = session.readings.lock
-    due = UNKNOWN if session.backlog is None else f"{session.backlog.due:,}"
+    due = None if session.backlog is None else session.backlog.due
     waiting = format_count(session.inspector.latest.counts.get(State.PENDING, 0), "task")
     rows = [
         ("place", row.place),
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
-        ("waiting", f"{waiting}, {due} due"),
+        ("waiting", f"{waiting}, {UNKNOWN if due is None else f'{due:,}'} due"),
         ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),
         ("last", session.worker.last_end),
         ("owner", row.owner),

@@ -265,8 +265,9 @@ def suspension_of(
     transport: TransportHealth, routes: MailRoutes | None
 ) -> TransportSuspension | None:
     """Who suspended a transport, and why; None if it is not suspended."""
-    is_known = routes is not None and transport.suspended
-    return routes.stopped.get(transport.name) if routes is not None and is_known else None
+    if routes is None or not transport.suspended:
+        return None
+    return routes.stopped.get(transport.name)
 
 
 def describe_suspension(stop: TransportSuspension, now: float) -> str:
