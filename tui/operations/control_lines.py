@@ -143,15 +143,14 @@ def detail_lines(name: str, control: Control, width: int) -> list[Line]:
         ("now", controls.describe_value(control, control.now) if control.now else ""),
         ("for", control.target),
         ("values", ", ".join(values) or control.value),
-        ("undo", describe_undo(name, control)),
+        ("undo", _describe_undo(name, control)),
         ("refused", control.refusal),
     ]
     facts = [(label, safe_line(words)) for label, words in rows if words]
     return lines_text.fact_lines(facts, width, FACT_CELLS)
 
 
-def describe_undo(name: str, control: Control) -> str:
-    """How to undo it, or that it cannot be undone."""
+def _describe_undo(name: str, control: Control) -> str:
     if any(one.now for one in control.targets):
         return f"{name} can be set back for each"
     if controls.is_reversible(control):
@@ -170,7 +169,7 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
     elif meant := controls.describe_value(control, order.value):
         words.append((f"New value: {meant}.", ""))
     label = controls.control_label(order.name, order.target)
-    words.append((f"Undo: {describe_undo(label, control)}.", ""))
+    words.append((f"Undo: {_describe_undo(label, control)}.", ""))
     lines: list[Line] = []
     for text, style in words:
         lines += folded_lines(text, width, style)

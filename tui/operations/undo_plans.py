@@ -90,8 +90,8 @@ async def show_resume(
             session,
             context,
             follows=operation.op,
-            warnings=[half_moved_warning(half)] * bool(half),
-            pace=recorded_pace(operation),
+            warnings=[_half_moved_warning(half)] * bool(half),
+            pace=_recorded_pace(operation),
         )
     )
 
@@ -107,13 +107,12 @@ def plan_words(verb: str, operation: Operation) -> str:
     return f"the {verb} plan of {format_count(operation.planned, 'task')}"
 
 
-def half_moved_warning(amount: int) -> str:
-    """What happens to tasks that a crash left half moved."""
+def _half_moved_warning(amount: int) -> str:
     tasks = "1 task is" if amount == 1 else f"{amount:,} tasks are"
     return f"{tasks} half moved: completed or rolled back first"
 
 
-def recorded_pace(operation: Operation) -> ReplayPace | None:
+def _recorded_pace(operation: Operation) -> ReplayPace | None:
     """The pace of an operation; None if it had none or it cannot be parsed."""
     try:
         return parse_pace(operation.intent.pace) if operation.intent.pace else None

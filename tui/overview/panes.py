@@ -226,7 +226,7 @@ class OverviewPanes:
         width, freeze = screen.size.width, parts.freeze
         parts.look()
         sized = divide_screen(*screen.size, PaneNeeds())
-        left_width = inner_width(sized)
+        left_width = _inner_width(sized)
         boxed = sized.left_width - left_width
         frozen, past = freeze.time, None
         if frozen is not None and freeze.is_past:
@@ -362,9 +362,9 @@ class OverviewPanes:
         else:
             age = parts.clock() - read.when
             is_old = freeze.time is None and read.generation != session.inspector.latest.generation
-            right = ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
-            frame = Frame(age_title(session, read), right=right)
-            ages, below = read.ages, age_sentence(read, width)
+            right = _ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
+            frame = Frame(_age_title(session, read), right=right)
+            ages, below = read.ages, _age_sentence(read, width)
         self.ages.show_frame(frame, focused=parts.focus.pane == AGES)
         self.ages.show_ages(ages, below)
 
@@ -399,8 +399,8 @@ class OverviewPanes:
             self._show(OTHER_AGES, Frame(f"Ages: {session.name}"), [])
             return
         names = max(0, self.frame.inside(self.frame.other_ages) - 3)
-        lines = [*view.table_lines(read.ages, None, width, names), age_sentence(read, width)]
-        self._show(OTHER_AGES, Frame(age_title(session, read), right=ages_right(None)), lines)
+        lines = [*view.table_lines(read.ages, None, width, names), _age_sentence(read, width)]
+        self._show(OTHER_AGES, Frame(_age_title(session, read), right=_ages_right(None)), lines)
 
     def _show_graphs(self, parts: OverviewParts, width: int) -> None:
         """The graph of one place at the right; on a wall, those of all places."""
@@ -427,25 +427,23 @@ class OverviewPanes:
             part.show_frame(Frame(title, right=right, bottom=axis))
 
 
-def age_title(session: PlaceSession, read: PlaceReads) -> str:
-    """The title of an age table: its place, state and rows."""
+def _age_title(session: PlaceSession, read: PlaceReads) -> str:
     word = session.inspector.states.get(read.state, read.state)
     return view.table_heading(read.ages, session.name, word, session.place.group_titles)
 
 
-def age_sentence(read: PlaceReads, width: int) -> Line:
+def _age_sentence(read: PlaceReads, width: int) -> Line:
     """Since when tasks wait, and whether they become fewer."""
     sentence = f"   Backlog {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
     return cut_line(((sentence, "muted"),), width)
 
 
-def ages_right(age: float | None) -> Line:
+def _ages_right(age: float | None) -> Line:
     """The right end of the title of an age table: its unit, or its age in seconds if it is old."""
     if age is None:
         return (("minutes", "muted"),)
     return ((f"{format_rough_duration(age)} old", "warn"),)
 
 
-def inner_width(frame: OverviewFrame) -> int:
-    """The cells inside a pane of the left column."""
+def _inner_width(frame: OverviewFrame) -> int:
     return frame.left_width - (BOX_FRAME_CELLS if frame.is_wide else 0)

@@ -96,13 +96,12 @@ class LiveSnapshots:
         )
         before, when, snapshot = self._made.get(session.number, (None, now, None))
         if snapshot is None or before != made_from or not 0 <= now - when < QUIET_READ_SECONDS:
-            snapshot = live_snapshot(session, now, cells)
+            snapshot = _live_snapshot(session, now, cells)
             self._made[session.number] = made_from, now, snapshot
         return snapshot
 
 
-def live_snapshot(session: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
-    """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
+def _live_snapshot(session: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
     readings, forecasts = session.readings, session.forecasts()
     return PlaceSnapshot(
         place_lines.live_line(session, now, cells, forecasts),

@@ -193,10 +193,9 @@ def pace_from_form(form: PaceForm, before: ReplayPace) -> ReplayPace:
 LABEL_CELLS = 12
 
 
-def form_lines(
+def _form_lines(
     form: PaceForm, sentences: Sequence[str], states: Mapping[State, str], width: int
 ) -> list[Line]:
-    """The form, with a forecast in words below."""
     words = {"pending": safe_line(states.get(State.PENDING, "pending"))}
     lines = [heading_line("Replay settings", width)]
     lines += [cut_line(_line(form, fields, words), width) for fields in FIELDS]
@@ -250,7 +249,7 @@ class PaceScreen(SizedModalScreen[ReplayPace | None]):
         if not wrong:
             pace = pace_from_form(self._form, self._pace)
             sentences = estimate.estimate_replay(self._amount, pace, self._working).sentences
-        form = form_lines(self._form, sentences, self._session.inspector.states, width)
+        form = _form_lines(self._form, sentences, self._session.inspector.states, width)
         hints = hint_lines(keys.hints_of(keys.PACE), width, 1)
         # The error takes as many lines as the forecast, so that nothing jumps.
         errors = [((f" {wrong}", "warn"),)] if wrong else []

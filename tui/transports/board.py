@@ -73,12 +73,12 @@ def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
     for lines in (state_lines, windows):
         lines += [BLANK_LINE] * (upper - len(lines))
     lower = height - upper - BOX
-    faults, errors = fault_lines(transport, now, half), latest_lines(transport, now, half, height)
+    faults, errors = fault_lines(transport, now, half), _latest_lines(transport, now, half, height)
     needed = max(MIN_MIDDLE_LINES, len(faults) + len(errors) + 2 * BOX)
     has_log = lower >= MIN_MIDDLE_LINES + MIN_LOG_LINES
     middle = min(needed, lower - MIN_LOG_LINES) if has_log else lower
     faults = faults[: max(1, middle // 2 - BOX)]
-    latest = latest_lines(transport, now, half, middle - len(faults) - 2 * BOX)
+    latest = _latest_lines(transport, now, half, middle - len(faults) - 2 * BOX)
     words = [line for line in inputs.log if transport.name in line.text]
     total = sum(fault.times for fault in transport.faults)
     span = "1h" if inputs.minutes == HOUR_MINUTES else f"{inputs.minutes}m"
@@ -128,8 +128,7 @@ def figure_lines(session: PlaceSession, name: str, now: float, width: int) -> li
     return [BLANK_LINE, *windows, BLANK_LINE, *errors]
 
 
-def latest_lines(transport: TransportHealth, now: float, width: int, room: int) -> list[Line]:
-    """As many of the latest errors as fit, whole."""
+def _latest_lines(transport: TransportHealth, now: float, width: int, room: int) -> list[Line]:
     most = len(transport.failures)
     while len(lines := view.latest_error_lines(transport, now, width, most)) > room and most > 1:
         most -= 1

@@ -233,15 +233,14 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
 def source_lines(sending: MailHealth, now: float, width: int) -> list[Line]:
     """Sources of the numbers, and their age."""
     lines = [cut_line(_source_line(report, now), width) for report in sending.sources]
-    lines += [cut_line(spool_line(sending), width)] if sending.backlog is not None else []
+    lines += [cut_line(_spool_line(sending), width)] if sending.backlog is not None else []
     if sending.others:
         more = f"{MARGIN}{sending.others:,} more in mail.prom; {MAX_TRANSPORTS} shown"
         lines.append(((more, "warn"),))
     return lines
 
 
-def spool_line(sending: MailHealth) -> Line:
-    """Number and age of mails in the spool."""
+def _spool_line(sending: MailHealth) -> Line:
     backlog, name = sending.backlog, (f"{MARGIN}{'mail spool':<{LABEL_CELLS}} ", "muted")
     if not isinstance(backlog, MailBacklog):
         return name, ("? ", "unknown"), (safe_line(backlog or ""), "")
@@ -315,7 +314,7 @@ def page_lines(
     titles, listed = table.transport_rows(sending, limit, now, width, routes)
     lines += [titles, *(line for _, line in listed), BLANK_LINE]
     if routes is not None and not routes.unknown:
-        lines += [*route_lines(routes, now, width), BLANK_LINE]
+        lines += [*_route_lines(routes, now, width), BLANK_LINE]
     unsourced = sending._replace(sources=(), others=0, backlog=None)
     for transport in table.sort_transports(sending, limit, routes):
         tried = transport.health(limit) is not Health.IDLE or transport.faults
@@ -326,8 +325,7 @@ def page_lines(
     return [*lines, *sources]
 
 
-def route_lines(routes: MailRoutes, now: float, width: int) -> list[Line]:
-    """The transport in use, and why each other one is not."""
+def _route_lines(routes: MailRoutes, now: float, width: int) -> list[Line]:
     lines = [heading_line(table.describe_route(routes)[0], width)]
     for name in routes.order:
         text, style = table.describe_use(name, routes, now)

@@ -43,8 +43,7 @@ class SendingRow(NamedTuple):
 _NOT_APPLICABLE: Run = ("-", "muted")
 
 
-def destination_row(one: SeenDestination, now: float) -> SendingRow:
-    """The row of a destination; an origin with https is shown without it."""
+def _destination_row(one: SeenDestination, now: float) -> SendingRow:
     origin = one.destination.origin
     is_wrong = one.state is DestinationState.UNHEALTHY
     needs = is_wrong or one.can_recover or one.state is DestinationState.BLOCKED
@@ -54,10 +53,9 @@ def destination_row(one: SeenDestination, now: float) -> SendingRow:
     return SendingRow(origin, name, state, is_wrong=is_wrong, rank=rank, cells=cells)
 
 
-def transport_row(
+def _transport_row(
     transport: TransportHealth, limit: float, now: float, routes: MailRoutes | None
 ) -> SendingRow:
-    """The row of a mail transport: its failures of the last hour, and its last error."""
     health = transport.health(limit)
     stop = mail.suspension_of(transport, routes)
     latest = max(transport.faults, key=lambda fault: fault.last, default=None)
@@ -91,8 +89,8 @@ def sending_rows(
     """The rows, what needs an operator first; otherwise in the order of both. At most `most`
     destinations, None: all."""
     transports = mail.sort_transports(sending, limit, routes)
-    rows = [destination_row(one, now) for one in destinations[:most]]
-    rows += [transport_row(transport, limit, now, routes) for transport in transports]
+    rows = [_destination_row(one, now) for one in destinations[:most]]
+    rows += [_transport_row(transport, limit, now, routes) for transport in transports]
     return sorted(rows, key=lambda row: row.rank)
 
 

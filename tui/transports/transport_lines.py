@@ -105,7 +105,7 @@ def failure_share(window: CountWindow, limit: float = 1.0) -> Run:
     return f"{window.share:.0%}", "error" if window.share >= limit else ""
 
 
-def format_send_time(seconds: float) -> str:
+def _format_send_time(seconds: float) -> str:
     """A send time: `0.4s`, `12s`; `<1s` where the log has whole seconds."""
     return "<1s" if not seconds else f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
 
@@ -113,14 +113,14 @@ def format_send_time(seconds: float) -> str:
 def send_time(window: CountWindow, at: int) -> Run:
     """The median (`at` 0) or the 95th percentile (1) of the send times; `-` if the log has none."""
     times = window.send_times
-    return ("-", "muted") if times is None else (format_send_time(times[at]), "")
+    return ("-", "muted") if times is None else (_format_send_time(times[at]), "")
 
 
 def _both_send_times(row: ShownTransport) -> Run:
     times = row.recent.send_times or row.hour.send_times
     if times is None:
         return "-", "muted"
-    low, high = map(format_send_time, times)
+    low, high = map(_format_send_time, times)
     return (low if low == high else f"{low.removesuffix('s')}/{high}"), ""
 
 
