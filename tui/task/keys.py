@@ -8,8 +8,7 @@ from functools import partial
 from engine.index.schema import Query
 from tui.plan import planning, refusals
 from tui.plan.planning import VerbRequest
-from tui.plan.refusals import TASK_JUST_CHANGED
-from tui.plan.verb_row import verb_row
+from tui.plan.refusals import TASK_JUST_CHANGED, verb_row
 from tui.screens.key_rows import KeyRow
 from tui.screens.row_maker import RowMaker, is_read_only
 from tui.screens.target import Target
@@ -78,7 +77,7 @@ def _other_verbs(parts: TaskParts) -> str:
 
 def _note(parts: TaskParts) -> Change:
     """Prompt for a note on the task."""
-    from tui.plan.note_prompt import prompt_for_note
+    from tui.plan.open_plan import prompt_for_note
 
     session, context, task = parts.session, parts.context, parts.task
     parts.screen.open(lambda screen: prompt_for_note(screen, session, context, task))
