@@ -42,10 +42,16 @@ def named_in(text: str) -> Iterator[str]:
 
 
 def errors_in(text: str) -> Iterator[str]:
-    """The errors below `Raises:`."""
+    """The errors below `Raises:`, and those of a sentence such as "Raises OSError: it is gone"."""
     _, _, lines = text.partition("Raises:")
-    for names in re.findall(r"^\s+((?:\w+\.)*[A-Z]\w+(?:, (?:\w+\.)*[A-Z]\w+)*): ", lines, re.M):
+    for names in re.findall(rf"^\s+({_ERRORS}): ", lines, re.M):
         yield from names.split(", ")
+    for names in re.findall(rf"\bRaises ({_ERRORS})[:.]", text.replace("`", "")):
+        yield from names.split(", ")
+
+
+_ERROR = r"(?:\w+\.)*[A-Z]\w+"
+_ERRORS = rf"{_ERROR}(?:, {_ERROR})*"
 
 
 def docstrings() -> Iterator[tuple[str, int, str]]:

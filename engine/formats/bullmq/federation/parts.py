@@ -42,7 +42,7 @@ class AddProbe(Protocol):
 
     def __call__(self, server: str, number: int, delay: float, /) -> None:
         """Add probe `number` (from 0) of a server, due after `delay` seconds; nothing is added
-        while that one is planned. Raises StoreError."""
+        while that one is planned. Raises engine.store.StoreError."""
         ...
 
 
