@@ -44,15 +44,15 @@ _UNITS = (
 # ---- bash functions
 
 
-def shell_init(arguments: Namespace) -> int:
+def shell_init(config: str, root: str) -> int:
     """Print bash functions with the contract's names; options given now become part of them.
 
     They are for no single queue and do not depend on the configuration now: each call reads it.
     """
     command = program_command()
-    for option in ("config", "root"):
-        if hasattr(arguments, option):
-            command += [f"--{option}", os.path.abspath(getattr(arguments, option))]
+    for option, path in (("config", config), ("root", root)):
+        if path:
+            command += [f"--{option}", os.path.abspath(path)]
     values = {
         "command": shlex.join(command),
         "variables": " ".join(_variables()),
