@@ -65,10 +65,12 @@ from tui.cli.command_table import (
 from tui.cli.commands import COMMAND_WORDS, COMMANDS
 from tui.cli.setup.output import (
     COLOR_WORDS,
+    Answer,
     ReaderGone,
     choose_color,
     end_with_reader,
     guard_streams,
+    print_answer,
     print_controls,
 )
 
@@ -238,10 +240,8 @@ def _call(where: str, given: Mapping[str, Any]) -> int:
     if "arguments" in names:  # not converted yet
         return int(function(given["setup"], Namespace(**given)))
     values = {"config": "", "root": "", **given}
-    answer: object = function(**{name: values[name] for name in names if name in values})
-    if isinstance(answer, int):
-        return answer
-    raise TypeError(f"{where} returned no exit code")
+    answer: Answer | int = function(**{name: values[name] for name in names if name in values})
+    return answer if isinstance(answer, int) else print_answer(answer, as_json=given["json"])
 
 
 _MAIL_TEXTS = {("mail", "send"): 2, KEEPS_MAIL: 3}
