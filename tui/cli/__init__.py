@@ -289,7 +289,7 @@ def _make_setup(
         if not place and not hasattr(arguments, "places"):
             for_mail = _command_words(words)[:1] == ("mail",)
             place = default_place(loaded, os.environ, for_mail=for_mail)
-        is_ours = _is_of_our_format(_command_words(words))
+        is_ours = arguments.command.function.startswith("formats.")
         return setup_for(loaded, place, os.environ, tuple(words), is_ours=is_ours)
     except queue_config.ConfigError as error:
         if not keeps_mail:
@@ -612,12 +612,6 @@ def _is_mentioned(path: tuple[str, ...], asked: tuple[str, ...]) -> bool:
 
 def _group(parser: ArgumentParser, prog: str) -> Any:
     return parser.add_subparsers(metavar=COMMAND, required=True, prog=prog)
-
-
-def _is_of_our_format(path: tuple[str, ...]) -> bool:
-    """True for a command that only places of one of our formats have."""
-    functions = {word.path: word.function for word in COMMAND_WORDS}
-    return functions.get(path, "").startswith("formats.")
 
 
 def _command_words(words: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from engine.monitor.transport_health import (
     MailHealth,
     MailRoutes,
     TransportHealth,
-    TransportSuspension,
 )
 from engine.text.safe import safe_line
 from tui.cli.setup.one_look import contains_words, scan_place
@@ -78,7 +77,8 @@ def _row(transport: TransportHealth, limit: float, routes: MailRoutes | None) ->
         "state": transport.health(limit).value,
         "used": None if routes is None else routes.use(transport.name).value,
         "why_not": None if routes is None else routes.why_not.get(transport.name, ""),
-        "suspended": None if stop is None else _stop(stop),
+        "suspended": stop
+        and {**time_fields("since", stop.since), "who": stop.who, "why": stop.why},
         "totals": None if transport.totals is None else transport.totals._asdict(),
         "windows": {window.name: _window(window) for window in transport.windows},
         **time_fields("last_success", transport.last_success),
@@ -86,10 +86,6 @@ def _row(transport: TransportHealth, limit: float, routes: MailRoutes | None) ->
         "errors": [with_times(fault._asdict(), "first", "last") for fault in transport.faults],
         "failures": [with_times(failure._asdict(), "when") for failure in transport.failures],
     }
-
-
-def _stop(stop: TransportSuspension) -> dict[str, object]:
-    return {**time_fields("since", stop.since), "who": stop.who, "why": stop.why}
 
 
 def _window(window: CountWindow) -> dict[str, object]:

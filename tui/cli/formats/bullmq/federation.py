@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from engine.delivery.delivery_parts import open_registry, with_outbox
+from engine.delivery.delivery_parts import open_registry
 from engine.doctor.finding import Finding, Grade
 from engine.formats.base.format import Setup
 from engine.formats.bullmq.federation.configured import (
@@ -37,16 +37,15 @@ from engine.system.command_errors import (
     print_result,
 )
 from engine.text.error_text import error_text
-from engine.text.safe import clean_error, safe_line
+from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
-from engine.work import lease_worker
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
 from tui.cli.formats.bullmq import federation
-from tui.cli.formats.bullmq.worker import FORMAT, print_connected, worker_name
+from tui.cli.formats.bullmq.worker import FORMAT, run_worker
 from tui.cli.queue.doctor import doctor as check_place
 from tui.cli.queue.doctor import print_findings
-from tui.cli.queue.run_records import RunRecords, print_run
+from tui.cli.queue.run_records import print_run
 from tui.cli.setup.output import Answer
 from tui.text.task_row import added_line
 
@@ -95,47 +94,18 @@ def work(setup: Setup, *, until_idle: bool, json: bool) -> int:
     require_packages()
     from engine.formats.bullmq.federation.jobs import SLOTS
 
-    setup.refuse_unwritable(setup.state_folder, made=True)
-    setup.make_folder(setup.state_folder)
-    setup.make_folders()
-    place = parse_place(setup.address, setup.settings)._replace(queues=tuple(SLOTS))
-    with ExitStack() as stack:
-        store = stack.enter_context(closing(BullmqStore(place)))
-        print_connected(store)
-        services = with_outbox(setup.config, _services(setup, store, SLOTS), stack)
-        handled = _handlers(setup, place, services, stack)
-        run = lease_worker.run(
-            setup.queue,
-            store,
-            handled,
-            setup.retry_policy(),
-            services,
-            concurrency=sum(SLOTS.values()),
-            until_idle=until_idle,
-            owner=worker_name(),
-            watch=partial(store.watch_markers, worker_name()),
-        )
+    run = run_worker(
+        setup,
+        partial(_handlers, setup),
+        slots=SLOTS,
+        timeouts=dict.fromkeys(SLOTS, PROGRAM_TIMEOUT_SECONDS),
+        until_idle=until_idle,
+    )
     return print_run(run, as_json=json)
 
 
-def _services(setup: Setup, store: BullmqStore, slots: Mapping[str, int]) -> WorkerServices:
-    return (
-        RunRecords(setup, prints=True)
-        .services()
-        ._replace(
-            limits=setup.token_buckets(),
-            shorten_error=clean_error,
-            slots=slots,
-            timeouts=dict.fromkeys(slots, PROGRAM_TIMEOUT_SECONDS),
-            data_kinds=tuple(slots),
-            logs_waits=True,
-            gate=store.claim_gate,
-        )
-    )
-
-
 def _handlers(
-    setup: Setup, place: RedisPlace, services: WorkerServices, stack: ExitStack
+    setup: Setup, store: BullmqStore, services: WorkerServices, stack: ExitStack
 ) -> Mapping[str, Handler]:
     from engine.destinations.database import SqlDatabase
     from engine.destinations.outbox import Outbox
@@ -145,7 +115,7 @@ def _handlers(
     from engine.formats.bullmq.federation.health import ProbeHandler, plan_missing_probes
     from engine.formats.bullmq.federation.jobs import DELIVERY_QUEUE, HEALTH_QUEUE
 
-    parts = _parts(setup, place, services.log, stack)
+    parts = _parts(setup, store.place, services.log, stack)
     config, settings = setup.config, settings_of(setup)
     outbox, address = None, application_database(setup)
     if config.outbox is not None:
