@@ -442,9 +442,6 @@ _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 """Positional arguments that may be any text; they follow another argument."""
 
 
-_HELP = (["-h"], ["--help"])
-
-
 class _NoColors:
     """A theme of argparse in Python 3.14: each style is an empty text."""
 
@@ -487,7 +484,12 @@ class _CommandParser(ArgumentParser):
         option is left unparsed. In that case parse the words again in two passes.
         """
         first = next(iter(self._get_positional_actions()), None)
-        if args and first is not None and first.nargs == REMAINDER and [*args] not in _HELP:
+        if (
+            args
+            and first is not None
+            and first.nargs == REMAINDER
+            and [*args] not in (["-h"], ["--help"])
+        ):
             # argparse takes an option in the first place for one of its own.
             parsed, _ = super().parse_known_args([], namespace)
             setattr(parsed, first.dest, list(args))

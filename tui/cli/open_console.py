@@ -137,22 +137,17 @@ def _require_safe_folder(folder: str) -> None:
     """Refuse a folder where another user can redirect what root makes and runs."""
     from engine.system import users
 
-    there = folder
+    there, option = folder, f"--keep {safe_line(folder)}"
     while not os.path.lexists(there):
         there = os.path.dirname(there)
     try:
         owner = users.safe_account(there)
     except (users.Unsafe, OSError) as error:
-        fail(EX_USAGE, f"--keep {safe_line(folder)}: {error}")
+        fail(EX_USAGE, f"{option}: {error}")
     if owner is not None:
-        fail(
-            EX_USAGE,
-            f"--keep {safe_line(folder)}: root's demo in a folder of {owner.name}: "
-            f"{SAFER_FOLDER_HINT}",
-        )
-
-
-SAFER_FOLDER_HINT = "choose a folder that only root can write, or run it as that user"
+        whose = f"root's demo in a folder of {owner.name}"
+        safer = "choose a folder that only root can write, or run it as that user"
+        fail(EX_USAGE, f"{option}: {whose}: {safer}")
 
 
 def _demo_option(is_chosen: Mapping[str, bool], kept: str) -> str:

@@ -73,14 +73,7 @@ def journal(
 
 
 def undo_operation(
-    setup: Setup,
-    words: list[str],
-    *,
-    root: str,
-    reason: str,
-    dry_run: bool,
-    apply: int,
-    json: bool,
+    setup: Setup, words: list[str], *, root: str, reason: str, dry_run: bool, apply: int, json: bool
 ) -> Answer | int:
     """Undo an operation by a plan of its own; without one, list those that can be undone."""
     setup, op = _split_words(setup, root, words)
@@ -172,15 +165,12 @@ def _settled(setup: Setup, journal: Journal, operations: Sequence[Operation]) ->
 
 
 def _settled_one(store: ChangeableStore, journal: Journal, operation: Operation) -> Operation:
+    if not operation.is_interrupted:
+        return operation
     try:
-        settled = (
-            undo.settle_operation(store, journal, operation).operation
-            if operation.is_interrupted
-            else None
-        )
+        return undo.settle_operation(store, journal, operation).operation or operation
     except Unavailable:
-        settled = None  # without write permission: shown as recorded
-    return settled or operation
+        return operation  # without write permission: shown as recorded
 
 
 # ---- doing
@@ -210,21 +200,16 @@ def _continue(setup: Setup, journal: Journal, operation: Operation, options: Pla
         plan = undo.plan_rest(store, journal, operation, time.time())
         now = journal.operation(operation.op)
         half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
-        shown_plan = ShownPlan(plan, f"the rest of {operation.op}", warnings=_half_moved(half))
+        tasks = "1 task is" if half == 1 else f"{half:,} tasks are"
+        crashed = f"{tasks} half moved: this (or --abandon) finishes or reverts the move"
+        scope, warnings = f"the rest of {operation.op}", [crashed] * bool(half)
+        shown_plan = ShownPlan(plan, scope, warnings=warnings)
         if paced := _read_pace(plan, operation.intent):
             shown_plan = shown_plan._replace(
                 facts=replay_options.describe_pace(setup, shown_plan.amount, paced)
             )
         words = ["journal", operation.op, "--resume"]
         return _shown_or_done(setup, store, shown_plan, options, words, follows=operation)
-
-
-def _half_moved(amount: int) -> list[str]:
-    """Warn about tasks that a crash left in the middle of a move."""
-    if not amount:
-        return []
-    tasks = "1 task is" if amount == 1 else f"{amount:,} tasks are"
-    return [f"{tasks} half moved: this (or --abandon) finishes or reverts the move"]
 
 
 def _read_pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:

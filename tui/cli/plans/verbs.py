@@ -29,13 +29,7 @@ from engine.system.command_errors import EX_NOPERM, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
-from tui.cli.plans.plan_command import (
-    COMMAND_NAMES,
-    LOCKED,
-    NOT_ALL_DONE,
-    PlanOptions,
-    ShownPlan,
-)
+from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, PlanOptions, ShownPlan
 from tui.cli.plans.replay_options import PaceOptions
 from tui.cli.setup.filter_option import parse_filter_option, parse_states, read_data
 from tui.cli.setup.output import show_progress
@@ -44,10 +38,7 @@ from tui.plan.plan_lines import warn_of_whole_state
 NEEDS_STATE = {"expunge": None}
 """Verbs that need an explicit --state, because the tasks are lost."""
 
-RETRY_INSTEAD = {
-    State.PENDING: "promote makes it due now",
-    State.DONE: "rerun runs it again",
-}
+RETRY_INSTEAD = {State.PENDING: "promote makes it due now", State.DONE: "rerun runs it again"}
 """The command to use for a task that is not in the DLQ, if its store has an edge to PENDING."""
 
 

@@ -114,10 +114,7 @@ def _free(summary: LockSummary) -> Line:
         return ()
     hold = [word for id in accepted_ids(report) for word in ("--hold", id)]
     words = shlex.join([*summary.command, "queue", "recover", *hold])
-    return (
-        (f" {safe_line(words)}", "key"),
-        (" asks, then frees the lock", ""),
-    )
+    return ((f" {safe_line(words)}", "key"), (" asks, then frees the lock", ""))
 
 
 def _as_row(summary: LockSummary, now: float) -> dict[str, object]:

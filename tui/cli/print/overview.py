@@ -155,12 +155,7 @@ def _ages(report: OverviewReport, name: str, width: int) -> list[Line]:
     table = age_view.table_lines(ages, None, width, MAX_AGE_ROWS)
     heading = age_view.table_heading(ages, name, word, report.session.place.group_titles)
     summary = ((f" backlog {safe_line(summarize_ages(ages))}", ""),)
-    return [
-        BLANK_LINE,
-        heading_line(heading, width),
-        *table,
-        cut_line(summary, width),
-    ]
+    return [BLANK_LINE, heading_line(heading, width), *table, cut_line(summary, width)]
 
 
 def _as_row(report: OverviewReport, now: float) -> dict[str, object]:

@@ -123,13 +123,7 @@ def busiest_first(kinds: Sequence[BusyKind]) -> list[BusyKind]:
 
 
 def top(
-    setup: Setup,
-    places: list[str],
-    *,
-    filter: str,
-    json: bool,
-    interval: float,
-    times: int | None,
+    setup: Setup, places: list[str], *, filter: str, json: bool, interval: float, times: int | None
 ) -> int:
     """Print one screen, and without --times repeat it on a terminal only."""
     screens = times or (0 if sys.stdout.isatty() and not json else 1)

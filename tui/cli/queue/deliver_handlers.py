@@ -51,11 +51,7 @@ def deliver_handlers(setup: Setup, closing: ExitStack) -> dict[str, Handler]:
 
 
 def _handler(
-    setup: Setup,
-    kind: str,
-    handler: HandlerConfig,
-    registry: Registry | None,
-    closing: ExitStack,
+    setup: Setup, kind: str, handler: HandlerConfig, registry: Registry | None, closing: ExitStack
 ) -> Handler:
     from engine.delivery.breaker import Breaker
     from engine.delivery.deliver import DeliverHandler

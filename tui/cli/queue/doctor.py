@@ -36,11 +36,7 @@ def doctor(setup: Setup, *, json: bool) -> int:
     missing = missing_library(setup)
     library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
     named_findings = chain(
-        passwords,
-        library,
-        setup.findings(),
-        _check_limits(setup),
-        _check_deliveries(setup),
+        passwords, library, setup.findings(), _check_limits(setup), _check_deliveries(setup)
     )
     return print_findings(chain(named_findings, _check_lacks(setup)), as_json=json)
 

@@ -11,11 +11,7 @@ from functools import partial
 from engine.formats.base.format import Setup
 from engine.model import Problem, State, Task, counted_attempts, own_word
 from engine.store import ReadableStore
-from engine.system.command_errors import (
-    EX_USAGE,
-    fail,
-    print_error,
-)
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.setup.filter_option import parse_states

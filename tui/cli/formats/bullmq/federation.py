@@ -129,10 +129,7 @@ def _handlers(
     except StoreError as error:
         services.log("WARN", f"Probes not checked: {error}")
     acks = AckParts(parts.keys, parts.registry, parts.profile, follows)
-    return {
-        DELIVERY_QUEUE: DeliveryHandler(parts, acks, outbox),
-        HEALTH_QUEUE: ProbeHandler(parts),
-    }
+    return {DELIVERY_QUEUE: DeliveryHandler(parts, acks, outbox), HEALTH_QUEUE: ProbeHandler(parts)}
 
 
 def _parts(

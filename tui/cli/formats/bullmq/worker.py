@@ -174,6 +174,8 @@ def add(
 ) -> int:
     """Add a job and print its id."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
+    if id.isdecimal() or ":" in id:
+        fail(EX_USAGE, "--id: a number or a colon, which BullMQ does not accept")
     job = NewJob(
         queue,
         name,
@@ -181,7 +183,7 @@ def add(
         options=({"attempts": attempts} if attempts else {}) | _backoff(backoff),
         delay=delay or 0.0,
         priority=priority or 0,
-        id=_custom_id(id),
+        id=id,
     )
     with closing(BullmqStore(parse_place(setup.address, setup.settings))) as store:
         try:
@@ -220,10 +222,3 @@ def _backoff(text: str) -> dict[str, object]:
         return job_options(schedule)
     except ValueError:
         fail(EX_USAGE, "--backoff: expected 5s, exponential:1s or exponential:1s:0.5")
-
-
-def _custom_id(text: str) -> str:
-    """An id that BullMQ on Node accepts too."""
-    if text.isdecimal() or ":" in text:
-        fail(EX_USAGE, "--id: a number or a colon, which BullMQ does not accept")
-    return text

@@ -9,11 +9,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, nullcontext
 from functools import partial
 from itertools import takewhile
 from json import dumps
-from typing import BinaryIO
 
 from engine.formats.base.format import Setup
 from engine.formats.kannader.enqueue import wire_chunks
@@ -101,7 +100,10 @@ def enqueue(
     _require_address(sender, null=True)
     for address in recipients:
         _require_address(address, null=False)
-    with _opened(file) as source, tempfile.TemporaryFile() as contents:
+    with (
+        nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source,
+        tempfile.TemporaryFile() as contents,
+    ):
         chunks = iter(lambda: source.read(wire_format.CHUNK_BYTES), b"")
         contents.writelines(chunks if wire else wire_chunks(chunks))
         contents.seek(0)
@@ -145,15 +147,6 @@ def _require_address(address: str, *, null: bool) -> None:
         fail(EX_USAGE, str(error))
     if path == "<>" and not null:
         fail(EX_USAGE, "--to is empty, expected an address")
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    with open(path, "rb") as source:
-        yield source
 
 
 def work(setup: Setup, *, concurrency: int, until_idle: bool, json: bool) -> int:

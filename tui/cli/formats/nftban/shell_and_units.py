@@ -248,14 +248,12 @@ def _needed(setup: Setup) -> list[str]:
 
 
 def _names(owner: os.stat_result) -> tuple[str, str]:
-    try:
+    user, group = str(owner.st_uid), str(owner.st_gid)
+    with suppress(KeyError):
         user = pwd.getpwuid(owner.st_uid).pw_name
-    except KeyError:
-        user = str(owner.st_uid)
-    try:
-        return user, getgrgid(owner.st_gid).gr_name
-    except KeyError:
-        return user, str(owner.st_gid)
+    with suppress(KeyError):
+        group = getgrgid(owner.st_gid).gr_name
+    return user, group
 
 
 def _as_others(setup: Setup, user: str) -> bool:

@@ -33,10 +33,7 @@ MAIL_CHECK_PAUSE_SECONDS = 1.0
 
 
 def handlers(
-    setup: Setup,
-    store: NftbanStore,
-    closing: ExitStack,
-    mailing: MailHandler | None = None,
+    setup: Setup, store: NftbanStore, closing: ExitStack, mailing: MailHandler | None = None
 ) -> Mapping[str, Handler]:
     """The handler for each kind of task from this store; `closing` ends the processes that they
     share."""

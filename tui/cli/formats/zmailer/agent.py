@@ -55,7 +55,7 @@ def _open_smtp(folders: PostofficeFolders, options: Mapping[str, str]) -> Iterat
         timeout=_number(options, "-T", 300, 86400),
     )
     log = SchedulerLog(options["-l"], time.time) if "-l" in options else None
-    agent = SmtpAgent(settings, _name("smtp"), log.write if log else lambda text: None)
+    agent = SmtpAgent(settings, f"smtp[{os.getpid()}]", log.write if log else lambda text: None)
     try:
         yield agent.deliver
     finally:
@@ -72,7 +72,9 @@ def _open_errormail(folders: PostofficeFolders, options: Mapping[str, str]) -> I
     forms = environment.read_files(environment.ZmailerSettings(), os.environ).forms
     read_form = partial(spool_mail.read_form, forms)
     settings = ReportSettings(this_host().name)
-    yield ErrormailAgent(Router(folders.fd), settings, read_form, _name("errormail")).deliver
+    yield ErrormailAgent(
+        Router(folders.fd), settings, read_form, f"errormail[{os.getpid()}]"
+    ).deliver
 
 
 _AGENTS = {
@@ -80,10 +82,6 @@ _AGENTS = {
     "hold": _Agent("hold", "vVc:", _open_hold),
     "errormail": _Agent("error", "vVc:", _open_errormail),
 }
-
-
-def _name(program: str) -> str:
-    return f"{program}[{os.getpid()}]"
 
 
 def _number(options: Mapping[str, str], letter: str, default: int, most: int) -> int:
