@@ -19,7 +19,7 @@ from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.queue_config import Config, HandlerConfig, Queue
 from engine.config.validators import ConfigError
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.model import ChangeSource, LockEvidence, State, Task
 from engine.monitor import prometheus
 from engine.policy import RetryPolicy, retries_of

@@ -14,7 +14,7 @@ from engine.formats.base.suspend_transport import resume_transport, suspend_tran
 from engine.mail.send.mail_spool import Spooled
 from engine.mail.send.queuing import is_being_sent
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
-from engine.places.mail_parts import MAIL_SEND_KIND, QUEUING_GRACE_SECONDS
+from engine.places.mail_setup import MAIL_SEND_KIND, QUEUING_GRACE_SECONDS
 from engine.places.place import PlaceMail
 from engine.store import Unavailable
 from engine.system.command_errors import CommandError

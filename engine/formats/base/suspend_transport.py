@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from engine.config.validators import ConfigError
 from engine.formats.base.format import Setup
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.mail.send.suspensions import Suspension
 from engine.operations import controls
 from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order
 from engine.operations.journal import Intent
-from engine.places.mail_parts import describe_suspender
+from engine.places.mail_setup import describe_suspender
 from engine.store import Gone
 from engine.system import files
 from engine.text.error_text import error_text

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from engine.config.validators import ConfigLocation
 from engine.formats.base.format import Setup
-from engine.formats.zmailer.conf_changes import conf_changes, format_value
 from engine.formats.zmailer.environment import ZmailerSettings, parse_settings, read_files
 from engine.formats.zmailer.options import WrongOption, parse_options
+from engine.formats.zmailer.scheduler.clauses import conf_changes, format_value, host_warnings
 from engine.formats.zmailer.scheduler.process import Clocks, SchedulerProcess
 from engine.formats.zmailer.spool.scheduler_conf import (
     Remark,
@@ -28,7 +28,6 @@ from engine.formats.zmailer.spool.scheduler_conf import (
 )
 from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.formats.zmailer.statistics_log import STATES, StatisticsLine, parse_line
-from engine.formats.zmailer.undeliverable import host_warnings
 from engine.model import State, Task
 from engine.monitor.latency import percentile
 from engine.store import Unavailable
