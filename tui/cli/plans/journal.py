@@ -246,12 +246,8 @@ def _shown_or_done(
     follows: Operation | None = None,
 ) -> int:
     if not options.apply:
-        command = shlex.join([*setup.command_words, *words, "--apply", str(shown_plan.amount)])
-        plan_command.show_plan(
-            shown_plan,
-            plan_command.plan_view(setup, shown_plan, store, options.reason, command),
-            options.json,
-        )
+        command = [*setup.command_words, *words, "--apply", str(shown_plan.amount)]
+        plan_command.show_plan(setup, store, shown_plan, options, command)
         return DONE
     plan = shown_plan.plan
     if not plan_command.check_count(shown_plan, options.apply):

@@ -163,28 +163,6 @@ def fit_into_trash(
     return ShownPlan(plan, "", sizes, refused, (("trash", after),))
 
 
-def plan_view(
-    setup: Setup, shown_plan: ShownPlan, store: ReadableStore, reason: str, command: str
-) -> view.PlanView:
-    """The view of a plan for the screen."""
-    verb = VERBS[shown_plan.plan.verb]
-    # The journal of a URL's operations is in our own folder, which each user has.
-    whose = "you on this host" if setup.address.is_url else "any operator"
-    return view.PlanView(
-        store.states,
-        store.edges,
-        time.time(),
-        shown_plan.scope,
-        size=shown_plan.size,
-        facts=shown_plan.facts,
-        warnings=shown_plan.warnings,
-        reason=reason,
-        command=command,
-        undo=_undo_words(verb.name, store.edges, whose),
-        refused=shown_plan.refused,
-    )
-
-
 def _undo_words(verb: str, edges: Edges, whose: str) -> str:
     if verb != "expunge":
         return _UNDO.get(verb, f"spooldeck undo, for 24 h, by {whose}")
@@ -202,9 +180,30 @@ _UNDO = {
 }
 
 
-def show_plan(shown_plan: ShownPlan, plan_view: view.PlanView, as_json: bool) -> None:
-    """Print what a plan would do."""
-    if as_json:
+def show_plan(
+    setup: Setup,
+    store: ReadableStore,
+    shown_plan: ShownPlan,
+    options: PlanOptions,
+    command: Sequence[str],
+) -> None:
+    """Print what a plan would do, and the command that applies it."""
+    # The journal of a URL's operations is in our own folder, which each user has.
+    whose = "you on this host" if setup.address.is_url else "any operator"
+    plan_view = view.PlanView(
+        store.states,
+        store.edges,
+        time.time(),
+        shown_plan.scope,
+        size=shown_plan.size,
+        facts=shown_plan.facts,
+        warnings=shown_plan.warnings,
+        reason=options.reason,
+        command=shlex.join(command),
+        undo=_undo_words(shown_plan.plan.verb, store.edges, whose),
+        refused=shown_plan.refused,
+    )
+    if options.json:
         head = json.dumps(_as_json(shown_plan, plan_view))
         sizes, plan = shown_plan.sizes, shown_plan.plan
         values = (view.plan_row_values(plan, r, plan_view, sizes.get(r.id)) for r in plan.rows)

@@ -160,18 +160,15 @@ def apply_plan(
     *,
     as_json: bool,
 ) -> int:
-    """Apply a plan, at a pace if it has one; print the result and return the exit code."""
-    if pace is not None:
-        return run_replay(setup, plan, intent, pace, as_json)
-    return plan_command.carry_out(setup, store, plan, intent, as_json=as_json)
+    """Apply a plan, print the result and return the exit code; with a pace also the progress, on
+    standard error.
 
-
-def run_replay(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_json: bool) -> int:
-    """Run a replay and print its progress on standard error.
-
-    The first Ctrl-C stops sending and waits for the outcomes of sent tasks; a second ends the wait.
-    It also runs without a worker, which a timer may start, but first prints that none runs.
+    Of a paced plan the first Ctrl-C stops sending and waits for the outcomes of sent tasks; a
+    second ends the wait. It also runs without a worker, which a timer may start, but first prints
+    that none runs.
     """
+    if pace is None:
+        return plan_command.carry_out(setup, store, plan, intent, as_json=as_json)
     replay_estimate = _estimate(setup, plan.amount, pace)
     if replay_estimate.worker and replay_estimate.runs is None:
         patience = format_rough_duration(pace.timeout)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import heapq
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -142,9 +141,7 @@ def _show(
     closed = _row_refusals(store, shown_plan.plan)
     if closed and "" not in closed:
         shown_plan = shown_plan._replace(closed=", ".join(sorted(closed)), facts=())
-    words = shlex.join(command)
-    view = plan_command.plan_view(setup, shown_plan, store, options.reason, words)
-    plan_command.show_plan(shown_plan, view, options.json)
+    plan_command.show_plan(setup, store, shown_plan, options, command)
     return EX_NOPERM if shown_plan.closed else plan_command.DONE
 
 

@@ -139,24 +139,13 @@ class _StopZgbWorker:
 
     def __init__(self) -> None:
         self.asked = False
-        self._worker: Worker | None = None
+        self.worker: Worker | None = None
 
     def request_stop(self, number: int = 0, frame: FrameType | None = None) -> None:
         """Stop the worker; a second call also stops the running tasks."""
         self.asked = True
-        if self._worker is not None:
-            self._worker.stop()
-
-    @contextmanager
-    def stop_with_signal(self, worker: Worker) -> Iterator[None]:
-        """Register the worker that is stopped by a signal while in the block."""
-        self._worker = worker
-        if self.asked:
-            worker.stop()
-        try:
-            yield
-        finally:
-            self._worker = None
+        if self.worker is not None:
+            self.worker.stop()
 
 
 def work(setup: Setup, *, loop: bool, quiet: bool, json: bool) -> int:
@@ -404,8 +393,13 @@ class _SingleRun:
                 logs_waits=True,
             ),
         )
-        with self._stop.stop_with_signal(worker):
+        self._stop.worker = worker
+        if self._stop.asked:
+            worker.stop()
+        try:
             return worker.process_all(until_idle=True)
+        finally:
+            self._stop.worker = None
 
     def _ended(self, store: ZgbStore, run_fields: dict[str, object], error: str) -> None:
         counts = self._log.counts
