@@ -171,9 +171,8 @@ def _run_reporting_errors(words: list[str]) -> int:
     except OSError as error:
         where = f"{safe_line(os.fsdecode(error.filename))}: " if error.filename else ""
         print_error(f"{where}{error_text(error)}")
-        if (
-            error.filename and error.errno in _NO_ROOM
-        ):  # without a file name, the error is about our output
+        # Without a file name, the error is about our output.
+        if error.filename and error.errno in _NO_ROOM:
             return EX_UNAVAILABLE
         if error.errno in _LACKS:
             return EX_OSERR
@@ -214,9 +213,8 @@ def _run(words: list[str]) -> int:
     if named and has_password(named):  # a recipient that is a URL is the place
         fail(EX_USAGE, PASSWORD_IN_ARGUMENTS)
     if root and named and not is_same_place(root, named):
-        fail(
-            EX_USAGE, f"--root {safe_line(root)} and {safe_line(named)}: expected only one of them"
-        )
+        both = f"--root {safe_line(root)} and {safe_line(named)}"
+        fail(EX_USAGE, f"{both}: expected only one of them")
     keeps_mail = path == KEEPS_MAIL
     try:
         setup = _make_setup(arguments, named or root or "", words, keeps_mail=keeps_mail)
@@ -370,9 +368,8 @@ def _refuse_words(words: list[str], unparsed: Sequence[str]) -> NoReturn:
         CommandError: always.
     """
     path = _command_words(words)
-    known = [
-        name for word in COMMAND_WORDS if word.path == path for (name, *_), _ in word.arguments
-    ]
+    words_of_path = [word for word in COMMAND_WORDS if word.path == path]
+    known = [name for word in words_of_path for (name, *_), _ in word.arguments]
     wrong = next((word for word in unparsed if word.startswith("-")), "")
     # After an unknown option, older versions of argparse do not parse further arguments.
     unparsed = [word for word in unparsed if word.startswith("-")] or unparsed
@@ -412,10 +409,10 @@ def _suggest_words(word: str, known: Sequence[str], group: tuple[str, ...] | Non
 
     same = [] if group is None else [each.path for each in COMMAND_WORDS if each.path[-1] == word]
     below = [path for path in same if path[: len(group or ())] == group]
-    suggested = sorted(below or same, key=lambda path: (len(path), path[0] != "queue"))[
-        :MAX_SUGGESTIONS
-    ]
-    close = [" ".join(path) for path in suggested] or get_close_matches(word, known, cutoff=0.65)
+    suggested = sorted(below or same, key=lambda path: (len(path), path[0] != "queue"))
+    close = list(map(" ".join, suggested[:MAX_SUGGESTIONS])) or get_close_matches(
+        word, known, cutoff=0.65
+    )
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

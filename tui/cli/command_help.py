@@ -180,9 +180,8 @@ def _parse_rows() -> dict[str, CommandHelp]:
     rows = {}
     for line in _TABLE.strip().splitlines():
         words, codes, example_arguments = (cell.strip() for cell in f"{line} ".split(" |", 2))
-        rows[words] = CommandHelp(
-            _OWN_CODES[codes], f"spooldeck {words} {example_arguments}".rstrip()
-        )
+        example = f"spooldeck {words} {example_arguments}".rstrip()
+        rows[words] = CommandHelp(_OWN_CODES[codes], example)
     return rows
 
 

@@ -159,10 +159,8 @@ def make_script(shell: str) -> str:
     try:
         import shtab
     except ImportError:
-        fail(
-            EX_UNAVAILABLE,
-            "the completion scripts are not built in a source tree: pip install shtab",
-        )
+        missing = "the completion scripts are not built in a source tree"
+        fail(EX_UNAVAILABLE, f"{missing}: pip install shtab")
     from tui.cli import make_parser
 
     parser = make_parser(None)

@@ -201,10 +201,8 @@ def run(
     if not os.environ.get("NO_COLOR"):
         os.environ.pop("NO_COLOR", None)  # set but empty means nothing; the library disagrees
     gc.disable()  # imported objects stay: collecting during the import finds nothing
-    opening = SplashScreen(
-        sys.stdout.fileno(), os.uname().nodename, names, glyphs_of_locale(os.environ)
-    )
-    with opening:
+    glyphs = glyphs_of_locale(os.environ)
+    with SplashScreen(sys.stdout.fileno(), os.uname().nodename, names, glyphs) as opening:
         from tui.app import Console
         from tui.terminal.bandwidth import limit_for
         from tui.widgets.theme import BadTheme
@@ -312,9 +310,8 @@ def demo(
     option, has_screen = _demo_option(chosen, keep), not _why_no_screen()
     options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
     forms, program = demo_formats(option), program_command()
-    with Demo(
-        tasks, keep, program, [class_name(form.demo_place(option)) for form in forms]
-    ) as show:
+    classes = [class_name(form.demo_place(option)) for form in forms]
+    with Demo(tasks, keep, program, classes) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         if has_screen:
             import_module("tui.app")  # in parallel with the making of the places

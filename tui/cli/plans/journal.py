@@ -54,9 +54,8 @@ def journal(
     if abandon or apply:
         setup.require_writable()
     journal = setup.journal()
-    operations = _settled(
-        setup, journal, [_find_operation(journal, op)] if op else _since(journal, since)
-    )
+    found = [_find_operation(journal, op)] if op else _since(journal, since)
+    operations = _settled(setup, journal, found)
     if abandon:
         return _abandon(setup, journal, operations[0])
     if resume:
@@ -204,9 +203,8 @@ def _continue(setup: Setup, journal: Journal, operation: Operation, options: Pla
         scope, warnings = f"the rest of {operation.op}", [crashed] * bool(half)
         shown_plan = ShownPlan(plan, scope, warnings=warnings)
         if paced := _read_pace(plan, operation.intent):
-            shown_plan = shown_plan._replace(
-                facts=replay_options.describe_pace(setup, shown_plan.amount, paced)
-            )
+            facts = replay_options.describe_pace(setup, shown_plan.amount, paced)
+            shown_plan = shown_plan._replace(facts=facts)
         words = ["journal", operation.op, "--resume"]
         return _shown_or_done(setup, store, shown_plan, options, words, follows=operation)
 
@@ -229,9 +227,8 @@ def _abandon(setup: Setup, journal: Journal, operation: Operation) -> int:
     if not operation.is_interrupted:
         fail(NOT_ALL_DONE, f"{operation.op} is already done, or still running")
     with closing(setup.open_store()) as store:
-        unchanged = undo.abandon_operation(
-            store, journal, operation, f"abandoned by {setup.current_user().name}"
-        )
+        reason = f"abandoned by {setup.current_user().name}"
+        unchanged = undo.abandon_operation(store, journal, operation, reason)
     print(f"{operation.op} abandoned; {unchanged:,} tasks unchanged")
     return DONE
 

@@ -135,10 +135,8 @@ def guard(setup: Setup, plan: Plan) -> RefusalCheck:
         return always_allowed
     if not setup.format.has_lock:
         return always_allowed  # no lock: the edges decide what may be done to claimed tasks
-    path = setup.lock_path
-    return lambda: why_not_abandoned(
-        setup.examine_lock(), partial(lock_holder.deleted_lock_holder, path)
-    )
+    find_holder = partial(lock_holder.deleted_lock_holder, setup.lock_path)
+    return lambda: why_not_abandoned(setup.examine_lock(), find_holder)
 
 
 def fit_into_trash(
@@ -168,9 +166,8 @@ def _undo_words(verb: str, edges: Edges, whose: str) -> str:
         return _UNDO.get(verb, f"spooldeck undo, for 24 h, by {whose}")
     other = {State.TRASH: "`purge` (trash)", State.HELD: "`hold`"}
     alternatives = [words for end, words in other.items() if any(edge[1] is end for edge in edges)]
-    return "none: cannot be undone" + (
-        f". Use {' or '.join(alternatives)} instead" if alternatives else ""
-    )
+    instead = f". Use {' or '.join(alternatives)} instead" if alternatives else ""
+    return f"none: cannot be undone{instead}"
 
 
 _UNDO = {
@@ -263,9 +260,8 @@ def check_count(shown_plan: ShownPlan, expected_count: int) -> bool:
     amount, past = shown_plan.amount, VERBS[shown_plan.plan.verb].past
     if amount != expected_count:
         why = "".join(f": {reason}" for reason in _why_fewer(shown_plan))
-        print_error(
-            f"{amount:,} would be {past} now, not {expected_count:,}{why}: nothing was changed"
-        )
+        now = f"{amount:,} would be {past} now, not {expected_count:,}"
+        print_error(f"{now}{why}: nothing was changed")
     return amount == expected_count
 
 

@@ -174,9 +174,8 @@ def apply_plan(
         patience = format_rough_duration(pace.timeout)
         print_error(f"{replay_estimate.worker}; ends after {patience} without an outcome")
     pending_counts = _count_pending(setup)
-    hearing = LogEventReader(
-        (setup.log_path, f"{setup.queue.log_dir}/mail.log", *setup.config.logs)
-    )
+    logs = (setup.log_path, f"{setup.queue.log_dir}/mail.log", *setup.config.logs)
+    hearing = LogEventReader(logs)
 
     def close() -> None:
         hearing.close()
@@ -213,9 +212,8 @@ def _follow(replay: Replay, interrupted: SignalCounter) -> None:
         for order in orders[given:times]:
             replay.order(order)
             if order == "stop":
-                print_error(
-                    "stopping: unsent tasks stay there; Ctrl-C again: do not wait for outcomes"
-                )
+                again = "Ctrl-C again: do not wait for outcomes"
+                print_error(f"stopping: unsent tasks stay there; {again}")
         given = times
         line, now = describe_progress(replay.progress), time.monotonic()
         began = replay.progress.phase is not Phase.STARTING
@@ -254,9 +252,8 @@ def describe_progress(progress: ReplayProgress) -> str:
 def _print_result(setup: Setup, result: ReplayResult, as_json: bool) -> int:
     progress, report = result.progress, result.report
     if report is None:
-        fail(
-            EX_UNAVAILABLE, safe_line(progress.trouble or "the replay ended before it sent a task")
-        )
+        why = progress.trouble or "the replay ended before it sent a task"
+        fail(EX_UNAVAILABLE, safe_line(why))
     tally = progress.tally
     became = {
         **tally._asdict(),

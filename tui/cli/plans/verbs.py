@@ -207,18 +207,14 @@ def _planned_tasks(verb: str, setup: Setup, store: ReadableStore, choice: TaskCh
     known = ShownPlan(plan, "", sizes, warnings=[*plans.describe_added(plan)])
     if verb == "restore":
         back = trash.plan_restore(store, setup.journal(), plan, now, setup.queue.retention_days)
-        late = (
-            f"{len(back.held):,} dead longer than the retention time: held, otherwise the next run"
-        )
-        known = ShownPlan(
-            back.plan, "", sizes, warnings=[f"{late} deletes them"] if back.held else []
-        )
+        late = f"{len(back.held):,} dead longer than the retention time"
+        warnings = [f"{late}: held, otherwise the next run deletes them"] * bool(back.held)
+        known = ShownPlan(back.plan, "", sizes, warnings=warnings)
     if any(end is State.TRASH for _, end in VERBS[verb].edges):
         known = plan_command.fit_into_trash(setup, store, plan, sizes)
     if careful and plan.rows and not (choice.filter or choice.ids or len(plan.rows) < total):
-        whole = warn_of_whole_state(
-            " and ".join(words), len(plan.rows), sum(store.count_tasks().values())
-        )
+        all_tasks = sum(store.count_tasks().values())
+        whole = warn_of_whole_state(" and ".join(words), len(plan.rows), all_tasks)
         known = known._replace(warnings=[*known.warnings, *whole])
     passed = [f"{n:,} excluded: {safe_line(why)}" for why, n in passed_over.most_common()]
     warnings = [*known.warnings, *passed]
@@ -296,9 +292,8 @@ def _words(
     verb_edges = edges_of(store.edges, verb)
     starts = tuple(dict.fromkeys(start for start, _ in verb_edges if start is not None))
     if not starts:
-        fail(
-            EX_USAGE, f"{COMMAND_NAMES.get(verb, verb)}: not supported at {safe_line(setup.place)}"
-        )
+        name = COMMAND_NAMES.get(verb, verb)
+        fail(EX_USAGE, f"{name}: not supported at {safe_line(setup.place)}")
     if choice.state or choice.ids or filter.mentions_field("state"):
         return parse_states(store, choice.state, starts)
     if verb in NEEDS_STATE or usual not in starts:
@@ -316,9 +311,8 @@ def _tasks(
     now: float,
 ) -> Iterator[Task]:
     refusals = dict.fromkeys(ids, "not found")
-    scan_names = list(refusals) or list(
-        dict.fromkeys(store.states[state] for state in words.values())
-    )
+    states = dict.fromkeys(store.states[state] for state in words.values())
+    scan_names = list(refusals or states)
     scan = show_progress(store.scan(scan_names), "tasks read")
     read = partial(read_data, store)
     for scanned in select_matching(scan, filter, now, read) if filter else scan:
@@ -359,10 +353,8 @@ def _include_suspicious(plan: Plan, choice: TaskChoice) -> Plan:
     excluded_ids = {row.id for row, _ in plan.group_rows(named) if row.id and row.default_exclusion}
     for ident in choice.include:
         if ident not in excluded_ids:
-            fail(
-                EX_USAGE,
-                f"--include {safe_line(ident)}: expected the id of a task that this plan excludes",
-            )
+            expected = "the id of a task that this plan excludes"
+            fail(EX_USAGE, f"--include {safe_line(ident)}: expected {expected}")
     named = named.union(*(plan.companions.get(ident, ()) for ident in named))
     return plan._replace(included_ids=named, includes_suspicious=choice.include_all)
 

@@ -53,12 +53,10 @@ def locks(setup: Setup, places: list[str], *, filter: str) -> Answer:
         return [await _summarize_lock(session) for session in sessions]
 
     summaries = [one for one in scan_once(locked, ask) if contains_words(_words(one), filter)]
-    now, code = time.time(), OK
+    now, code, found = time.time(), OK, [one.lock.evidence for one in summaries]
     if any(summary.kinds is None for summary in summaries):
         code = UNREADABLE
-    elif any(
-        one.lock.evidence and one.lock.evidence.verdict in ALARMING_VERDICTS for one in summaries
-    ):
+    elif any(one and one.verdict in ALARMING_VERDICTS for one in found):
         code = ATTENTION
     return Answer(
         lambda: {"locks": [_as_row(summary, now) for summary in summaries]},

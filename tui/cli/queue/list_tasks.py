@@ -107,9 +107,8 @@ def _count(state: State, setup: Setup) -> Answer:
     setup.format.make_queue(setup)
     with closing(setup.open_store()) as store:
         amount, word = store.count_tasks().get(state, 0), store.states.get(state, str(state))
-    return Answer(
-        lambda: {"place": setup.place, "state": word, "count": amount}, lambda: [str(amount)]
-    )
+    values = {"place": setup.place, "state": word, "count": amount}
+    return Answer(lambda: values, lambda: [str(amount)])
 
 
 count = partial(_count, State.PENDING)

@@ -172,6 +172,7 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
 
         destinations = place_destinations(place_setup)
     policy, no_worker = place_setup.retry_policy(), place_setup.no_worker
+    accepted = (one for one in config.alerts.accepted if one.place in ("", name, location))
     idle = f"spooldeck's worker does nothing: {no_worker}; the format's own program may"
     obstacle = idle if no_worker else ""
     base = Place(
@@ -191,12 +192,8 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         worker_command=() if no_worker else (*argv, *form.work_command),
         no_worker=no_worker,
         command=("spooldeck", "--root", location, *settings),
-        max_attempts=lambda task: attempts_allowed(
-            task, policy.of_kind(task.kind).max_runs or None
-        ),
-        alerts=config.alerts._replace(
-            accepted=tuple(a for a in config.alerts.accepted if a.place in ("", name, location))
-        ),
+        max_attempts=lambda one: attempts_allowed(one, policy.of_kind(one.kind).max_runs or None),
+        alerts=config.alerts._replace(accepted=tuple(accepted)),
         claim_obstacle=lambda kind: obstacle,
         recording=place_setup.recorder_slot(),
         trash=config.trash,

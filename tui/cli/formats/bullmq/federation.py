@@ -151,9 +151,8 @@ def _parts(
     try:
         keys = read_own_keys(settings)
     except BadKeys as error:
-        fail(
-            EX_CONFIG, f"federation: {safe_line(str(error))}: see spooldeck federation keys --help"
-        )
+        why = safe_line(str(error))
+        fail(EX_CONFIG, f"federation: {why}: see spooldeck federation keys --help")
     origin = own_origin(settings)
     if not origin:
         print_error(f"federation: neither federation.origin nor ${ORIGIN_VARIABLE} is set")
@@ -301,9 +300,8 @@ def _own_keys(settings: FederationConfig) -> OwnKeys:
         try:
             write_keys(settings.keys, make_keys())
         except OSError as error:
-            fail(
-                EX_UNAVAILABLE, f"{safe_line(error.filename or settings.keys)}: {error_text(error)}"
-            )
+            where = safe_line(error.filename or settings.keys)
+            fail(EX_UNAVAILABLE, f"{where}: {error_text(error)}")
         print_error(f"new keys made in {safe_line(settings.keys)}")
     return read_own_keys(settings)
 

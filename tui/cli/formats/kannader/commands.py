@@ -134,9 +134,8 @@ def _split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
     more = list(takewhile(lambda word: "@" in word and "/" not in word, words))
     file, *places = [*words[len(more) :], ""]
     if not file or len(places) > 2:
-        fail(
-            EX_USAGE, "expected FILE (or - for stdin) after the recipients, then at most one PLACE"
-        )
+        expected = "FILE (or - for stdin) after the recipients, then at most one PLACE"
+        fail(EX_USAGE, f"expected {expected}")
     return more, file, places[:-1]
 
 
@@ -247,11 +246,9 @@ def _settings(setup: Setup) -> KannaderSettings:
     """
     if setup.format_name != FORMAT:
         setup.require_readable()  # an unreadable place may be a spool
-        fail(
-            EX_UNAVAILABLE,
-            f"{safe_line(setup.place)} is no Kannader spool, expected the folders "
-            f"{', '.join(FOLDERS)} (spooldeck kannader init DIR makes them)",
-        )
+        expected = f"{', '.join(FOLDERS)} (spooldeck kannader init DIR makes them)"
+        where = f"{safe_line(setup.place)} is no Kannader spool"
+        fail(EX_UNAVAILABLE, f"{where}, expected the folders {expected}")
     settings: KannaderSettings = setup.settings
     return settings
 

@@ -140,6 +140,7 @@ class _WorkerRun:
         for line in store.recover():
             setup.log("WARN", f"Recovered {line}")
         mailing = setup.mail.handler()
+        services = worker_services(setup, store, mailing)
         self.worker = Worker(
             store,
             handlers(setup, store, self._closing, mailing),
@@ -147,9 +148,7 @@ class _WorkerRun:
             owner=str(os.getpid()),
             lock=self._lock,
             concurrency=self._concurrency,
-            services=with_outbox(
-                setup.config, worker_services(setup, store, mailing), self._closing
-            ),
+            services=with_outbox(setup.config, services, self._closing),
         )
         return self
 
@@ -206,9 +205,8 @@ class _WorkerRun:
 
         assert self.worker is not None and self._store is not None
         worker, wake = self.worker, self.worker.wake
-        watch = FolderWatch(
-            self._store.changes, partial(open_spool, self._setup), lambda names: wake(), wake
-        )
+        reopen = partial(open_spool, self._setup)
+        watch = FolderWatch(self._store.changes, reopen, lambda names: wake(), wake)
         flight = RecorderThread(self._setup)
         if not until_idle:
             watch.start(patience=1.0)

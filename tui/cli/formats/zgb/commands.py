@@ -274,10 +274,8 @@ def _until_needed(store: ZgbStore, stop: _StopZgbWorker, *, may_repeat: bool) ->
 
 
 def _has_work(store: ZgbStore) -> bool:
-    now = time.time()
-    return (
-        store.settings().is_enabled and store.backlog(now).due > 0 and store.figures(now).tokens > 0
-    )
+    now, is_enabled = time.time(), store.settings().is_enabled
+    return is_enabled and store.backlog(now).due > 0 and store.figures(now).tokens > 0
 
 
 class _SingleRun:
@@ -330,9 +328,8 @@ class _SingleRun:
         assert not claimed, "no kind was accepted"
 
     def _published(self, store: ZgbStore) -> MetricsWriter:
-        return MetricsWriter(
-            self._place.setup.queue, self._place.setup.counters(), partial(count_tasks, store)
-        )
+        setup = self._place.setup
+        return MetricsWriter(setup.queue, setup.counters(), partial(count_tasks, store))
 
     def _skipped(self, store: ZgbStore) -> _ZgbRun:
         self._keep_house(store)
@@ -350,13 +347,11 @@ class _SingleRun:
     def _work(self, store: ZgbStore, run_fields: dict[str, object]) -> WorkerResult:
         place = self._place
         zgb_settings, settings = place.zgb_settings, mail_settings(place.setup, place.zgb_settings)
-        post = place.setup.mail.sender(
-            settings, place.setup.mail.registry(settings), complain=print_error
-        )
+        mail = place.setup.mail
+        post = mail.sender(settings, mail.registry(settings), complain=print_error)
         parts = MailingParts(zgb_settings, settings, post, self._log, place.open)
-        hourly = (
-            HourlyLimit(zgb_settings.hourly_limit, self._log) if zgb_settings.hourly_limit else None
-        )
+        limit = zgb_settings.hourly_limit
+        hourly = HourlyLimit(limit, self._log) if limit else None
         if hourly is not None:
             run_fields["allowed"] = min(store.claim_report.tokens, hourly.remaining())
 
@@ -430,9 +425,8 @@ class _SingleRun:
         words = [f"{counts['sent']:,} sent", f"{counts['failed'] + counts['parked']:,} failed"]
         words.append(f"{backlog.waiting:,} waiting")
         if backlog.due and not figures.tokens:
-            words.append(
-                f"next token in {format_rough_duration(max(0.0, figures.next_token - now))}"
-            )
+            seconds = max(0.0, figures.next_token - now)
+            words.append(f"next token in {format_rough_duration(seconds)}")
         refusals = []
         if backlog.waiting and (damaged_rows := _unreadable(store)):
             rows = f"{damaged_rows:,} rows are damaged" if damaged_rows > 1 else "1 row is damaged"

@@ -70,10 +70,8 @@ def _open_hold(folders: PostofficeFolders, options: Mapping[str, str]) -> Iterat
 def _open_errormail(folders: PostofficeFolders, options: Mapping[str, str]) -> Iterator[Deliver]:
     forms = environment.read_files(environment.ZmailerSettings(), os.environ).forms
     read_form = partial(spool_mail.read_form, forms)
-    settings = ReportSettings(this_host().name)
-    yield ErrormailAgent(
-        Router(folders.fd), settings, read_form, f"errormail[{os.getpid()}]"
-    ).deliver
+    settings, name = ReportSettings(this_host().name), f"errormail[{os.getpid()}]"
+    yield ErrormailAgent(Router(folders.fd), settings, read_form, name).deliver
 
 
 _AGENTS = {

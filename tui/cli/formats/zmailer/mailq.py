@@ -154,9 +154,8 @@ def _message_details(folder: str, job: JobView) -> Iterator[str]:
         control = parse_control_file(data)
         users = {one.offset: one.quad.user for one in control.recipients}
         recipients = [users[at].decode("utf-8", "replace") for at in job.offsets if at in users]
-        identity, sender = (
-            text.decode("utf-8", "replace") for text in (control.log_id, control.sender)
-        )
+        names = (control.log_id, control.sender)
+        identity, sender = (text.decode("utf-8", "replace") for text in names)
         yield from job_text.message_details(identity, sender, recipients)
 
 
@@ -189,10 +188,8 @@ def _read_password(options: MailqOptions) -> str:
         fd = files.open_file(options.password_file)
         try:
             if os.fstat(fd).st_mode & 0o077:
-                fail(
-                    EX_USAGE,
-                    f"{safe_line(options.password_file)}: readable by others: run chmod 600",
-                )
+                path = safe_line(options.password_file)
+                fail(EX_USAGE, f"{path}: readable by others: run chmod 600")
             return os.read(fd, _MAX_PASSWORD_BYTES).decode().rstrip("\n")
         finally:
             os.close(fd)
