@@ -34,7 +34,7 @@ def workers(setup: Setup, places: list[str], *, filter: str) -> Answer:
     """
 
     async def ask(sessions: Sequence[PlaceSession]) -> tuple[list[WorkerRow], bool]:
-        unread = [await why_unread(session) for session in sessions]
+        unread = [await _why_unread(session) for session in sessions]
         return all_worker_rows(sessions, time.time()), not any(unread)
 
     rows, is_known = scan_once(open_places(setup, places), ask)
@@ -51,31 +51,42 @@ def kinds(setup: Setup, places: list[str], *, filter: str) -> Answer:
     """Print rate, failures, wait and run of each kind of task over the last ten minutes; exit 2 if
     a place cannot be read.
     """
-
-    async def ask(
-        sessions: Sequence[PlaceSession],
-    ) -> tuple[list[tuple[str, PlaceKind]], list[str]]:
-        reasons = [(session.name, await why_unread(session)) for session in sessions]
-        place_kinds = [
-            (session.place.name, PlaceKind(session.name, one))
-            for session in sessions
-            for one in kind_figures(session, session.clock())
-        ]
-        return place_kinds, [f"{name}: {why}" for name, why in reasons if why]
-
-    all_kinds, unread = scan_once(open_places(setup, places), ask)
+    all_kinds, unread = scan_once(open_places(setup, places), _read_kinds)
     for why in unread:
         print_error(safe_line(why))
-    chosen = [each for each in all_kinds if contains_words(each[1].figures.kind, filter)]
-    rows, several = [kind for _, kind in chosen], len({place for place, _ in all_kinds}) > 1
+    chosen = [one for one in all_kinds if contains_words(one.kind.figures.kind, filter)]
+    rows, several = [one.kind for one in chosen], len({one.place for one in all_kinds}) > 1
     return Answer(
-        lambda: {"seconds": 600, "kinds": [view.kind_values(p, k.figures) for p, k in chosen]},
+        lambda: {"seconds": 600, "kinds": _values(chosen)},
         lambda: _with_head(view.kind_table(rows, columns(120), places=several, sources=True)),
         UNREADABLE if unread else OK,
     )
 
 
-async def why_unread(session: PlaceSession) -> str:
+class BusyKind(NamedTuple):
+    """A kind of task at a place."""
+
+    place: str
+    """Name of the place as the operator gave it."""
+    kind: PlaceKind
+
+
+async def _read_kinds(sessions: Sequence[PlaceSession]) -> tuple[list[BusyKind], list[str]]:
+    """The kinds of all places, and why places cannot be read."""
+    reasons = [(session.name, await _why_unread(session)) for session in sessions]
+    place_kinds = [
+        BusyKind(session.place.name, PlaceKind(session.name, one))
+        for session in sessions
+        for one in kind_figures(session, session.clock())
+    ]
+    return place_kinds, [f"{name}: {why}" for name, why in reasons if why]
+
+
+def _values(kinds: Sequence[BusyKind]) -> list[dict[str, object]]:
+    return [view.kind_values(one.place, one.kind.figures) for one in kinds]
+
+
+async def _why_unread(session: PlaceSession) -> str:
     """Wait for the logs and query the tasks; why the place cannot be read, "" if it was."""
     while session.readings.kinds is None:
         await session.wait_for_readings()  # reading the last hour of a long log takes several scans
@@ -104,14 +115,6 @@ HEAD_LINES = 2
 """Lines above the kinds: the time, and the titles."""
 
 
-class BusyKind(NamedTuple):
-    """A kind of task at a place."""
-
-    place: str
-    """Name of the place as the operator gave it."""
-    kind: PlaceKind
-
-
 def busiest_first(kinds: Sequence[BusyKind]) -> list[BusyKind]:
     """Order kinds by ended runs per minute; those with an unknown number come last."""
 
@@ -132,11 +135,11 @@ def top(
     async def ask(sessions: Sequence[PlaceSession]) -> bool:
         number = 0
         while True:
-            reasons = [(session.name, await why_unread(session)) for session in sessions]
-            _print(_busy_kinds(sessions, filter), as_json=json, several=len(sessions) > 1)
+            kinds, unread = await _read_kinds(sessions)
+            chosen = [one for one in kinds if contains_words(one.kind.figures.kind, filter)]
+            _print(busiest_first(chosen), as_json=json, several=len(sessions) > 1)
             number += 1
             if number == screens:
-                unread = [f"{name}: {why}" for name, why in reasons if why]
                 for why in unread:
                     print_error(safe_line(why))
                 return not unread
@@ -148,21 +151,11 @@ def top(
         return OK  # the way to end it
 
 
-def _busy_kinds(sessions: Sequence[PlaceSession], words: str) -> list[BusyKind]:
-    kinds = [
-        BusyKind(session.place.name, PlaceKind(session.name, one))
-        for session in sessions
-        for one in kind_figures(session, session.clock())
-    ]
-    return busiest_first([one for one in kinds if contains_words(one.kind.figures.kind, words)])
-
-
 def _print(kinds: Sequence[BusyKind], *, as_json: bool, several: bool) -> None:
     now, is_screen = time.time(), sys.stdout.isatty()
 
     def values() -> dict[str, object]:
-        rows = [view.kind_values(one.place, one.kind.figures) for one in kinds]
-        return {**time_fields("time", now), "seconds": 600, "kinds": rows}
+        return {**time_fields("time", now), "seconds": 600, "kinds": _values(kinds)}
 
     def lines() -> list[Line]:
         size = shutil.get_terminal_size((120, 24))
