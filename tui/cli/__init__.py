@@ -1,8 +1,9 @@
 """The command `spooldeck`: parse the arguments, connect the parts, run the command.
 
-Each error is one line on standard error: what, where and what was expected. Exit codes 0 to 3 are
-those of the queue contract (done, nothing due or queue full, lock held, handler failed); the others
-are 64 and above, as in sysexits.h.
+Each error is one line on standard error: what, where and what was expected. What the words, the
+configuration or the place do not allow is a `CommandError`, from any function of a command, which
+`main` prints. Exit codes 0 to 3 are those of the queue contract (done, nothing due or queue
+full, lock held, handler failed); the others are 64 and above, as in sysexits.h.
 """
 
 from __future__ import annotations
@@ -279,7 +280,6 @@ def _make_setup(
 
     Raises:
         ConfigError: it is invalid, for any other command.
-        CommandError: the place is a URL that cannot be used.
     """
     path = getattr(arguments, "config", None)
     try:
@@ -297,11 +297,7 @@ def _make_setup(
 
 
 def _refuse_second_values(words: Sequence[str]) -> None:
-    """Refuse two different values of an option that names where to work: one of them is an error.
-
-    Raises:
-        CommandError: the text repeats both.
-    """
+    """Refuse two different values of an option that names where to work: one is an error."""
     words = [*takewhile(lambda word: word != "--", words)]
     for option in ("--root", "--config"):
         values = [
@@ -362,11 +358,7 @@ def _help_as_option(words: list[str]) -> list[str]:
 
 
 def _refuse_words(words: list[str], unparsed: Sequence[str]) -> NoReturn:
-    """Refuse words that the command does not take; suggest options of similar spelling.
-
-    Raises:
-        CommandError: always.
-    """
+    """Refuse words that the command does not take; suggest options of similar spelling."""
     path = _command_words(words)
     words_of_path = [word for word in COMMAND_WORDS if word.path == path]
     known = [name for word in words_of_path for (name, *_), _ in word.arguments]
@@ -385,9 +377,6 @@ def _refuse_typo(words: list[str]) -> None:
 
     If another word is a path and the first resembles no command, the console opens that one and
     shows why the first is missing.
-
-    Raises:
-        CommandError: the text suggests commands with a similar spelling.
     """
     first = _first_word(words)
     close = _suggest_words(first, list(COMMANDS), ()) if first else ""

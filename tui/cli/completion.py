@@ -151,11 +151,7 @@ _VALUES: Mapping[str, Callable[[TypedLine], Iterable[str]]] = {
 
 
 def make_script(shell: str) -> str:
-    """Make the completion script of a shell from the command table.
-
-    Raises:
-        CommandError: shtab is missing.
-    """
+    """Make the completion script of a shell from the command table."""
     try:
         import shtab
     except ImportError:

@@ -267,11 +267,7 @@ def _require_safe_folder(folder: str) -> None:
 
 
 def _demo_option(is_chosen: Mapping[str, bool], kept: str) -> str:
-    """The option that chooses the formats of the demo; "" for none.
-
-    Raises:
-        CommandError: a package or a server program is missing, or the folder is not suitable.
-    """
+    """The option that chooses the formats of the demo; "" for none."""
     option = next((name for name in reversed(demo_options()) if is_chosen[name]), "")
     try:
         for form in demo_formats(option):

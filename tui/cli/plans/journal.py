@@ -95,10 +95,7 @@ def undo_operation(
 
 
 def _split_words(setup: Setup, root: str, words: Sequence[str]) -> tuple[Setup, str]:
-    """Find the place and the operation among the words, in any order.
-
-    An operation may be named by the eight characters at its end, as the console shows it.
-    """
+    """Find the place and the operation, or the end of its id, among the words, in any order."""
     ops = [word for word in words if _is_operation(word)]
     places = [word for word in words if word not in ops]
     for word in places:
@@ -181,13 +178,8 @@ def _undo_plan(
         fail(NOT_ALL_DONE, f"{operation.op} is still running; undo it after it ends")
     now = time.time()
     back = undo.plan_undo(store, journal, operation, now, setup.queue.retention_days)
-    late = "dead longer than the retention time: held, otherwise the next run deletes them"
-    warnings = [f"{len(back.held):,} {late}"] * bool(back.held)
-    return ShownPlan(
-        back.plan,
-        f"{operation_name(operation)} of {format_time(operation.started)}",
-        warnings=warnings,
-    )
+    scope = f"{operation_name(operation)} of {format_time(operation.started)}"
+    return ShownPlan(back.plan, scope, warnings=plan_command.warn_of_held(len(back.held)))
 
 
 def _continue(setup: Setup, journal: Journal, operation: Operation, options: PlanOptions) -> int:
@@ -210,11 +202,7 @@ def _continue(setup: Setup, journal: Journal, operation: Operation, options: Pla
 
 
 def _read_pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
-    """The pace of a paced operation when it is continued, without an attending operator.
-
-    Raises:
-        CommandError: the recorded pace is invalid.
-    """
+    """The pace of a paced operation when it is continued, without an attending operator."""
     if not intent.pace or not VERBS[plan.verb].paced_name:
         return None
     try:
@@ -276,17 +264,14 @@ def operation_line(operation: Operation) -> str:
     parts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
     if operation.open_rows:
         parts.append(f"{operation.open_rows:,} open")
+    is_control = intent.verb == controls.CONTROL_VERB
+    nothing = view.describe_operation(operation) if is_control else "nothing"
     cells = [
         format_time(operation.started),
         operation.op,
         intent.who.name,
         operation_name(operation),
-        ", ".join(parts)
-        or (
-            "nothing"
-            if intent.verb != controls.CONTROL_VERB
-            else view.describe_operation(operation)
-        ),
+        ", ".join(parts) or nothing,
         operation_state(operation),
         *([f"undoes {intent.undoes}"] if intent.undoes else []),
         *([f"filter {intent.filter}"] if intent.filter else []),

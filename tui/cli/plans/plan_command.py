@@ -86,9 +86,6 @@ class ShownPlan(NamedTuple):
 def setup_at(setup: Setup, root: str, places: Sequence[str]) -> Setup:
     """The setup of the place among the words of a command, if it is not that of --root; without
     one, the given setup.
-
-    Raises:
-        CommandError: there is more than one place.
     """
     named = [root] * bool(root) + [*places]
     if any(not is_same_place(named[0], name) for name in named[1:]):
@@ -109,22 +106,14 @@ def require_place(setup: Setup) -> None:
 
 
 def require_one(dry_run: bool, count: int) -> None:
-    """Require exactly one of --dry-run and --apply.
-
-    Raises:
-        CommandError: none or both are given.
-    """
+    """Require exactly one of --dry-run and --apply."""
     if dry_run is bool(count):
         expected = "expected either --dry-run, or --apply N with the count that --dry-run printed"
         fail(EX_USAGE, expected)
 
 
 def require_reason(setup: Setup, reason: str) -> None:
-    """Require a reason if the configuration does.
-
-    Raises:
-        CommandError: the option is missing.
-    """
+    """Require a reason if the configuration does."""
     if setup.config.require_reason and not reason.strip():
         fail(EX_USAGE, "expected --reason TEXT: the configuration has `require_reason: true`")
 
@@ -137,6 +126,12 @@ def guard(setup: Setup, plan: Plan) -> RefusalCheck:
         return always_allowed  # no lock: the edges decide what may be done to claimed tasks
     find_holder = partial(lock_holder.deleted_lock_holder, setup.lock_path)
     return lambda: why_not_abandoned(setup.examine_lock(), find_holder)
+
+
+def warn_of_held(amount: int) -> list[str]:
+    """A warning of tasks that are held instead of returned to the DLQ, if there are any."""
+    late = f"{amount:,} dead longer than the retention time"
+    return [f"{late}: held, otherwise the next run deletes them"] * bool(amount)
 
 
 def fit_into_trash(

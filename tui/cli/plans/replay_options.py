@@ -58,11 +58,7 @@ class PaceOptions(NamedTuple):
 
 
 def parse_pace(options: PaceOptions) -> ReplayPace | None:
-    """The pace from the options; None: no limit and no waiting for outcomes.
-
-    Raises:
-        CommandError: an option is invalid.
-    """
+    """The pace from the options; None: no limit and no waiting for outcomes."""
     rate = _rate(options.rate)
     if rate is None:
         return None

@@ -207,8 +207,7 @@ def _planned_tasks(verb: str, setup: Setup, store: ReadableStore, choice: TaskCh
     known = ShownPlan(plan, "", sizes, warnings=[*plans.describe_added(plan)])
     if verb == "restore":
         back = trash.plan_restore(store, setup.journal(), plan, now, setup.queue.retention_days)
-        late = f"{len(back.held):,} dead longer than the retention time"
-        warnings = [f"{late}: held, otherwise the next run deletes them"] * bool(back.held)
+        warnings = plan_command.warn_of_held(len(back.held))
         known = ShownPlan(back.plan, "", sizes, warnings=warnings)
     if any(end is State.TRASH for _, end in VERBS[verb].edges):
         known = plan_command.fit_into_trash(setup, store, plan, sizes)

@@ -69,7 +69,6 @@ def state_query(session: PlaceSession, word: str, filter: str) -> Query:
     """The tasks that `--state` and `--filter` select.
 
     Raises:
-        CommandError: the place has no such state, or the filter is not valid.
         Unavailable: the place cannot be read.
     """
     if session.inspector.latest.unavailable:
@@ -124,11 +123,7 @@ def groups(
 
 
 def _grouping(word: str, titles: Mapping[str, str], rings: Sequence[str]) -> str:
-    """The grouping that a word names: a column of the index, or what this place calls one.
-
-    Raises:
-        CommandError: it names none.
-    """
+    """The grouping that a word names: a column of the index, or what this place calls one."""
     named = {title: by for by, title in titles.items()}
     known = (*dict.fromkeys(titles.get(by, by) for by in GROUP_COLUMNS), *rings)
     if word and word not in (*GROUP_COLUMNS, *known):

@@ -14,9 +14,7 @@ from tui.transports import detail_lines as view
 
 
 def transports(setup: Setup, place: str | None, *, filter: str) -> Answer:
-    """Print the transports of a place; exit 0 OK, 1 if a transport fails, or if no mail is sent
-    because the file of suspended transports is invalid.
-    """
+    """Print the transports of a place; exit 1 if one fails, or none may send mail."""
     opened = open_places(setup, [place] if place else [])[0]
 
     async def ask(session: PlaceSession) -> tuple[MailHealth, MailRoutes | None, float]:

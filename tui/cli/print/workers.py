@@ -29,9 +29,7 @@ from tui.text.task_row import time_fields
 
 
 def workers(setup: Setup, places: list[str], *, filter: str) -> Answer:
-    """Print every worker with its task, the worst first; exit 0 OK, 1 one needs attention, 2 a
-    place cannot be read.
-    """
+    """Print every worker with its task, the worst first."""
 
     async def ask(sessions: Sequence[PlaceSession]) -> tuple[list[WorkerRow], bool]:
         unread = [await _why_unread(session) for session in sessions]
@@ -48,9 +46,7 @@ def workers(setup: Setup, places: list[str], *, filter: str) -> Answer:
 
 
 def kinds(setup: Setup, places: list[str], *, filter: str) -> Answer:
-    """Print rate, failures, wait and run of each kind of task over the last ten minutes; exit 2 if
-    a place cannot be read.
-    """
+    """Print rate, failures, wait and run of each kind of task over the last ten minutes."""
     all_kinds, unread = scan_once(open_places(setup, places), _read_kinds)
     for why in unread:
         print_error(safe_line(why))

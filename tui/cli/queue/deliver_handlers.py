@@ -32,11 +32,7 @@ def missing_library(setup: Setup) -> str:
 
 
 def deliver_handlers(setup: Setup, closing: ExitStack) -> dict[str, Handler]:
-    """The handler of each kind that is sent by HTTP; `closing` closes their connections.
-
-    Raises:
-        CommandError: httpx is not installed, or a file of certificates cannot be used.
-    """
+    """The handler of each kind that is sent by HTTP; `closing` closes their connections."""
     config = setup.config
     if not (kinds := setup.delivered):
         return {}

@@ -91,11 +91,7 @@ async def _wait_for_scan(session: PlaceSession) -> None:
 
 
 def parse_place_filter(text: str, session: PlaceSession) -> Filter:
-    """Parse `--filter` for a place, in the filter language of the console.
-
-    Raises:
-        CommandError: it is no valid filter; the message has the position and what was expected.
-    """
+    """Parse `--filter` for a place, in the filter language of the console."""
     known = session.inspector
     return parse_filter_option(text, known.states, session.clock(), known.words)
 

@@ -38,11 +38,7 @@ NO_ANSWER = "no answer when opened: start the console again once its file system
 
 
 def open_places(setup: Setup, names: Sequence[str]) -> list[Place]:
-    """The named places; without names, the configured ones, else the installed queue.
-
-    Raises:
-        CommandError: no such folder, or nothing to open.
-    """
+    """The named places; without names, the configured ones, else the installed queue."""
     return make_places(setup, place_names(setup, names))
 
 
@@ -95,7 +91,6 @@ def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
     """The given names; without any, the configured places, else the installed queue.
 
     Raises:
-        CommandError: no such folder, or nothing to open.
         ConfigError: as `default_places`.
     """
     chosen = [*names] or [*default_places(setup.config, os.environ)] or _installed(setup)

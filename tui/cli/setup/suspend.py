@@ -55,11 +55,7 @@ def describe_suspension(suspension: Suspension) -> str:
 
 
 def read_suspended(setup: Setup) -> Mapping[str, Suspension]:
-    """The suspended transports.
-
-    Raises:
-        CommandError: the file of suspended transports is invalid.
-    """
+    """The suspended transports."""
     try:
         return setup.mail.suspensions().read()
     except ValueError as error:
@@ -67,11 +63,7 @@ def read_suspended(setup: Setup) -> Mapping[str, Suspension]:
 
 
 def require_name(name: str) -> None:
-    """Check that this is the name of a transport.
-
-    Raises:
-        CommandError: it is not; the text lists the names.
-    """
+    """Check that this is the name of a transport."""
     if name not in (*METHODS, MEMORY):
         fail(EX_USAGE, f"transport {safe_line(name)}: expected one of {', '.join(METHODS)}")
 

@@ -65,11 +65,7 @@ INSTALL = "pip install 'spooldeck[federation]'"
 
 
 def require_packages() -> None:
-    """Refuse a command without the packages of the federation.
-
-    Raises:
-        CommandError: the text names them.
-    """
+    """Refuse a command without the packages of the federation."""
     if missing := [name for name in ("cryptography", "nacl", "httpx") if find_spec(name) is None]:
         fail(EX_CONFIG, f"federation: {' and '.join(missing)} not installed: {INSTALL}")
 
@@ -191,11 +187,7 @@ def own_origin(settings: FederationConfig) -> str:
 
 
 def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
-    """The policies of error codes, with those of the configuration.
-
-    Raises:
-        CommandError: there is no such code.
-    """
+    """The policies of error codes, with those of the configuration."""
     from engine.formats.bullmq.federation.profile import POLICIES
 
     policies = dict(POLICIES)
@@ -246,8 +238,7 @@ def enqueue(
 
 
 def keys(setup: Setup, *, forget: str) -> Answer | int:
-    """Print our public keys and those of known servers, with fingerprints; make ours if there are
-    none in the configured folder."""
+    """Print public keys and fingerprints; make ours if there are none in the configured folder."""
     require_packages()
     from engine.formats.bullmq.federation.envelope import fingerprint
     from engine.formats.bullmq.federation.keys import ENCRYPTION_PUBLIC, PUBLIC, BadKeys

@@ -241,7 +241,6 @@ def _settings(setup: Setup) -> KannaderSettings:
     """The settings of the Kannader spool at the place.
 
     Raises:
-        CommandError: the place is no Kannader spool, or none was named.
         Unavailable: permission denied.
     """
     if setup.format_name != FORMAT:

@@ -158,9 +158,6 @@ def _find_place(setup: Setup, root: str, new: NewTask) -> tuple[Setup, NewTask]:
     the task without the place.
 
     Behind `--`, which scripts use, a description and a payload may be any text.
-
-    Raises:
-        CommandError: a queue stands where the description does; the text has the words to type.
     """
     place = ""
     if new.batch and not new.description:

@@ -43,11 +43,7 @@ _TIMER_LEVELS = {DONE: "INFO", NOTHING_DUE: "DEBUG", LOCKED: "DEBUG", FAILED: "W
 
 
 def _one_task(setup: Setup, *, quiet: bool, timer: bool, as_json: bool) -> tuple[int, str]:
-    """Run one task. Return the contract's exit code, and the log line for a run by the timer.
-
-    Raises:
-        CommandError: the lock was lost, or the outcome could not be stored.
-    """
+    """Run one task. Return the contract's exit code, and the log line for a run by the timer."""
     began = time.monotonic()
     with _WorkerRun(setup, quiet=quiet) as work:
         if work.worker is None:

@@ -89,9 +89,7 @@ def init(setup: Setup, place: str) -> Answer:
 
 
 def enqueue(setup: Setup, number: int, *, type: str) -> Answer:
-    """Queue the mails of a registration; print of each whether it is new or existed, and
-    its state.
-    """
+    """Queue the mails of a registration; print of each its state, and whether it is new."""
     place = zgb_place(setup)._replace(rolls_back=True)
     kinds = (type,) if type else place.zgb_settings.enqueued_kinds
     for kind in kinds:

@@ -55,11 +55,7 @@ class MailqOptions(NamedTuple):
 
 
 def parse_options(words: list[str]) -> MailqOptions:
-    """Parse the words of the command.
-
-    Raises:
-        CommandError: one is wrong.
-    """
+    """Parse the words of the command."""
     try:
         options, addresses = getopt.gnu_getopt(words, "Qvc:h:U:p:", ["password-file="])
     except getopt.GetoptError as error:
