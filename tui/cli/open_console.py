@@ -266,9 +266,17 @@ def _require_safe_folder(folder: str) -> None:
         fail(EX_USAGE, f"{option}: {whose}: {safer}")
 
 
-def _demo_option(is_chosen: Mapping[str, bool], kept: str) -> str:
+class DemoFormats(NamedTuple):
+    """The options of the demo that choose its formats."""
+
+    redis: bool
+    federation: bool
+    zmailer: bool
+
+
+def _demo_option(chosen: DemoFormats, kept: str) -> str:
     """The option that chooses the formats of the demo; "" for none."""
-    option = next((name for name in reversed(demo_options()) if is_chosen[name]), "")
+    option = next((name for name in reversed(demo_options()) if getattr(chosen, name)), "")
     try:
         for form in demo_formats(option):
             form.check_demo(option, kept or "/")  # the temporary folder is short
@@ -302,8 +310,8 @@ def demo(
         opens = shlex.join(["spooldeck", "--config", f"{keep}/{CONFIG_FILE}", f"{keep}/flowing"])
         there = f"{safe_line(keep)} already contains a demo"
         fail(EX_USAGE, f"{there}: remove it, or open it: {safe_line(opens)}")
-    chosen = {"redis": redis, "federation": federation, "zmailer": zmailer}
-    option, has_screen = _demo_option(chosen, keep), not _why_no_screen()
+    option = _demo_option(DemoFormats(redis, federation, zmailer), keep)
+    has_screen = not _why_no_screen()
     options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
     forms, program = demo_formats(option), program_command()
     classes = [class_name(form.demo_place(option)) for form in forms]

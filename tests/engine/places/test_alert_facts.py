@@ -277,7 +277,6 @@ PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
 @each(("spoil", "expected"), PLACES)
 def test_all_readers_of_a_place_find_the_same_alerts(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     spoil: Callable[[Path], None],
     expected: set[AlertKind],
@@ -306,9 +305,7 @@ def a_post_office(folder: Path) -> Setup:
     return setup_for(queue_config.load_config(str(config), {}), str(spool), os.environ)
 
 
-def test_all_readers_find_the_warnings_of_a_mail_spool(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_readers_find_the_warnings_of_a_mail_spool(tmp_path: Path) -> None:
     """No scheduler runs on it; only a queue of ours has a recorder."""
     setup = a_post_office(tmp_path)
 
@@ -316,7 +313,7 @@ def test_all_readers_find_the_warnings_of_a_mail_spool(
 
     assert {alert.kind for alert in alerts} == {AlertKind.WARNED}
     assert {alert.text for alert in by_console(setup)} == {alert.text for alert in alerts}
-    assert set(texts_of_overview(setup, capsys)) == {alert.text for alert in alerts}
+    assert set(texts_of_overview(setup)) == {alert.text for alert in alerts}
 
 
 def test_a_full_disk_of_a_mail_spool_is_an_alert(

@@ -79,9 +79,11 @@ def act(
     timeout: float = 0.0,
 ) -> int:
     """Show the plan of a verb, or apply it. Not every verb has the options with a default."""
-    choice = TaskChoice(id, filter, state, limit, include, include_all)
+    choice = TaskChoice(id, filter, state, limit=limit, include=include, include_all=include_all)
     options = PlanOptions(reason, apply, json)
-    typed = PaceOptions(rate, canary, stop_same, stop_share, stop_pending, rest, timeout)
+    typed = PaceOptions(
+        rate, canary, stop_same, stop_share, stop_pending, rest=rest, timeout=timeout
+    )
     plan_command.require_one(dry_run, apply)
     if limit:
         if apply:  # by now the oldest N can be others than those that were shown

@@ -102,7 +102,7 @@ def _change(setup: Setup, words: Sequence[str], root: str, reason: str, count: i
             if why := ACTIONS[words[0]].refusal(destination):
                 raise Unsupported(why)
             if count:
-                return _apply(setup, registry, words[0], destination, reason, count)
+                return _apply(setup, registry, words[0], destination, reason, count=count)
             return _preview(setup, words[0], destination, reason)
         except Unavailable:
             raise

@@ -153,7 +153,7 @@ def check(setup: Setup, conf: str, *, diff: str, spool: str) -> Answer:
         end = f"{count} error{'s' if count > 1 else ''}: the scheduler would not start"
         return Answer(lambda: _as_json(path, parsed), lambda: [*lines, end], 1)
     if diff:
-        return _changes(setup, diff, spool, path, parsed, lines)
+        return _changes(setup, diff, spool, path, parsed, warnings=lines)
     return Answer(lambda: _as_json(path, parsed), lambda: [*lines, *_clause_lines(parsed, spool)])
 
 
