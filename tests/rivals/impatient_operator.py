@@ -16,8 +16,8 @@ def main(path: str, root: str, seconds: str) -> int:
     loaded = queue_config.load_config(path, {})
     setup = setup_for(loaded, root, {})
     queue = setup.queue._replace(stuck_threshold=float(seconds))
-    options = {"dry_run": False, "yes": True, "seen": "", "hold": [], "json": False}
-    return recover.recover(setup._replace(queue=queue), **options)
+    setup = setup._replace(queue=queue)
+    return recover.recover(setup, dry_run=False, yes=True, seen="", hold=[], json=False)
 
 
 if __name__ == "__main__":
