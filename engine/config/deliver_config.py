@@ -1,10 +1,8 @@
 """Settings of a handler that sends HTTP requests: `handlers.KIND.deliver`."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 from engine.config import validators
 from engine.config.validators import ConfigLocation
@@ -22,24 +20,6 @@ class AllowedPeer(NamedTuple):
     """A host name in lower case: each address that it resolves to is allowed."""
     port: int | None = None
     """None: each port."""
-
-
-class DeliverConfig(NamedTuple):
-    """How the requests of one kind of task are sent."""
-
-    allow: tuple[AllowedPeer, ...] = ()
-    """Peers that are allowed although their addresses are not public."""
-    statuses: Mapping[str, str] = {}
-    """Status (`404`), class (`5xx`) or error code (`TIMEOUT`) -> done, retry or fatal; before the
-    table of the profile."""
-    profile: str = "default"
-    """The table of outcomes; `sipher`: everything but 2xx is tried again."""
-    ca_file: str = ""
-    """A file of certificates that are trusted besides those of the system; "": none."""
-    breaker: bool = False
-    """True: tasks wait while their destination is unhealthy."""
-    probes: Schedule = exponential(60, ceiling=3600)
-    """The waits before the probes of an unhealthy destination."""
 
 
 def parse_allowed(text: str) -> AllowedPeer:
@@ -96,20 +76,28 @@ def _statuses(value: object, at: ConfigLocation) -> dict[str, str]:
     return {str(key): outcome(setting, at.at_key(key)) for key, setting in value.items()}
 
 
+class DeliverConfig(NamedTuple):
+    """How the requests of one kind of task are sent."""
+
+    allow: Annotated[tuple[AllowedPeer, ...], validators.list_check(check_allowed)] = ()
+    """Peers that are allowed although their addresses are not public."""
+    statuses: Annotated[Mapping[str, str], _statuses] = {}
+    """Status (`404`), class (`5xx`) or error code (`TIMEOUT`) -> done, retry or fatal; before the
+    table of the profile."""
+    profile: Annotated[str, validators.choice_check("default", "sipher")] = "default"
+    """The table of outcomes; `sipher`: everything but 2xx is tried again."""
+    ca_file: Annotated[str, validators.check_path] = ""
+    """A file of certificates that are trusted besides those of the system; "": none."""
+    breaker: Annotated[bool, validators.check_bool] = False
+    """True: tasks wait while their destination is unhealthy."""
+    probes: Annotated[Schedule, validators.check_schedule] = exponential(60, ceiling=3600)
+    """The waits before the probes of an unhealthy destination."""
+
+
 def parse_deliver(value: object, at: ConfigLocation) -> DeliverConfig:
     """Check the settings of a handler that sends HTTP requests.
 
     Raises:
         ConfigError: a key is unknown or a value is invalid.
     """
-    return DeliverConfig(**validators.check_mapping(value, at, _DELIVER))
-
-
-_DELIVER: Mapping[str, validators.Check] = {
-    "allow": validators.list_check(check_allowed),
-    "statuses": _statuses,
-    "profile": validators.choice_check("default", "sipher"),
-    "ca_file": validators.check_path,
-    "breaker": validators.check_bool,
-    "probes": validators.check_schedule,
-}
+    return validators.section_check(DeliverConfig)(value, at)
