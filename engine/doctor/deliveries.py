@@ -8,7 +8,7 @@ from engine.destinations.database import NoTable
 from engine.destinations.orphans import find_orphans
 from engine.destinations.outbox import Outbox
 from engine.destinations.registry import Registry
-from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.doctor.finding import MAX_LISTED, Finding, bad, hidden, ok, warn
 from engine.store import ReadableStore, Unavailable
 
 
@@ -17,13 +17,13 @@ def check_registry(registry: Registry) -> Finding:
     try:
         destinations = registry.all()
     except NoTable as error:
-        return Finding(Grade.HIDDEN, f"{error} when it has something to record")
+        return hidden(f"{error} when it has something to record")
     except Unavailable as error:
-        return Finding(Grade.BAD, str(error), "correct `destinations`, or start the server")
+        return bad(str(error), "correct `destinations`, or start the server")
     unhealthy = sum(not one.healthy for one in destinations)
     blocked = sum(bool(one.blocked) for one in destinations)
     text = f"{len(destinations):,} destinations, {unhealthy:,} unhealthy, {blocked:,} blocked"
-    return Finding(Grade.OK, text)
+    return ok(text)
 
 
 def check_outbox(outbox: Outbox, store: ReadableStore, field: str) -> Iterator[Finding]:
@@ -31,16 +31,16 @@ def check_outbox(outbox: Outbox, store: ReadableStore, field: str) -> Iterator[F
     try:
         rows, tasks = find_orphans(outbox, store, field)
     except Unavailable as error:
-        yield Finding(Grade.BAD, str(error), "correct `outbox`, or start the server")
+        yield bad(str(error), "correct `outbox`, or start the server")
         return
     if not rows and not tasks:
-        yield Finding(Grade.OK, f"each row of {outbox.table} has its task")
+        yield ok(f"each row of {outbox.table} has its task")
     if rows:
         what = f"{_count(rows, 'row')} of {outbox.table} without a task: {_first(rows)}"
-        yield Finding(Grade.WARN, what, "add the tasks again, or delete the rows")
+        yield warn(what, "add the tasks again, or delete the rows")
     if tasks:
         what = f"{_count(tasks, 'task')} without a row of {outbox.table}: {_first(tasks)}"
-        yield Finding(Grade.WARN, what, "another program deleted the rows: purge the tasks")
+        yield warn(what, "another program deleted the rows: purge the tasks")
 
 
 def _count(names: Sequence[str], noun: str) -> str:

@@ -197,7 +197,7 @@ class Format(ABC):
         nothing.
         """
         from engine.doctor import store_checks
-        from engine.doctor.finding import Finding, Grade
+        from engine.doctor.finding import bad
 
         base = setup.command_words
         command = shlex.join(base)
@@ -206,7 +206,7 @@ class Format(ABC):
         try:
             store = setup.open_store()
         except Unavailable as error:
-            yield "store", Finding(Grade.BAD, f"{setup.place}: {error}")
+            yield "store", bad(f"{setup.place}: {error}")
             return
         try:
             yield from store_checks.check_store(store, time.time(), command, work)

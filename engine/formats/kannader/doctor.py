@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
-from engine.doctor.finding import Finding, Grade
+from engine.doctor.finding import Finding, bad, hidden, list_first, ok, warn
 from engine.doctor.store_checks import OVERDUE_SECONDS, check_overdue, list_problems
 from engine.formats.base.format import Setup
 from engine.formats.kannader.facts import describe_orphans
@@ -30,7 +30,7 @@ def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
         store = setup.open_store()
     except Unavailable as error:
         yield "server", _server(setup, ())
-        yield "spool", Finding(Grade.BAD, str(error), _command(setup, "kannader", "init"))
+        yield "spool", bad(str(error), _command(setup, "kannader", "init"))
         return
     assert isinstance(store, KannaderStore)
     with closing(store):
@@ -46,7 +46,7 @@ def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
             problems = list(problem_by_path.values())
             mended = store.recover(dry=True)
         except (StoreError, OSError) as error:
-            yield "mails", Finding(Grade.HIDDEN, f"cannot read the spool: {error}")
+            yield "mails", hidden(f"cannot read the spool: {error}")
             return
         tasks = [item for item in items if isinstance(item, Task)]
         yield "mails", _mails(setup, tasks)
@@ -59,28 +59,27 @@ def _server(setup: Setup, kannaders: Sequence[int]) -> Finding:
     settings = setup.settings
     why = settings.work_refusal or smtp_client.describe_obstacle(destination(settings))
     if why and kannaders:
-        return Finding(Grade.OK, f"Kannader sends from here; spooldeck's worker could not: {why}")
+        return ok(f"Kannader sends from here; spooldeck's worker could not: {why}")
     if why:
         fix = "set stores.kannader.host in the configuration, or start Kannader"
-        return Finding(Grade.WARN, f"spooldeck's worker cannot send from here: {why}", fix)
-    return Finding(Grade.OK, f"mail goes to {settings.host}, port {settings.port}")
+        return warn(f"spooldeck's worker cannot send from here: {why}", fix)
+    return ok(f"mail goes to {settings.host}, port {settings.port}")
 
 
 def _rights(store: KannaderStore) -> Finding:
     refused = store.edges[State.PENDING, State.HELD].refusal
     if refused:
-        return Finding(Grade.WARN, refused, "use the account of the spool's owner")
-    return Finding(Grade.OK, "read and write allowed")
+        return warn(refused, "use the account of the spool's owner")
+    return ok("read and write allowed")
 
 
 def _exclusive(store: KannaderStore) -> Finding:
     if not store.kannaders:
-        return Finding(Grade.OK, "no Kannader is running here (as far as visible)")
+        return ok("no Kannader is running here (as far as visible)")
     pids = ", ".join(map(str, store.kannaders))
-    return Finding(
-        Grade.OK,
+    return ok(
         f"Kannader is running (PID {pids}): it sees mail released, added or made due only after "
-        "its next start",
+        "its next start"
     )
 
 
@@ -98,16 +97,16 @@ def _inflight(setup: Setup, store: KannaderStore, tasks: Sequence[Task]) -> Iter
         mails = "1 mail was" if len(lapsed) == 1 else f"{len(lapsed):,} mails were"
         whose = "its" if len(lapsed) == 1 else "their"
         what = f"{mails} being sent when {whose} sender ended, and may have arrived"
-        yield Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
+        yield warn(what, _command(setup, "kannader", "recover", "--dry-run"))
         return
     orphan_texts, _ = describe_orphans(setup, store)
     release = _command(setup, "release", "--state", "inflight", "--dry-run")
-    yield from (Finding(Grade.WARN, words, release) for words in orphan_texts)
+    yield from (warn(words, release) for words in orphan_texts)
     if active and not orphan_texts:
         age = format_rough_duration(now - min(active))
-        yield Finding(Grade.OK, f"{_mails_are(len(active))} being sent, the longest for {age}")
+        yield ok(f"{_mails_are(len(active))} being sent, the longest for {age}")
     elif not active:
-        yield Finding(Grade.OK, "nothing is being sent")
+        yield ok("nothing is being sent")
 
 
 def _mails_are(number: int) -> str:
@@ -117,12 +116,11 @@ def _mails_are(number: int) -> str:
 def _damage(setup: Setup, problems: Sequence[Problem], mended: Sequence[str]) -> Iterator[Finding]:
     recover = _command(setup, "kannader", "recover", "--dry-run")
     yield from list_problems(problems, partial(_repair_commands, setup), MAX_SHOWN)
-    for step in mended[:MAX_SHOWN]:
-        yield Finding(Grade.WARN, f"recovery would: {step}", recover)
-    if len(mended) > MAX_SHOWN:
-        yield Finding(Grade.WARN, f"and {len(mended) - MAX_SHOWN:,} more", recover)
+    yield from list_first(
+        mended, lambda step: warn(f"recovery would: {step}", recover), "more", recover, MAX_SHOWN
+    )
     if not problems and not mended:
-        yield Finding(Grade.OK, "no damage, no interrupted moves")
+        yield ok("no damage, no interrupted moves")
 
 
 _ANSWERS: Mapping[str, tuple[str, ...]] = {

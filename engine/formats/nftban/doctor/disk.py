@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator
 
-from engine.doctor.finding import Finding, Grade
+from engine.doctor.finding import Finding, Grade, bad, hidden, ok, warn
 from engine.formats.nftban.doctor.evidence import access_denied, report_missing, report_unseen
 from engine.formats.nftban.doctor.place_facts import PlaceFacts
 from engine.model import State
@@ -28,7 +28,7 @@ def check_one_file_system(facts: PlaceFacts) -> Iterator[Finding]:
     for path, folder_stat in facts.existing(others):
         if folder_stat.st_dev != pending.st_dev:
             text = f"{path} is on another file system than {queue.pending}: rename is not possible"
-            yield Finding(Grade.BAD, text, f"stop the worker, umount or move {shlex.quote(path)}")
+            yield bad(text, f"stop the worker, umount or move {shlex.quote(path)}")
 
 
 def check_file_systems(facts: PlaceFacts) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def check_file_systems(facts: PlaceFacts) -> Iterator[Finding]:
         reported.add(point)
         if mount is None:
             text = f"file system of {path} unknown: not in {mounts.MOUNTS}, as in a chroot"
-            yield Finding(Grade.HIDDEN, text)
+            yield hidden(text)
         else:
             yield _judged(path, mount)
 
@@ -62,15 +62,15 @@ def _judged(path: str, mount: mounts.Mount) -> Finding:
     where = f"{path} is on {mount.type} ({mount.source} at {mount.point})"
     if "ro" in mount.options:
         fix = f"mount -o remount,rw {shlex.quote(mount.point)}"
-        return Finding(Grade.BAD, f"{where}, read-only", fix)
+        return bad(f"{where}, read-only", fix)
     if why:
-        return Finding(Grade.WARN, f"{where}, which {why}", _better(mount, journal, why))
+        return warn(f"{where}, which {why}", _better(mount, journal, why))
     if mount.type in mounts.EXT_TYPES and journal is None:
-        return Finding(Grade.HIDDEN, f"{where}; permission denied: journal unknown")
+        return hidden(f"{where}; permission denied: journal unknown")
     if not mounts.is_known_type(mount.type):
         text = f"{where}; unknown whether renames survive a power cut"
-        return Finding(Grade.HIDDEN, text)
-    return Finding(Grade.OK, f"{where}{', with a journal' if journal else ''}")
+        return hidden(text)
+    return ok(f"{where}{', with a journal' if journal else ''}")
 
 
 def _better(mount: mounts.Mount, journal: bool | None, why: str) -> str:

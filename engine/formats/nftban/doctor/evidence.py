@@ -7,14 +7,14 @@ import shlex
 import stat
 from collections.abc import Iterable, Iterator
 
-from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.doctor.finding import MAX_LISTED, Finding, hidden
 from engine.formats.nftban.doctor.place_facts import PlaceFacts, is_hidden
 from engine.system import files
 
 
 def access_denied(what: str) -> Finding:
     """Finding for evidence that we may not read."""
-    return Finding(Grade.HIDDEN, f"{what}: permission denied")
+    return hidden(f"{what}: permission denied")
 
 
 def denied_paths(paths: list[str]) -> Iterator[Finding]:
@@ -38,8 +38,9 @@ def report_unread(paths: Iterable[str]) -> Iterator[Finding]:
 
 def report_missing(path: str, stat_or_error: os.stat_result | OSError) -> Finding:
     """Finding for a check that lacks a folder."""
-    hidden = isinstance(stat_or_error, PermissionError)
-    return access_denied(path) if hidden else Finding(Grade.HIDDEN, f"{path} does not exist")
+    if isinstance(stat_or_error, PermissionError):
+        return access_denied(path)
+    return hidden(f"{path} does not exist")
 
 
 def list_names(folder: str) -> list[str]:
@@ -50,11 +51,9 @@ def list_names(folder: str) -> list[str]:
         return []  # missing, reported by another check, or unreadable: see `report_unread`
 
 
-def count_unlisted(facts: PlaceFacts, number: int, words: str) -> Iterator[Finding]:
-    """One finding with the number of problems not listed one by one."""
-    if number > MAX_LISTED:
-        text = f"and {number - MAX_LISTED:,} more {words}"
-        yield Finding(Grade.WARN, text, f"{facts.spooldeck} status")
+def recover_command(facts: PlaceFacts) -> str:
+    """Command that shows how a worker would repair what another one left."""
+    return f"{facts.spooldeck} queue recover --dry-run"
 
 
 def show_owner_command(path: str) -> str:

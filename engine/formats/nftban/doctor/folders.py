@@ -7,7 +7,7 @@ import shlex
 import stat
 from collections.abc import Iterator
 
-from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.doctor.finding import Finding, Grade, bad, hidden, list_first, warn
 from engine.formats.nftban.doctor.evidence import (
     access_denied,
     list_names,
@@ -27,16 +27,16 @@ def check_tasks(facts: PlaceFacts) -> Iterator[Finding]:
     view, queue, staging = facts.view, facts.queue, facts.staging
     folders = (queue.pending, queue.work, queue.dlq, staging, f"{staging}/held", f"{staging}/trash")
     if not view.problem:
-        hidden = bool(view.hidden) or any(is_hidden(path) for path in folders)
+        is_partial = bool(view.hidden) or any(is_hidden(path) for path in folders)
         counts = ", ".join(f"{number:,} {STATES[state]}" for state, number in view.counts.items())
-        few = "readable ones only: " if hidden else ""
-        yield Finding(Grade.HIDDEN if hidden else Grade.OK, few + counts)
+        few = "readable ones only: " if is_partial else ""
+        yield Finding(Grade.HIDDEN if is_partial else Grade.OK, few + counts)
         return
     # Still a fault: the queue's state is unknown until its owner runs the doctor.
     for finding in report_unread(folders):
-        yield Finding(Grade.BAD, finding.problem, owner_command(facts))
+        yield bad(finding.problem, owner_command(facts))
         return
-    yield Finding(Grade.BAD, view.problem, f"spooldeck init {shlex.quote(facts.queue.root)}")
+    yield bad(view.problem, f"spooldeck init {shlex.quote(facts.queue.root)}")
 
 
 def check_own_access(facts: PlaceFacts) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def check_own_access(facts: PlaceFacts) -> Iterator[Finding]:
         yield report_missing(facts.queue.pending, pending)
         return
     text = f"user {user_name(os.geteuid())} may not change this queue"
-    yield Finding(Grade.HIDDEN, text, owner_command(facts))
+    yield hidden(text, owner_command(facts))
 
 
 def can_change_queue(facts: PlaceFacts) -> bool:
@@ -80,7 +80,7 @@ def check_folders(facts: PlaceFacts) -> Iterator[Finding]:
         if isinstance(stat_or_error, PermissionError):
             yield access_denied(f"{word}: {path}")
         elif isinstance(stat_or_error, OSError) and word in STATES.values():
-            yield Finding(Grade.BAD, f"{word}: {path}: {error_text(stat_or_error)}", init)
+            yield bad(f"{word}: {path}: {error_text(stat_or_error)}", init)
         elif isinstance(stat_or_error, OSError):
             later.append(path)
         elif not stat.S_ISDIR(stat_or_error.st_mode):
@@ -90,9 +90,9 @@ def check_folders(facts: PlaceFacts) -> Iterator[Finding]:
                 else "not a folder"
             )
             fix = f"put the folder itself there, or name it in the configuration (queue.{word})"
-            yield Finding(Grade.BAD, f"{word}: {path} is {what}", fix)
+            yield bad(f"{word}: {path} is {what}", fix)
     if later:
-        yield Finding(Grade.WARN, f"missing: {', '.join(later)}", init)
+        yield warn(f"missing: {', '.join(later)}", init)
 
 
 def _is_link(folder_stat: os.stat_result) -> bool:
@@ -111,15 +111,13 @@ def check_modes(facts: PlaceFacts) -> Iterator[Finding]:
         mode = stat.S_IMODE(folder_stat.st_mode)
         fix = f"chmod u=rwx,g-w,o= {shlex.quote(path)}"
         if mode & stat.S_IWOTH:
-            yield Finding(Grade.BAD, f"{path}: mode {mode:o}: any user may add tasks", fix)
+            yield bad(f"{path}: mode {mode:o}: any user may add tasks", fix)
         elif path in private and mode & 0o027:
             who = "its group may write" if mode & stat.S_IWGRP else "other users may read it"
-            yield Finding(
-                Grade.WARN, f"{path}: mode {mode:o}: {who}; expected {files.FOLDER_MODE:o}", fix
-            )
+            yield warn(f"{path}: mode {mode:o}: {who}; expected {files.FOLDER_MODE:o}", fix)
         elif mode & 0o700 != 0o700:
             text = f"{path}: mode {mode:o}: its owner lacks access"
-            yield Finding(Grade.BAD, text, f"chmod u=rwx {shlex.quote(path)}")
+            yield bad(text, f"chmod u=rwx {shlex.quote(path)}")
     yield from _open_above(queue.pending)
 
 
@@ -133,7 +131,7 @@ def _open_above(path: str) -> Iterator[Finding]:
             continue  # not visible; the folders above it may be
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             text = f"{path}: mode {stat.S_IMODE(mode):o}: any user may rename the queue away"
-            yield Finding(Grade.BAD, text, f"chmod o-w {shlex.quote(path)}")
+            yield bad(text, f"chmod o-w {shlex.quote(path)}")
 
 
 def check_owners(facts: PlaceFacts) -> Iterator[Finding]:
@@ -145,13 +143,7 @@ def check_owners(facts: PlaceFacts) -> Iterator[Finding]:
         return
     owner = pending.st_uid, pending.st_gid
     them = f"{user_name(pending.st_uid)}:{_group(pending.st_gid)}"
-    core = {
-        queue.work,
-        queue.dlq,
-        facts.staging,
-        f"{facts.staging}/held",
-        f"{facts.staging}/trash",
-    }
+    core = {queue.work, queue.dlq, facts.staging, f"{facts.staging}/held", f"{facts.staging}/trash"}
     yield from report_unread(facts.folder_stats)
     for path, folder_stat in facts.existing(facts.folder_stats):
         theirs = folder_stat.st_uid, folder_stat.st_gid
@@ -163,13 +155,13 @@ def check_owners(facts: PlaceFacts) -> Iterator[Finding]:
             )
             yield Finding(grade, text, f"chown {them} {shlex.quote(path)}")
     strangers = [*facts.view.strangers, *_strange_files(facts, owner[0])]
-    for path in strangers[:MAX_LISTED]:
-        text = f"{path} belongs to another user than {user_name(owner[0])}"
-        yield Finding(Grade.WARN, text, f"chown -h {them} {shlex.quote(path)}")
-    if len(strangers) > MAX_LISTED:
-        text = f"and {len(strangers) - MAX_LISTED:,} more files of other users"
-        root = shlex.quote(os.path.dirname(queue.pending))
-        yield Finding(Grade.WARN, text, f"chown -hR {them} {root}")
+    text = f"belongs to another user than {user_name(owner[0])}"
+    yield from list_first(
+        strangers,
+        lambda path: warn(f"{path} {text}", f"chown -h {them} {shlex.quote(path)}"),
+        "more files of other users",
+        f"chown -hR {them} {shlex.quote(os.path.dirname(queue.pending))}",
+    )
 
 
 def _strange_files(facts: PlaceFacts, owner: int) -> Iterator[str]:
@@ -212,4 +204,4 @@ def check_nesting(facts: PlaceFacts) -> Iterator[Finding]:
             if below != above and inside:
                 text = f"{below} is inside {above}: its files would be read as tasks"
                 fix = f"give each a folder of its own in {facts.config or 'the configuration'}"
-                yield Finding(Grade.BAD, text, fix)
+                yield bad(text, fix)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from engine.doctor.finding import Finding, Grade
+from engine.doctor.finding import Finding, Grade, hidden, ok
 from engine.formats.nftban.doctor import disk, folders, leftovers, workers
 from engine.formats.nftban.doctor.evidence import access_denied
 from engine.formats.nftban.doctor.place_facts import PlaceFacts
@@ -35,7 +35,7 @@ def run_checks(facts: PlaceFacts) -> Iterator[tuple[str, Finding]]:
     """Yield every check's findings in table order, each with the check's name."""
     for check in CHECKS:
         if check.needs_tasks and facts.view.problem:
-            findings = [Finding(Grade.HIDDEN, "cannot read the tasks")]
+            findings = [hidden("cannot read the tasks")]
         else:
             findings = list(check.run(facts))
         if check.needs_tasks and facts.view.hidden:
@@ -44,7 +44,7 @@ def run_checks(facts: PlaceFacts) -> Iterator[tuple[str, Finding]]:
             findings.append(
                 access_denied("1 task file" if number == 1 else f"{number:,} task files")
             )
-        for finding in findings or [Finding(Grade.OK, check.ok_text)]:
+        for finding in findings or [ok(check.ok_text)]:
             yield check.name, finding
 
 
