@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from engine.destinations.database import NoTable
 from engine.destinations.orphans import find_orphans
 from engine.destinations.outbox import Outbox
 from engine.destinations.registry import Registry
-from engine.doctor.finding import MAX_LISTED, Finding, bad, hidden, ok, warn
+from engine.doctor.finding import Finding, bad, hidden, join_first, ok, warn
 from engine.store import ReadableStore, Unavailable
+from engine.text.figures import format_count
 
 
 def check_registry(registry: Registry) -> Finding:
@@ -36,17 +37,10 @@ def check_outbox(outbox: Outbox, store: ReadableStore, field: str) -> Iterator[F
     if not rows and not tasks:
         yield ok(f"each row of {outbox.table} has its task")
     if rows:
-        what = f"{_count(rows, 'row')} of {outbox.table} without a task: {_first(rows)}"
+        what = (
+            f"{format_count(len(rows), 'row')} of {outbox.table} without a task: {join_first(rows)}"
+        )
         yield warn(what, "add the tasks again, or delete the rows")
     if tasks:
-        what = f"{_count(tasks, 'task')} without a row of {outbox.table}: {_first(tasks)}"
+        what = f"{format_count(len(tasks), 'task')} without a row of {outbox.table}: {join_first(tasks)}"
         yield warn(what, "another program deleted the rows: purge the tasks")
-
-
-def _count(names: Sequence[str], noun: str) -> str:
-    return f"{len(names):,} {noun}{'s' if len(names) > 1 else ''}"
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_LISTED:,} more" if len(names) > MAX_LISTED else ""
-    return ", ".join(names[:MAX_LISTED]) + more

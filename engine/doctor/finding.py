@@ -63,6 +63,12 @@ def list_first(
         yield warn(f"and {len(items) - limit:,} {more}", fix)
 
 
+def join_first(names: Sequence[str]) -> str:
+    """The first names, and the number of the others."""
+    more = f" and {len(names) - MAX_LISTED:,} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
+
+
 def count_are(number: int, noun: str) -> str:
     """`1 task is`, `1,204 tasks are`."""
     return f"{format_count(number, noun)} {'is' if number == 1 else 'are'}"

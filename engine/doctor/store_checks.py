@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from engine.doctor.finding import MAX_LISTED, Finding, bad, count_are, ok, warn
+from engine.doctor.finding import MAX_LISTED, Finding, bad, count_are, ok, run_checks, warn
 from engine.model import Problem, State, Task, fold_problems
 from engine.policy import DAY_SECONDS, DLQ_ALERT_LIMIT, UNITS_PER_TOKEN
 from engine.seen_time import note_run
@@ -56,12 +56,10 @@ def check_store(
     yield "tasks", ok(listed)
     for why, verbs in sorted(_refused_verbs(store).items()):
         yield "rights", warn(f"{', '.join(verbs) or 'a worker'}: {why}")
-    yield from (
-        ("problems", finding)
-        for finding in list_problems(list(problems.values()), lambda problem: f"{command} status")
-    )
+    findings = list_problems(list(problems.values()), lambda problem: f"{command} status")
+    yield from run_checks([("problems", findings)])
     for what in ahead[:MAX_LISTED]:
-        yield ("clock", warn(f"ahead of the clock ({format_time(now)}): {what}", CLOCK_FIX))
+        yield "clock", warn(f"ahead of the clock ({format_time(now)}): {what}", CLOCK_FIX)
     if (word := store.states.get(State.DEAD)) is not None:
         yield "dead", check_dead(counts[State.DEAD], word, f"{command} clusters")
     yield "worker", check_overdue(overdue, "task", "runs", work)

@@ -31,13 +31,13 @@ def check_server(setup: Setup) -> Generator[tuple[str, Finding], None, bool]:
         yield "server", bad(str(error), "give its user the rights (ACL SETUSER)")
         return False
     except Unavailable as error:
-        yield ("server", bad(str(error), "start it, or correct what the text names"))
+        yield "server", bad(str(error), "start it, or correct what the text names")
         return False
     except StoreError as error:
         yield "server", bad(str(error), "give this user the permission")
         return False
-    count = len(state.queues)
-    yield ("server", ok(f"{count:,} queues: {facts.list_names(q.name for q in state.queues)}"))
+    names = facts.list_names(queue.name for queue in state.queues)
+    yield "server", ok(f"{len(state.queues):,} queues: {names}")
     for warning in facts.find_warnings(state):
         grade = Grade.BAD if warning.is_severe else Grade.WARN
         yield "server", Finding(grade, warning.what, warning.fix)

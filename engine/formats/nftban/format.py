@@ -92,7 +92,7 @@ class NftbanFormat(Format):
 
     @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
-        from engine.formats.nftban.doctor.gather_facts import check_queue
+        from engine.formats.nftban.doctor.run import check_queue
 
         return check_queue(setup)
 

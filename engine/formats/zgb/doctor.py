@@ -22,6 +22,7 @@ from engine.model import Problem
 from engine.policy import UNITS_PER_TOKEN
 from engine.store import Unavailable
 from engine.system.command_errors import NotReadable
+from engine.text.figures import format_count
 from engine.text.times import format_rough_duration, format_time
 
 MAX_SHOWN = 10
@@ -75,13 +76,8 @@ def _records(place: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
         yield ok("held and trashed jobs are of this database")
         return
     path = store.place.sidecar_path
-    many = "1 job" if number == 1 else f"{number:,} jobs"
-    what = f"{many} in {path} held or trashed in another database: used for nothing"
+    what = f"{format_count(number, 'job')} in {path} held or trashed in another database: used for nothing"
     yield warn(what, f"sqlite3 {shlex.quote(path)} .dump  # see what they are")
-
-
-def _set(place: ZgbPlace, key: str, value: str) -> str:
-    return _control(place.path, key, "--value", value)
 
 
 def _control(path: str, *words: str) -> str:
@@ -130,7 +126,7 @@ def _switch(place: ZgbPlace, state: QueueState) -> Iterator[Finding]:
         yield ok("the worker may send: mailQueueEnabled is 1")
     else:
         waiting = f", {state.backlog.waiting:,} waiting" if state.backlog.waiting else ""
-        yield warn(f"paused{waiting}", _set(place, "mailQueueEnabled", "1"))
+        yield warn(f"paused{waiting}", _control(place.path, "mailQueueEnabled", "--value", "1"))
 
 
 def _jobs(place: ZgbPlace, state: QueueState) -> Iterator[Finding]:
@@ -245,7 +241,7 @@ def _letters(place: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
 
 
 def _redirect(place: ZgbPlace, state: QueueState, store: ZgbStore) -> Iterator[Finding]:
-    off = _set(place, "mailRedirectToSchumbi", "0")
+    off = _control(place.path, "mailRedirectToSchumbi", "--value", "0")
     if not state.settings.is_redirected:
         yield ok("off")
     elif state.redirection is queue_config.RedirectDecision.UNDECIDABLE:

@@ -7,7 +7,7 @@ import shlex
 import stat
 from collections.abc import Iterable, Iterator
 
-from engine.doctor.finding import MAX_LISTED, Finding, hidden
+from engine.doctor.finding import Finding, hidden, join_first
 from engine.formats.nftban.doctor.place_facts import PlaceFacts, is_hidden
 from engine.system import files
 
@@ -20,8 +20,7 @@ def access_denied(what: str) -> Finding:
 def denied_paths(paths: list[str]) -> Iterator[Finding]:
     """One finding for all paths that we may not read, the first ones by name."""
     if paths:
-        more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
-        yield access_denied(", ".join(paths[:MAX_LISTED]) + more)
+        yield access_denied(join_first(paths))
 
 
 def report_unseen(facts: PlaceFacts, paths: Iterable[str]) -> Iterator[Finding]:

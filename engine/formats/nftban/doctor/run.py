@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from engine.doctor.finding import Finding, Grade, hidden, ok
-from engine.formats.nftban.doctor import disk, folders, leftovers, workers
+from engine.formats.base.format import Setup
+from engine.formats.nftban.doctor import folders, leftovers, workers
 from engine.formats.nftban.doctor.evidence import access_denied
-from engine.formats.nftban.doctor.place_facts import PlaceFacts
+from engine.formats.nftban.doctor.place_facts import PlaceFacts, gather_facts
 from engine.policy import DLQ_ALERT_LIMIT
-
-CheckFunction = Callable[[PlaceFacts], Iterator[Finding]]
+from engine.text.figures import format_count
 
 
 class DoctorCheck(NamedTuple):
@@ -24,11 +24,16 @@ class DoctorCheck(NamedTuple):
     name: str
     ok_text: str
     """Text if it finds nothing."""
-    run: CheckFunction
+    run: Callable[[PlaceFacts], Iterator[Finding]]
     needs_tasks: bool = False
     """True if it needs the tasks: without them it is undecided, and with unreadable ones
     incomplete.
     """
+
+
+def check_queue(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """Check an NFTBan queue; yields the name of each check and a finding. Changes nothing."""
+    return run_checks(gather_facts(setup))
 
 
 def run_checks(facts: PlaceFacts) -> Iterator[tuple[str, Finding]]:
@@ -39,11 +44,8 @@ def run_checks(facts: PlaceFacts) -> Iterator[tuple[str, Finding]]:
         else:
             findings = list(check.run(facts))
         if check.needs_tasks and facts.view.hidden:
-            number = facts.view.hidden
             findings = [finding for finding in findings if finding.grade is not Grade.OK]
-            findings.append(
-                access_denied("1 task file" if number == 1 else f"{number:,} task files")
-            )
+            findings.append(access_denied(format_count(facts.view.hidden, "task file")))
         for finding in findings or [ok(check.ok_text)]:
             yield check.name, finding
 
@@ -56,10 +58,12 @@ CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck("owners", "everything has one owner", folders.check_owners),
     DoctorCheck("nesting", "no folder inside another", folders.check_nesting),
     DoctorCheck(
-        "devices", "pending, work, dlq and staging share a file system", disk.check_one_file_system
+        "devices",
+        "pending, work, dlq and staging share a file system",
+        folders.check_one_file_system,
     ),
-    DoctorCheck("disk", "", disk.check_file_systems),
-    DoctorCheck("room", "enough disk space for a full queue", disk.check_free_space),
+    DoctorCheck("disk", "", folders.check_file_systems),
+    DoctorCheck("room", "enough disk space for a full queue", folders.check_free_space),
     DoctorCheck("lock", "", leftovers.check_lock),
     DoctorCheck("partial", "no half-written files", leftovers.check_drafts),
     DoctorCheck(

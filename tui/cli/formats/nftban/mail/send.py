@@ -523,6 +523,8 @@ COUNTERS = {"attempts": "mail_attempts", "success": "mail_success", "failures": 
 
 
 def _read_report(setup: Setup) -> _TransportReport:
+    from engine.mail.address import invalid_addresses
+
     settings = setup.mail.settings()
     from tui.cli.setup import suspend
 
@@ -538,7 +540,7 @@ def _read_report(setup: Setup) -> _TransportReport:
         name: {what: count(f"{begins}_{name}") for what, begins in COUNTERS.items()}
         for name in METHODS
     }
-    problems = _wrong_addresses(settings)
+    problems = invalid_addresses(settings)
     depth, oldest = 0, 0.0
     try:
         depth, oldest = setup.mail.spool().depth_and_oldest(time.time())
@@ -560,23 +562,6 @@ def _read_report(setup: Setup) -> _TransportReport:
         depth=depth,
         oldest=oldest,
     )
-
-
-def _wrong_addresses(settings: MailSettings) -> dict[str, str]:
-    """Invalid sender or recipient addresses, by the rules of the sending code."""
-    from engine.mail.address import require_address, require_addresses
-
-    wrong = {}
-    for name, text, check, strict in (
-        ("sender", settings.sender, require_address, False),
-        ("recipient", settings.recipient, require_addresses, settings.strict),
-    ):
-        try:
-            if text:
-                check(text, strict)
-        except BadMail as error:
-            wrong[name] = str(error)
-    return wrong
 
 
 def _no_queue(setup: Setup) -> str:
