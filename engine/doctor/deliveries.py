@@ -37,10 +37,9 @@ def check_outbox(outbox: Outbox, store: ReadableStore, field: str) -> Iterator[F
     if not rows and not tasks:
         yield ok(f"each row of {outbox.table} has its task")
     if rows:
-        what = (
-            f"{format_count(len(rows), 'row')} of {outbox.table} without a task: {join_first(rows)}"
-        )
-        yield warn(what, "add the tasks again, or delete the rows")
+        what = f"{format_count(len(rows), 'row')} of {outbox.table} without a task"
+        yield warn(f"{what}: {join_first(rows)}", "add the tasks again, or delete the rows")
     if tasks:
-        what = f"{format_count(len(tasks), 'task')} without a row of {outbox.table}: {join_first(tasks)}"
-        yield warn(what, "another program deleted the rows: purge the tasks")
+        what = f"{format_count(len(tasks), 'task')} without a row of {outbox.table}"
+        fix = "another program deleted the rows: purge the tasks"
+        yield warn(f"{what}: {join_first(tasks)}", fix)

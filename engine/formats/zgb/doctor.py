@@ -76,8 +76,10 @@ def _records(place: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
         yield ok("held and trashed jobs are of this database")
         return
     path = store.place.sidecar_path
-    what = f"{format_count(number, 'job')} in {path} held or trashed in another database: used for nothing"
-    yield warn(what, f"sqlite3 {shlex.quote(path)} .dump  # see what they are")
+    what = f"{format_count(number, 'job')} in {path} held or trashed in another database"
+    yield warn(
+        f"{what}: used for nothing", f"sqlite3 {shlex.quote(path)} .dump  # see what they are"
+    )
 
 
 def _control(path: str, *words: str) -> str:
