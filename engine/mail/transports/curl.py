@@ -12,7 +12,7 @@ from engine.config.mail_config import MailSettings
 from engine.mail import failure_reasons, run_program
 from engine.mail.host import full_name
 from engine.mail.model import Mail, NotSent, Reason, Unused, absent_because
-from engine.mail.transports.base import require_single_addresses
+from engine.mail.transports.local_programs import require_single_addresses
 from engine.system import files
 from engine.system.users import Account
 from engine.text.error_text import error_text

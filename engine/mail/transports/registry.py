@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from engine.config.mail_config import MEMORY, METHODS, NOWHERE, MailSettings
@@ -81,60 +81,15 @@ class TransportRegistry:
     def _make_transport(self, name: str) -> Transport | None:
         if self._given is not None:
             return self._given.get(name)
-        return _FACTORIES[name](self._settings, self._system)
+        # Imported when it is first needed: most processes use one or none.
+        if name == MEMORY:
+            from engine.mail.transports.memory import MemoryTransport
 
+            return MemoryTransport()
+        if name == "curl":
+            from engine.mail.transports.curl import Curl
 
-# Import a transport's module when it is first needed: most processes use one or none.
+            return Curl(self._settings, account=self._system.account)
+        from engine.mail.transports.local_programs import LocalTransport
 
-
-def _postfix(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.postfix import Postfix
-
-    return Postfix(settings, system)
-
-
-def _sendmail(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.sendmail import Sendmail
-
-    return Sendmail(settings, system)
-
-
-def _exim(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.exim import Exim
-
-    return Exim(settings, system)
-
-
-def _msmtp(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.msmtp import Msmtp
-
-    return Msmtp(settings, system)
-
-
-def _curl(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.curl import Curl
-
-    return Curl(settings, account=system.account)
-
-
-def _mailx(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.mailx import Mailx
-
-    return Mailx(settings, system)
-
-
-def _memory(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.memory import MemoryTransport
-
-    return MemoryTransport()
-
-
-_FACTORIES: Mapping[str, Callable[[MailSettings, System], Transport]] = {
-    "postfix": _postfix,
-    "sendmail": _sendmail,
-    "exim": _exim,
-    "msmtp": _msmtp,
-    "curl": _curl,
-    "mailx": _mailx,
-    MEMORY: _memory,
-}
+        return LocalTransport(name, self._settings, self._system)
