@@ -7,13 +7,12 @@ searched again; in HTML they are escaped. Other braces stay, as in a style sheet
 from __future__ import annotations
 
 import errno
-import os
 import re
 from collections.abc import Mapping
 from html import escape
 
 from engine.mail.message.compose import is_whole_page
-from engine.mail.message.content import Content, content_from_bytes
+from engine.mail.message.content import Content, content_of_file, read_plain_file
 from engine.mail.message.template import MAX_PART_BYTES
 from engine.mail.model import BadMail
 from engine.system import files
@@ -43,15 +42,7 @@ def load_merge_template(path: str) -> Content:
     """
     where = f"template {safe_line(path)}"
     try:
-        dir_fd = files.open_dir_path(os.path.dirname(path))
-        try:
-            fd = files.open_plain(os.path.basename(path), dir_fd)
-        finally:
-            os.close(dir_fd)
-        try:
-            data = files.read_guarded(fd, MAX_PART_BYTES)[0]
-        finally:
-            os.close(fd)
+        data = read_plain_file(path, MAX_PART_BYTES)
         # A person wrote this file, not a program: invalid UTF-8 in it is a mistake.
         data.decode("utf-8")
     except OSError as error:
@@ -61,10 +52,10 @@ def load_merge_template(path: str) -> Content:
         raise BadMail(f"{where}: {refusal}") from refusal
     except UnicodeDecodeError as error:
         raise BadMail(f"{where}: not UTF-8 at byte {error.start}") from error
-    content = content_from_bytes(data, path.lower().endswith((".html", ".htm")))
+    content = content_of_file(path, data)
     if not content.text.strip():
         raise BadMail(f"{where}: it is empty")
-    return content._replace(path=path)
+    return content
 
 
 def placeholder_names(text: str) -> frozenset[str]:
