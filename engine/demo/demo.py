@@ -32,11 +32,6 @@ _MAX_MESSAGE_BYTES = 65536
 """Bytes of the keeper's lines that are read at a time: what a pipe holds."""
 
 
-def class_name(place: type) -> str:
-    """A class as "MODULE:CLASS", by which another process finds it."""
-    return f"{place.__module__}:{place.__qualname__}"
-
-
 class Demo:
     """Context manager that starts the keeper process, and with it the whole demo."""
 
@@ -47,7 +42,7 @@ class Demo:
         subcommand are added.
 
         `keep` names a folder for the places that is not deleted; "": a temporary one.
-        `demo_places` are the classes of the places, as `class_name` has them.
+        `demo_places` are the classes of the places, as "MODULE:CLASS".
         """
         self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
         self._stays = bool(keep)

@@ -39,10 +39,7 @@ class _DemoSmtpSession(socketserver.StreamRequestHandler):
 
 _OK = "250 2.0.0 ok"
 
-_REPLIES = {
-    "EHLO": "250-sink.example.net\r\n250-8BITMIME\r\n250 SMTPUTF8",
-    "QUIT": "221 2.0.0 bye",
-}
+_REPLIES = {"EHLO": "250-sink.example.net\r\n250-8BITMIME\r\n250 SMTPUTF8", "QUIT": "221 2.0.0 bye"}
 
 
 def _rcpt_reply(words: str) -> str:

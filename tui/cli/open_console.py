@@ -151,7 +151,7 @@ def _demo_option(arguments: Namespace) -> str:
 
 def demo(setup: Setup, arguments: Namespace) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
-    from engine.demo.demo import CONFIG_FILE, Demo, class_name
+    from engine.demo.demo import CONFIG_FILE, Demo
 
     kept = arguments.keep
     if kept:
@@ -164,9 +164,8 @@ def demo(setup: Setup, arguments: Namespace) -> int:
         )
     option, has_screen = _demo_option(arguments), not _why_no_screen()
     forms, program = demo_formats(option), program_command()
-    with Demo(
-        arguments.tasks, kept, program, [class_name(form.demo_place(option)) for form in forms]
-    ) as show:
+    demo_places = [form.demo_places[option] for form in forms]
+    with Demo(arguments.tasks, kept, program, demo_places) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         if has_screen:
             import_module("tui.app")  # in parallel with the making of the places

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from engine.config.place_address import Address
     from engine.config.queue_config import Config, Queue
     from engine.config.validators import ConfigLocation
-    from engine.demo.keeper import DemoPlace
     from engine.destinations.destination import Destination
     from engine.destinations.registry import Registry
     from engine.doctor.finding import Finding
@@ -96,9 +95,9 @@ class Format(ABC):
     """True if its places have deliveries without a handler in our configuration."""
     no_destinations = "tasks of this format do not name their destination"
     """Why tasks do not name the destination of their delivery; "" if they do."""
-    demo_options: tuple[str, ...] = ()
-    """The options of the demo with which it has a place there, "" for none; read of our formats
-    only."""
+    demo_places: Mapping[str, str] = {}
+    """The option of the demo with which it has a place there, "" for none -> its
+    `engine.demo.keeper.DemoPlace` as "MODULE:CLASS"; read of our formats only."""
 
     @abstractmethod
     def detects(self, at: Address) -> bool:
@@ -218,10 +217,6 @@ class Format(ABC):
             store.close()
 
     # Demo
-
-    def demo_place(self, option: str) -> type[DemoPlace]:
-        """What makes and feeds its place in the demo, for one of `demo_options`."""
-        raise NotImplementedError
 
     def check_demo(self, option: str, folder: str) -> None:
         """Check that the demo's place can be made.
