@@ -19,17 +19,34 @@ from engine.logs.delivery_records import (
     DeliveryRecords,
 )
 from engine.logs.log_tail import format_log_line
-from engine.mail.send.mail_metrics import METRIC_TRANSPORTS, NONE_LABEL, MailFigures, render_metrics
 from engine.monitor.prometheus import CounterFiles, add_place
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 INLINE_TASK_ID = "inline"
 """The task id in log lines for a mail that has no task (contract, "Logging Format")."""
+
+METRIC_TRANSPORTS = ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim")
+"""The transports in the metrics of the real program, in its order, installed or not."""
+
+NONE_LABEL = "none"
+"""The label of a missing transport."""
+
+_METRICS = (
+    ("send_attempts_total", "counter", "Total mail send attempts"),
+    ("send_success_total", "counter", "Total successful mail sends"),
+    ("send_failures_total", "counter", "Total failed mail sends"),
+    ("spool_depth", "gauge", "Number of mails in retry spool"),
+    ("last_success_timestamp", "gauge", "Unix timestamp of last successful send"),
+    ("last_failure_timestamp", "gauge", "Unix timestamp of last failed send (A2a)"),
+    ("spool_oldest_age_seconds", "gauge", "Age of the oldest spooled mail in seconds (A2a)"),
+    ("transport_selected", "gauge", "Currently selected mail transport (1=selected) (A2a)"),
+)
+"""Name, type and description of the metrics of the real program in `mail.prom`."""
 
 _LAST_SUCCESS, _LAST_FAILURE = "mail_last_success_ts", "mail_last_failure_ts"
 _LAST_REASON = "mail_last_failure_reason"
@@ -54,8 +71,10 @@ class DeliveryPaths(NamedTuple):
     """The value of a label `place` in the metrics; "" for none."""
 
 
-class DeliveryFiles:
-    """Writes the log, counters, metrics and records of mail; reports each error once."""
+class Ledger:
+    """Records each event of a mail: its log line, counters and delivery record; writes the metrics.
+    Reports each error once.
+    """
 
     def __init__(
         self,
@@ -76,18 +95,16 @@ class DeliveryFiles:
         in the spool, `oldest` the age of the oldest in seconds.
         """
         with self._reporting_errors(self._places.metrics):
-            figures = MailFigures(
-                attempts=self._totals("attempts"),
-                success=self._totals("success"),
-                failures=self._totals("failures"),
-                depth=depth,
-                last_success=self._total(_LAST_SUCCESS),
-                last_failure=self._total(_LAST_FAILURE),
-                oldest_age=oldest,
-                selected=selected,
+            values: tuple[int | Mapping[str, int], ...] = (
+                *(self._totals(what) for what in ("attempts", "success", "failures")),
+                depth,
+                self._total(_LAST_SUCCESS),
+                self._total(_LAST_FAILURE),
+                max(0, int(oldest)),
+                {selected or NONE_LABEL: 1},
             )
             self._make_folder_of(self._places.metrics)
-            text = add_place(render_metrics(figures), self._places.place_label)
+            text = add_place(_render_metrics(values), self._places.place_label)
             files.replace_file(self._places.metrics, text, root=self._places.root)
 
     def _log(self, level: str, text: str) -> None:
@@ -132,10 +149,6 @@ class DeliveryFiles:
         if text not in self._complaints:
             self._complaints.add(text)
             self._complain(safe_line(text))
-
-
-class Ledger(DeliveryFiles):
-    """Records each event of a mail: its log line, counters and delivery record."""
 
     def log_attempt(self, task_id: str, n: int, transport: str, to: str) -> None:
         """Record the start of the n-th attempt."""
@@ -233,6 +246,18 @@ class Ledger(DeliveryFiles):
         began = f"task_id={task_id} transport={transport or '?'} since={_utc(when)}"
         why = "an earlier attempt was accepted, the mail is not sent again"
         self._log("INFO", f"MAIL_SEND_ALREADY_SENT {began}: {why}")
+
+
+def _render_metrics(values: Sequence[int | Mapping[str, int]]) -> bytes:
+    """The text of `mail.prom`: a value of each row of `_METRICS`, or one for each transport."""
+    blocks = []
+    for (name, kind, summary), value in zip(_METRICS, values, strict=True):
+        name = f"nftban_mail_{name}"
+        lines = [f"{name} {value}\n"]
+        if not isinstance(value, int):
+            lines = [f'{name}{{transport="{label}"}} {value[label]}\n' for label in value]
+        blocks.append(f"# HELP {name} {summary}\n# TYPE {name} {kind}\n{''.join(lines)}")
+    return "\n".join(blocks).encode("ascii")
 
 
 def _utc(when: float) -> str:

@@ -19,9 +19,11 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from typing import NamedTuple, Protocol, Self
+from functools import partial
+from typing import NamedTuple, Self
 
 from engine.config.mail_config import NOWHERE, MailSettings
+from engine.locks.token_buckets import TokenBuckets
 from engine.mail import address
 from engine.mail.host import Host
 from engine.mail.message.compose import compose_mail, default_sender
@@ -60,23 +62,6 @@ configured `mail spool retry` sends it there."""
 
 NOT_SET_UP = "no mail transport is set up"
 """The reason if no transport is configured; the beginning of the reason if there are details."""
-
-
-class AttemptTokens(Protocol):
-    """Token buckets by name; `engine.locks.token_buckets.TokenBuckets` shares them between all
-    processes."""
-
-    def ready(self, kind: str, /) -> bool:
-        """True if a token is available; takes none."""
-        ...
-
-    def spend(self, kind: str, /) -> bool:
-        """Take a token; False if the bucket is empty."""
-        ...
-
-    def token_at(self, kind: str, /) -> float:
-        """Return when the next token is available, epoch seconds UTC."""
-        ...
 
 
 class SentMail(NamedTuple):
@@ -142,7 +127,7 @@ class Sender:
         ledger: Ledger,
         transports: TransportRegistry,
         suspensions: Callable[[], Mapping[str, Suspension]],
-        limits: AttemptTokens | None,
+        limits: TokenBuckets | None,
         clock: Callable[[], float],
         pause: Callable[[float], object],
         *,
@@ -200,9 +185,7 @@ class Sender:
             if transport is None:
                 raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
             ident = spool_entry.new_id(now)
-            mail = self._compose(
-                mail_content, to, subject, made=now, ident=ident, transport=transport
-            )
+            mail = self._compose(mail_content, to, subject, transport, now, ident=ident)
         try:
             self._spend_tokens(transport.name, to)
         except Waits as wait:
@@ -245,7 +228,8 @@ class Sender:
                         report_failure=report_failure,
                     )
             except OSError as error:
-                text = _describe_loss(error)
+                notes = "".join(f"{note}; " for note in getattr(error, "__notes__", ()))
+                text = safe_line(f"{notes}cannot be stored: {error_text(error)}")
                 self._ledger.log_unsendable(INLINE_TASK_ID, 0, LOST, to, text)
                 ended = SendResult(False, "", 0, LOST, text, lost=error)
             results.append(ended)
@@ -279,39 +263,26 @@ class Sender:
             transport, why = self._choose_transport()
             if transport is not None:
                 now = self._clock()
-                mail = self._compose(
-                    mail_content, to, subject, made=now, ident=copy.id, transport=transport
-                )
+                mail = self._compose(mail_content, to, subject, transport, now, ident=copy.id)
         except BadMail as bad:
-            if self._settings_fault and not recipient:
-                why = self._settings_fault  # the recipient may be in what cannot be read
-                self._ledger.log_no_transport(why)
-                ended = SendResult(
-                    False, "", 0, word="no_transport_available", text=why, mail_id=copy.id
-                )
-            else:
+            copy.set_values(recipient, subject, mail_content)
+            if not self._settings_fault or recipient:
                 self._ledger.log_unsendable(INLINE_TASK_ID, 0, BAD_MAIL, recipient, str(bad))
                 ended = SendResult(
-                    False, "", 0, word=BAD_MAIL, text=str(bad), mail_id=copy.id, permanent=True
+                    False, "", 0, BAD_MAIL, str(bad), mail_id=copy.id, permanent=True
                 )
-            copy.set_values(recipient, subject, mail_content)
-            return self._spool_mail(ended, copy, enqueue)
-        copy.set_values(to, subject, mail_content)
+                return self._spool_mail(ended, copy, enqueue)
+            why = self._settings_fault  # the recipient may be in what cannot be read
+        else:
+            copy.set_values(to, subject, mail_content)
         if transport is None:
             # A missing setup has its own line in the contract.
             self._ledger.log_no_transport("" if why.startswith(NOT_SET_UP) else why)
-            ended = SendResult(
-                False, "", 0, word="no_transport_available", text=why, mail_id=copy.id
-            )
-        else:
-            ended = self._make_attempts(
-                transport,
-                mail,
-                copy,
-                most=attempts,
-                cancelled=cancelled,
-                report_failure=report_failure,
-            )
+            ended = SendResult(False, "", 0, "no_transport_available", why, mail_id=copy.id)
+            return self._spool_mail(ended, copy, enqueue)
+        ended = self._make_attempts(
+            transport, mail, copy, most=attempts, cancelled=cancelled, report_failure=report_failure
+        )
         return ended if ended.sent else self._spool_mail(ended, copy, enqueue)
 
     @contextmanager
@@ -345,9 +316,7 @@ class Sender:
                 self._spend_tokens(name, to)
             except Waits as wait:
                 if failure is None:
-                    return SendResult(
-                        False, name, made, word=wait.word, text=str(wait), mail_id=mail.id
-                    )
+                    return SendResult(False, name, made, wait.word, str(wait), mail_id=mail.id)
                 wait_note = f"; then {wait}"
                 break
             made += 1
@@ -382,17 +351,8 @@ class Sender:
         assert failure is not None
         word, text = failure.word, f"{failure}{wait_note}"
         self._ledger.log_failure(INLINE_TASK_ID, name, made, word=word, to=to, text=text)
-        permanent = failure.permanent
-        return SendResult(
-            False,
-            name,
-            made,
-            word=word,
-            text=text,
-            mail_id=mail.id,
-            permanent=permanent,
-            doubtful_since=doubt,
-        )
+        ended = SendResult(False, name, made, word, text, mail_id=mail.id)
+        return ended._replace(permanent=failure.permanent, doubtful_since=doubt)
 
     def _spool_mail(
         self, ended: SendResult, copy: "_SafeCopy", enqueue: Callable[[str, str], str]
@@ -469,15 +429,8 @@ class Sender:
         ready(transport.name)
         if request.is_doubtful:
             self._ledger.log_unknown_result(request.task_id)
-        name, task_id, attempt = transport.name, request.task_id, request.attempt
-        self._attempt(
-            task_id,
-            attempt,
-            transport,
-            mail=mail,
-            cancelled=cancelled,
-            accepted=lambda: accepted(name),
-        )
+        mark = partial(accepted, transport.name)
+        self._attempt(request.task_id, request.attempt, transport, mail, cancelled, accepted=mark)
         return SentMail(transport.name, mail.id, to)
 
     # ---- spooled mails
@@ -528,14 +481,8 @@ class Sender:
             mail_content = content_from_bytes(body, spooled.html)
             to = self._require_recipient(spooled.to)
             # With its original time, so that a mail sent twice has the same bytes.
-            mail = self._compose(
-                mail_content,
-                to,
-                spooled.subject,
-                made=spooled.composed_at,
-                ident=spooled.id,
-                transport=transport,
-            )
+            made, ident = spooled.composed_at, spooled.id
+            mail = self._compose(mail_content, to, spooled.subject, transport, made, ident=ident)
             self._spend_or_wait(name, to)
             if spooled.trying is not None:
                 self._ledger.log_unknown_result(
@@ -551,9 +498,7 @@ class Sender:
                 self._spool.mark_sent(spooled, name, self._clock())
 
         try:
-            self._attempt(
-                task_id, attempt, transport, mail=mail, cancelled=cancelled, accepted=mark
-            )
+            self._attempt(task_id, attempt, transport, mail, cancelled, accepted=mark)
         except NotSent as failure:
             if not failure.may_be_accepted:
                 with self._reporting_errors(
@@ -717,9 +662,9 @@ class Sender:
         mail_content: Content,
         to: str,
         subject: str,
+        transport: Transport,
         made: float,
         ident: str,
-        transport: Transport,
     ) -> Mail:
         return compose_mail(
             mail_content,
@@ -759,11 +704,6 @@ def _describe_sender_fault(settings: MailSettings, host: Host) -> str:
     return ""
 
 
-def _describe_loss(error: OSError) -> str:
-    notes = "".join(f"{note}; " for note in getattr(error, "__notes__", ()))
-    return safe_line(f"{notes}cannot be stored: {error_text(error)}")
-
-
 class _SafeCopy:
     """The copy of one mail in the spool, made when it is needed: it outlives its sender.
 
@@ -771,10 +711,7 @@ class _SafeCopy:
     """
 
     def __init__(
-        self,
-        spool: MailSpool,
-        ident: str,
-        reporting: Callable[[str], AbstractContextManager[None]],
+        self, spool: MailSpool, ident: str, reporting: Callable[[str], AbstractContextManager[None]]
     ) -> None:
         """`reporting` makes a context manager that prints an error with its consequence and
         continues.
