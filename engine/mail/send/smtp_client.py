@@ -21,10 +21,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import BinaryIO, NamedTuple
 
-from engine.mail import failure_reasons, wire_format
+from engine.mail import wire_format
+from engine.mail.failure_reasons import AUTH_CODES, failure_from_word, redact_text
 from engine.mail.model import BadMail, NotSent, Reason
 from engine.mail.run_program import NOT_STARTED
 from engine.mail.transports.curl import describe_secret_fault, read_secret
@@ -202,14 +202,9 @@ def send(
         UnreadableMessage: its contents cannot be read now; it was not accepted.
         NotSent: it was not accepted; another attempt may be made.
     """
-    sender, recipient, contents = message
+    recipients = [WireRecipient(message.recipient)]
     answer = send_to_all(
-        sender,
-        [WireRecipient(recipient)],
-        contents,
-        to=to,
-        cancelled=cancelled,
-        connections=connections,
+        message.sender, recipients, message.contents, to, cancelled, connections=connections
     )
     if refusal := answer.refusals[0]:
         raise refusal
@@ -235,7 +230,7 @@ def send_to_all(
         path = smtp_path(sender)
         paths = [_recipient_path(one.address) for one in recipients]
         good = [
-            _PathTo(to_path, one.notify)
+            one._replace(address=to_path)
             for one, to_path in zip(recipients, paths, strict=True)
             if isinstance(to_path, str)
         ]
@@ -257,18 +252,11 @@ def send_to_all(
         return answer._replace(refusals=tuple(refusals))
 
 
-class _PathTo(NamedTuple):
-    """A recipient in angle brackets, and its parameters for notifications."""
-
-    path: str
-    notify: str
-
-
 class _Envelope(NamedTuple):
     """The envelope of a mail, with addresses in angle brackets."""
 
     sender: str
-    recipients: Sequence[_PathTo]
+    recipients: Sequence[WireRecipient]
     notify: str
 
 
@@ -501,10 +489,14 @@ class _SmtpSession:
         try:
             with self._begun(envelope, facts) as client:
                 notifies = client.has_extn("dsn")
-                refusals = [
-                    _refusal(partial(self._command, client, "RCPT", _rcpt_argument(one, notifies)))
-                    for one in envelope.recipients
-                ]
+                for to in envelope.recipients:
+                    notify = f" {to.notify}" if notifies and to.notify else ""
+                    try:
+                        self._command(client, "RCPT", f"TO:{to.address}{notify}")
+                    except NotSent as refusal:
+                        refusals.append(refusal)
+                    else:
+                        refusals.append(None)
                 if None not in refusals:
                     raise _NoneAccepted
                 reply = self._data(client, contents, facts.size)
@@ -612,9 +604,8 @@ class _SmtpSession:
                 self._require(code, reply, "tls_missing")
                 self._greet(client)
             elif to.encryption == REQUIRED:
-                raise failure_reasons.failure_from_word(
-                    "tls_missing", f"{safe_line(to.host)} does not offer STARTTLS"
-                )
+                what = f"{safe_line(to.host)} does not offer STARTTLS"
+                raise failure_from_word("tls_missing", what)
         if to.user:
             self._log_in(client)
 
@@ -634,7 +625,7 @@ class _SmtpSession:
         except (OSError, ValueError) as error:
             why = error_text(error)
             text = safe_line(f"cannot use the password in {to.password_file}: {why}")
-            raise failure_reasons.failure_from_word("auth_password_file", text) from None
+            raise failure_from_word("auth_password_file", text) from None
         if (to.user + self._secret).isascii():
             client.login(to.user, self._secret)
             return
@@ -652,9 +643,7 @@ class _SmtpSession:
         code, reply = client.docmd("DATA")
         if code != 354:
             self._require(code, reply, "")
-            raise failure_reasons.failure_from_word(
-                "connect_protocol", f"DATA was answered with {code}"
-            )
+            raise failure_from_word("connect_protocol", f"DATA was answered with {code}")
         assert client.sock is not None
         # MSG_MORE: the kernel holds the last chunk until the end line follows, and sends both in
         # one segment. Two calls make a body that was not sent distinct from an end line that may
@@ -668,7 +657,7 @@ class _SmtpSession:
                 raise _unreadable(error) from error
             if not chunk:
                 text = "the mail became shorter while it was sent"
-                raise failure_reasons.failure_from_word("unavailable_no_input", text)
+                raise failure_from_word("unavailable_no_input", text)
             remaining -= len(chunk)
             client.sock.sendall(chunk, 0 if remaining else more)
         # From here on the server may have the whole mail.
@@ -691,10 +680,8 @@ class _SmtpSession:
             return
         text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
         text = f"{code} {' '.join(text.split())}"
-        failure = failure_reasons.failure_from_word(
-            _word_for_code(code, word),
-            failure_reasons.redact_text(f"{text} - {self._doing}", self._secrets),
-        )
+        safe = redact_text(f"{text} - {self._doing}", self._secrets)
+        failure = failure_from_word(_word_for_code(code, word), safe)
         for secret in self._secrets:
             text = text.replace(secret, "...")
         failure.reply = safe_line(text)
@@ -718,22 +705,15 @@ class _SmtpSession:
                 return failure
         lost = isinstance(error, smtplib.SMTPServerDisconnected)
         if self._doing == "AUTH" and isinstance(error, smtplib.SMTPException) and not lost:
-            return failure_reasons.failure_from_word(
-                "auth_missing", failure_reasons.redact_text(str(error), self._secrets)
-            )
+            return failure_from_word("auth_missing", redact_text(str(error), self._secrets))
         if lost and isinstance(error.__context__, OSError):
             error = error.__context__  # smtplib reports any error as a closed connection
         cause = error.__cause__ if isinstance(error, _Unreached) else error
         if why := own_limit(cause):
             return NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{why} - {self._doing}")
-        word = _word_for_error(error)
-        what = error_text(error)
-        if isinstance(error, _Unreached) and isinstance(error.__cause__, OSError):
-            what = error_text(error.__cause__)
-        text = f"{what or type(error).__name__} - {self._doing}"
-        return failure_reasons.failure_from_word(
-            word, failure_reasons.redact_text(text, self._secrets)
-        )
+        what = error_text(cause if isinstance(cause, OSError) else error)
+        text = redact_text(f"{what} - {self._doing}", self._secrets)
+        return failure_from_word(_word_for_error(error), text)
 
     def _final_failure(self, failure: NotSent) -> NotSent:
         """Return the final failure: replaced after a timeout or cancellation, `InDoubt` if it may
@@ -741,9 +721,7 @@ class _SmtpSession:
         if self._watch.abort_word:
             late = self._watch.abort_word == "timeout"
             why = f"not done within {self._to.max_time:g} s" if late else "it was stopped"
-            failure = failure_reasons.failure_from_word(
-                self._watch.abort_word, f"{why} - {self._doing}"
-            )
+            failure = failure_from_word(self._watch.abort_word, f"{why} - {self._doing}")
         if not self._ended:
             return failure
         text = f"{IN_DOUBT_PREFIX}it may have been accepted: {failure}"
@@ -803,11 +781,9 @@ def _word_for_code(code: int, word: str) -> str:
         return "connect_protocol"
     if word == "tls_missing":
         return word
-    if word == "auth" or code in failure_reasons.AUTH_CODES:
+    if word == "auth" or code in AUTH_CODES:
         return f"auth_{code}"
-    if word:
-        return f"{word}_{code}"
-    return f"unavailable_{code}" if code < 500 else f"rejected_{code}"
+    return f"{word or ('unavailable' if code < 500 else 'rejected')}_{code}"
 
 
 def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
@@ -822,24 +798,11 @@ def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
             raise NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{lack} - reading certificates")
     except OSError as error:  # includes ssl.SSLError
         text = safe_line(f"cannot use the certificates in {to.ca_file}: {error_text(error)}")
-        raise failure_reasons.failure_from_word("tls_certificate", text) from None
+        raise failure_from_word("tls_certificate", text) from None
     if to.encryption == OPPORTUNISTIC:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _refusal(command: Callable[[], None]) -> NotSent | None:
-    """Send a command; return why the server refuses it, if it does."""
-    try:
-        command()
-    except NotSent as failure:
-        return failure
-    return None
-
-
-def _rcpt_argument(to: _PathTo, notifies: bool) -> str:
-    return f"TO:{to.path} {to.notify}".strip() if notifies else f"TO:{to.path}"
 
 
 def _mail_argument(client: _Client, envelope: _Envelope, facts: wire_format.WireFacts) -> str:
@@ -858,7 +821,7 @@ def _mail_argument(client: _Client, envelope: _Envelope, facts: wire_format.Wire
         parameters += " BODY=8BITMIME"
     if envelope.notify and client.has_extn("dsn"):
         parameters += f" {envelope.notify}"
-    paths = (envelope.sender, *(one.path for one in envelope.recipients))
+    paths = (envelope.sender, *(one.address for one in envelope.recipients))
     if not all(map(str.isascii, paths)):
         if not client.has_extn("smtputf8"):
             raise BadMail("an address is not ASCII, and the server does not offer SMTPUTF8")
