@@ -184,13 +184,11 @@ class Console(SafeApp, inherit_bindings=False):
     # Mouse
 
     def on_mouse_scroll_down(self) -> None:
-        """Move as the down key does."""
         from tui import mouse
 
         mouse.turn_wheel(self.screen, "down")
 
     def on_mouse_scroll_up(self) -> None:
-        """Move as the up key does."""
         from tui import mouse
 
         mouse.turn_wheel(self.screen, "up")
@@ -204,11 +202,9 @@ class Console(SafeApp, inherit_bindings=False):
     # Navigation
 
     def on_base_screen_go(self, event: BaseScreen.Go) -> None:
-        """Open another screen."""
         self.navigator.goto(event.target)
 
     async def on_base_screen_action_request(self, event: BaseScreen.ActionRequest) -> None:
-        """Run a global action for a screen."""
         from tui.global_actions import GLOBAL_ACTIONS
 
         answer = GLOBAL_ACTIONS[event.what](self, event.screen, _services(self))
@@ -216,7 +212,6 @@ class Console(SafeApp, inherit_bindings=False):
             await answer
 
     async def action_quit(self) -> None:
-        """Quit; ask first if a worker or an operation of this console is running."""
         self.leaving.quit()
 
     async def action_cancel(self) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from engine.destinations import destination as destinations
 from engine.destinations.destination import Destination
 from engine.destinations.registry import Registry, update
+from engine.model import State, Task
 from engine.store import Gone, Unsupported
 from engine.text.times import format_time
 
@@ -64,6 +65,27 @@ class CountedTasks(NamedTuple):
         if self.unknown_from and origin >= self.unknown_from:
             return None
         return self.by_origin.get(origin, NO_TASKS)
+
+
+def add_task(by_origin: dict[str, DestinationTasks], task: Task) -> None:
+    """Count a pending or dead task at its destination, if that is an origin, as the index does."""
+    origin, state = task.destination, task.state
+    if state not in (State.PENDING, State.DEAD) or not re.match(r"https?://", origin):
+        return
+    had = by_origin.get(origin, NO_TASKS)
+    if state is State.PENDING:
+        oldest = task.created if had.oldest is None else min(had.oldest, task.created)
+        by_origin[origin] = had._replace(waiting=had.waiting + 1, oldest=oldest)
+    else:
+        code = _code_of(task.error)
+        failed = {**had.failed, code: had.failed.get(code, 0) + 1}
+        by_origin[origin] = had._replace(failed=failed)
+
+
+def _code_of(error: str) -> str:
+    """The code at the start of an error: `[TIMEOUT] ...`; task files have `_` for the brackets."""
+    match = re.match(r"\[([^\]]*)\]|_(.*?)_ ", error, re.DOTALL)
+    return (match[1] or match[2] or "")[:40] if match else ""
 
 
 _is_refusal = re.compile(

@@ -6,10 +6,17 @@ import ast
 import builtins
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from types import FunctionType
+
+from typing_extensions import get_protocol_members, is_protocol
 
 from tests.rules.test_layers import FUNCTIONS, MODULES, imported, tree
+from tui.screens.base import BaseScreen
+
+HOOK = re.compile(r"_|(action|on)_|(compose|paint|lay_out)$")
+"""A method that is private, or that Textual or the base of our screens calls by its name."""
 
 
 def names_of(node: ast.AST) -> Iterator[str]:
@@ -101,3 +108,52 @@ def test_an_error_out_of_scope_is_found() -> None:
     assert is_in_scope("engine.verbs", "engine.store.Unavailable")
     assert not is_in_scope("engine.verbs", "Unavailable")
     assert not is_in_scope("engine.verbs", "engine.store.NoSuchError")
+
+
+def classes_of_the_console() -> list[type]:
+    """The public classes of `tui`."""
+    names = [name for name in MODULES if name.startswith("tui.") and "__main__" not in name]
+    return [
+        each
+        for name in names
+        for each in vars(importlib.import_module(name)).values()
+        if isinstance(each, type) and each.__module__ == name and not each.__name__.startswith("_")
+    ]
+
+
+def undocumented(owner: type, protocols: Iterable[type]) -> Iterator[str]:
+    """The public methods of a class that neither they nor a base describe, nor a protocol that the
+    class has all methods of. A class of Textual cannot name its protocols: the metaclasses differ.
+    """
+    fulfilled = [
+        each
+        for each in protocols
+        if all(hasattr(owner, n) for n in get_protocol_members(each) if hasattr(each, n))
+    ]
+    bases = [base for each in (owner, *fulfilled) for base in each.__mro__]
+    for name, method in vars(owner).items():
+        is_method = isinstance(method, FunctionType | property | classmethod | staticmethod)
+        texts = (getattr(vars(base).get(name), "__doc__", None) for base in bases)
+        if is_method and not HOOK.match(name) and not any(texts):
+            yield f"{owner.__module__}.{owner.__name__}.{name}"
+
+
+def test_a_public_method_of_the_console_has_a_docstring() -> None:
+    """Only a hook of Textual, and what a base class or a protocol describes, may have none."""
+    classes = classes_of_the_console()
+    protocols = [each for each in classes if is_protocol(each)]
+
+    assert not [name for each in classes for name in undocumented(each, protocols)]
+
+
+def test_a_method_without_a_docstring_is_found() -> None:
+    """A hook and an override need none; any other public method does."""
+
+    class Shown(BaseScreen):
+        def on_mount(self) -> None: ...
+
+        def say(self, text: str, style: str = "warn") -> None: ...
+
+        def hide(self) -> None: ...
+
+    assert [name.rpartition(".")[2] for name in undocumented(Shown, ())] == ["hide"]

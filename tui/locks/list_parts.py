@@ -57,12 +57,10 @@ class LocksParts(RowsParts):
     # What is read
 
     def start(self) -> None:
-        """Start counting and examining."""
         self.screen.run("what waits", self._count)
         self.screen.run("examination", self._examine)
 
     def cursor_moved(self) -> Change:
-        """Count what waits behind the lock under the cursor."""
         self._moved.set()
         return Change.ROWS
 
@@ -152,7 +150,6 @@ class LocksParts(RowsParts):
         return ShownRows(head, rows)
 
     def details(self, width: int) -> list[Line]:
-        """Evidence, backlog and recovery steps of the lock under the cursor."""
         if (session := self.selected) is None:
             return [((f" {self.no_lock_reason()}", "muted"),)]
         exam = self._exams.get(session.number)
@@ -161,23 +158,19 @@ class LocksParts(RowsParts):
         return view.detail_lines(lock, kinds, self.context.clock(), width, report)
 
     def rows_frame(self) -> Frame:
-        """All locks."""
         return Frame("Locks", "5", f"{len(self.sessions)}")
 
     def details_frame(self, below: int) -> Frame:
-        """The lock under the cursor, and how many lines are below."""
         more: Line = ((f"{below} more: Ctrl-d", "muted"),) if below else ()
         return Frame("details" if self.selected is None else self.selected.name, right=more)
 
     def next_step(self, width: int) -> Line:
-        """The next step for the lock under the cursor, and what it acts on."""
         if (session := self.selected) is None:
             return ()
         key, does = view.next_step(view.place_lock(session), self.unlock_refusal())
         return next_line(key, does, f"lock of {session.name}", width)
 
     def copies(self) -> tuple[Copy, ...]:
-        """The evidence on the lock under the cursor."""
         if (session := self.selected) is None:
             return ()
         evidence = view.place_lock(session).evidence

@@ -53,14 +53,12 @@ class LocksScreen(RowsScreen):
     # The rows, from a lock that one of them has opened
 
     def neighbor(self, by: int) -> Target | None:
-        """Move to the next lock that can be examined."""
         while self.panes.rows.move("down" if by > 0 else "up"):
             if (session := self.parts.selected) is not None and not self.parts.unlock_refusal():
                 return Target(keys.LOCK, place=session.number)
         return None
 
     def row_words(self, target: Target) -> str:
-        """The position of a lock under the cursor."""
         rows = [row.key for row in self.panes.rows.rows]
         key = f"{target.place}"
         return f"row {rows.index(key) + 1} of {len(rows)}" if key == self.cursor.key else ""

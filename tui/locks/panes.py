@@ -53,7 +53,6 @@ class LockPanes:
         self.graph_pane = GraphPane()
 
     def compose(self) -> ComposeResult:
-        """The verdict; steps and tasks in work beside the evidence; question, next step, hints."""
         yield TopLine(id="title")
         self.text.add_class("pane")
         yield self._verdict

@@ -65,11 +65,9 @@ class LockScreen(ConfirmScreen):
         self._opened = self._slipped = float("-inf")
 
     def compose(self) -> ComposeResult:
-        """The panes."""
         yield from self._panes.compose()
 
     def on_mount(self) -> None:
-        """Start examining the lock and following the recovery."""
         self._opened = asyncio.get_running_loop().time()
         self._exam.report = self._exam.first_report()  # the first frame has its final layout
         self.run_worker(self._watch(), name="lock")
@@ -107,11 +105,9 @@ class LockScreen(ConfirmScreen):
 
     @property
     def expected_digits(self) -> str:
-        """The PID to signal first; "" if none."""
         return self._plan.expected_digits
 
     def why_not_applicable(self) -> str:
-        """Why there is no plan: running, done, withdrawn, or nothing to free."""
         return self._plan.why_not_applicable()
 
     def why_wait(self) -> str:
@@ -136,12 +132,10 @@ class LockScreen(ConfirmScreen):
     # Painting
 
     def describe(self) -> PlanWords:
-        """The words around the plan, with the next step."""
         key, does = self._plan.next_step(self.context.arming.is_armed)
         return super().describe()._replace(key=key, does=does)
 
     def lay_out(self) -> None:
-        """Paint verdict, evidence, tasks in work, and plan or result for this size."""
         if not self.is_paintable or not self.size.width:
             return  # closed during the examination
         report, refused = self._exam.report, self.verbs_refusal()
@@ -158,7 +152,6 @@ class LockScreen(ConfirmScreen):
         )  # the lines below are known then
 
     def show_path(self) -> None:
-        """Show the path with the verdict, and the position in the list below."""
         report, below = self._exam.report, opened_from(self)
         step = "lock" if report is None else f"lock {report.evidence.verdict.upper()}"
         target = Target(keys.LOCK, place=self.session.number)
@@ -222,18 +215,15 @@ class LockScreen(ConfirmScreen):
         )
 
     def action_graph_range(self) -> None:
-        """Show the next range of the graph."""
         graph, session = self._panes.graph_pane, self.session
         graph.next_range()
         reading = graph.follow(lambda: session, self.lay_out)
         self.run_worker(reading, name="graph", group="graph", exclusive=True)
 
     def action_worker(self) -> None:
-        """Plan to start a worker, once the lock is free."""
         show_worker_plan(self, self.session, self.context)
 
     def action_plan(self, verb: str) -> None:
-        """Open a plan for the active task under the cursor."""
         edges, word = (
             self.session.inspector.edges,
             self.session.inspector.states.get(State.ACTIVE, ""),

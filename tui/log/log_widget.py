@@ -24,7 +24,6 @@ class LogLines(Painted, can_focus=True):
         self._painted: dict[int, Line] = {}
 
     def on_resize(self) -> None:
-        """Lay out again."""
         self._painted.clear()
         self.page.resize(*self.size)
         self.paint()
@@ -40,7 +39,6 @@ class LogLines(Painted, can_focus=True):
         self.repaint_lines(changed)
 
     def render_line(self, y: int) -> Strip:
-        """The painted line at `y`."""
         if y not in self._painted:
             self._painted[y] = self.page.line(y)
         return self.strip_of(self._painted[y])

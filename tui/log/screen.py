@@ -58,7 +58,6 @@ class LogScreen(KeyedScreen):
         self.bars, self.edges = LogHistogram(parts.reader.book), EdgeLines()
 
     def compose(self) -> ComposeResult:
-        """Path, status, lines, histogram, message line, hints."""
         yield self.edges.top
         yield self.status
         yield self.lines
@@ -67,13 +66,11 @@ class LogScreen(KeyedScreen):
         yield self.edges.hints
 
     def on_mount(self) -> None:
-        """Focus the lines; start reading when the height is known."""
         self.lines.focus()
         self.call_after_refresh(self.run, "follow", partial(self.parts.follow, self._first_job))
         self.call_after_refresh(self.run, "count", self._count)
 
     async def on_unmount(self) -> None:
-        """Close the logs."""
         await self.parts.reader.close()
 
     async def _count(self) -> Change:
@@ -90,11 +87,9 @@ class LogScreen(KeyedScreen):
             return Change.NOTHING  # read errors are shown with the lines
 
     def action_move(self, how: str) -> None:
-        """Move as the key of that name does."""
         self.show_change(actions.move(self.parts, how))
 
     def copies(self) -> tuple[Copy, ...]:
-        """The line under the cursor, and the task id in it."""
         selected = self.parts.page.selected_entry
         if selected is None:
             return ()
@@ -109,7 +104,6 @@ class LogScreen(KeyedScreen):
     # Painting
 
     def on_resize(self) -> None:
-        """Frame the lines for the current size."""
         frame_panes(self, frame_border(*self.size))
 
     def paint(self) -> None:
@@ -119,7 +113,6 @@ class LogScreen(KeyedScreen):
             self.parts.fill_page()
 
     def show_change(self, change: Change) -> None:
-        """Paint what has changed."""
         if not change or not self.is_paintable or not self.size.width:
             return
         parts, width = self.parts, self.size.width

@@ -18,7 +18,6 @@ class RightAligned(Lines):
     """Lines at the right edge, padded when painted: a change of width moves them."""
 
     def render_line(self, y: int) -> Strip:
-        """One of the shown lines, behind blanks."""
         line = self.lines[y] if y < len(self.lines) else BLANK_LINE
         return self.strip_of(((" " * max(0, self.size.width - width_of(line)), ""), *line))
 
@@ -42,7 +41,6 @@ class FilterLine(Horizontal):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """Label, input, and number of matches."""
         yield Lines(id="filter-label")
         yield Words(id="words", compact=True, select_on_focus=False)
         yield RightAligned(id="filter-count")
@@ -71,7 +69,6 @@ class FilterLine(Horizontal):
         self.query_one("#filter-count", Lines).show([count])
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while typing."""
         event.stop()
         before = self._text.filter
         if self._text.take(event.value):
@@ -80,6 +77,5 @@ class FilterLine(Horizontal):
             )
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Accept the filter."""
         event.stop()
         self.post_message(self.Kept())

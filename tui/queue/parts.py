@@ -195,7 +195,7 @@ class QueueParts:
     # What changes
 
     def say(self, text: str, style: str = "warn") -> Change:
-        """Show a message in place of the next step for some seconds."""
+        """Show a message for some seconds."""
         self.message.say(text, style)
         return Change.SCOPE
 
@@ -362,11 +362,9 @@ class QueueParts:
 
     @property
     def verb_state(self) -> State | None:
-        """The state of the tab."""
         return self.state
 
     def verb_refusal(self, verb: str) -> str:
-        """Why a verb is not available now; "" if it is."""
         if self.tabs.on_problems:
             return "problems cannot be changed here: Enter shows them"
         return self.filter.error or refusals.verb_refusal(

@@ -112,7 +112,6 @@ class ProblemsScreen(Page):
         self._glimpses: list[bytes | str] = []
 
     def on_mount(self) -> None:
-        """Read the first bytes in the background."""
         self.run_worker(self._read(), name="glimpses")
 
     async def _read(self) -> None:
@@ -125,17 +124,14 @@ class ProblemsScreen(Page):
             self.lay_out(self.size.width)
 
     def copies(self) -> tuple[Copy, ...]:
-        """The paths, one per line, and the same with the errors."""
         lines = [f"{problem.where}: {problem.what}" for problem in self._problems]
         where = "\n".join(problem.where for problem in self._problems)
         return Copy("i", "paths", where), Copy("r", "rows", "\n".join(lines))
 
     def text_frame(self) -> Frame:
-        """The frame of the problems."""
         return Frame("Problems", amount=f"{len(self._problems):,}")
 
     def lay_out(self, width: int) -> None:
-        """Paint all problems for this width."""
         width = self.text_width
         title = ((f" {format_count(len(self._problems), 'problem')}", "strong"),)
         text = problem_lines(self._problems, self._states, self._now, width, self._glimpses)

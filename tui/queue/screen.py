@@ -62,13 +62,11 @@ class QueueScreen(KeyedScreen):
         """Runs when the cursor has rested; None if it rests."""
 
     def compose(self) -> ComposeResult:
-        """Header, tabs, facts, filter, the panes, next step, hints."""
         yield from self.widgets.compose()
 
     # Following the place
 
     def on_mount(self) -> None:
-        """Start following the index and the place."""
         self.widgets.list.focus()
         self.run_worker(self._follow(), name="follow")
         self.run_worker(self._follow_place(), name="watch")
@@ -102,7 +100,6 @@ class QueueScreen(KeyedScreen):
             await asyncio.sleep(GRAPH_READ_SECONDS)
 
     def tick(self) -> None:
-        """Once a second: what changes with the time alone."""
         now, parts = self.parts.clock(), self.parts
         if parts.message.ends():
             self.show_change(Change.SCOPE)
@@ -116,11 +113,9 @@ class QueueScreen(KeyedScreen):
     # Keys
 
     def action_move(self, how: str) -> None:
-        """Move as the key of that name does."""
         self.show_change(self.move(how))
 
     def action_sort(self, order: str, reverses: bool = True) -> None:
-        """Order by a column of the index."""
         self.show_change(actions.sort(self.parts, order, reverses=reverses))
 
     def action_save_filter(self, name: str = "") -> None:
@@ -135,7 +130,6 @@ class QueueScreen(KeyedScreen):
         return self.quits()
 
     def commands(self) -> tuple[PaletteCommand, ...]:
-        """A command for each order of this tab."""
         choices = order_choices(self.parts.state) if self.parts.state else {}
         return tuple(
             PaletteCommand(f"sort {name}", "order by this column", "o", action=f"sort('{order}')")
@@ -143,7 +137,6 @@ class QueueScreen(KeyedScreen):
         )
 
     def copies(self) -> tuple[Copy, ...]:
-        """The task under the cursor, and the command that lists what is shown."""
         from tui.task.screen import task_copies
 
         parts, known = self.parts, self.session.inspector
@@ -177,7 +170,6 @@ class QueueScreen(KeyedScreen):
     # What the parts ask for (`QueueActions`)
 
     def move(self, how: str) -> Change:
-        """See `QueueActions`."""
         if self.widgets.details.has_focus:
             self.widgets.details.move(how)
         elif self.parts.tabs.on_problems:
@@ -188,7 +180,6 @@ class QueueScreen(KeyedScreen):
         return Change.NOTHING
 
     def switch_pane(self) -> Change:
-        """See `QueueActions`."""
         if self.widgets.frame.details and not self.widgets.details.has_focus:
             self.widgets.details.focus()
         else:
@@ -197,13 +188,11 @@ class QueueScreen(KeyedScreen):
         return Change.NOTHING
 
     def next_graph_range(self) -> Change:
-        """See `QueueActions`."""
         self.widgets.graph_pane.next_range()
         self.run("graph", self._follow_graph)
         return Change.NOTHING
 
     def plan(self, asked: VerbRequest, task: Task | None) -> None:
-        """See `QueueActions`."""
         open_plan(self, self.session, self.context, asked, task=task, applied=self._plan_applied)
 
     def _plan_applied(self, report: Report) -> None:
@@ -235,7 +224,6 @@ class QueueScreen(KeyedScreen):
         return None if task is None else Target(keys.TASK, id=task.id)
 
     def row_words(self, target: Target) -> str:
-        """The position of a task under the cursor."""
         is_here = target.id == self.parts.rows.view.cursor.id
         return self.widgets.list.row_words if is_here else ""
 
@@ -251,11 +239,9 @@ class QueueScreen(KeyedScreen):
         self.show_change(Change.FILTER | changed)
 
     def on_filter_line_kept(self) -> None:
-        """Leave the filter line."""
         self.show_change(actions.keep_filter(self.parts))
 
     def on_task_list_row_changed(self) -> None:
-        """The list has fetched rows."""
         self.show_change(Change.FILTER | Change.CURSOR | Change.TITLE)
 
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
@@ -265,16 +251,13 @@ class QueueScreen(KeyedScreen):
         self.say(f"{event.id} is gone; the cursor is on another task")
 
     def on_picker_cursor_moved(self) -> None:
-        """Show the problem under the cursor."""
         self.parts.problem_key = self.widgets.problem_list.key
         self.show_change(Change.DETAILS | Change.SCOPE)
 
     def on_resize(self) -> None:
-        """Choose the layout for this size."""
         self.widgets.lay_out()
 
     def on_screen_resume(self) -> None:
-        """What happened while another screen was on top."""
         if self.is_paintable:
             self.widgets.list.tick(self.parts.clock())
             self._run_action()
@@ -282,12 +265,10 @@ class QueueScreen(KeyedScreen):
     # Painting
 
     def paint(self) -> None:
-        """Paint all panes; unchanged lines are not repainted."""
         if self.is_paintable:
             self.widgets.paint()
 
     def show_change(self, change: Change) -> None:
-        """Paint what has changed."""
         if self.is_paintable:
             self.widgets.show(change)
             if Change.CURSOR in change:

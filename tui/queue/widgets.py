@@ -37,7 +37,6 @@ class QueueWidgets:
         self.graph_pane = GraphPane()
 
     def compose(self) -> ComposeResult:
-        """Header, tabs, facts, filter, the panes, next step, hints."""
         parts = self.parts
         self.list = TaskList(
             parts.rows, parts.clock, "tasks", parts.place.max_attempts, parts.trash_facts
@@ -75,7 +74,6 @@ class QueueWidgets:
         return self.parts.filter.is_open and self._filter_line.has_focus_within
 
     def paint(self) -> None:
-        """Repaint all parts."""
         if not self._screen.is_paintable or not self._screen.size.width:
             return
         self._middle.set_class(self.parts.tabs.on_problems, "-problems")
@@ -94,7 +92,6 @@ class QueueWidgets:
         self._paint_scope()
 
     def lay_out(self) -> None:
-        """Divide the screen; the panes get their heights."""
         parts, readings = self.parts, self.session.readings
         on_problems = parts.tabs.on_problems
         frame = divide_screen(

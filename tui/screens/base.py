@@ -151,11 +151,9 @@ class BaseScreen(SizedScreen[None]):
             self.say(f"no {'next' if by > 0 else 'previous'} row in the list, or not read yet")
 
     def action_screen(self, digit: str) -> None:
-        """Open the screen of that digit."""
         self.go(SCREEN_TARGETS[digit])
 
     def action_operations(self) -> None:
-        """Open the list of operations, to see or undo them."""
         self.go(Target(keys.OPERATIONS))
 
     action_help = _request("help")
@@ -165,7 +163,6 @@ class BaseScreen(SizedScreen[None]):
     action_export = _request("export")
 
     def action_repaint(self) -> None:
-        """Repaint the whole screen."""
         repaint_terminal(self.app)
 
 

@@ -197,7 +197,6 @@ class HelpScreen(Page):
         self._refusals, self._words = refusals, words
 
     def compose(self) -> ComposeResult:
-        """A search input, the keys in a frame, and hints."""
         with Horizontal(id="ask-line"):
             yield Lines(id="search-label")
             yield Words(compact=True, select_on_focus=False)
@@ -206,13 +205,11 @@ class HelpScreen(Page):
         yield Lines(id="hints", classes="-short")
 
     def begin(self) -> None:
-        """Focus the search input."""
         self.query_one("#search-label", Lines).show([((" search: ", "title"),)])
         self.query_one(Input).cursor_blink = False
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search while typing."""
         event.stop()
         self.lay_out(self.size.width)
 
@@ -221,12 +218,10 @@ class HelpScreen(Page):
         event.stop()
 
     def action_move(self, how: str) -> None:
-        """Scroll the text."""
         super().action_move(how)
         self._paint_frame()
 
     def lay_out(self, width: int) -> None:
-        """List the keys for this width."""
         has_box = width >= BOX_COLUMNS and self.size.height >= BOX_LINES
         self.set_class(has_box, "-boxed")
         self.set_class(not has_box, "-ruled")

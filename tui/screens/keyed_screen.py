@@ -43,7 +43,6 @@ class KeyedScreen(BaseScreen):
     # Painting
 
     def on_mount(self) -> None:
-        """Paint each second."""
         self.set_interval(1.0, self.tick)
 
     def on_resize(self) -> None:
@@ -51,7 +50,6 @@ class KeyedScreen(BaseScreen):
         self.call_after_refresh(self.paint)
 
     def on_screen_resume(self) -> None:
-        """Paint when the screen is on top again."""
         self.paint()
 
     def tick(self) -> None:
@@ -70,11 +68,9 @@ class KeyedScreen(BaseScreen):
     # Keys
 
     def say(self, text: str, style: str = "warn") -> None:
-        """Show a message for some seconds."""
         self.show_change(self.parts.say(text, style))
 
     def without(self) -> set[str]:
-        """Actions that are not offered now."""
         return absent_actions(self.ROWS, self.parts)
 
     def refusals(self) -> Mapping[str, str]:
@@ -82,11 +78,9 @@ class KeyedScreen(BaseScreen):
         return refusals_of(self.ROWS, self.parts)
 
     def action_key(self, pressed: str) -> None:
-        """Do what a key does, or say why it is refused."""
         self.show_change(press(self.ROWS, pressed, self.parts, self.parts.say))
 
     def action_back(self) -> None:
-        """Do what Esc does."""
         self.action_key("escape")
 
     def quits(self) -> bool:
@@ -99,15 +93,12 @@ class KeyedScreen(BaseScreen):
         return bool(again)
 
     def request(self, what: str) -> None:
-        """See `ScreenActions`."""
         self.post_message(self.ActionRequest(self, what))
 
     def open(self, opener: Callable[[BaseScreen], object]) -> None:
-        """See `ScreenActions`."""
         opener(self)
 
     def run(self, what: str, ask: Callable[[], Awaitable[object]]) -> None:
-        """See `ScreenActions`."""
 
         async def answer() -> None:
             try:

@@ -65,7 +65,6 @@ class ListPanes:
         """The details have the focus: all keys that move scroll them."""
 
     def compose(self) -> ComposeResult:
-        """Top line, rows, details, message line, hints."""
         yield self.edges.top
         with self._body:
             if self._below_rows:

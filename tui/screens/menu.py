@@ -38,11 +38,9 @@ class MenuScreen(SizedModalScreen[str]):
         self._title, self._options = title, tuple(options)
 
     def compose(self) -> ComposeResult:
-        """Question and answers."""
         yield Lines(id="menu")
 
     def on_resize(self) -> None:
-        """Use as many lines as the answers need."""
         width = self.size.width
         hints = [Hint(o.key, safe_line(o.text), o.is_disabled) for o in self._options]
         rows = hint_lines([*hints, *keys.hints_of(keys.MENU)], width, 9)
@@ -51,7 +49,6 @@ class MenuScreen(SizedModalScreen[str]):
         self.query_one(Lines).show([rule, *used])
 
     def on_key(self, event: events.Key) -> None:
-        """Choose an answer by its letter."""
         pressed = event.character if event.character and event.is_printable else event.key
         for option in self._options:
             if option.key == pressed and not option.is_disabled:
@@ -59,5 +56,4 @@ class MenuScreen(SizedModalScreen[str]):
                 self.dismiss(option.key)
 
     def action_back(self) -> None:
-        """Close without an answer."""
         self.dismiss("")

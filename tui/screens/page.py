@@ -20,14 +20,12 @@ class Page(BaseScreen):
     """A full screen of read-only text."""
 
     def compose(self) -> ComposeResult:
-        """Title, text, message line, hints."""
         yield Lines(id="title")
         yield LongText(id="text")
         yield Lines(id="word")
         yield Lines(id="hints")
 
     def on_mount(self) -> None:
-        """Focus the part that takes the keys."""
         self.begin()
 
     def begin(self) -> None:
@@ -35,7 +33,6 @@ class Page(BaseScreen):
         self.query_one(LongText).focus()
 
     def on_resize(self) -> None:
-        """Lay out for the current width."""
         frame_panes(self, frame_border(*self.size))
         self.lay_out(self.size.width)
 
@@ -77,15 +74,12 @@ class Page(BaseScreen):
         self.query_one("#hints", Lines).show(hint_lines(hints, self.size.width))
 
     def say(self, text: str, style: str = "warn") -> None:
-        """Show a message to the operator."""
         word = self.query_one_optional("#word", Lines)
         if word is not None:  # it is missing while the screen is removed
             word.show([cut_line(((f" {safe_line(text)}", style),), self.size.width)])
 
     def action_move(self, how: str) -> None:
-        """Scroll the text."""
         self.query_one(LongText).move(how)
 
     def action_back(self) -> None:
-        """Close the page."""
         self.dismiss()

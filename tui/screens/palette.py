@@ -39,7 +39,6 @@ class PaletteScreen(SizedModalScreen[PaletteInput | None]):
         self._offered = tuple(offered)
 
     def compose(self) -> ComposeResult:
-        """Input line, matching commands, and the effect of the selected one."""
         with Vertical(id="palette"):
             yield Lines(id="palette-title")
             with Horizontal(id="ask-line"):
@@ -49,7 +48,6 @@ class PaletteScreen(SizedModalScreen[PaletteInput | None]):
             yield Lines(id="palette-word")
 
     def on_mount(self) -> None:
-        """Focus the input, without a blinking cursor."""
         self.query_one(Input).cursor_blink = False
         self.query_one(Input).focus()
         self.query_one(Picker).can_focus = False  # a click leaves the focus on the input
@@ -60,12 +58,10 @@ class PaletteScreen(SizedModalScreen[PaletteInput | None]):
         self.call_after_refresh(self._update_matches)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search while typing."""
         event.stop()
         self._update_matches()
 
     def on_picker_cursor_moved(self) -> None:
-        """Describe the selected command."""
         self._describe_selected()
 
     def _update_matches(self) -> None:
@@ -121,11 +117,9 @@ class PaletteScreen(SizedModalScreen[PaletteInput | None]):
             self.dismiss(chosen)
 
     def action_move(self, how: str) -> None:
-        """Move the selection."""
         self.query_one(Picker).move(how)
 
     def action_back(self) -> None:
-        """Close without a command."""
         self.dismiss(None)
 
 

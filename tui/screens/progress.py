@@ -32,19 +32,15 @@ class ProgressScreen(SizedModalScreen[None]):
         self._began = time.monotonic()
 
     def compose(self) -> ComposeResult:
-        """Title, bar, and the key that stops the action."""
         yield Lines(id="menu")
 
     def on_mount(self) -> None:
-        """Update the bar periodically."""
         self.set_interval(UPDATE_INTERVAL_SECONDS, self.paint)
 
     def on_resize(self) -> None:
-        """Lay out for this width."""
         self.paint()
 
     def paint(self) -> None:
-        """Update the bar."""
         width = self.size.width
         line = bar_line(self._read_progress(), time.monotonic() - self._began, self._unit, width)
         hints = hint_lines(keys.hints_of(keys.PROGRESS), width, 1)

@@ -55,12 +55,10 @@ class QuitScreen(SizedModalScreen[str]):
         self._pids, self._works = pids, tuple(works)
 
     def compose(self) -> ComposeResult:
-        """Compose one box."""
         with Vertical(id="box"):
             yield Lines(id="question")
 
     def on_mount(self) -> None:
-        """List what is running and what each key does."""
         rows: list[Line] = []
         if self._pids:
             pids = ", ".join(str(pid) for pid in self._pids)
@@ -101,5 +99,4 @@ class QuitScreen(SizedModalScreen[str]):
             self._answer("keep")
 
     def action_back(self) -> None:
-        """Close the dialog."""
         self.dismiss("")

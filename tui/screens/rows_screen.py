@@ -28,11 +28,9 @@ class RowsScreen(KeyedScreen):
     panes: ListPanes
 
     def compose(self) -> ComposeResult:
-        """Rows and details."""
         yield from self.panes.compose()
 
     def on_mount(self) -> None:
-        """Focus the rows; start reading."""
         self.panes.focus(details=False)
         self.parts.start()
 
@@ -41,35 +39,29 @@ class RowsScreen(KeyedScreen):
         frame_panes(self, frame_border(*self.size))
 
     def on_picker_cursor_moved(self) -> None:
-        """Show the row under the cursor."""
         self.show_change(self.parts.cursor_moved())
 
     # What the parts ask for (`RowsActions`)
 
     @property
     def cursor(self) -> RowCursor:
-        """See `RowsActions`."""
         return RowCursor(self.panes.rows.key, self.panes.rows.is_gone)
 
     @property
     def is_large(self) -> bool:
-        """See `RowsActions`."""
         return is_large(self.size)
 
     def move(self, how: str) -> Change:
-        """See `RowsActions`."""
         if not self.panes.move(how):  # a cursor that moved has its own event
             self.paint_frames()  # they count the lines below
         return Change.NOTHING
 
     def switch_pane(self) -> Change:
-        """See `RowsActions`."""
         self.panes.focus(details=not self.panes.in_details and not self.panes.shows_board)
         self.paint_frames()
         return Change.NOTHING
 
     def action_move(self, how: str) -> None:
-        """Move as the key of that name does."""
         self.show_change(self.parts.move(how))
 
     def focus_pane(self, widget: object) -> None:
@@ -80,21 +72,17 @@ class RowsScreen(KeyedScreen):
     # What the app asks for
 
     def copies(self) -> tuple[Copy, ...]:
-        """What can be copied now."""
         return self.parts.copies()
 
     def export_table(self) -> ExportTable | None:
-        """What can be exported now."""
         return self.parts.export_table()
 
     # Painting
 
     def paint(self) -> None:
-        """Show the current data; unchanged lines are not repainted."""
         self.show_change(Change.ROWS)
 
     def show_change(self, change: Change) -> None:
-        """Paint what has changed."""
         if not change or not self.is_paintable or not self.size.width:
             return
         if Change.ROWS in change:

@@ -27,7 +27,6 @@ class AskScreen(SizedModalScreen[str]):
         self._title, self._value, self._check = title, value, wrong
 
     def compose(self) -> ComposeResult:
-        """Question, input and error."""
         with Vertical(id="ask"):
             yield Lines(id="ask-title")
             with Horizontal(id="ask-line"):
@@ -35,23 +34,19 @@ class AskScreen(SizedModalScreen[str]):
             yield Lines(id="ask-word")
 
     def on_mount(self) -> None:
-        """Focus the input, without a blinking cursor."""
         self.query_one(Input).cursor_blink = False
         self.query_one(Input).focus()
 
     def on_resize(self) -> None:
-        """Lay out for this width."""
         width = self.size.width
         self.query_one("#ask-title", Lines).show([heading_line(self._title, width)])
         self._show_error(self._check(self.query_one(Input).value))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Check while typing."""
         event.stop()
         self._show_error(self._check(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Accept the answer if it is valid."""
         event.stop()
         if not self._check(event.value):
             self.dismiss(event.value)
@@ -61,5 +56,4 @@ class AskScreen(SizedModalScreen[str]):
         self.query_one("#ask-word", Lines).show([cut_line((text,), self.size.width)])
 
     def action_back(self) -> None:
-        """Close without an answer."""
         self.dismiss("")

@@ -130,7 +130,6 @@ class TaskParts:
 
     @property
     def verb_state(self) -> State | None:
-        """The state of the task; None if it is gone."""
         return None if self.task is None or self.reader.gone else self.task.state
 
     @property
@@ -140,7 +139,6 @@ class TaskParts:
         return details is not None and bool(details.relatives.parent or details.relatives.children)
 
     def verb_refusal(self, verb: str) -> str:
-        """Why a verb is not available for the task; "" if it is."""
         if self.task is None or self.verb_state is None:
             return "no task here"
         return refusals.verb_refusal(self.session, self.context, verb, self.task.state, self.task)

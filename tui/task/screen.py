@@ -61,7 +61,6 @@ class TaskScreen(KeyedScreen):
         """The first visible line of the tabs that were shown before."""
 
     def compose(self) -> ComposeResult:
-        """Path, tabs, all panes or one tab, relatives, next step, hints."""
         yield self.edges.top
         yield self.tabs
         yield self.board
@@ -71,16 +70,13 @@ class TaskScreen(KeyedScreen):
         yield self.edges.hints
 
     def on_mount(self) -> None:
-        """Read the task, and again after each change."""
         self.text.focus()
         self.run("task", self.parts.follow)
 
     def on_resize(self) -> None:
-        """Frame the panes for the current size."""
         frame_panes(self, frame_border(*self.size))
 
     def tick(self) -> None:
-        """Once a second: what other processes and the time change."""
         if self.is_current:
             self.show_change(self.parts.tick())
 
@@ -88,17 +84,14 @@ class TaskScreen(KeyedScreen):
 
     @property
     def relative_key(self) -> str:
-        """See `TaskActions`."""
         return self.relatives.key
 
     def move(self, how: str) -> Change:
-        """See `TaskActions`."""
         moves_cursor = self.parts.has_relatives and how in ("down", "up")
         (self.relatives if moves_cursor else self.text).move(how)
         return Change.NOTHING
 
     def plan(self, asked: VerbRequest, task: Task) -> None:
-        """See `TaskActions`."""
         session, context = self.parts.session, self.parts.context
         open_plan(self, session, context, asked, task=task, applied=self._plan_applied)
 
@@ -106,11 +99,9 @@ class TaskScreen(KeyedScreen):
         self.show_change(self.parts.plan_applied(report))
 
     def action_move(self, how: str) -> None:
-        """Move as the key of that name does."""
         self.show_change(self.move(how))
 
     def copies(self) -> tuple[Copy, ...]:
-        """The task, and the command that shows it."""
         details = self.parts.reader.details
         if details is None:
             return ()
@@ -120,7 +111,6 @@ class TaskScreen(KeyedScreen):
     # Painting
 
     def paint(self) -> None:
-        """Paint the open tab, or all panes."""
         self.show_change(Change.TEXT)
 
     def show_change(self, change: Change) -> None:

@@ -65,7 +65,6 @@ class CachedLines(StylesCache):
         line_of: Callable[[int], Strip],
         *labels_and_colors: Any,
     ) -> Strip:
-        """A line with its frame."""
         line_inputs = styles, y, size, content, padding, base, ground
         at = y - styles.gutter.top
         if not (0 <= at < content.height and content.width):

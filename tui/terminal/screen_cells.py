@@ -181,7 +181,6 @@ class CellUpdate(CompositorUpdate):
         self._update, self._screen = update, screen
 
     def render_segments(self, console: Console) -> str:
-        """The text for the terminal."""
         return self._screen.advance(self._update, console._color_system or ColorSystem.TRUECOLOR)
 
 

@@ -34,7 +34,6 @@ class Board(Box):
     """The pane that stands out."""
 
     def compose(self) -> ComposeResult:
-        """The panes above, the two columns, the panes below."""
         yield from self._panes(self.ABOVE)
         with Box(id="columns"):
             with Box(classes="column"):

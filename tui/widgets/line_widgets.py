@@ -153,11 +153,9 @@ class Lines(Painted):
         self.repaint_lines(changed_lines(before, self.lines))
 
     def render_line(self, y: int) -> Strip:
-        """One of the shown lines."""
         return self.strip_of(self.lines[y] if y < len(self.lines) else BLANK_LINE)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """The number of lines."""
         return len(self.lines)
 
 

@@ -134,7 +134,6 @@ class Picker(Painted, can_focus=True):
         self._top = max(0, min(max(self._top, lowest), self._at, most))
 
     def on_resize(self) -> None:
-        """Show more or fewer rows."""
         self._scroll_to_cursor()
         self._paint()
 
@@ -145,7 +144,6 @@ class Picker(Painted, can_focus=True):
         self.repaint_lines(changed)
 
     def render_line(self, y: int) -> Strip:
-        """A line as last painted."""
         line = self._painted[y] = self._line(y)
         return self.strip_of(line)
 

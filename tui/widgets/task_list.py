@@ -129,7 +129,6 @@ class TaskList(Painted, can_focus=True):
         self.paint((low, high) if self.rows.view.anchor is None else range(low, high + 1))
 
     def on_mount(self) -> None:
-        """Start the worker that reads rows."""
         self.run_worker(self._follow(), name="rows", exit_on_error=True)
 
     async def _follow(self) -> None:
@@ -151,7 +150,6 @@ class TaskList(Painted, can_focus=True):
                 self.post_message(self.RowChanged())
 
     def on_resize(self) -> None:
-        """Another size shows other columns and more rows."""
         self.rows.resize(max(1, self.size.height - 1) if self.size.width else 0)
         self.paint()
 
@@ -169,7 +167,6 @@ class TaskList(Painted, can_focus=True):
         self.repaint_lines(changed)
 
     def render_line(self, y: int) -> Strip:
-        """A line as last painted."""
         if y not in self._painted:
             self._painted[y] = self._line(y, self.size.width)
         return self.strip_of(self._painted[y])

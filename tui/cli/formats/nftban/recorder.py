@@ -131,7 +131,7 @@ class RecorderThread:
             free_grace=GRACE_SECONDS,
             unfinished=find_interrupted(self._operations, now),
             orphaned_mails=lost,
-            destinations=join(readings.destinations, None),
+            destinations=join(readings.destinations, tasks and tasks.destinations),
         )
         return make_sample(
             inputs,
