@@ -21,11 +21,11 @@ from argparse import (
     Namespace,
     RawDescriptionHelpFormatter,
 )
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from signal import SIG_DFL, SIGCHLD, signal
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.config import queue_config
 from engine.config.place_address import has_password, is_url
@@ -62,13 +62,15 @@ from tui.cli.command_table import (
     WITHOUT_CONFIGURATION,
     load_function,
 )
-from tui.cli.commands import COMMAND_WORDS, COMMANDS, CommandWord
+from tui.cli.commands import COMMAND_WORDS, COMMANDS
 from tui.cli.setup.output import (
     COLOR_WORDS,
+    Answer,
     ReaderGone,
     choose_color,
     end_with_reader,
     guard_streams,
+    print_answer,
     print_controls,
 )
 
@@ -82,9 +84,6 @@ PASSWORD_IN_ARGUMENTS = (
 
 GC_THRESHOLD = 20_000
 """Allocated objects between two garbage collections of the youngest generation."""
-
-Command: TypeAlias = Callable[[Setup, Namespace], int]
-"""Runs one command and returns its exit code."""
 
 KEEPS_MAIL = ("mail", "send-with-retry")
 """The command that keeps each mail that it cannot send."""
@@ -208,7 +207,7 @@ def _run(words: list[str]) -> int:
     if unparsed:
         _refuse_words(words, unparsed)
     if first in WITHOUT_CONFIGURATION:
-        return int(load_function(WITHOUT_CONFIGURATION[first])(arguments))
+        return _call(WITHOUT_CONFIGURATION[first], vars(arguments))
     choose_color(getattr(arguments, "color", "auto"), os.environ)
     _find_place(arguments)
     root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
@@ -218,7 +217,6 @@ def _run(words: list[str]) -> int:
         fail(
             EX_USAGE, f"--root {safe_line(root)} and {safe_line(named)}: expected only one of them"
         )
-    command: Command = arguments.command
     keeps_mail = path == KEEPS_MAIL
     try:
         setup = _make_setup(arguments, named or root or "", words, keeps_mail=keeps_mail)
@@ -227,7 +225,23 @@ def _run(words: list[str]) -> int:
             report_lost = load_function(REPORT_LOST_MAIL)
             report_lost(queue_config.DEFAULT_SYSLOG, arguments, str(failure))
         raise
-    return command(setup, arguments)
+    if arguments.command.is_listing:
+        end_with_reader()
+    return _call(arguments.command.function, {**vars(arguments), "setup": setup})
+
+
+def _call(where: str, given: Mapping[str, Any]) -> int:
+    """Import the function of a command, to keep the start fast; call it with what its signature
+    names of the given values, print its answer, and return the exit code.
+    """
+    function = load_function(where)
+    code = getattr(function, "func", function).__code__  # `inspect` would slow the start
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if "arguments" in names:  # not converted yet
+        return int(function(given["setup"], Namespace(**given)))
+    values = {"config": "", "root": "", **given}
+    answer: Answer | int = function(**{name: values[name] for name in names if name in values})
+    return answer if isinstance(answer, int) else print_answer(answer, as_json=given["json"])
 
 
 _MAIL_TEXTS = {("mail", "send"): 2, KEEPS_MAIL: 3}
@@ -585,7 +599,7 @@ def make_parser(words: Sequence[str] | None) -> ArgumentParser:
             parser.add_argument(*names, **options)
         if word.function:
             parser.allows_any_order = True
-            parser.set_defaults(command=_import_later(word))
+            parser.set_defaults(command=word)
         else:
             groups[word.path] = _group(parser, f"spooldeck {' '.join(word.path)}")
     return top
@@ -619,18 +633,3 @@ def _command_words(words: Sequence[str]) -> tuple[str, ...]:
 
 _CONSOLE = {"prog": "spooldeck", "usage": USAGE, "epilog": HELP_TEXT}
 """The default command is the console, so its help is the help of the whole program."""
-
-
-def _import_later(word: CommandWord) -> Command:
-    """A command whose module is imported when it runs, to keep the start fast."""
-
-    def command(setup: Setup, arguments: Namespace) -> int:
-        from importlib import import_module
-
-        if word.is_listing:
-            end_with_reader()
-        module, name = word.function.split(":")
-        run: Command = getattr(import_module(f"tui.cli.{module}"), name)
-        return run(setup, arguments)
-
-    return command

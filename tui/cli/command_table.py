@@ -196,8 +196,8 @@ journal @operation @since | plans.journal:journal | list operations: who did wha
 trash | - | purged tasks: list, restore, delete
 trash list @place @json-lines | plans.trash:list_trash +listing | list the tasks in the trash: since
         when, and from which state
-trash restore | plans.trash:restore | restore these tasks to where they were; a PLACE must contain a
-        /
+trash restore | plans.verbs:restore_named | restore these tasks to where they were; a PLACE must
+        contain a /
     ids ID...
     @place @reason @plan @json
 trash expunge @place @dry-run @json | plans.trash:sweep | delete tasks that were in the trash longer

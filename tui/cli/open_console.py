@@ -7,9 +7,9 @@ import os
 import shlex
 import sys
 import time
-from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from typing import NamedTuple
 
 from engine.config import queue_config
 from engine.formats.base.format import Setup
@@ -26,14 +26,37 @@ from tui.cli.splash import SplashScreen
 from tui.text.glyphs import glyphs_of_locale
 
 
-def open_console(setup: Setup, arguments: Namespace) -> int:
+class ConsoleOptions(NamedTuple):
+    """The options of the console, as typed; a value that is not given is that of the
+    configuration.
+    """
+
+    open: str
+    theme: str
+    wire: int
+    mouse: bool
+    read_only: bool
+
+
+def open_console(
+    setup: Setup,
+    places: list[str],
+    *,
+    root: str,
+    version: bool,
+    read_only: bool,
+    theme: str,
+    mouse: bool,
+    wire: int,
+    open: str,
+) -> int:
     """Open the console on each place; without a place, say what to do."""
-    if arguments.version:
+    if version:
         print(f"spooldeck {VERSION}")
         return 0
-    root = getattr(arguments, "root", "")
-    names = [*([root] if root else []), *arguments.places]
-    return run(setup, place_names(setup, names), arguments)
+    names = [root] * bool(root) + places
+    options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
+    return run(setup, place_names(setup, names), options)
 
 
 def _why_no_screen() -> str:
@@ -48,7 +71,7 @@ def _why_no_screen() -> str:
 def run(
     setup: Setup,
     names: Sequence[str],
-    arguments: Namespace,
+    options: ConsoleOptions,
     trouble: Callable[[], str] = lambda: "",
 ) -> int:
     """Run the console until the operator quits.
@@ -69,23 +92,23 @@ def run(
         from tui.widgets.theme import BadTheme
 
         malloc.use_one_arena()
-        first, places = _first_screen(arguments.open), make_places(setup, names)
+        first, places = _first_screen(options.open), make_places(setup, names)
         try:
             console = Console(
                 places,
-                theme=arguments.theme or setup.config.theme,
-                read_only=arguments.read_only or setup.config.read_only,
+                theme=options.theme or setup.config.theme,
+                read_only=options.read_only or setup.config.read_only,
                 start_armed=setup.config.start_armed,
                 environment=setup.config.environment,
                 require_reason=setup.config.require_reason,
                 first=first,
-                limit=limit_for(os.environ, arguments.wire or setup.config.wire),
+                limit=limit_for(os.environ, options.wire or setup.config.wire),
                 trouble=trouble,
             )
             opening.hand_over_when(lambda: bool(console.output and console.output.bytes_written))
             gc.freeze()
             gc.enable()
-            console.run(mouse=arguments.mouse or setup.config.mouse)
+            console.run(mouse=options.mouse or setup.config.mouse)
             crash = console.crash
         except BadTheme as error:
             fail(EX_USAGE, str(error))
@@ -132,40 +155,52 @@ def _require_safe_folder(folder: str) -> None:
 SAFER_FOLDER_HINT = "choose a folder that only root can write, or run it as that user"
 
 
-def _demo_option(arguments: Namespace) -> str:
+def _demo_option(is_chosen: Mapping[str, bool], kept: str) -> str:
     """The option that chooses the formats of the demo; "" for none.
 
     Raises:
         CommandError: a package or a server program is missing, or the folder is not suitable.
     """
-    option = next((name for name in reversed(demo_options()) if getattr(arguments, name)), "")
+    option = next((name for name in reversed(demo_options()) if is_chosen[name]), "")
     try:
         for form in demo_formats(option):
-            form.check_demo(option, arguments.keep or "/")  # the temporary folder is short
+            form.check_demo(option, kept or "/")  # the temporary folder is short
     except Unavailable as error:
         fail(EX_UNAVAILABLE, f"demo --{option}: {error}")
     except OSError as error:
-        fail(EX_USAGE, f"demo --{option} --keep {safe_line(arguments.keep)}: {error_text(error)}")
+        fail(EX_USAGE, f"demo --{option} --keep {safe_line(kept)}: {error_text(error)}")
     return option
 
 
-def demo(setup: Setup, arguments: Namespace) -> int:
+def demo(
+    setup: Setup,
+    *,
+    tasks: int,
+    keep: str,
+    redis: bool,
+    federation: bool,
+    zmailer: bool,
+    read_only: bool,
+    theme: str,
+    mouse: bool,
+    wire: int,
+    open: str,
+) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
     from engine.demo.demo import CONFIG_FILE, Demo
 
-    kept = arguments.keep
-    if kept:
-        _require_safe_folder(os.path.abspath(kept))
-    if kept and os.path.lexists(f"{kept}/{CONFIG_FILE}"):
-        opens = shlex.join(["spooldeck", "--config", f"{kept}/{CONFIG_FILE}", f"{kept}/flowing"])
-        fail(
-            EX_USAGE,
-            f"{safe_line(kept)} already contains a demo: remove it, or open it: {safe_line(opens)}",
-        )
-    option, has_screen = _demo_option(arguments), not _why_no_screen()
+    if keep:
+        _require_safe_folder(os.path.abspath(keep))
+    if keep and os.path.lexists(f"{keep}/{CONFIG_FILE}"):
+        opens = shlex.join(["spooldeck", "--config", f"{keep}/{CONFIG_FILE}", f"{keep}/flowing"])
+        there = f"{safe_line(keep)} already contains a demo"
+        fail(EX_USAGE, f"{there}: remove it, or open it: {safe_line(opens)}")
+    chosen = {"redis": redis, "federation": federation, "zmailer": zmailer}
+    option, has_screen = _demo_option(chosen, keep), not _why_no_screen()
+    options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
     forms, program = demo_formats(option), program_command()
     demo_places = [form.demo_places[option] for form in forms]
-    with Demo(arguments.tasks, kept, program, demo_places) as show:
+    with Demo(tasks, keep, program, demo_places) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         if has_screen:
             import_module("tui.app")  # in parallel with the making of the places
@@ -175,7 +210,7 @@ def demo(setup: Setup, arguments: Namespace) -> int:
         try:
             if has_screen:
                 loaded = queue_config.load_config(show.config_path, os.environ)
-                code = run(setup._replace(config=loaded), places, arguments, show.trouble)
+                code = run(setup._replace(config=loaded), places, options, show.trouble)
             else:
                 run_as_text = load_function(DEMO_AS_TEXT)
                 run_as_text(show.folder, show.config_path, program, places)
@@ -188,9 +223,9 @@ def demo(setup: Setup, arguments: Namespace) -> int:
         from tui.terminal.crash_report import EX_SOFTWARE
 
         code = EX_SOFTWARE
-    if kept:
+    if keep:
         again = shlex.join(["spooldeck", "--config", show.config_path, *places])
-        print(f"demo places kept in {safe_line(kept)}; to continue: {safe_line(again)}")
+        print(f"demo places kept in {safe_line(keep)}; to continue: {safe_line(again)}")
     else:
         keeps = "spooldeck demo --keep DIR"
         print(f"demo places removed: {safe_line(show.folder)}; to keep them: {keeps}")

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import time
-from argparse import Namespace
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -51,6 +50,7 @@ from tui.cli.formats.nftban.recorder import RecorderThread
 from tui.cli.print.overview import overview
 from tui.cli.queue.doctor import doctor
 from tui.cli.queue.status import read_status, status
+from tui.cli.setup.output import Answer, print_answer
 from tui.cli.setup.places import make_place
 from tui.session.place_session import PlaceSession, follow_places
 
@@ -107,10 +107,10 @@ def by_console(setup: Setup) -> tuple[Alert, ...]:
     return asyncio.run(follow())
 
 
-def texts_of_overview(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def texts_of_overview(setup: Setup) -> list[str]:
     """The texts of the alerts of `overview --json`."""
-    overview(setup, Namespace(places=[setup.place], at="", over=0.0, filter="", json=True))
-    (place,) = json.loads(capsys.readouterr().out)["places"]
+    answer = overview(setup, [setup.place], at="", over=0.0, filter="")
+    (place,) = json.loads(json.dumps(answer.values()))["places"]
     return [alert["words"] for alert in place["alerts"]]
 
 
@@ -293,7 +293,7 @@ def test_all_readers_of_a_place_find_the_same_alerts(
 
     assert {alert.kind for alert in alerts} == expected
     assert {alert.text for alert in by_console(setup)} == {alert.text for alert in alerts}
-    assert set(texts_of_overview(setup, capsys)) == {alert.text for alert in alerts}
+    assert set(texts_of_overview(setup)) == {alert.text for alert in alerts}
     assert {alert.text for alert in by_recorder(setup)} == {alert.text for alert in alerts}
 
 
@@ -358,7 +358,9 @@ def test_problems_of_a_sample_are_at_least_so_many(
         write_task(tmp_path, "dlq", number).write_text("TASK_ID=$(id)\n")
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
 
-    status(setup, Namespace(exact=False, json=False))
+    answer = status(setup, exact=False)
+    assert isinstance(answer, Answer)
+    print_answer(answer, as_json=False)
 
     lines = capsys.readouterr().out.splitlines()
     assert "          and 2+ more" in lines
@@ -405,7 +407,7 @@ def test_doctor_names_what_a_worker_lacks(
     setup = a_setup(tmp_path)
     a_poor_worker(tmp_path)
 
-    assert doctor(setup, Namespace(json=True)) == 1
+    assert doctor(setup, json=True) == 1
 
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     lack = "feeds_sync not tried: cannot start sync: Resource temporarily unavailable"
@@ -419,7 +421,7 @@ def test_doctor_names_the_limits_that_are_reached(
     setup = a_setup(tmp_path)
     a_full_queue(tmp_path)
 
-    assert doctor(setup, Namespace(json=True)) == 1
+    assert doctor(setup, json=True) == 1
 
     rows = map(json.loads, capsys.readouterr().out.splitlines())
     fixes = {row["problem"]: row["fix"] for row in rows if row["check"] == "limits"}
@@ -432,7 +434,7 @@ def test_doctor_names_the_limits_that_are_reached(
 
 def doctor_rows(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
     """The findings of `doctor --json` that need an action."""
-    doctor(setup, Namespace(json=True))
+    doctor(setup, json=True)
     rows = map(json.loads, capsys.readouterr().out.splitlines())
     return [row for row in rows if row["grade"] not in ("ok", "hidden")]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -289,20 +289,22 @@ def test_a_folder_with_a_demo_is_not_used_again(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [CONFIG_FILE]
 
 
+def run_demo(**given: object) -> int:
+    """Run `demo` with these options, without a configuration."""
+    options: dict[str, Any] = dict.fromkeys(("redis", "federation", "zmailer"), False)
+    options |= {"tasks": 10, "keep": "", "read_only": False, "mouse": False}
+    options |= {"theme": "", "wire": 0, "open": ""}
+    return open_console.demo(setup_for(queue_config.Config(), "", {}), **options | given)
+
+
 def test_leaving_says_where_the_places_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each step is printed before the screen starts; after it, what became of the places."""
     monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
     monkeypatch.setattr(open_console, "_why_no_screen", lambda: "")
-    folder, arguments = (
-        tmp_path / "demo",
-        Namespace(
-            tasks=10, keep=str(tmp_path / "demo"), redis=False, federation=False, zmailer=False
-        ),
-    )
-    plain = queue_config.Config()
-    assert open_console.demo(setup_for(plain, "", {}), arguments) == 0
+    folder = tmp_path / "demo"
+    assert run_demo(keep=str(folder)) == 0
     again = f"spooldeck --config {folder}/{CONFIG_FILE} {folder}/flowing {folder}/wedged"
     assert f"demo places kept in {folder}; to continue: {again}" in capsys.readouterr().out
 
@@ -313,10 +315,8 @@ def test_a_folder_whose_path_no_socket_can_have_is_refused(tmp_path: Path, optio
     if not find_server():
         pytest.skip("no server program")
     long = tmp_path / ("x" * 100)
-    options = {"redis": False, "federation": False, "zmailer": False} | {option: True}
-    arguments = Namespace(tasks=10, keep=str(long), **options)
     with pytest.raises(CommandError, match=r"socket too long by .* choose a shorter folder"):
-        open_console.demo(setup_for(queue_config.Config(), "", {}), arguments)
+        run_demo(keep=str(long), **{option: True})
     assert not long.exists()
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import signal
 import sys
 import time
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -30,8 +28,7 @@ from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.figures import format_share
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.cli.setup.one_look import print_lines
-from tui.cli.setup.output import Progress
+from tui.cli.setup.output import Progress, columns, print_json, print_lines
 from tui.plan import plan_lines as view
 from tui.text import task_row
 
@@ -43,6 +40,15 @@ MAX_LISTED_ROWS = 50
 
 COMMAND_NAMES = {"retry": "replay"}
 """Verbs whose command has another name."""
+
+
+class PlanOptions(NamedTuple):
+    """The options of each command that shows and applies a plan."""
+
+    reason: str
+    apply: int
+    """The count to apply; 0: only show the plan."""
+    json: bool
 
 
 class ShownPlan(NamedTuple):
@@ -77,13 +83,13 @@ class ShownPlan(NamedTuple):
         return view.PlanSize(size, len(measured))
 
 
-def setup_at(setup: Setup, arguments: Namespace, places: Sequence[str]) -> Setup:
-    """The setup of the place among the words of a command; without one, the given setup.
+def setup_at(setup: Setup, root: str, places: Sequence[str]) -> Setup:
+    """The setup of the place among the words of a command, if it is not that of --root; without
+    one, the given setup.
 
     Raises:
         CommandError: there is more than one place.
     """
-    root = getattr(arguments, "root", "")
     named = [root] * bool(root) + [*places]
     if any(not is_same_place(named[0], name) for name in named[1:]):
         fail(EX_USAGE, f"{' and '.join(map(safe_line, named))}: expected only one of them")
@@ -102,17 +108,15 @@ def require_place(setup: Setup) -> None:
         setup.open_store().close()
 
 
-def require_one(arguments: Namespace) -> None:
+def require_one(dry_run: bool, count: int) -> None:
     """Require exactly one of --dry-run and --apply.
 
     Raises:
         CommandError: none or both are given.
     """
-    if bool(arguments.dry_run) is bool(arguments.apply):
-        fail(
-            EX_USAGE,
-            "expected either --dry-run, or --apply N with the count that --dry-run printed",
-        )
+    if dry_run is bool(count):
+        expected = "expected either --dry-run, or --apply N with the count that --dry-run printed"
+        fail(EX_USAGE, expected)
 
 
 def require_reason(setup: Setup, reason: str) -> None:
@@ -160,7 +164,7 @@ def fit_into_trash(
 
 
 def plan_view(
-    setup: Setup, shown_plan: ShownPlan, store: ReadableStore, arguments: Namespace, command: str
+    setup: Setup, shown_plan: ShownPlan, store: ReadableStore, reason: str, command: str
 ) -> view.PlanView:
     """The view of a plan for the screen."""
     verb = VERBS[shown_plan.plan.verb]
@@ -174,7 +178,7 @@ def plan_view(
         size=shown_plan.size,
         facts=shown_plan.facts,
         warnings=shown_plan.warnings,
-        reason=arguments.reason,
+        reason=reason,
         command=command,
         undo=_undo_words(verb.name, store.edges, whose),
         refused=shown_plan.refused,
@@ -210,10 +214,9 @@ def show_plan(shown_plan: ShownPlan, plan_view: view.PlanView, as_json: bool) ->
             print(f"{comma}{row_text}", end="")
         print("]}")
         return
-    width = shutil.get_terminal_size((100, 24)).columns
     # The command gets its own unwrapped line, so that it can be copied.
     counted = view.count_plan(shown_plan.plan, plan_view.edges, refused=plan_view.refused)
-    text = view.plan_lines(counted, plan_view._replace(command=""), width)
+    text = view.plan_lines(counted, plan_view._replace(command=""), columns())
     listed = counted.listed[:MAX_LISTED_ROWS]
     ids = max((len(row.id) for row in listed), default=0)
     for row in listed:
@@ -285,13 +288,13 @@ MAX_LISTED_REASONS = 3
 """Maximum reasons listed for tasks that would not be changed."""
 
 
-def intent_of(setup: Setup, shown_plan: ShownPlan, arguments: Namespace) -> Intent:
+def intent_of(setup: Setup, shown_plan: ShownPlan, reason: str) -> Intent:
     """The intent of a plan, for the journal."""
     plan = shown_plan.plan
     return Intent(
         plan.verb,
         setup.current_user(),
-        arguments.reason,
+        reason,
         filter=plan.filter,
         scope=shown_plan.scope,
         undoes=plan.undoes,
@@ -299,14 +302,24 @@ def intent_of(setup: Setup, shown_plan: ShownPlan, arguments: Namespace) -> Inte
     )
 
 
-def carry_out(setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent) -> Report:
-    """Apply a plan with a journal; the first Ctrl-C stops it after the current batch.
+def is_locked(setup: Setup, plan: Plan) -> bool:
+    """True if a plan may not be applied now; the reason is printed."""
+    if why := guard(setup, plan)():
+        print_error(f"{safe_line(why)}: nothing was changed")
+    return bool(why)
+
+
+def carry_out(
+    setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent, *, as_json: bool
+) -> int:
+    """Apply a plan with a journal, print the result and return the exit code; the first Ctrl-C
+    stops it after the current batch.
 
     Raises:
         Unavailable: the journal cannot be written; nothing was changed.
     """
     with SignalCounter() as interrupted, Progress(f"of {plan.amount:,} tasks") as progress:
-        return run_plan.run_journaled_plan(
+        report = run_plan.run_journaled_plan(
             store,
             setup.journal(),
             plan,
@@ -317,6 +330,7 @@ def carry_out(setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent) 
             allowed=guard(setup, plan),
             quota=setup.config.trash.quota,
         )
+    return print_report(setup, report, as_json)
 
 
 class SignalCounter:
@@ -348,10 +362,9 @@ def print_report(setup: Setup, report: Report, as_json: bool, more: Mapping[str,
     words = f"{COMMAND_NAMES.get(verb.name, verb.name)}: {done:,} {verb.past}"
     setup.log_if_allowed("INFO", f"Operator {words}" + (f" ({report.op})" if report.op else ""))
     if as_json:
-        print(task_row.json_line({**_accounted(report), **more}), end="")
+        print_json({**_accounted(report), **more})
     else:
-        width = shutil.get_terminal_size((100, 24)).columns
-        print_lines(view.result_lines(report, width))
+        print_lines(view.result_lines(report, columns()))
         if report.is_undoable:
             # Without a count: tasks claimed in the meantime are excluded.
             back = shlex.join([*setup.command_words, "undo", report.op, "--dry-run"])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 import time
-from argparse import Namespace
+from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.logs import task_events
@@ -28,7 +27,7 @@ from engine.replay.settings import (
     StopRules,
 )
 from engine.replay.shared_rate import BUCKET_NAME
-from engine.store import ReadableStore, StoreError
+from engine.store import ChangeableStore, ReadableStore, StoreError
 from engine.system.command_errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
@@ -36,7 +35,7 @@ from engine.text.times import format_rough_duration
 from engine.text.typed_json import to_json
 from tui.cli.plans import plan_command
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, SignalCounter
-from tui.cli.setup.one_look import print_lines
+from tui.cli.setup.output import columns, print_lines
 from tui.cli.setup.places import make_place
 from tui.session.running_operations import find_worker
 
@@ -49,32 +48,42 @@ PROGRESS_INTERVAL_SECONDS = 1.0
 DEFAULT_PACE = ReplayPace(attended=False)
 """Default pace. No operator is attending: a doubtful canary stops the replay."""
 
-_OPTIONS = ("rate", "canary", "stop_same", "stop_share", "stop_pending", "rest", "timeout")
+
+class PaceOptions(NamedTuple):
+    """The options of the pace, as typed."""
+
+    rate: str
+    canary: str
+    stop_same: int | None
+    stop_share: str
+    stop_pending: int | None
+    rest: str
+    timeout: float
 
 
-def parse_pace(arguments: Namespace) -> ReplayPace | None:
+def parse_pace(options: PaceOptions) -> ReplayPace | None:
     """The pace from the options; None: no limit and no waiting for outcomes.
 
     Raises:
         CommandError: an option is invalid.
     """
-    rate = _rate(arguments.rate)
+    rate = _rate(options.rate)
     if rate is None:
         return None
     usual = DEFAULT_PACE.stops
     stops = StopRules(
-        usual.same if arguments.stop_same is None else arguments.stop_same or None,
-        *_share(arguments.stop_share),
-        arguments.stop_pending,
-        RemainderPolicy(arguments.rest),
+        usual.same if options.stop_same is None else options.stop_same or None,
+        *_share(options.stop_share),
+        options.stop_pending,
+        RemainderPolicy(options.rest),
     )
-    canary = _canary(arguments.canary)
-    return ReplayPace(rate, canary, float(arguments.timeout), stops, attended=False)
+    canary = _canary(options.canary)
+    return ReplayPace(rate, canary, float(options.timeout), stops, attended=False)
 
 
-def typed_options(arguments: Namespace) -> list[str]:
+def typed_options(options: PaceOptions) -> list[str]:
     """The options of the pace as typed, without defaults."""
-    given = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in _OPTIONS)
+    given = ((f"--{name.replace('_', '-')}", value) for name, value in options._asdict().items())
     usual = {"--rest": str(RemainderPolicy.STAY), "--timeout": DEFAULT_PACE.timeout}
     return [
         word
@@ -149,6 +158,21 @@ def _estimate(setup: Setup, amount: int, pace: ReplayPace) -> estimate.ReplayEst
     figures = read_queue_figures(make_place(setup, setup.place, setup.words))
     known = find_worker(setup.examine_lock(), figures, events, time.time())
     return estimate.estimate_replay(amount, pace, known)
+
+
+def apply_plan(
+    setup: Setup,
+    store: ChangeableStore,
+    plan: Plan,
+    intent: Intent,
+    pace: ReplayPace | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Apply a plan, at a pace if it has one; print the result and return the exit code."""
+    if pace is not None:
+        return run_replay(setup, plan, intent, pace, as_json)
+    return plan_command.carry_out(setup, store, plan, intent, as_json=as_json)
 
 
 def run_replay(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_json: bool) -> int:
@@ -254,8 +278,7 @@ def _print_result(setup: Setup, result: ReplayResult, as_json: bool) -> int:
     }
     code = plan_command.print_report(setup, report, as_json, {"outcome": became})
     if not as_json:
-        width = shutil.get_terminal_size((100, 24)).columns
-        print_lines([((f" {describe_progress(progress)}"[:width], ""),)])
+        print_lines([((f" {describe_progress(progress)}"[: columns()], ""),)])
     sys.stdout.flush()
     is_successful = not tally.failed and not progress.stopped and progress.phase is Phase.OVER
     return code if code != DONE or is_successful else NOT_ALL_DONE

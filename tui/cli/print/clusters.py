@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -15,36 +13,34 @@ from engine.model import State, Task, state_words
 from engine.store import ReadableStore, Unavailable
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
-from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
+from tui.cli.setup.one_look import parse_place_filter, scan_place
+from tui.cli.setup.output import Answer, columns
+from tui.cli.setup.places import open_places
 from tui.groups import cluster_lines as view
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
-from tui.text import task_row
+from tui.text.lines import Line
 
 
-def clusters(setup: Setup, arguments: Namespace) -> int:
+def clusters(setup: Setup, place: str | None, *, filter: str, state: str) -> Answer:
     """Print dead tasks grouped by error, and whether each error still happens."""
-    places = chosen_places(setup, [arguments.place] if arguments.place else [])[:1]
+    opened = open_places(setup, [place] if place else [])[0]
 
-    async def ask(sessions: Sequence[PlaceSession]) -> tuple[CheckedCluster, ...]:
-        (session,) = sessions
-        if session.inspector.latest.unavailable:
-            raise Unavailable(session.inspector.latest.unavailable)
-        return await check_clusters(session, state_query(session, arguments))
+    async def ask(session: PlaceSession) -> tuple[CheckedCluster, ...]:
+        return await check_clusters(session, state_query(session, state, filter))
 
-    checked_clusters = scan_once(places, ask, partial(read_failed, word=arguments.state))
-    if arguments.json:
-        for values in view.cluster_values(checked_clusters):
-            print(task_row.json_line(values), end="")
-        return 0
-    width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
+    checked_clusters = scan_place(opened, ask, partial(read_failed, word=state))
+    return Answer(lambda: view.cluster_values(checked_clusters), lambda: _page(checked_clusters))
+
+
+def _page(checked_clusters: Sequence[CheckedCluster]) -> Iterator[Line | str]:
+    width, now = columns(), time.time()
     head, rows = view.cluster_table(checked_clusters, now, width)
-    print_lines([head, *(row.line for row in rows)])
+    yield from [head, *(row.line for row in rows)]
     for judged in checked_clusters:
         title = f" {judged.cluster.mark}  still happening? {judged.now.text}"
-        print_lines([(), ((title, "title"),), *view.evidence_lines(judged, (), now, width)])
-    print(view.summary(checked_clusters))
-    return 0
+        yield from [(), ((title, "title"),), *view.evidence_lines(judged, (), now, width)]
+    yield view.summary(checked_clusters)
 
 
 def read_failed(store: ReadableStore, word: str | None) -> Iterator[Found]:
@@ -65,20 +61,22 @@ def read_failed(store: ReadableStore, word: str | None) -> Iterator[Found]:
         yield from store.scan({store.states[State.DONE]})
 
 
-def state_query(session: PlaceSession, arguments: Namespace) -> Query:
+def state_query(session: PlaceSession, word: str, filter: str) -> Query:
     """The tasks that `--state` and `--filter` select.
 
     Raises:
         CommandError: the place has no such state, or the filter is not valid.
+        Unavailable: the place cannot be read.
     """
+    if session.inspector.latest.unavailable:
+        raise Unavailable(session.inspector.latest.unavailable)
     words = session.inspector.words
     named_states = _states_by_word(session.inspector.states, words)
-    if arguments.state and arguments.state not in named_states:
-        expected = ", ".join(named_states)
-        fail(EX_USAGE, f"--state {safe_line(arguments.state)}: expected {expected}")
-    state = named_states.get(arguments.state)
-    part = f" state={arguments.state}" if state in words.values() else ""
-    return Query(state, parse_place_filter(f"{arguments.filter}{part}", session))
+    if word and word not in named_states:
+        fail(EX_USAGE, f"--state {safe_line(word)}: expected {', '.join(named_states)}")
+    state = named_states.get(word)
+    part = f" state={word}" if state in words.values() else ""
+    return Query(state, parse_place_filter(f"{filter}{part}", session))
 
 
 def _states_by_word(states: Mapping[State, str], words: Mapping[str, State]) -> dict[str, State]:

@@ -2,60 +2,58 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from engine.formats.base.format import Setup
 from engine.index.group_counts import GROUP_COLUMNS, MAX_GROUPS
 from engine.model import State
-from engine.store import Unavailable
 from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
 from tui.cli.print.clusters import state_query
-from tui.cli.setup.one_look import chosen_places, print_lines, scan_once
+from tui.cli.setup.one_look import scan_place
+from tui.cli.setup.output import Answer, columns
+from tui.cli.setup.places import open_places
 from tui.groups import group_lines as view
 from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.session.place_session import PlaceSession
-from tui.text import task_row
+from tui.text.lines import Line
 
 
-def groups(setup: Setup, arguments: Namespace) -> int:
+def groups(
+    setup: Setup, place: str | None, *, filter: str, state: str, by: str, all: bool
+) -> Answer:
     """Print one line for each group, the largest first; without --all the rest as one line."""
-    places = chosen_places(setup, [arguments.place] if arguments.place else [])[:1]
+    opened = open_places(setup, [place] if place else [])[0]
+    titles = opened.group_titles
 
-    async def ask(
-        sessions: Sequence[PlaceSession],
-    ) -> tuple[GroupsRead, dict[State, str], Mapping[str, str]]:
-        (session,) = sessions
-        if session.inspector.latest.unavailable:
-            raise Unavailable(session.inspector.latest.unavailable)
-        place_groups, titles = session.place.groups, session.place.group_titles
-        most = -1 if arguments.all else MAX_GROUPS
-        by = _grouping(arguments.by, titles, [] if place_groups is None else [place_groups.ring])
-        groups_read = await read_groups(session, state_query(session, arguments), by, None, most)
-        return groups_read, dict(session.inspector.states), titles
+    async def ask(session: PlaceSession) -> tuple[GroupsRead, dict[State, str]]:
+        query = state_query(session, state, filter)
+        rings = [] if opened.groups is None else [opened.groups.ring]
+        most = -1 if all else MAX_GROUPS
+        groups_read = await read_groups(session, query, _grouping(by, titles, rings), None, most)
+        return groups_read, dict(session.inspector.states)
 
-    (table, facts, _), states, titles = scan_once(places, ask)
-    if arguments.json:
-        for values in view.group_values(table.by, table.groups, states, facts):
-            print(task_row.json_line(values), end="")
+    (table, facts, _), states = scan_place(opened, ask)
+
+    def values() -> Iterator[Mapping[str, object]]:
+        yield from view.group_values(table.by, table.groups, states, facts)
         if table.others:
-            others_row = {"by": table.by, "others": table.others, "total": table.other_tasks}
-            print(task_row.json_line(others_row), end="")
-        return 0
-    if table.by not in table.groupings:
-        others = " or ".join(titles.get(by, by) for by in table.groupings)
-        print(f"{view.no_values(titles.get(table.by, table.by))}; expected --by {others}")
-        return 0
-    width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
-    head, rows = view.group_table(
-        table, states, None, now, width, title=titles.get(table.by, ""), facts=facts
-    )
-    print_lines([head, *rows, *view.others_line(table, width)])
-    print(view.summary(table, titles))
-    return 0
+            yield {"by": table.by, "others": table.others, "total": table.other_tasks}
+
+    def lines() -> Iterator[Line | str]:
+        title, width = titles.get(table.by, ""), columns()
+        if table.by not in table.groupings:
+            others = " or ".join(titles.get(by, by) for by in table.groupings)
+            yield f"{view.no_values(title or table.by)}; expected --by {others}"
+            return
+        head, rows = view.group_table(
+            table, states, None, time.time(), width, title=title, facts=facts
+        )
+        yield from [head, *rows, *view.others_line(table, width)]
+        yield view.summary(table, titles)
+
+    return Answer(values, lines)
 
 
 def _grouping(word: str, titles: Mapping[str, str], rings: Sequence[str]) -> str:

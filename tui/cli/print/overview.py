@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,7 +16,9 @@ from engine.monitor.throughput import MIN_RATE_SECONDS
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
-from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
+from tui.cli.setup.one_look import parse_place_filter, scan_once
+from tui.cli.setup.output import Answer, columns
+from tui.cli.setup.places import open_places
 from tui.operations import worker_lines
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
@@ -45,30 +44,28 @@ class OverviewReport(NamedTuple):
     """None if the place cannot be read."""
 
 
-def overview(setup: Setup, arguments: Namespace) -> int:
+def overview(setup: Setup, places: list[str], *, filter: str, over: float, at: str) -> Answer:
     """Print every place; exit 0 OK, 1 needs attention, 2 one cannot be read."""
-    places = chosen_places(setup, arguments.places)
-    if arguments.at:
-        from tui.cli.print.past import print_past_overview
+    opened = open_places(setup, places)
+    if at:
+        from tui.cli.print.past import past_overview
 
-        return print_past_overview(places, arguments)
+        return past_overview(opened, at, {"filter": filter, "over": over})
 
     async def ask(sessions: Sequence[PlaceSession]) -> list[OverviewReport]:
-        await asyncio.sleep(arguments.over)  # the places are followed during this time
-        if arguments.over > MIN_RATE_SECONDS:
+        await asyncio.sleep(over)  # the places are followed during this time
+        if over > MIN_RATE_SECONDS:
             await asyncio.gather(*map(_wait_for_rates, sessions))
-        return [await _read_place(session, arguments.filter) for session in sessions]
+        return [await _read_place(session, filter) for session in sessions]
 
-    reports = scan_once(places, ask)
+    reports = scan_once(opened, ask)
     now = time.time()
-    if arguments.json:
-        print(json.dumps({"places": [_as_row(report, now) for report in reports]}))
-    else:
-        width = shutil.get_terminal_size((100, 24)).columns
-        print_lines(_page(reports, now, width))
-    if any(report.table is None for report in reports):
-        return UNREADABLE
-    return ATTENTION if any(needs_attention(report.session.alerts) for report in reports) else OK
+    is_calm = not any(needs_attention(report.session.alerts) for report in reports)
+    return Answer(
+        lambda: {"places": [_as_row(report, now) for report in reports]},
+        lambda: _page(reports, now, columns()),
+        UNREADABLE if any(each.table is None for each in reports) else OK if is_calm else ATTENTION,
+    )
 
 
 async def _wait_for_rates(session: PlaceSession) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
-from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.logs.log_filter import parse_typed_time
 from engine.model import LockEvidence
@@ -20,7 +17,7 @@ from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from tui.cli.print.transports import as_json
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
-from tui.cli.setup.one_look import print_lines
+from tui.cli.setup.output import Answer, columns
 from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
 from tui.overview import snapshot
@@ -32,32 +29,35 @@ from tui.text.task_row import time_fields, with_times
 from tui.transports import transport_lines as ways
 
 
-def print_past_overview(places: Sequence[Place], arguments: Namespace) -> int:
-    """Print every place as recorded; exit 0 OK, 1 needed attention, 2 one has no record."""
+def past_overview(places: Sequence[Place], text: str, others: Mapping[str, object]) -> Answer:
+    """Every place as recorded at the time of a text; exit 0 OK, 1 needed attention, 2 one has no
+    record. `others`: values of options that do not go with it.
+    """
     now = time.time()
     try:
-        at = parse_typed_time(arguments.at, now)
+        at = parse_typed_time(text, now)
     except ValueError as error:
-        fail(EX_USAGE, f"--at {safe_line(arguments.at)}: {error}")
-    for option in ("filter", "over"):
-        if getattr(arguments, option):
+        fail(EX_USAGE, f"--at {safe_line(text)}: {error}")
+    for option, value in others.items():
+        if value:
             fail(EX_USAGE, f"--at and --{option}: only counts are recorded, not single tasks")
     limits = [place.alerts.transport_failures for place in places]
     histories = [_recorded_history(place, at) for place in places]
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = columns()
     cells = view.table_layout((), width).spark or view.SPARKLINE_CELLS
     snapshots = [
         snapshot.recorded_snapshot(place, number, history, at, cells)
         for number, (place, history) in enumerate(zip(places, histories, strict=True), 1)
     ]
-    if arguments.json:
-        rows = zip(snapshots, limits, strict=True)
-        print(json.dumps({"places": [_row(each, limit, at, now) for each, limit in rows]}))
-    else:
-        print_lines(_page(snapshots, limits, at, now, width))
+    code = ATTENTION if any(needs_attention(each.alerts) for each in snapshots) else OK
     if any(isinstance(each.recorded, MissingSpan) or each.queue.unavailable for each in snapshots):
-        return UNREADABLE
-    return ATTENTION if any(needs_attention(each.alerts) for each in snapshots) else OK
+        code = UNREADABLE
+    pairs = list(zip(snapshots, limits, strict=True))
+    return Answer(
+        lambda: {"places": [_row(each, limit, at, now) for each, limit in pairs]},
+        lambda: _page(snapshots, limits, at, now, width),
+        code,
+    )
 
 
 def _recorded_history(place: Place, at: float) -> RecordedHistory:

@@ -6,18 +6,18 @@ import asyncio
 import shutil
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.formats.base.format import Setup
-from engine.system.command_errors import EX_USAGE, fail, print_error
+from engine.system.command_errors import print_error
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.print.workers import why_unread
 from tui.cli.queue.status import OK, UNREADABLE
-from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
-from tui.cli.setup.output import print_controls, print_json
+from tui.cli.setup.one_look import contains_words, scan_once
+from tui.cli.setup.output import Answer, print_answer, print_controls
+from tui.cli.setup.places import open_places
 from tui.operations import worker_lines as view
 from tui.operations.worker_lines import PlaceKind
 from tui.session.place_session import PlaceSession
@@ -49,28 +49,34 @@ def busiest_first(kinds: Sequence[BusyKind]) -> list[BusyKind]:
     return sorted(kinds, key=order)
 
 
-def top(setup: Setup, arguments: Namespace) -> int:
+def top(
+    setup: Setup,
+    places: list[str],
+    *,
+    filter: str,
+    json: bool,
+    interval: float,
+    times: int | None,
+) -> int:
     """Print one screen, and without --times repeat it on a terminal only."""
-    screens = arguments.times or (0 if sys.stdout.isatty() and not arguments.json else 1)
-    places = chosen_places(setup, arguments.places)
-    if not places:
-        fail(EX_USAGE, "expected a place")
+    screens = times or (0 if sys.stdout.isatty() and not json else 1)
+    opened = open_places(setup, places)
 
     async def ask(sessions: Sequence[PlaceSession]) -> bool:
         number = 0
         while True:
             reasons = [(session.name, await why_unread(session)) for session in sessions]
-            _print(_busy_kinds(sessions, arguments.filter), arguments, several=len(sessions) > 1)
+            _print(_busy_kinds(sessions, filter), as_json=json, several=len(sessions) > 1)
             number += 1
             if number == screens:
                 unread = [f"{name}: {why}" for name, why in reasons if why]
                 for why in unread:
                     print_error(safe_line(why))
                 return not unread
-            await asyncio.sleep(arguments.interval)
+            await asyncio.sleep(interval)
 
     try:
-        return OK if scan_once(places, ask) else UNREADABLE
+        return OK if scan_once(opened, ask) else UNREADABLE
     except KeyboardInterrupt:
         return OK  # the way to end it
 
@@ -84,21 +90,22 @@ def _busy_kinds(sessions: Sequence[PlaceSession], words: str) -> list[BusyKind]:
     return busiest_first([one for one in kinds if contains_words(one.kind.figures.kind, words)])
 
 
-def _print(kinds: Sequence[BusyKind], arguments: Namespace, *, several: bool) -> None:
-    now = time.time()
-    if arguments.json:
+def _print(kinds: Sequence[BusyKind], *, as_json: bool, several: bool) -> None:
+    now, is_screen = time.time(), sys.stdout.isatty()
+
+    def values() -> dict[str, object]:
         rows = [view.kind_values(one.place, one.kind.figures) for one in kinds]
-        print_json({**time_fields("time", now), "seconds": 600, "kinds": rows})
-        sys.stdout.flush()
-        return
-    size = shutil.get_terminal_size((120, 24))
-    is_screen = sys.stdout.isatty()
-    top_kinds = kinds[: max(1, size.lines - HEAD_LINES - 1)] if is_screen else kinds
-    table = [one.kind for one in top_kinds]
-    head, lines = view.kind_table(table, size.columns, places=several, sources=not is_screen)
-    more = f", the busiest {len(top_kinds)} of {len(kinds)}" if len(top_kinds) < len(kinds) else ""
-    title: Line = ((f" {format_time(now)}  last 10 minutes{more}", "title"),)
-    if is_screen:
+        return {**time_fields("time", now), "seconds": 600, "kinds": rows}
+
+    def lines() -> list[Line]:
+        size = shutil.get_terminal_size((120, 24))
+        shown = kinds[: max(1, size.lines - HEAD_LINES - 1)] if is_screen else kinds
+        table = [one.kind for one in shown]
+        head, rows = view.kind_table(table, size.columns, places=several, sources=not is_screen)
+        more = f", the busiest {len(shown)} of {len(kinds)}" if len(shown) < len(kinds) else ""
+        return [((f" {format_time(now)}  last 10 minutes{more}", "title"),), head, *rows]
+
+    if is_screen and not as_json:
         print_controls(CLEAR_SCREEN)
-    print_lines([title, head, *lines])
+    print_answer(Answer(values, lines), as_json=as_json)
     sys.stdout.flush()

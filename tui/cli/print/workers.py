@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 
 from engine.formats.base.format import Setup
@@ -13,14 +10,17 @@ from engine.store import Unavailable
 from engine.system.command_errors import print_error
 from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
-from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
+from tui.cli.setup.one_look import contains_words, scan_once
+from tui.cli.setup.output import Answer, columns
+from tui.cli.setup.places import open_places
 from tui.operations import worker_lines as view
 from tui.operations.worker_lines import PlaceKind
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import WorkerRow, all_worker_rows, kind_figures
+from tui.text.lines import Line
 
 
-def workers(setup: Setup, arguments: Namespace) -> int:
+def workers(setup: Setup, places: list[str], *, filter: str) -> Answer:
     """Print every worker with its task, the worst first; exit 0 OK, 1 one needs attention, 2 a
     place cannot be read.
     """
@@ -29,18 +29,17 @@ def workers(setup: Setup, arguments: Namespace) -> int:
         unread = [await why_unread(session) for session in sessions]
         return all_worker_rows(sessions, time.time()), not any(unread)
 
-    rows, is_known = scan_once(chosen_places(setup, arguments.places), ask)
-    rows = [row for row in rows if contains_words(_words(row), arguments.filter)]
+    rows, is_known = scan_once(open_places(setup, places), ask)
+    rows = [row for row in rows if contains_words(_words(row), filter)]
     now = time.time()
-    if arguments.json:
-        print(json.dumps({"workers": [view.worker_values(row, now) for row in rows]}))
-    else:
-        head, lines = view.worker_table(rows, shutil.get_terminal_size((120, 24)).columns)
-        print_lines([head, *lines])
-    return UNREADABLE if not is_known else ATTENTION if any(row.is_stuck for row in rows) else OK
+    return Answer(
+        lambda: {"workers": [view.worker_values(row, now) for row in rows]},
+        lambda: _with_head(view.worker_table(rows, columns(120))),
+        UNREADABLE if not is_known else ATTENTION if any(row.is_stuck for row in rows) else OK,
+    )
 
 
-def kinds(setup: Setup, arguments: Namespace) -> int:
+def kinds(setup: Setup, places: list[str], *, filter: str) -> Answer:
     """Print rate, failures, wait and run of each kind of task over the last ten minutes; exit 2 if
     a place cannot be read.
     """
@@ -56,21 +55,16 @@ def kinds(setup: Setup, arguments: Namespace) -> int:
         ]
         return place_kinds, [f"{name}: {why}" for name, why in reasons if why]
 
-    all_kinds, unread = scan_once(chosen_places(setup, arguments.places), ask)
+    all_kinds, unread = scan_once(open_places(setup, places), ask)
     for why in unread:
         print_error(safe_line(why))
-    chosen = [each for each in all_kinds if contains_words(each[1].figures.kind, arguments.filter)]
-    if arguments.json:
-        rows = [view.kind_values(place, kind.figures) for place, kind in chosen]
-        print(json.dumps({"seconds": 600, "kinds": rows}))
-    else:
-        several = len({place for place, _ in all_kinds}) > 1
-        width = shutil.get_terminal_size((120, 24)).columns
-        head, lines = view.kind_table(
-            [kind for _, kind in chosen], width, places=several, sources=True
-        )
-        print_lines([head, *lines])
-    return UNREADABLE if unread else OK
+    chosen = [each for each in all_kinds if contains_words(each[1].figures.kind, filter)]
+    rows, several = [kind for _, kind in chosen], len({place for place, _ in all_kinds}) > 1
+    return Answer(
+        lambda: {"seconds": 600, "kinds": [view.kind_values(p, k.figures) for p, k in chosen]},
+        lambda: _with_head(view.kind_table(rows, columns(120), places=several, sources=True)),
+        UNREADABLE if unread else OK,
+    )
 
 
 async def why_unread(session: PlaceSession) -> str:
@@ -84,6 +78,11 @@ async def why_unread(session: PlaceSession) -> str:
     except Unavailable as error:
         return str(error)
     return ""
+
+
+def _with_head(table: tuple[Line, Sequence[Line]]) -> list[Line]:
+    head, lines = table
+    return [head, *lines]
 
 
 def _words(row: WorkerRow) -> str:

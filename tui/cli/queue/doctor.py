@@ -7,7 +7,6 @@ import shlex
 import stat
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import chain
@@ -28,7 +27,7 @@ from tui.cli.setup.places import make_place
 OK, ATTENTION = 0, 1
 
 
-def doctor(setup: Setup, arguments: Namespace) -> int:
+def doctor(setup: Setup, *, json: bool) -> int:
     """Check a place of any format and print the findings; exit 0 if none needs an action, else 1.
 
     Changes nothing.
@@ -39,7 +38,7 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     named_findings = chain(
         passwords, library, setup.findings(), _check_limits(setup), _check_deliveries(setup)
     )
-    return print_findings(chain(named_findings, _check_lacks(setup)), as_json=arguments.json)
+    return print_findings(chain(named_findings, _check_lacks(setup)), as_json=json)
 
 
 def print_findings(named_findings: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:

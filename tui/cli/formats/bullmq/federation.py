@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -39,10 +38,11 @@ from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
 from tui.cli.formats.bullmq.worker import FORMAT, print_connected, worker_name
 from tui.cli.queue.run_records import RunRecords, print_run
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import Answer
 from tui.text.task_row import added_line
 
 if TYPE_CHECKING:
+    from engine.destinations.destination import Destination
     from engine.destinations.registry import Registry
     from engine.formats.bullmq.federation.keys import OwnKeys
     from engine.formats.bullmq.federation.parts import FederationParts
@@ -79,7 +79,7 @@ def read_own_keys(settings: FederationConfig) -> OwnKeys:
 # ---- work
 
 
-def work(setup: Setup, arguments: Namespace) -> int:
+def work(setup: Setup, *, until_idle: bool, json: bool) -> int:
     """Run deliveries and probes until a signal."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
     require_packages()
@@ -101,11 +101,11 @@ def work(setup: Setup, arguments: Namespace) -> int:
             setup.retry_policy(),
             services,
             concurrency=sum(SLOTS.values()),
-            until_idle=arguments.until_idle,
+            until_idle=until_idle,
             owner=worker_name(),
             watch=partial(store.watch_markers, worker_name()),
         )
-    return print_run(run, as_json=arguments.json)
+    return print_run(run, as_json=json)
 
 
 def _services(setup: Setup, store: BullmqStore, slots: Mapping[str, int]) -> WorkerServices:
@@ -235,14 +235,16 @@ def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
 # ---- enqueue
 
 
-def enqueue(setup: Setup, arguments: Namespace) -> int:
+def enqueue(
+    setup: Setup, server: str, name: str, *, json: bool, payload: str, path: str, row: str
+) -> int:
     """Add a delivery and print its id."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
     require_packages()
     from engine.destinations.destination import origin_of
     from engine.formats.bullmq.federation.jobs import PATHS, BadJob, delivery_job, parse_method
 
-    server, payload = arguments.server.rstrip("/"), arguments.payload
+    server = server.rstrip("/")
     if payload == "-":
         payload = sys.stdin.read().strip()
     try:
@@ -250,10 +252,10 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
         parse_method(payload)
     except (BadJob, ValueError) as error:
         fail(EX_USAGE, str(error))
-    path = arguments.path or PATHS.get(arguments.name, "")
+    path = path or PATHS.get(name, "")
     if not path.startswith("/"):
         fail(EX_USAGE, f"--path: expected /PATH at {safe_line(origin)}")
-    job = delivery_job(arguments.name, server, f"{server}{path}", payload, arguments.row)
+    job = delivery_job(name, server, f"{server}{path}", payload, row)
     with closing(JobAdder(parse_place(setup.address, setup.settings))) as adder:
         try:
             task = adder.add(job)
@@ -261,7 +263,7 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
             raise
         except StoreError as error:
             fail(EX_UNAVAILABLE, str(error))
-    code = print_result(added_line(task) if arguments.json else task.id)
+    code = print_result(added_line(task) if json else task.id)
     setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
     return code
 
@@ -269,7 +271,7 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
 # ---- keys
 
 
-def keys(setup: Setup, arguments: Namespace) -> int:
+def keys(setup: Setup, *, forget: str) -> Answer | int:
     """Print our public keys and those of known servers, with fingerprints; make ours if there are
     none in the configured folder."""
     require_packages()
@@ -279,42 +281,40 @@ def keys(setup: Setup, arguments: Namespace) -> int:
 
     registry = open_registry(setup.config)
     with closing(registry) if registry is not None else nullcontext():
-        if arguments.forget:
-            return _forget(registry, arguments.forget)
+        if forget:
+            return _forget(registry, forget)
         try:
-            own_keys = _own_keys(settings_of(setup))
+            public = _own_keys(settings_of(setup)).public
         except BadKeys as error:
             fail(EX_CONFIG, str(error))
-        if arguments.json:
-            _print_keys(own_keys, registry)
-            return 0
-        for name, key in zip((PUBLIC, ENCRYPTION_PUBLIC), own_keys.public, strict=True):
-            print_result(f"{name}={key}")
-        print_result(f"fingerprint {fingerprint(own_keys.public.signing)}")
+        known: Sequence[Destination] = []
+        unread = None
         try:
             known = [] if registry is None else registry.all()
         except Unavailable as error:
-            print_error(str(error))
-            known = []
+            unread = error
+    servers = {}
     for one in known:
         with suppress(ValueError):  # a key of another form: none that is used
-            print_result(f"{safe_line(one.origin)} {fingerprint(keys_of(one).signing)}")
-    return 0
-
-
-def _print_keys(own_keys: OwnKeys, registry: Registry | None) -> None:
-    """Print our public keys, and the fingerprints of the known servers, as JSON."""
-    from engine.formats.bullmq.federation.envelope import fingerprint
-    from engine.formats.bullmq.federation.keys import ENCRYPTION_PUBLIC, PUBLIC
-    from engine.formats.bullmq.federation.parts import keys_of
-
-    servers = {}
-    for one in registry.all() if registry is not None else ():
-        with suppress(ValueError):  # a key of another form: none that is used
             servers[one.origin] = fingerprint(keys_of(one).signing)
-    public_keys = dict(zip((PUBLIC, ENCRYPTION_PUBLIC), own_keys.public, strict=True))
-    key_fields = {"keys": public_keys, "fingerprint": fingerprint(own_keys.public.signing)}
-    print_json({**key_fields, "servers": servers})
+    public_keys, own = (
+        dict(zip((PUBLIC, ENCRYPTION_PUBLIC), public, strict=True)),
+        fingerprint(public.signing),
+    )
+
+    def values() -> dict[str, object]:
+        if unread is not None:
+            raise unread
+        return {"keys": public_keys, "fingerprint": own, "servers": servers}
+
+    def lines() -> Iterator[str]:
+        yield from (f"{name}={key}" for name, key in public_keys.items())
+        yield f"fingerprint {own}"
+        if unread is not None:
+            print_error(str(unread))
+        yield from (f"{safe_line(origin)} {mark}" for origin, mark in servers.items())
+
+    return Answer(values, lines)
 
 
 def _own_keys(settings: FederationConfig) -> OwnKeys:

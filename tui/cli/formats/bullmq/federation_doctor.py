@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
@@ -20,11 +19,11 @@ from tui.cli.queue.doctor import doctor as check_place
 from tui.cli.queue.doctor import print_findings
 
 
-def doctor(setup: Setup, arguments: Namespace) -> int:
+def doctor(setup: Setup, *, json: bool) -> int:
     """Print the findings of all checks; the exit code says whether one needs action."""
     federation.require_packages()
-    code = print_findings(chain(_check_own(setup), _check_servers(setup)), as_json=arguments.json)
-    return max(code, check_place(setup, arguments))
+    code = print_findings(chain(_check_own(setup), _check_servers(setup)), as_json=json)
+    return max(code, check_place(setup, json=json))
 
 
 def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:

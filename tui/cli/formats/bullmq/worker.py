@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
-from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from functools import partial
+from json import loads
 
 from engine.delivery.delivery_parts import with_outbox
 from engine.formats.base.format import Setup
@@ -47,32 +46,30 @@ def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
-def work(setup: Setup, arguments: Namespace) -> int:
+def work(setup: Setup, *, until_idle: bool, json: bool, queues: list[str], concurrency: int) -> int:
     """Run jobs until a signal; an idle worker waits for the markers of its queues."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
-    queues = _queues(setup, arguments.queues or [])
+    chosen = _queues(setup, queues)
     setup.refuse_unwritable(setup.state_folder, made=True)
     setup.make_folder(setup.state_folder)
     setup.make_folders()
-    slots = {
-        queue: arguments.concurrency or setup.config.handlers[queue].concurrency for queue in queues
-    }
-    place = parse_place(setup.address, setup.settings)._replace(queues=queues)
+    slots = {queue: concurrency or setup.config.handlers[queue].concurrency for queue in chosen}
+    place = parse_place(setup.address, setup.settings)._replace(queues=chosen)
     with ExitStack() as stack:
         store = stack.enter_context(closing(BullmqStore(place)))
         print_connected(store)
         run = lease_worker.run(
             setup.queue,
             store,
-            _handlers(setup, queues, stack),
+            _handlers(setup, chosen, stack),
             setup.retry_policy(),
-            with_outbox(setup.config, _services(setup, store, queues, slots), stack),
-            concurrency=arguments.concurrency or sum(slots.values()),
-            until_idle=arguments.until_idle,
+            with_outbox(setup.config, _services(setup, store, chosen, slots), stack),
+            concurrency=concurrency or sum(slots.values()),
+            until_idle=until_idle,
             owner=worker_name(),
             watch=partial(store.watch_markers, worker_name()),
         )
-    return print_run(run, as_json=arguments.json)
+    return print_run(run, as_json=json)
 
 
 def print_connected(store: BullmqStore) -> None:
@@ -144,17 +141,29 @@ def _services(
 # ---- add
 
 
-def add(setup: Setup, arguments: Namespace) -> int:
+def add(
+    setup: Setup,
+    queue: str,
+    name: str,
+    *,
+    json: bool,
+    data: str,
+    delay: float | None,
+    priority: int | None,
+    attempts: int | None,
+    backoff: str,
+    id: str,
+) -> int:
     """Add a job and print its id."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
     job = NewJob(
-        arguments.queue,
-        arguments.name,
-        _data(arguments.data),
-        options=_options(arguments),
-        delay=arguments.delay or 0.0,
-        priority=arguments.priority or 0,
-        id=_custom_id(arguments.id),
+        queue,
+        name,
+        _data(data),
+        options=({"attempts": attempts} if attempts else {}) | _backoff(backoff),
+        delay=delay or 0.0,
+        priority=priority or 0,
+        id=_custom_id(id),
     )
     with closing(BullmqStore(parse_place(setup.address, setup.settings))) as store:
         try:
@@ -164,7 +173,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
         except Unsupported as error:
             fail(EX_USAGE, str(error))
     text = task.id if not task.due else f"{task.id} due {format_time(task.due)}"
-    code = print_result(added_line(task) if arguments.json else text)
+    code = print_result(added_line(task) if json else text)
     setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
     return code
 
@@ -177,21 +186,20 @@ def _data(typed: str) -> str:
         raise ValueError(f"{word} is not JSON")
 
     try:
-        json.loads(text, parse_constant=refuse)
+        loads(text, parse_constant=refuse)
     except ValueError as error:
         fail(EX_USAGE, f"--data: not JSON: {safe_line(str(error))}")
     return text.strip()
 
 
-def _options(arguments: Namespace) -> dict[str, object]:
-    options: dict[str, object] = {"attempts": arguments.attempts} if arguments.attempts else {}
-    if not arguments.backoff:
-        return options
-    words = arguments.backoff.split(":")
+def _backoff(text: str) -> dict[str, object]:
+    if not text:
+        return {}
+    words = text.split(":")
     words = words if words[0] in ("fixed", "exponential") else ["fixed", *words]
     try:
         schedule = parse_schedule(" jitter ".join([" ".join(words[:2]), *words[2:]]))
-        return options | job_options(schedule)
+        return job_options(schedule)
     except ValueError:
         fail(EX_USAGE, "--backoff: expected 5s, exponential:1s or exponential:1s:0.5")
 

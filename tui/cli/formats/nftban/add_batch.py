@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from argparse import Namespace
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -27,7 +26,7 @@ FIELDS = ("kind", "description", "payload")
 """Keys of the JSON object of a line, in the order of the tab-separated form."""
 
 
-def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
+def add_batch(setup: Setup, store: NftbanStore, path: str, *, strict: bool, as_json: bool) -> int:
     """Add the tasks and print their ids in order, each when it is on the disk.
 
     A line is a JSON object with kind, description and payload, or these three separated by tabs;
@@ -55,7 +54,7 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
         nonlocal refused
         step = 0
         for number, line in enumerate(lines, 1):
-            if ending is not None or (refused and arguments.strict):
+            if ending is not None or (refused and strict):
                 return
             if not line.strip():
                 continue
@@ -63,7 +62,7 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
                 # Each line gets a later moment, and so a larger token: they run in their order.
                 step = max(int(time.time() * verbs.TOKENS_PER_SECOND), step + 1)
                 task = _parse_line(line, store, step / verbs.TOKENS_PER_SECOND)
-                if arguments.strict:
+                if strict:
                     new_record(task)  # else the store checks it when the next lines are read
             except (Unsupported, Refused) as error:
                 refused = True
@@ -72,8 +71,8 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
             unreported.append((number, None))
             yield task
 
-    is_file = arguments.batch != "-"
-    with open(arguments.batch, errors="replace") if is_file else nullcontext(sys.stdin) as lines:
+    is_file = path != "-"
+    with open(path, errors="replace") if is_file else nullcontext(sys.stdin) as lines:
         outcomes = enqueue_all(store, read_tasks(lines))
         while group := list(islice(outcomes, COMMIT_GROUP_SIZE)):
             added = []
@@ -88,7 +87,7 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
                 elif task is not None:
                     added.append(task)
             if added:
-                added_lines = (added_line(task) if arguments.json else task.id for task in added)
+                added_lines = (added_line(task) if as_json else task.id for task in added)
                 code = print_result("\n".join(added_lines)) or code
                 setup.log_queued(*added)
     report_refused()

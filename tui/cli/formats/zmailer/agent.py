@@ -5,7 +5,6 @@ Its options are letters, as those of the agents of ZMailer (smtp(8zm), hold(8zm)
 
 from __future__ import annotations
 
-import argparse
 import getopt
 import os
 import signal
@@ -108,10 +107,10 @@ def _parse(kind: _Agent, words: Sequence[str]) -> tuple[dict[str, str], str]:
     return dict(options), hosts[0] if hosts else ""
 
 
-def agent(setup: Setup, arguments: argparse.Namespace) -> int:
+def agent(setup: Setup, kind: str, words: list[str]) -> int:
     """Serve the jobs of a scheduler on standard input, until it ends; works in transport/."""
-    kind = _AGENTS[arguments.kind]
-    options, host = _parse(kind, arguments.words)
+    known = _AGENTS[kind]
+    options, host = _parse(known, words)
     try:
         folders = PostofficeFolders(POSTOFFICE)
     except Unavailable as error:
@@ -121,8 +120,8 @@ def agent(setup: Setup, arguments: argparse.Namespace) -> int:
             fail(EX_USAGE, f"{safe_line(os.getcwd())}: {EXPECTED_FOLDER}")
         # At a slow stop the scheduler signals all agents: the job is finished first.
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-        with contextmanager(kind.open_agent)(folders, options) as deliver:
-            channel = options.get("-c") or kind.channel
+        with contextmanager(known.open_agent)(folders, options) as deliver:
+            channel = options.get("-c") or known.channel
             jobs = AgentJobs(folders, channel, host, deliver, time.time)
             run_agent(jobs.serve, sys.stdin.fileno(), sys.stdout.fileno())
     finally:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from engine.config.validators import ConfigLocation
@@ -25,7 +24,7 @@ from engine.model import State, Task
 from engine.store import Unavailable
 from engine.system.command_errors import EX_CONFIG, EX_USAGE, fail
 from engine.text.safe import safe_line
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import Answer
 
 
 def zmailer_settings(setup: Setup) -> ZmailerSettings:
@@ -45,45 +44,42 @@ def _read_conf(setup: Setup, path: str) -> tuple[str, SchedulerConf]:
     return files.conf_path, files.conf._replace(warnings=(*files.conf.warnings, *missing))
 
 
-def _print_remarks(path: str, remarks: tuple[Remark, ...], word: str) -> None:
+def _remark_lines(path: str, remarks: Iterable[Remark], word: str = "") -> Iterator[str]:
     for one in remarks:
-        print(f"{safe_line(path)}:{one.line}:{one.column}: {word}{safe_line(one.text)}")
+        yield f"{safe_line(path)}:{one.line}:{one.column}: {word}{safe_line(one.text)}"
 
 
 def _show(setting: Setting) -> str:
     return safe_line(format_value(setting.value))
 
 
-def check(setup: Setup, arguments: argparse.Namespace) -> int:
+def check(setup: Setup, conf: str, *, diff: str, spool: str) -> Answer:
     """Print all errors of a file, or its clauses; exit 1 if there are errors."""
-    path, conf = _read_conf(setup, arguments.conf)
-    if arguments.json and not arguments.diff:
-        print_json(_as_json(path, conf))
-        return 1 if conf.errors else 0
-    if not arguments.json:
-        _print_remarks(path, conf.errors, "")
-        _print_remarks(path, conf.warnings, "warning: ")
-    if conf.errors:
-        if arguments.json:
-            print_json(_as_json(path, conf))
-        else:
-            count = len(conf.errors)
-            print(f"{count} error{'s' if count > 1 else ''}: the scheduler would not start")
-        return 1
-    if arguments.diff:
-        return _print_changes(setup, arguments, path, conf)
-    if arguments.spool:
+    path, parsed = _read_conf(setup, conf)
+    lines = [
+        *_remark_lines(path, parsed.errors),
+        *_remark_lines(path, parsed.warnings, "warning: "),
+    ]
+    if parsed.errors:
+        count = len(parsed.errors)
+        end = f"{count} error{'s' if count > 1 else ''}: the scheduler would not start"
+        return Answer(lambda: _as_json(path, parsed), lambda: [*lines, end], 1)
+    if diff:
+        return _changes(setup, diff, spool, path, parsed, lines)
+    return Answer(lambda: _as_json(path, parsed), lambda: [*lines, *_clause_lines(parsed, spool)])
+
+
+def _clause_lines(conf: SchedulerConf, spool: str) -> Iterator[str]:
+    if spool:
         fail(EX_USAGE, "--spool needs --diff OLD: it shows the threads that change")
     for clause in conf.clauses:
         words = (f"{name}={_show(one)}" for name, one in clause.settings.items())
-        print(
-            f"{clause.line:4}  {safe_line(clause.pattern)}  {'  '.join(words) or '(as the next)'}"
-        )
+        settings = "  ".join(words) or "(as the next)"
+        yield f"{clause.line:4}  {safe_line(clause.pattern)}  {settings}"
     for name, one in conf.params.items():
-        print(f"{one.line:4}  PARAM{name}={_show(one)}")
+        yield f"{one.line:4}  PARAM{name}={_show(one)}"
     warned = f", {len(conf.warnings)} warnings" if conf.warnings else ""
-    print(f"{len(conf.clauses)} clauses, no errors{warned}")
-    return 0
+    yield f"{len(conf.clauses)} clauses, no errors{warned}"
 
 
 def _as_json(path: str, conf: SchedulerConf) -> dict[str, object]:
@@ -102,32 +98,26 @@ def _clause(clause: SchedulerClause) -> dict[str, object]:
     return {"line": clause.line, "pattern": clause.pattern, "settings": settings}
 
 
-def _print_changes(
-    setup: Setup, arguments: argparse.Namespace, path: str, new: SchedulerConf
-) -> int:
-    """Print what differs from another file, and which waiting threads it affects."""
-    other, old = _read_conf(setup, arguments.diff)
+def _changes(
+    setup: Setup, diff: str, spool: str, path: str, new: SchedulerConf, warnings: Sequence[str]
+) -> Answer:
+    """What differs from another file, and which waiting threads it affects."""
+    other, old = _read_conf(setup, diff)
     if old.errors:
-        if arguments.json:
-            print_json(_as_json(other, old))
-        else:
-            _print_remarks(other, old.errors, "")
-        return 1
+        errors = [*warnings, *_remark_lines(other, old.errors)]
+        return Answer(lambda: _as_json(other, old), lambda: errors, 1)
     changes = list(conf_changes(old, new))
-    if arguments.json:
-        affected = _changed_threads(arguments.spool, old, new) if arguments.spool else ()
-        files = {"old": other, "new": path}
-        print_json({**files, "changes": changes, "threads": list(affected)})
-        return 0
-    for line in changes:
-        print(safe_line(line))
-    print(f"{len(changes)} changes from {safe_line(other)} to {safe_line(path)}")
-    if arguments.spool:
-        threads = list(_changed_threads(arguments.spool, old, new))
-        for line in threads:
-            print(line)
-        print(f"{len(threads)} waiting threads change")
-    return 0
+    threads = list(_changed_threads(spool, old, new)) if spool else []
+    return Answer(
+        lambda: {"old": other, "new": path, "changes": changes, "threads": threads},
+        lambda: [
+            *warnings,
+            *map(safe_line, changes),
+            f"{len(changes)} changes from {safe_line(other)} to {safe_line(path)}",
+            *threads,
+            *([f"{len(threads)} waiting threads change"] if spool else []),
+        ],
+    )
 
 
 def _changed_threads(spool: str, old: SchedulerConf, new: SchedulerConf) -> Iterator[str]:
@@ -154,32 +144,31 @@ def _value(settings: Mapping[str, Setting], name: str) -> str:
     return _show(settings[name]) if name in settings else "not set"
 
 
-def why(setup: Setup, arguments: argparse.Namespace) -> int:
+def why(setup: Setup, target: str, *, conf: str) -> Answer:
     """Print which clauses a channel/host gets its settings from; exit 1 if it has no command."""
-    path, conf = _read_conf(setup, arguments.conf)
-    if conf.errors:
-        if arguments.json:
-            print_json(_as_json(path, conf))
-        else:
-            _print_remarks(path, conf.errors, "")
-        return 1
-    channel, slash, host = arguments.target.partition("/")
+    path, parsed = _read_conf(setup, conf)
+    if parsed.errors:
+        return Answer(lambda: _as_json(path, parsed), lambda: _remark_lines(path, parsed.errors), 1)
+    channel, slash, host = target.partition("/")
     if not channel or not slash:
-        fail(EX_USAGE, f"{safe_line(arguments.target)}: expected CHANNEL/HOST")
-    match = find_settings(conf, channel, host)
-    if arguments.json:
+        fail(EX_USAGE, f"{safe_line(target)}: expected CHANNEL/HOST")
+    match = find_settings(parsed, channel, host)
+    has_command = "command" in match.settings
+
+    def values() -> dict[str, object]:
         settings = {name: {"value": _show(s), "line": s.line} for name, s in match.settings.items()}
         clauses = {"clauses": [_clause(one) for one in match.clauses], "settings": settings}
-        print_json({"target": arguments.target, **clauses, "warning": match.warning or None})
-        return 0 if "command" in match.settings else 1
-    for clause in match.clauses:
-        print(f"line {clause.line}: {safe_line(clause.pattern)}")
-    for name, one in sorted(match.settings.items()):
-        text = _show(one) + " (a day)" * (name == "expiry2" and one.value == 0)
-        print(f"  {name:17} {text:40} {f'line {one.line}' if one.line else 'default'}")
-    if match.warning:
-        print(f"warning: {match.warning}")
-    if "command" in match.settings:
-        return 0
-    print("no command: nothing delivers it")
-    return 1
+        return {"target": target, **clauses, "warning": match.warning or None}
+
+    def lines() -> Iterator[str]:
+        for clause in match.clauses:
+            yield f"line {clause.line}: {safe_line(clause.pattern)}"
+        for name, one in sorted(match.settings.items()):
+            text = _show(one) + " (a day)" * (name == "expiry2" and one.value == 0)
+            yield f"  {name:17} {text:40} {f'line {one.line}' if one.line else 'default'}"
+        if match.warning:
+            yield f"warning: {match.warning}"
+        if not has_command:
+            yield "no command: nothing delivers it"
+
+    return Answer(values, lines, 0 if has_command else 1)

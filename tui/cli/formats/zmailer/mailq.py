@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import getopt
 import os
 import sys
@@ -88,9 +87,9 @@ def parse_options(words: list[str]) -> MailqOptions:
     )
 
 
-def mailq(setup: Setup, arguments: argparse.Namespace) -> int:
+def mailq(setup: Setup, words: list[str]) -> int:
     """Print the threads with their messages, or a report; a rendezvous file is one of version 1."""
-    options = parse_options(arguments.words)
+    options = parse_options(words)
     if is_dump(options.address):
         path = os.path.abspath(options.address)
         _print(_dump_text(RendezvousFile(path).read(), options))

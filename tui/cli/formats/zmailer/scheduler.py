@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import time
@@ -23,10 +22,10 @@ EX_SOFTWARE = 70
 """The scheduler was killed at its start (sysexits.h)."""
 
 
-def scheduler(setup: Setup, arguments: argparse.Namespace) -> int:
+def scheduler(setup: Setup, words: list[str]) -> int:
     """Run the scheduler, in the background unless an option keeps it in the foreground."""
     try:
-        options = parse_options(arguments.words)
+        options = parse_options(words)
     except WrongOption as wrong:
         fail(EX_USAGE, str(wrong))
     if options.shows_version:

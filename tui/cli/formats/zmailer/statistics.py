@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ from engine.system import files
 from engine.system.command_errors import EX_IOERR, fail
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import Answer
 
 MAX_LINE = 1 << 16
 """Characters: a longer line is read in parts, none of which is a line of the log."""
@@ -50,14 +49,14 @@ def summarize(lines: Iterable[StatisticsLine]) -> Iterator[HostStatistics]:
         yield HostStatistics(channel, host, dict(states), *delays)
 
 
-def statistics(setup: Setup, arguments: argparse.Namespace) -> int:
+def statistics(setup: Setup, file: str) -> Answer:
     """Print the numbers and delays in a file; lines of neither form are counted."""
     unread = 0
 
     def lines() -> Iterator[StatisticsLine]:
         nonlocal unread
-        with open(files.open_file(arguments.file), encoding="utf-8", errors="replace") as file:
-            for text in iter(lambda: file.readline(MAX_LINE), ""):
+        with open(files.open_file(file), encoding="utf-8", errors="replace") as log:
+            for text in iter(lambda: log.readline(MAX_LINE), ""):
                 if (line := parse_line(text)) is not None:
                     yield line
                 else:
@@ -66,16 +65,12 @@ def statistics(setup: Setup, arguments: argparse.Namespace) -> int:
     try:
         rows = list(summarize(lines()))
     except OSError as error:
-        fail(EX_IOERR, f"{safe_line(arguments.file)}: {error_text(error)}")
-    if arguments.json:
-        hosts = [one._asdict() for one in rows]
-        print_json({"file": arguments.file, "unread": unread, "hosts": hosts})
-        return 0
-    for line in _table(rows):
-        print(line)
+        fail(EX_IOERR, f"{safe_line(file)}: {error_text(error)}")
     total = sum(sum(one.states.values()) for one in rows)
-    print(f"recipients: {total:,}; other lines: {unread:,}")
-    return 0
+    return Answer(
+        lambda: {"file": file, "unread": unread, "hosts": [one._asdict() for one in rows]},
+        lambda: [*_table(rows), f"recipients: {total:,}; other lines: {unread:,}"],
+    )
 
 
 def _table(rows: Sequence[HostStatistics]) -> Iterator[str]:
