@@ -415,9 +415,7 @@ def load_valid_part(
 
 
 def _valid_values(
-    section: object,
-    at: ConfigLocation,
-    check: Callable[[object, ConfigLocation], dict[str, Any]],
+    section: object, at: ConfigLocation, check: Callable[[object, ConfigLocation], dict[str, Any]]
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in section.items() if isinstance(section, dict) else ():

@@ -73,7 +73,6 @@ class YamlBudget:
 
 
 def _require_short(event: yaml.ScalarEvent) -> None:
-    """Raise BadYaml if a number or time is longer than `MAX_NUMBER`."""
     if len(event.value) <= MAX_NUMBER:
         return
     import yaml

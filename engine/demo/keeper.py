@@ -141,7 +141,6 @@ def load_demo_place(name: str) -> DemoPlace:
 
 
 def _describe(error: BaseException) -> str:
-    """One line about an error."""
     text = error_text(error) if isinstance(error, OSError) else repr(error)
     return " ".join(text.split())
 

@@ -16,10 +16,7 @@ _DELIVERY_SECONDS = 0.3
 
 
 class _DemoSmtpSession(socketserver.StreamRequestHandler):
-    """A mail server that stores nothing."""
-
     def handle(self) -> None:
-        """Speak SMTP until the client disconnects."""
         self._say("220 sink.example.net ESMTP")
         while line := self.rfile.readline():
             word, _, rest = line.decode("ascii", "replace").strip().partition(" ")

@@ -221,7 +221,6 @@ def classify_curl_failure(code: int, output: bytes, secrets: Collection[str] = (
 
 
 def _last_refusal(text: str) -> int:
-    """Return the last refusal of a server; 0 for none."""
     refused = [int(code) for code in _find_reply_codes(text) if code >= "400"]
     return refused[-1] if refused else 0
 

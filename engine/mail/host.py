@@ -56,10 +56,7 @@ def outgoing_ip() -> str:
     for name, far in _REMOTE_ADDRESSES:
         family = socket.AddressFamily[name]
         # connect() of a UDP socket chooses a route and an address, and sends nothing.
-        with (
-            suppress(OSError),
-            socket.socket(family, socket.SOCK_DGRAM) as probe,
-        ):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((far, 9))
             return str(probe.getsockname()[0])
     return ""

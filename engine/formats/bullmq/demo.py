@@ -14,14 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from engine.config.place_address import parse_address
-from engine.demo.keeper import (
-    HOUR,
-    MINUTE,
-    DemoSettings,
-    PastTraffic,
-    live_through,
-    start_process,
-)
+from engine.demo.keeper import HOUR, MINUTE, DemoSettings, PastTraffic, live_through, start_process
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.package_scripts import INSTALL_HINT
 from engine.formats.bullmq.place import parse_place
@@ -44,10 +37,7 @@ JOBS = (
 )
 QUEUES = tuple(dict.fromkeys(job.queue for job in JOBS))
 
-_FAILED = {
-    "refund": "bank.example.net: HTTP 503",
-    "post": "connect ECONNREFUSED 192.0.2.7:443",
-}
+_FAILED = {"refund": "bank.example.net: HTTP 503", "post": "connect ECONNREFUSED 192.0.2.7:443"}
 """Errors of past jobs, by name."""
 
 _HANDLER = (

@@ -110,7 +110,6 @@ class DemoMailSpool:
             self._send(self._store, mail, now)
 
     def _send(self, store: KannaderStore, mail: DemoMail, at: float) -> list[str]:
-        """Enqueue a mail as of a past time; returns its ids."""
         number = self._random.randrange(10, 99)
         to = [address.format(n=number) for address in mail.recipients]
         subject = mail.subject.format(n=number)

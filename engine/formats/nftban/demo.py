@@ -284,7 +284,6 @@ def publish_mail_metrics(root: str) -> None:
 
 
 def _failed(task: Task) -> Task:
-    """Return the task after its last failure, with the error of the demo's handler."""
     words = task.description.rstrip("0123456789")
     (error,) = (s.error for s in TASK_TYPES if s.description.partition("{n}")[0] == words)
     return verbs.give_up_task(

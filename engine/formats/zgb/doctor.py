@@ -103,7 +103,6 @@ _FIXES: Mapping[str, str] = {
 
 
 def _describe_database_repair(path: str, why: str) -> str:
-    """The fix of a database that cannot be opened."""
     path = os.path.abspath(path)
     if not os.access(path, os.F_OK):
         return "give the path of the database, or restore a backup of it"

@@ -80,7 +80,6 @@ def _date(moment: float) -> str:
 
 
 def _acceptance_date(mail: Undelivered) -> str:
-    """Return the date on which a mail was accepted; "" if unknown."""
     try:
         return _date(mail.created) if mail.created else ""
     except (ValueError, OverflowError, OSError):

@@ -488,7 +488,6 @@ class MailSpool:
 
     @contextmanager
     def _open_spool(self) -> Iterator[int]:
-        """Open the spool folder and close it at the end of the block."""
         spool = self._enter()
         try:
             yield spool

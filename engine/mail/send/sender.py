@@ -357,7 +357,6 @@ class Sender:
     def _spool_mail(
         self, ended: SendResult, copy: "_SafeCopy", enqueue: Callable[[str, str], str]
     ) -> SendResult:
-        """Spool a mail that was not sent, then queue a task for it."""
         # Both marks must exist before the task: a worker may take it immediately, and without a
         # task an operator reads them.
         refused = f"{ended.word}: {ended.text}" if ended.permanent else ""
@@ -730,7 +729,6 @@ class _SafeCopy:
         self._lock.close()
 
     def set_values(self, to: str, subject: str, content: Content) -> None:
-        """Set what is stored."""
         self.to, self._subject, self._content = to, subject, content
 
     def store(self, trying: SpoolMark | None, refused: str = "") -> None:
@@ -841,8 +839,6 @@ def _is_word(text: str) -> bool:
 
 
 class _NoToken(Waits):
-    """A token bucket is empty."""
-
     def __init__(self, bucket: str, rate: Rate, until: float) -> None:
         super().__init__(until, f"no token for {bucket.replace(':', ' ')}")
         self.bucket, self.rate = bucket, rate

@@ -253,8 +253,6 @@ def send_to_all(
 
 
 class _Envelope(NamedTuple):
-    """The envelope of a mail, with addresses in angle brackets."""
-
     sender: str
     recipients: Sequence[WireRecipient]
     notify: str
@@ -366,7 +364,6 @@ class Connections:
         self._close_idle(math.inf)
 
     def _close_idle(self, before: float) -> None:
-        """Close the connections that are kept since before this time of the monotonic clock."""
         with self._changed:
             old = [client for client in self._idle if client.kept_at < before]
             self._idle = [client for client in self._idle if client.kept_at >= before]
@@ -452,12 +449,10 @@ class _Client(smtplib.SMTP):
                 connection.settimeout(seconds)
 
     def close_all(self) -> None:
-        """Close the connection and its duplicate."""
         self.close()
         self.wire.close()
 
     def quit_and_close(self) -> None:
-        """Send QUIT, wait for the answer for a second, and close the connection."""
         with suppress(OSError, smtplib.SMTPException):  # its mails are accepted: ignore any error
             if self.sock is not None:
                 self.sock.settimeout(_QUIT_TIMEOUT_SECONDS)
@@ -466,8 +461,6 @@ class _Client(smtplib.SMTP):
 
 
 class _SmtpSession:
-    """The SMTP dialogue of one attempt."""
-
     def __init__(
         self, to: SmtpDestination, watch: _AttemptDeadline, connections: Connections
     ) -> None:
@@ -560,7 +553,6 @@ class _SmtpSession:
             raise
 
     def _connect(self) -> tuple[socket.socket, socket.socket]:
-        """Connect; return the socket and a duplicate of it."""
         to = self._to
         self._doing = f"looking up {to.host}"
         addresses = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
@@ -638,7 +630,6 @@ class _SmtpSession:
         self._require(*client.docmd(verb, argument), "")
 
     def _data(self, client: _Client, contents: BinaryIO, size: int) -> str:
-        """Send the mail; return the answer of the server."""
         self._doing = "DATA"
         code, reply = client.docmd("DATA")
         if code != 354:
@@ -696,7 +687,6 @@ class _SmtpSession:
         return self._secret, *(base64.b64encode(each).decode("ascii") for each in (plain, alone))
 
     def _failure_from_error(self, error: Exception) -> NotSent:
-        """Return the failure for an exception of smtplib or the socket."""
         if isinstance(error, smtplib.SMTPResponseException):
             reply = error.smtp_error
             try:
@@ -776,7 +766,6 @@ def _word_for_error(error: Exception) -> str:
 
 
 def _word_for_code(code: int, word: str) -> str:
-    """Return the reason, as one word, for an answer that is a refusal."""
     if not 400 <= code < 600:
         return "connect_protocol"
     if word == "tls_missing":

@@ -33,8 +33,6 @@ class MailProgram(NamedTuple):
 
 
 class _MailProcess(NamedTuple):
-    """A running process from /proc."""
-
     name: str
     uid: int
 
@@ -163,7 +161,6 @@ def _parse_status(status: str) -> _MailProcess | None:
 
 
 def _permits_account(file_stat: os.stat_result, who: Account, need: int) -> bool:
-    """True if the mode bits of a file let this account read or run it."""
     if file_stat.st_uid == who.uid:
         return bool(file_stat.st_mode >> 6 & need)
     if file_stat.st_gid in (who.gid, *who.groups):

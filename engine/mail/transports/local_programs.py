@@ -247,8 +247,8 @@ def _msmtp_configurations(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _mailx_absence(mailx: str, system: System, is_forced: bool) -> Unused | None:
-    """Without sendmail it puts all mail into ~/dead.letter."""
-    # The path where mailx looks; no setting of this project changes that.
+    # Without sendmail mailx puts all mail into ~/dead.letter. It looks at this path, which no
+    # setting of this project changes.
     sendmail = system.find_program({}, "sendmail")
     if sendmail.absence:
         return absent_because(f"needs sendmail, which is {sendmail.absence}")

@@ -305,7 +305,6 @@ def gather_facts(setup: Setup) -> PlaceFacts:
 
 
 def _mail(setup: Setup, now: float) -> MailFacts:
-    """Check the mail settings and the mail spool."""
     mail_facts = MailFacts(secrets=[path for path in _with_passwords() if _may_be_read(path)])
     try:
         settings = setup.mail.settings()
@@ -339,7 +338,6 @@ def _with_passwords() -> Iterator[str]:
 
 
 def _may_be_read(path: str) -> bool:
-    """True if a file is readable for all users."""
     try:
         return bool(os.stat(path).st_mode & stat.S_IROTH)
     except OSError:
@@ -378,7 +376,6 @@ def _with_blocker(setup: Setup, settings: MailSettings, mail_facts: MailFacts) -
 
 
 def _is_wanted(settings: MailSettings) -> bool:
-    """True if a recipient, a method, a host or a program for mail is configured."""
     named = (settings.recipient, settings.method, settings.host, settings.programs)
     return settings.method != NOWHERE and any(named)
 

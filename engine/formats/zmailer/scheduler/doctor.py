@@ -72,7 +72,6 @@ def _checks(setup: Setup) -> Iterator[tuple[str, Iterable[Finding]]]:
 
 
 def _conf(files: SchedulerFiles) -> Iterator[Finding]:
-    """Check scheduler.conf, and the file with its passwords."""
     if files.conf is None:
         fix = "set stores.zmailer.scheduler_conf in the configuration, or MAILSHARE"
         yield warn(files.problem, fix)

@@ -27,7 +27,6 @@ def doctor(setup: Setup, *, json: bool) -> int:
 
 
 def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:
-    """Our keys and our origin."""
     from engine.formats.bullmq.federation.envelope import fingerprint
     from engine.formats.bullmq.federation.keys import BadKeys
 

@@ -62,7 +62,6 @@ def retry_spooled(
 
 
 def _is_stopped(task: Task, now: float) -> bool:
-    """True if a task is dead or in backoff."""
     return task.state is State.DEAD or (task.state is State.PENDING and (task.due or 0.0) > now)
 
 
@@ -76,8 +75,6 @@ def _is_refused(mail: Spooled, task: Task) -> bool:
 
 
 class _SpoolRetry:
-    """One run of the command on one spool."""
-
     def __init__(
         self, setup: Setup, spool: MailSpool, store: NftbanStore, settings: MailSettings | None
     ) -> None:
@@ -213,7 +210,6 @@ class _SpoolRetry:
     # ---- mails with a task
 
     def _retry_tasks(self, pairs: Sequence[tuple[Spooled, Task]]) -> None:
-        """Retry or promote the tasks of these mails, or report why not."""
         moves: dict[str, list[tuple[Spooled, Task]]] = {"retry": [], "promote": []}
         for mail, task in pairs:
             if task.state is State.ACTIVE:

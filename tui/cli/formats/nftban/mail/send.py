@@ -56,8 +56,6 @@ ones are suspended or not running.
 
 
 class _Letter(NamedTuple):
-    """What is to be sent."""
-
     content: str | None
     """A text, a path, or `-` for standard input."""
     recipient: str
@@ -192,7 +190,6 @@ def _describe_fault(setup: Setup) -> str:
 def _report_loss(
     setup: Setup, error: OSError, recipient: str, subject: str, *, as_json: bool
 ) -> None:
-    """Print and send to syslog why a mail was not sent, and why it could not be stored."""
     why = "".join(f"{safe_line(note)}; " for note in getattr(error, "__notes__", ()))
     _print_outcome(as_json, "failed", recipient, reason=f"{why}{_why(error)}")
     to = f" to {safe_line(recipient)}" if recipient else ""
@@ -342,15 +339,12 @@ class _StopSending:
         signal.signal(number, signal.SIG_DFL)
 
     def asked(self) -> bool:
-        """True after a signal."""
         return self._asked
 
     def pause(self, seconds: float) -> None:
-        """Wait until a signal comes, at most so many seconds."""
         select.select([self._reader], [], [], seconds)
 
     def close(self) -> None:
-        """Close the pipe."""
         os.close(self._reader)
         os.close(self.writer)
 
@@ -556,7 +550,6 @@ LAST_REASON = "mail_last_failure_reason"
 
 
 def _last_reason(setup: Setup) -> str:
-    """The error of the last mail that was given up; "" if none."""
     queue = setup.queue
     try:
         folder_fd = files.open_dir_path(queue.counters, queue.root)
@@ -600,7 +593,6 @@ def _as_text(report: _TransportReport) -> list[str]:
 
 
 def _standing(report: _TransportReport, name: str) -> str:
-    """Why a transport is used or not."""
     from tui.cli.setup import suspend
 
     if name in report.suspended:

@@ -77,7 +77,6 @@ def setup_mail(
 
 
 def _show(setup: Setup, path: str) -> Answer:
-    """The settings of the mail, as all sources together set them; no password."""
     settings = setup.mail.settings()
     text, _ = _read(path)
     variables = shell_assignments.parse_variables(text, {}, {})
@@ -281,7 +280,6 @@ def _copy(folder_fd: int, before: str, file_stat: os.stat_result) -> str:
 
 
 def _write(name: str, folder_fd: int, text: str, owner: tuple[int, int] | None, mode: int) -> None:
-    """Create a file and fsync it; remove it if that fails."""
     fd = files.create_file(name, folder_fd, owner, mode)
     try:
         files.write_all(fd, text.encode())

@@ -96,7 +96,6 @@ def _line(mail: Spooled) -> str:
 
 
 def _describe_task(mail: Spooled, tasks: dict[str, Task] | None) -> str:
-    """Describe whether a mail was sent, or which task delivers it."""
     if mail.sent is not None:
         return f"Sent: {format_time(mail.sent.at)} by {safe_line(mail.sent.transport)}"
     return f"Task: {_of_task(mail, tasks)}{_marked(mail)}"
@@ -112,7 +111,6 @@ def _of_task(mail: Spooled, tasks: dict[str, Task] | None) -> str:
 
 
 def _marked(mail: Spooled) -> str:
-    """Warn that a mail may have arrived already, or was refused permanently."""
     doubt = "" if mail.trying is None else f" | In doubt since: {format_time(mail.trying.at)}"
     return f"{doubt} | Refused: {safe_line(mail.refused)}" if mail.refused else doubt
 
