@@ -53,11 +53,7 @@ class AcceptedAlert(NamedTuple):
 
 
 def check_accepted(value: object, at: ConfigLocation) -> AcceptedAlert:
-    """An item of `alerts.accepted`.
-
-    Raises:
-        ConfigError: a value is invalid, or it has no kind.
-    """
+    """An item of `alerts.accepted`."""
     fields = validators.check_mapping(value, at, validators.checks_of(AcceptedAlert))
     if "kind" not in fields:
         raise at.wrong_value("kind, and place or text if it is not for all", value)

@@ -95,9 +95,5 @@ class DeliverConfig(NamedTuple):
 
 
 def parse_deliver(value: object, at: ConfigLocation) -> DeliverConfig:
-    """Check the settings of a handler that sends HTTP requests.
-
-    Raises:
-        ConfigError: a key is unknown or a value is invalid.
-    """
+    """Check the settings of a handler that sends HTTP requests."""
     return validators.section_check(DeliverConfig)(value, at)

@@ -278,9 +278,6 @@ def field_source(
 ) -> ConfigLocation | None:
     """The file and variable of the real program that set a field; None if missing, or if
     YAML overrides it.
-
-    Raises:
-        ConfigError: as `mail_settings_for`.
     """
     if field in configured:
         return None
@@ -318,11 +315,7 @@ def lenient_mail_settings(
 
 
 def parse_mail_section(value: object, at: ConfigLocation) -> dict[str, Any]:
-    """Check the `mail` section of the YAML file; return its values by field.
-
-    Raises:
-        ConfigError: an invalid value.
-    """
+    """Check the `mail` section of the YAML file; return its values by field."""
     hints, all_checks = MailSettings.__annotations__, checks_of(MailSettings)
     relay = {key: all_checks[key] for key in all_checks if _RELAY in hints[key].__metadata__}
     checks: dict[str, Check] = {

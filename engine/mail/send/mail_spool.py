@@ -91,7 +91,11 @@ class Broken(NamedTuple):
 
 
 class MailSpool:
-    """The folder of spooled mails, and the operations on one mail."""
+    """The folder of spooled mails, and the operations on one mail.
+
+    A method raises OSError if the spool or the mail cannot be read or changed now, and BadMail if
+    the mail does not exist or can never be sent.
+    """
 
     def __init__(self, folder: str, root: str = "", clock: Callable[[], float] = time.time) -> None:
         """`root` is the data folder; below it no symbolic link is followed."""
@@ -118,11 +122,7 @@ class MailSpool:
 
         `refused` is the reason why no attempt can succeed: the next reader need not make one.
         `trying` is an earlier attempt whose result is unknown. Until `mark_queued` is called, a
-        mark shows that the mail has no task.
-
-        Raises:
-            BadMail: the id is not a valid mail id.
-            OSError: it could not be stored; no folder with this id is left.
+        mark shows that the mail has no task. After an error no folder with this id is left.
         """
         if not spool_entry.is_id(id):
             raise BadMail(
@@ -155,12 +155,7 @@ class MailSpool:
     # ---- reading
 
     def read(self, meta: str) -> Spooled:
-        """Read the mail to whose meta.sh a task refers.
-
-        Raises:
-            BadMail: it cannot be sent; the message contains the reason.
-            OSError: it cannot be read now.
-        """
+        """Read the mail to whose meta.sh a task refers."""
         id = self._id_of(meta)
         try:
             with self._open_mail(id) as (mail_fd, spool):
@@ -171,12 +166,7 @@ class MailSpool:
             ) from None
 
     def body(self, spooled: Spooled, limit: int) -> bytes:
-        """Read the body of a mail, at most `limit` bytes.
-
-        Raises:
-            BadMail: it is larger, missing or not a plain file.
-            OSError: it cannot be read now.
-        """
+        """Read the body of a mail, at most `limit` bytes."""
         try:
             with self._open_mail(spooled.id) as (mail_fd, spool):
                 name = os.path.basename(spooled.body)
@@ -187,12 +177,7 @@ class MailSpool:
             ) from None
 
     def preview_file(self, id: str, name: str = META, limit: int = 4096) -> bytes:
-        """Read the first bytes of one file of a mail, valid or not, as a preview.
-
-        Raises:
-            BadMail: it is missing, not a plain file, or has an untrusted owner or mode.
-            OSError: it cannot be read now.
-        """
+        """Read the first bytes of one file of a mail, valid or not, as a preview."""
         if "/" in name:
             raise BadMail(f"{spool_entry.shorten_text(name)}: not a file of a mail")
         try:
@@ -209,9 +194,6 @@ class MailSpool:
     def read_all(self) -> Iterator[Spooled | Broken]:
         """Yield every mail of the spool, oldest first by the time in its name, names without a time
         last.
-
-        Raises:
-            OSError: the spool cannot be listed.
         """
         for id in sorted(self._list_names(MAIL_FOLDER_PREFIX), key=spool_entry.age_sort_key):
             try:
@@ -227,9 +209,6 @@ class MailSpool:
 
         A folder without a meta.sh is not counted: the other program leaves it after it has sent a
         mail. No file is opened, so a full spool costs little.
-
-        Raises:
-            OSError: the spool cannot be listed.
         """
         names = self._list_names(MAIL_FOLDER_PREFIX)
         if not names:
@@ -279,11 +258,7 @@ class MailSpool:
         )
 
     def _id_of(self, meta: str) -> str:
-        """Return the id of the mail that has this path of meta.sh.
-
-        Raises:
-            BadMail: the path does not belong to this spool.
-        """
+        """Return the id of the mail that has this path of meta.sh."""
         if not meta:
             raise BadMail("Mail payload file not found: the task names none")
         id = os.path.basename(os.path.dirname(meta))
@@ -328,9 +303,6 @@ class MailSpool:
         `spooled` is the mail as read before the attempt; if it had a mark of an attempt with an
         unknown result, that mark is written again. Not durable: a mark that returns after a crash
         only causes a needless warning.
-
-        Raises:
-            OSError: the mark could not be removed.
         """
         with self._open_mail(spooled.id) as (mail_fd, _):
             if spooled.trying is not None:
@@ -341,11 +313,7 @@ class MailSpool:
                 files.replace_durably(REFUSED, mail_fd, spool_entry.render_refusal(refused))
 
     def take_refusal(self, spooled: Spooled) -> str:
-        """Return why no attempt can succeed, and remove that mark; the next retry makes an attempt.
-
-        Raises:
-            OSError: the mark could not be removed.
-        """
+        """Return why no attempt can succeed; remove that mark, so that a retry makes an attempt."""
         if spooled.refused:
             with self._open_mail(spooled.id) as (mail_fd, _):
                 files.unlink_quietly(REFUSED, mail_fd)
@@ -362,11 +330,7 @@ class MailSpool:
             files.replace_durably(META, mail_fd, files.format_assignments(values, utf8=True))
 
     def mark_unqueued(self, id: str) -> None:
-        """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender.
-
-        Raises:
-            OSError: the mark could not be written.
-        """
+        """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender."""
         with self._open_mail(id) as (mail_fd, _):
             try:
                 # A rename needs no free space on a full disk.
@@ -378,11 +342,7 @@ class MailSpool:
 
     def mark_queued(self, id: str) -> None:
         """Remove the marks of a missing task; a worker may have delivered and removed the mail
-        already.
-
-        Raises:
-            OSError: the marks could not be removed.
-        """
+        already."""
         try:
             with self._open_mail(id) as (mail_fd, _):
                 files.unlink_quietly(QUEUING, mail_fd)
@@ -395,9 +355,6 @@ class MailSpool:
 
         While the sender may still make the task, only mails spooled before `before` (epoch seconds
         UTC) count. No file is opened.
-
-        Raises:
-            OSError: the spool cannot be listed.
         """
         names = self._list_names(MAIL_FOLDER_PREFIX)
         if not names:
@@ -446,9 +403,6 @@ class MailSpool:
         incomplete folders; `age` gives the seconds since a moment.
 
         Return one line for each removal and each failure.
-
-        Raises:
-            OSError: the spool cannot be listed.
         """
         lines: list[str] = []
         names = sorted(self._list_names(MAIL_FOLDER_PREFIX, INCOMPLETE_PREFIX))
@@ -472,11 +426,7 @@ class MailSpool:
     # ---- folders
 
     def _enter(self, *, make: bool = False) -> int:
-        """Open the spool folder; errors contain its full path.
-
-        Raises:
-            OSError: it cannot be entered.
-        """
+        """Open the spool folder; errors contain its full path."""
         try:
             return files.open_dir(self.folder, self._root, make=make)
         except NotADirectoryError as error:

@@ -510,9 +510,6 @@ class Sender:
         """Fail a mail without an attempt if it was permanently refused before it was spooled.
 
         This removes the mark, so an operator's retry makes an attempt.
-
-        Raises:
-            NotSent: it was refused.
         """
         if not spooled.refused:
             return
@@ -732,11 +729,7 @@ class _SafeCopy:
         self.to, self._subject, self._content = to, subject, content
 
     def store(self, trying: SpoolMark | None, refused: str = "") -> None:
-        """Store it with these marks, or only the marks if it is stored.
-
-        Raises:
-            OSError: it could not be stored.
-        """
+        """Store it with these marks, or only the marks if it is stored."""
         if not self.payload:
             self.payload = self._spool.store_mail(
                 self.id,

@@ -222,9 +222,6 @@ def send_to_all(
     """Send a mail to several recipients in one transaction; the server has accepted it for all that
     it did not refuse when this returns. Otherwise as `send`. `notify` are the parameters of MAIL
     for a server that sends delivery notifications.
-
-    Raises:
-        BadMail, InDoubt, UnreadableMessage, NotSent: as for `send`, for all recipients.
     """
     with contents:
         path = smtp_path(sender)
@@ -394,12 +391,7 @@ class _AnswerReader:
         self.limit = AnswerLimit(0, 0, 0)
 
     def readline(self, size: int) -> bytes:
-        """The next line, at most `size` bytes of it; what there is at the end of the connection.
-
-        Raises:
-            AnswerTooLong: the answer is too long.
-            OSError: the connection is lost, or the time is over.
-        """
+        """The next line, at most `size` bytes of it; what there is at the end of the connection."""
         while not (end := self._received.find(b"\n", 0, size) + 1) and len(self._received) < size:
             self.limit.arm(self._socket)
             data = self._socket.recv(wire_format.CHUNK_BYTES)
@@ -473,11 +465,7 @@ class _SmtpSession:
     def send_mail(
         self, envelope: _Envelope, contents: BinaryIO, facts: wire_format.WireFacts
     ) -> ServerAnswer:
-        """Connect and log in, or use a kept connection, and send the mail.
-
-        Raises:
-            BadMail, NotSent: as for `send_to_all`.
-        """
+        """Connect and log in, or use a kept connection, and send the mail."""
         refusals: list[NotSent | None] = []
         try:
             with self._begun(envelope, facts) as client:

@@ -212,7 +212,7 @@ def _on_one_line(text: str) -> str:
     return "".join(" " if c < " " or "\x7f" <= c <= "\x9f" else c for c in text)
 
 
-# Guarded reading.
+# Guarded reading. The readers of marks raise as `open_file`, but for a missing file.
 
 
 def shorten_text(text: str) -> str:
@@ -248,12 +248,8 @@ def open_file(name: str, mail_fd: int, spool: stat_result) -> Iterator[int]:
 
 
 def read_file(name: str, mail_fd: int, spool: stat_result, limit: int) -> tuple[bytes, stat_result]:
-    """Read such a file; return its bytes and its stat.
-
-    Raises:
-        BadMail: it has more than `limit` bytes; and as for `open_file`.
-        OSError: as for `open_file`.
-    """
+    """Read such a file of at most `limit` bytes; return its bytes and its stat. Raises as
+    `open_file`, and BadMail if it is larger."""
     with open_file(name, mail_fd, spool) as fd:
         try:
             return files.read_guarded(fd, limit, dir_fd=mail_fd)
@@ -271,10 +267,6 @@ def read_mark_values(
     """Read the values of a mark file and its stat; None if there is no mark.
 
     A mark that cannot be parsed counts as a mark without values.
-
-    Raises:
-        BadMail: the name is not a plain, trusted file.
-        OSError: it cannot be read now.
     """
     try:
         data, mark_stat = read_file(name, mail_fd, spool, files.MAX_TASK_BYTES)
@@ -287,12 +279,7 @@ def read_mark_values(
 
 
 def read_mark(name: str, mail_fd: int, spool: stat_result) -> SpoolMark | None:
-    """Read the mark of an attempt; None if missing.
-
-    Raises:
-        BadMail: the name is not a plain, trusted file.
-        OSError: it cannot be read now.
-    """
+    """Read the mark of an attempt; None if missing."""
     mark = read_mark_values(name, mail_fd, spool)
     if mark is None:
         return None

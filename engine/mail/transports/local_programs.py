@@ -126,11 +126,7 @@ def _sendmail_command(program: str, mail: Mail) -> MailCommand:
 
 
 def _mailx_command(program: str, mail: Mail) -> MailCommand:
-    """The command line of mailx, with the plain text of a mail.
-
-    Raises:
-        NotSent: mailx would read the recipient as a file.
-    """
+    """The command line of mailx, with the plain text of a mail."""
     sender, recipient = mail.sender, mail.recipient
     if recipient.startswith(FILE_PREFIXES):
         raise _address_refusal(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from engine.config.mail_config import MEMORY, METHODS, NOWHERE, MailSettings
-from engine.mail.model import Cause, Transport, Unused, absent_because
+from engine.mail.model import Cause, Mail, NotSent, Transport, Unused, absent_because
 from engine.mail.transports.installed import System
 
 
@@ -83,7 +83,7 @@ class TransportRegistry:
             return self._given.get(name)
         # Imported when it is first needed: most processes use one or none.
         if name == MEMORY:
-            from engine.mail.transports.memory import MemoryTransport
+            pass
 
             return MemoryTransport()
         if name == "curl":
@@ -93,3 +93,31 @@ class TransportRegistry:
         from engine.mail.transports.local_programs import LocalTransport
 
         return LocalTransport(name, self._settings, self._system)
+
+
+class MemoryTransport:
+    """Appends each mail to a list, or fails as configured."""
+
+    name = MEMORY
+
+    def __init__(self, failures: Iterable[NotSent | None] = ()) -> None:
+        """`failures` are the results of the first attempts, None for success; later attempts
+        succeed."""
+        self.mails: list[Mail] = []
+        """The accepted mails, in order."""
+        self._failures = iter(failures)
+
+    def absence(self) -> Unused | None:
+        """It is always there."""
+        return None
+
+    def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
+        """Keep the mail.
+
+        Raises:
+            NotSent: the next configured failure.
+        """
+        failure = next(self._failures, None)
+        if failure:
+            raise failure
+        self.mails.append(mail)

@@ -15,8 +15,7 @@ import pytest
 from engine.config.mail_config import METHODS, MailSettings
 from engine.mail.model import Cause, Unused, absent_because
 from engine.mail.transports.installed import System
-from engine.mail.transports.memory import MemoryTransport
-from engine.mail.transports.registry import TransportRegistry
+from engine.mail.transports.registry import MemoryTransport, TransportRegistry
 from engine.system import users
 from tests.mail_sender import Recorder
 from tests.programs import needs_root

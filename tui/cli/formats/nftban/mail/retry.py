@@ -109,11 +109,6 @@ class _SpoolRetry:
     def _redirect(self, mail: Spooled, to: str) -> Spooled:
         """Replace the recipient of a mail, unless its task runs or waits for an operator; return
         the mail. The log gets both recipients.
-
-        Raises:
-            BadMail: its task must not be changed now, or the mail does not exist any more.
-            StoreError: the queue cannot be read now.
-            OSError: another process has the mail locked, or it cannot be written.
         """
         with self._spool.lock_mail(mail.id):  # no other process makes a task for it
             task = tasks_of(self._store).get(mail.meta)
@@ -184,12 +179,7 @@ class _SpoolRetry:
                 yield mail
 
     def _require_sendable(self, mail: Spooled) -> None:
-        """Check what each attempt checks first.
-
-        Raises:
-            BadMail: every attempt would fail.
-            OSError: the mail cannot be read now.
-        """
+        """Check what each attempt checks first."""
         from engine.mail.address import require_addresses
 
         if self._settings is None:
