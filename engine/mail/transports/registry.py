@@ -1,12 +1,12 @@
-"""The list of transports, and the choice of the one to use."""
+"""The list of transports, the choice of the one to use, and the one that sends nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from engine.config.mail_config import MEMORY, METHODS, NOWHERE, MailSettings
-from engine.mail.model import Cause, Mail, NotSent, Transport, Unused, absent_because
+from engine.mail.model import Cause, Mail, Transport, Unused, absent_because
 from engine.mail.transports.installed import System
 
 
@@ -83,8 +83,6 @@ class TransportRegistry:
             return self._given.get(name)
         # Imported when it is first needed: most processes use one or none.
         if name == MEMORY:
-            pass
-
             return MemoryTransport()
         if name == "curl":
             from engine.mail.transports.curl import Curl
@@ -96,28 +94,18 @@ class TransportRegistry:
 
 
 class MemoryTransport:
-    """Appends each mail to a list, or fails as configured."""
+    """Keeps every mail in memory and sends none, for tests and demos."""
 
     name = MEMORY
 
-    def __init__(self, failures: Iterable[NotSent | None] = ()) -> None:
-        """`failures` are the results of the first attempts, None for success; later attempts
-        succeed."""
+    def __init__(self) -> None:
         self.mails: list[Mail] = []
         """The accepted mails, in order."""
-        self._failures = iter(failures)
 
     def absence(self) -> Unused | None:
         """It is always there."""
         return None
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
-        """Keep the mail.
-
-        Raises:
-            NotSent: the next configured failure.
-        """
-        failure = next(self._failures, None)
-        if failure:
-            raise failure
+        """Keep the mail."""
         self.mails.append(mail)
