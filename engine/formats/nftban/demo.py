@@ -21,10 +21,12 @@ from engine import verbs
 from engine.demo.keeper import ENDING_SIGNALS, HOUR, MAX_PENDING, MINUTE, DemoSettings
 from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.locks import queue_lock
+from engine.mail.send.delivery_log import LAST_SUCCESS, DeliveryPaths, Ledger
 from engine.model import Move, State, Task
 from engine.monitor.prometheus import CounterFiles
 from engine.store import Full
 from engine.system import files
+from engine.system.command_errors import print_error
 
 FLOWING, WEDGED = "flowing", "wedged"
 
@@ -252,35 +254,24 @@ def _hang(root: str) -> int:
 
 
 def publish_mail_metrics(root: str) -> None:
-    """Write mail.prom and its counter files from mail.log, in the real program's format.
-
-    Other writers of mail.prom, such as the command that suspends a transport, read the counter
-    files.
-    """
+    """Write mail.prom and its counter files from mail.log."""
     try:
         with open(f"{root}/log/mail.log", "rb") as log:
             text = log.read()
     except FileNotFoundError:
         return
-    sent = re.findall(rb"^\[(.{19})\].* status=success", text, re.MULTILINE)
     counters = CounterFiles(f"{root}/metrics/counters")
-    form = "%Y-%m-%d %H:%M:%S"
-    last = time.mktime(time.strptime(sent[-1].decode(), form)) if sent else 0
-    lines = []
     for name, pattern in _MAIL_COUNTED:
-        metric = f"nftban_mail_send_{name}_total"
-        lines += [f"# HELP {metric} Mail send {name}", f"# TYPE {metric} counter"]
-        counts = Counter(re.findall(pattern, text))
-        for transport in ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim"):
-            amount = counts[transport.encode()]
-            lines.append(f'{metric}{{transport="{transport}"}} {amount}')
-            if amount != counters.read(f"mail_{name}_{transport}"):
-                counters.put(f"mail_{name}_{transport}", str(amount))
-        lines.append("")
-    stamp = "nftban_mail_last_success_timestamp"
-    lines += [f"# HELP {stamp} Last successful send", f"# TYPE {stamp} gauge"]
-    lines.append(f"{stamp} {last:.0f}")
-    files.replace_file(f"{root}/metrics/mail.prom", ("\n".join(lines) + "\n").encode())
+        for transport, number in Counter(re.findall(pattern, text)).items():
+            counter = f"mail_{name}_{transport.decode()}"
+            if number != counters.read(counter):
+                counters.put(counter, str(number))
+    if sent := re.findall(rb"^\[(.{19})\].* status=success", text, re.MULTILINE):
+        last = time.strptime(sent[-1].decode(), "%Y-%m-%d %H:%M:%S")
+        counters.put(LAST_SUCCESS, f"{time.mktime(last):.0f}")
+    metrics, counted = f"{root}/metrics/mail.prom", f"{root}/metrics/counters"
+    places = DeliveryPaths(f"{root}/log/mail.log", metrics, counted, f"{root}/mail/delivery.jsonl")
+    Ledger(places, print_error).publish("", 0, 0.0)
 
 
 def _failed(task: Task) -> Task:

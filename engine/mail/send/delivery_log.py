@@ -48,8 +48,9 @@ _METRICS = (
 )
 """Name, type and description of the metrics of the real program in `mail.prom`."""
 
-_LAST_SUCCESS, _LAST_FAILURE = "mail_last_success_ts", "mail_last_failure_ts"
-_LAST_REASON = "mail_last_failure_reason"
+LAST_SUCCESS, LAST_FAILURE = "mail_last_success_ts", "mail_last_failure_ts"
+LAST_REASON = "mail_last_failure_reason"
+"""Counter files with other values: epoch seconds, and the word of a reason."""
 
 
 class DeliveryPaths(NamedTuple):
@@ -98,8 +99,8 @@ class Ledger:
             values: tuple[int | Mapping[str, int], ...] = (
                 *(self._totals(what) for what in ("attempts", "success", "failures")),
                 depth,
-                self._total(_LAST_SUCCESS),
-                self._total(_LAST_FAILURE),
+                self._total(LAST_SUCCESS),
+                self._total(LAST_FAILURE),
                 max(0, int(oldest)),
                 {selected or NONE_LABEL: 1},
             )
@@ -164,7 +165,7 @@ class Ledger:
         result = f"status=success transport={transport} attempt={n}"
         self._log("INFO", f"MAIL_SEND_RESULT task_id={task_id} {result}")
         self._count(f"mail_success_{transport}")
-        self._store_value(_LAST_SUCCESS, str(int(self._clock())))
+        self._store_value(LAST_SUCCESS, str(int(self._clock())))
         self._record(transport, to, SUCCESS, f"after {after}" if after else "")
 
     def log_failed_attempt(self, n: int, of: int, word: str) -> None:
@@ -185,8 +186,8 @@ class Ledger:
         result = f"status=failed transport={transport} retries={n} last_error={word}"
         self._log("ERROR", f"MAIL_SEND_RESULT task_id={task_id} {result}")
         self._count(f"mail_failures_{transport}")
-        self._store_value(_LAST_FAILURE, str(int(self._clock())))
-        self._store_value(_LAST_REASON, word)
+        self._store_value(LAST_FAILURE, str(int(self._clock())))
+        self._store_value(LAST_REASON, word)
         self._record(transport, to, FAILED, f"{word}: {text}" if text else word)
 
     def log_unsendable(
@@ -202,8 +203,8 @@ class Ledger:
         """
         result = f"status=failed retries={n} last_error={word}: {text}"
         self._log("ERROR", f"MAIL_SEND_RESULT task_id={task_id} {result}")
-        self._store_value(_LAST_FAILURE, str(int(self._clock())))
-        self._store_value(_LAST_REASON, word)
+        self._store_value(LAST_FAILURE, str(int(self._clock())))
+        self._store_value(LAST_REASON, word)
         if not is_repeated:
             self._record(NONE_LABEL, to, FAILED, f"{word}: {text}")
 

@@ -20,6 +20,7 @@ from engine.config.mail_config import METHODS, MailSettings
 from engine.config.validators import ConfigError
 from engine.formats.base.format import Setup
 from engine.mail.model import BadMail, Cause, MailError, NotSent
+from engine.mail.send.delivery_log import LAST_FAILURE, LAST_REASON, LAST_SUCCESS
 from engine.mail.send.sender import SendResult
 from engine.model import Task
 from engine.places.mail_parts import MAIL_SEND_KIND, describe_no_transport
@@ -526,8 +527,8 @@ class _TransportReport:
             self.problems["spool"] = f"cannot be read: {_words(error)}"
         self.no_queue = _no_queue(setup)
         """Why spooled mail cannot be queued; "" if it can."""
-        self.last_success = count("mail_last_success_ts")
-        self.last_failure = count("mail_last_failure_ts")
+        self.last_success = count(LAST_SUCCESS)
+        self.last_failure = count(LAST_FAILURE)
         """Epoch seconds UTC; 0 for never."""
         self.last_reason = _last_reason(setup)
         causes = {why.cause for why in choice.why_not.values()}
@@ -544,9 +545,6 @@ def _no_queue(setup: Setup) -> str:
     except StoreError as error:
         return str(error)
     return ""
-
-
-LAST_REASON = "mail_last_failure_reason"
 
 
 def _last_reason(setup: Setup) -> str:
