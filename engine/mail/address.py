@@ -5,18 +5,12 @@ as a second recipient and a space as a parameter; sendmail reads a leading dash 
 Addresses go to programs as single words, never through a shell: its characters are no danger.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
-from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from engine.mail.model import BadMail
 from engine.text.safe import safe_line
-
-if TYPE_CHECKING:
-    from engine.config.mail_config import MailSettings
 
 MAX_ADDRESS_LENGTH, MAX_LOCAL_LENGTH, MAX_LABEL_LENGTH = 254, 64, 63
 """Maximum characters of an address (RFC 3696, erratum 1690: a path has 256 with its brackets), of
@@ -67,21 +61,6 @@ def require_address(text: str, strict: bool = True) -> str:
         excerpt = safe_line(local[:_MAX_SHOWN_LENGTH]) + ("@..." if at else "")
         raise BadMail(f"'{excerpt}' {why}, expected one address such as admin@example.com")
     return text
-
-
-def invalid_addresses(settings: MailSettings) -> dict[str, str]:
-    """Why the configured `sender` or `recipient` is not valid, by field."""
-    wrong = {}
-    for name, text, check, strict in (
-        ("sender", settings.sender, require_address, False),
-        ("recipient", settings.recipient, require_addresses, settings.strict),
-    ):
-        try:
-            if text:
-                check(text, strict)
-        except BadMail as error:
-            wrong[name] = str(error)
-    return wrong
 
 
 def _with_ascii_domain(text: str) -> str:

@@ -28,7 +28,7 @@ from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.queue_folders import examine_lock, handles_kind, open_spool
 from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.store import NftbanStore
-from engine.mail.address import invalid_addresses
+from engine.mail.message.compose import invalid_addresses
 from engine.mail.send.mail_spool import Broken
 from engine.model import FOR_ALL, LockEvidence, Problem, State, Task
 from engine.monitor.transport_health import TransportSuspension

@@ -495,7 +495,7 @@ class _TransportReport:
     """The state of the transports and of the mail spool, read once."""
 
     def __init__(self, setup: Setup) -> None:
-        from engine.mail.address import invalid_addresses
+        from engine.mail.message.compose import invalid_addresses
         from tui.cli.setup import suspend
 
         self.settings = settings = setup.mail.settings()
