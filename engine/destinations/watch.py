@@ -1,7 +1,6 @@
 """What an operator sees of destinations: state, tasks of each, and what may be changed.
 
-The tasks come from the index of a place; `join` puts them beside the registry.
-"""
+The tasks come from the index of a place; `join` puts them beside the registry."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from engine.text.times import format_time
 
 
 class DestinationState(StrEnum):
-    """State of a destination, as a word."""
+    """State of a destination, as a word; first the one that needs an operator most."""
 
-    BLOCKED = "blocked"
     UNHEALTHY = "unhealthy"
+    BLOCKED = "blocked"
+    UNKNOWN = "unknown"
+    """The registry cannot be read."""
     OK = "ok"
     UNUSED = "unused"
     """Nothing was delivered to it yet: it is not registered."""
-    UNKNOWN = "unknown"
-    """The registry cannot be read."""
 
 
 class DestinationTasks(NamedTuple):
@@ -128,13 +127,7 @@ def state_of(one: Destination) -> DestinationState:
     return DestinationState.OK if one.rev else DestinationState.UNUSED
 
 
-_ORDER = (
-    DestinationState.UNHEALTHY,
-    DestinationState.BLOCKED,
-    DestinationState.UNKNOWN,
-    DestinationState.OK,
-    DestinationState.UNUSED,
-)
+_ORDER = tuple(DestinationState)
 
 
 def join(reading: DestinationsReading, tasks: CountedTasks | None) -> tuple[SeenDestination, ...]:
@@ -227,7 +220,6 @@ ACTIONS: Mapping[str, DestinationAction] = {
         has_job=True,
     ),
 }
-"""By verb."""
 
 
 def change_destination(
@@ -239,8 +231,7 @@ def change_destination(
     Raises:
         Gone: others have changed what the plan is about; nothing changed.
         Unsupported: there is nothing to do.
-        Unavailable: see `Registry`.
-    """
+        Unavailable: see `Registry`."""
     action = ACTIONS[verb]
     if why := action.refusal(expected):
         raise Unsupported(why)

@@ -1,8 +1,9 @@
 """The command `spooldeck`: parse the arguments, connect the parts, run the command.
 
-Each error is one line on standard error: what, where and what was expected. Exit codes 0 to 3 are
-those of the queue contract (done, nothing due or queue full, lock held, handler failed); the others
-are 64 and above, as in sysexits.h.
+Each error is one line on standard error: what, where and what was expected. What the words, the
+configuration or the place do not allow is a `CommandError`, from any function of a command, which
+`main` prints. Exit codes 0 to 3 are those of the queue contract (done, nothing due or queue
+full, lock held, handler failed); the others are 64 and above, as in sysexits.h.
 """
 
 from __future__ import annotations
@@ -171,9 +172,8 @@ def _run_reporting_errors(words: list[str]) -> int:
     except OSError as error:
         where = f"{safe_line(os.fsdecode(error.filename))}: " if error.filename else ""
         print_error(f"{where}{error_text(error)}")
-        if (
-            error.filename and error.errno in _NO_ROOM
-        ):  # without a file name, the error is about our output
+        # Without a file name, the error is about our output.
+        if error.filename and error.errno in _NO_ROOM:
             return EX_UNAVAILABLE
         if error.errno in _LACKS:
             return EX_OSERR
@@ -214,9 +214,8 @@ def _run(words: list[str]) -> int:
     if named and has_password(named):  # a recipient that is a URL is the place
         fail(EX_USAGE, PASSWORD_IN_ARGUMENTS)
     if root and named and not is_same_place(root, named):
-        fail(
-            EX_USAGE, f"--root {safe_line(root)} and {safe_line(named)}: expected only one of them"
-        )
+        both = f"--root {safe_line(root)} and {safe_line(named)}"
+        fail(EX_USAGE, f"{both}: expected only one of them")
     keeps_mail = path == KEEPS_MAIL
     try:
         setup = _make_setup(arguments, named or root or "", words, keeps_mail=keeps_mail)
@@ -281,7 +280,6 @@ def _make_setup(
 
     Raises:
         ConfigError: it is invalid, for any other command.
-        CommandError: the place is a URL that cannot be used.
     """
     path = getattr(arguments, "config", None)
     try:
@@ -289,7 +287,7 @@ def _make_setup(
         if not place and not hasattr(arguments, "places"):
             for_mail = _command_words(words)[:1] == ("mail",)
             place = default_place(loaded, os.environ, for_mail=for_mail)
-        is_ours = _is_of_our_format(_command_words(words))
+        is_ours = arguments.command.function.startswith("formats.")
         return setup_for(loaded, place, os.environ, tuple(words), is_ours=is_ours)
     except queue_config.ConfigError as error:
         if not keeps_mail:
@@ -299,11 +297,7 @@ def _make_setup(
 
 
 def _refuse_second_values(words: Sequence[str]) -> None:
-    """Refuse two different values of an option that names where to work: one of them is an error.
-
-    Raises:
-        CommandError: the text repeats both.
-    """
+    """Refuse two different values of an option that names where to work: one is an error."""
     words = [*takewhile(lambda word: word != "--", words)]
     for option in ("--root", "--config"):
         values = [
@@ -364,15 +358,10 @@ def _help_as_option(words: list[str]) -> list[str]:
 
 
 def _refuse_words(words: list[str], unparsed: Sequence[str]) -> NoReturn:
-    """Refuse words that the command does not take; suggest options of similar spelling.
-
-    Raises:
-        CommandError: always.
-    """
+    """Refuse words that the command does not take; suggest options of similar spelling."""
     path = _command_words(words)
-    known = [
-        name for word in COMMAND_WORDS if word.path == path for (name, *_), _ in word.arguments
-    ]
+    words_of_path = [word for word in COMMAND_WORDS if word.path == path]
+    known = [name for word in words_of_path for (name, *_), _ in word.arguments]
     wrong = next((word for word in unparsed if word.startswith("-")), "")
     # After an unknown option, older versions of argparse do not parse further arguments.
     unparsed = [word for word in unparsed if word.startswith("-")] or unparsed
@@ -388,9 +377,6 @@ def _refuse_typo(words: list[str]) -> None:
 
     If another word is a path and the first resembles no command, the console opens that one and
     shows why the first is missing.
-
-    Raises:
-        CommandError: the text suggests commands with a similar spelling.
     """
     first = _first_word(words)
     close = _suggest_words(first, list(COMMANDS), ()) if first else ""
@@ -412,10 +398,10 @@ def _suggest_words(word: str, known: Sequence[str], group: tuple[str, ...] | Non
 
     same = [] if group is None else [each.path for each in COMMAND_WORDS if each.path[-1] == word]
     below = [path for path in same if path[: len(group or ())] == group]
-    suggested = sorted(below or same, key=lambda path: (len(path), path[0] != "queue"))[
-        :MAX_SUGGESTIONS
-    ]
-    close = [" ".join(path) for path in suggested] or get_close_matches(word, known, cutoff=0.65)
+    suggested = sorted(below or same, key=lambda path: (len(path), path[0] != "queue"))
+    close = list(map(" ".join, suggested[:MAX_SUGGESTIONS])) or get_close_matches(
+        word, known, cutoff=0.65
+    )
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
@@ -440,9 +426,6 @@ def _plain_words(words: Sequence[str]) -> Iterator[str]:
 
 _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 """Positional arguments that may be any text; they follow another argument."""
-
-
-_HELP = (["-h"], ["--help"])
 
 
 class _NoColors:
@@ -487,7 +470,12 @@ class _CommandParser(ArgumentParser):
         option is left unparsed. In that case parse the words again in two passes.
         """
         first = next(iter(self._get_positional_actions()), None)
-        if args and first is not None and first.nargs == REMAINDER and [*args] not in _HELP:
+        if (
+            args
+            and first is not None
+            and first.nargs == REMAINDER
+            and [*args] not in (["-h"], ["--help"])
+        ):
             # argparse takes an option in the first place for one of its own.
             parsed, _ = super().parse_known_args([], namespace)
             setattr(parsed, first.dest, list(args))
@@ -612,12 +600,6 @@ def _is_mentioned(path: tuple[str, ...], asked: tuple[str, ...]) -> bool:
 
 def _group(parser: ArgumentParser, prog: str) -> Any:
     return parser.add_subparsers(metavar=COMMAND, required=True, prog=prog)
-
-
-def _is_of_our_format(path: tuple[str, ...]) -> bool:
-    """True for a command that only places of one of our formats have."""
-    functions = {word.path: word.function for word in COMMAND_WORDS}
-    return functions.get(path, "").startswith("formats.")
 
 
 def _command_words(words: Sequence[str]) -> tuple[str, ...]:

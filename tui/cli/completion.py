@@ -151,18 +151,12 @@ _VALUES: Mapping[str, Callable[[TypedLine], Iterable[str]]] = {
 
 
 def make_script(shell: str) -> str:
-    """Make the completion script of a shell from the command table.
-
-    Raises:
-        CommandError: shtab is missing.
-    """
+    """Make the completion script of a shell from the command table."""
     try:
         import shtab
     except ImportError:
-        fail(
-            EX_UNAVAILABLE,
-            "the completion scripts are not built in a source tree: pip install shtab",
-        )
+        missing = "the completion scripts are not built in a source tree"
+        fail(EX_UNAVAILABLE, f"{missing}: pip install shtab")
     from tui.cli import make_parser
 
     parser = make_parser(None)

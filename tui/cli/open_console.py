@@ -1,15 +1,23 @@
-"""Open the console on the named places, the configured ones, or the demo."""
+"""Open the console on the named places, the configured ones, or the demo.
+
+Loading takes most of the time to the first rows: meanwhile a screen shows the host and the places.
+It shows only what is known, and the screen is restored however the loading ends.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import shlex
+import signal
 import sys
+import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
 
 from engine.config import queue_config
 from engine.formats.base.format import Setup
@@ -22,8 +30,118 @@ from engine.text.safe import safe_line
 from engine.version import VERSION, program_command
 from tui.cli.command_table import DEMO_AS_TEXT, load_function
 from tui.cli.setup.places import make_places, place_names
-from tui.cli.splash import SplashScreen
 from tui.text.glyphs import glyphs_of_locale
+
+ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
+"""Switch to the alternate screen, hide the cursor, cut long lines."""
+LEAVE_SCREEN = "\x1b[2J\x1b[H\x1b[?7h\x1b[?1049l\x1b[?25h"
+ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
+"""Signals that would end us without restoring the screen, with their exit codes."""
+
+Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+class SplashScreen:
+    """Shows the loading screen until the console takes over or the loading fails.
+
+    In the background it shows nothing: the terminal belongs to another process then.
+    """
+
+    def __init__(
+        self, fd: int, host: str, places: Sequence[str], glyphs: Mapping[int, str]
+    ) -> None:
+        """`fd` is the terminal; `places` are the names of the places to open."""
+        self._fd, self._host, self._places, self._glyphs = fd, host, places, glyphs
+        self._before: dict[int, Handler] = {}
+        self._on = False
+        self._attributes: list[Any] | None = None
+        """Those of the terminal before; None while they are not changed."""
+        self._taken: Callable[[], bool] = lambda: False
+        self._code: int | None = None
+
+    def hand_over_when(self, taken: Callable[[], bool]) -> None:
+        """The console owns and restores the screen as soon as `taken` returns True.
+
+        Raises SystemExit for a signal whose exception was lost: the interpreter ignores an
+        exception raised in a weak reference's callback, which the import system uses.
+        """
+        self._taken = taken
+        self._show_keys()
+        if self._code is not None:
+            raise SystemExit(self._code)
+
+    def __enter__(self) -> SplashScreen:
+        """Show it."""
+        if self._is_foreground():
+            for number in (*ENDED_BY, signal.SIGTSTP):
+                self._before[number] = signal.signal(number, self._handle_signal)
+            self._show()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the screen, unless the console took it over and has done so."""
+        self._restore_screen()
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._handle_signal:  # not replaced by the console
+                signal.signal(number, handler)
+
+    def _is_foreground(self) -> bool:
+        try:
+            return os.tcgetpgrp(self._fd) == os.getpgrp()
+        except OSError:
+            return True  # not a controlling terminal: no background
+
+    def _show(self) -> None:
+        self._on = True
+        self._hide_keys()
+        rows = splash_lines(self._host, self._places, os.get_terminal_size(self._fd).lines)
+        self._write(ENTER_SCREEN + "\r\n".join(rows).translate(self._glyphs))
+
+    def _restore_screen(self) -> None:
+        on, self._on = self._on, False
+        self._show_keys()
+        if on and not self._taken():
+            with suppress(OSError):  # the terminal is gone
+                self._write(LEAVE_SCREEN)
+
+    def _hide_keys(self) -> None:
+        """Let the terminal not show typed keys; the console reads and obeys them later."""
+        with suppress(termios.error):  # no terminal
+            self._attributes = termios.tcgetattr(self._fd)
+            attributes = termios.tcgetattr(self._fd)
+            attributes[3] &= ~termios.ECHO
+            termios.tcsetattr(self._fd, termios.TCSANOW, attributes)
+
+    def _show_keys(self) -> None:
+        attributes, self._attributes = self._attributes, None
+        if attributes is not None:
+            with suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(self._fd, termios.TCSANOW, attributes)
+
+    def _handle_signal(self, number: int, _: FrameType | None) -> None:
+        self._restore_screen()  # also during __enter__ and __exit__
+        if number in ENDED_BY:
+            self._code = ENDED_BY[signal.Signals(number)]
+            raise SystemExit(self._code)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._show()
+
+    def _write(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+
+def splash_lines(host: str, places: Sequence[str], height: int) -> list[str]:
+    """The lines to show, for a screen of this height."""
+    room = max(1, height - 3)
+    more = len(places) - room
+    named = places[: room - 1] if more > 0 else places
+    rows = [f"   {safe_line(place)}" for place in named]
+    if more > 0:
+        rows.append(f"   and {more + 1} more")
+    count = "1 place" if len(places) == 1 else f"{len(places)} places"
+    return [f" spooldeck on {safe_line(host)}: opening {count} ...", "", *rows]
 
 
 class ConsoleOptions(NamedTuple):
@@ -83,10 +201,8 @@ def run(
     if not os.environ.get("NO_COLOR"):
         os.environ.pop("NO_COLOR", None)  # set but empty means nothing; the library disagrees
     gc.disable()  # imported objects stay: collecting during the import finds nothing
-    opening = SplashScreen(
-        sys.stdout.fileno(), os.uname().nodename, names, glyphs_of_locale(os.environ)
-    )
-    with opening:
+    glyphs = glyphs_of_locale(os.environ)
+    with SplashScreen(sys.stdout.fileno(), os.uname().nodename, names, glyphs) as opening:
         from tui.app import Console
         from tui.terminal.bandwidth import limit_for
         from tui.widgets.theme import BadTheme
@@ -137,30 +253,21 @@ def _require_safe_folder(folder: str) -> None:
     """Refuse a folder where another user can redirect what root makes and runs."""
     from engine.system import users
 
-    there = folder
+    there, option = folder, f"--keep {safe_line(folder)}"
     while not os.path.lexists(there):
         there = os.path.dirname(there)
     try:
         owner = users.safe_account(there)
     except (users.Unsafe, OSError) as error:
-        fail(EX_USAGE, f"--keep {safe_line(folder)}: {error}")
+        fail(EX_USAGE, f"{option}: {error}")
     if owner is not None:
-        fail(
-            EX_USAGE,
-            f"--keep {safe_line(folder)}: root's demo in a folder of {owner.name}: "
-            f"{SAFER_FOLDER_HINT}",
-        )
-
-
-SAFER_FOLDER_HINT = "choose a folder that only root can write, or run it as that user"
+        whose = f"root's demo in a folder of {owner.name}"
+        safer = "choose a folder that only root can write, or run it as that user"
+        fail(EX_USAGE, f"{option}: {whose}: {safer}")
 
 
 def _demo_option(is_chosen: Mapping[str, bool], kept: str) -> str:
-    """The option that chooses the formats of the demo; "" for none.
-
-    Raises:
-        CommandError: a package or a server program is missing, or the folder is not suitable.
-    """
+    """The option that chooses the formats of the demo; "" for none."""
     option = next((name for name in reversed(demo_options()) if is_chosen[name]), "")
     try:
         for form in demo_formats(option):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from engine.logs.line_counts import LogCounts
 from engine.logs.log_file import CELL_BYTES
 from engine.logs.log_filter import LineFilter
-from engine.logs.merged_log import LogCounts, LogPosition, MergedLog
+from engine.logs.merged_log import LogPosition, MergedLog
 from tui.log.reader import LogReader
 
 MAX_COUNTED_BYTES = 256 << 20

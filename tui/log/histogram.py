@@ -8,7 +8,7 @@ from itertools import groupby
 
 from textual.geometry import Size
 
-from engine.logs.line_rates import LineRate, LineRates
+from engine.logs.line_counts import LineRate, LineRates
 from engine.logs.log_file import FileEntry
 from engine.logs.merged_log import MergedLog
 from tui.log.reader import LogReader

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from textual.geometry import Size
 
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from tui.queue.task_details import BRIEF_LINES
 from tui.screens.list_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.text.frames import frame_border

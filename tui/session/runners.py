@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from engine.live.inspector import Inspector
-from engine.operations.execute import RefusalCheck, Report, RowResult, always_allowed
+from engine.operations.execute import RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.run_plan import failed_report
 from engine.replay.progress import ReplayProgress
-from engine.replay.replay import PullBack, Replay, ReplayResult
+from engine.replay.replay import Replay, ReplayResult
 from engine.store import StoreError
 from engine.verbs import VERBS
 
@@ -231,7 +231,7 @@ class PullBackRun(RunningOperation):
         self._paced = paced
         self._report: Report | None = None
         self._ended: float | None = None
-        paced.replay.pull_back(PullBack(plan, intent, self._take_report, allowed))
+        paced.replay.pull_back(plan, intent, self._take_report, allowed)
 
     def _take_report(self, report: Report) -> None:
         self._report = report

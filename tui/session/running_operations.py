@@ -8,14 +8,13 @@ from pathlib import PurePath
 from engine.live.inspector import Inspector
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, State, Verdict
-from engine.operations.execute import RefusalCheck, RowResult, always_allowed
+from engine.operations.execute import RefusalCheck, always_allowed
 from engine.operations.journal import Intent
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.places.place import Place, WholeQueueFigures
 from engine.replay import estimate
 from engine.replay.estimate import WorkerPresence
-from engine.replay.log_event_reader import LogEventReader, make_processed_reader
-from engine.replay.outcome_poller import OutcomeSources
+from engine.replay.outcome_poller import LogEventReader, OutcomeSources, make_processed_reader
 from engine.replay.progress import Phase
 from engine.replay.replay import Replay
 from engine.replay.settings import ReplayPace

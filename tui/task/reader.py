@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.index import filter_language
 from engine.index.schema import Query
-from engine.logs.log_tail import LogLine
+from engine.logs.log_line import LogLine
 from engine.model import Task
 from engine.operations.notes import notes_of
 from engine.store import StoreError, Unavailable

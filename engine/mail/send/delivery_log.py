@@ -18,7 +18,7 @@ from engine.logs.delivery_records import (
     Delivery,
     DeliveryRecords,
 )
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.monitor.prometheus import CounterFiles, add_place
 from engine.system import files
 from engine.text.error_text import error_text

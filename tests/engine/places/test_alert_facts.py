@@ -22,7 +22,7 @@ from engine.formats.known_formats import setup_for
 from engine.locks import queue_lock
 from engine.locks.lock_file import boot_seconds
 from engine.locks.queue_lock import Clock
-from engine.logs.log_tail import format_log_line
+from engine.logs.log_line import format_log_line
 from engine.mail.message.content import Content
 from engine.mail.send import spool_entry
 from engine.mail.send.mail_spool import MailSpool

@@ -22,7 +22,7 @@ from tests.demo_places import KANNADER, NFTBAN, ZGB, demo_of
 from tests.pseudo_terminals import ENTERS, LEAVES, UTF8, Terminal, left
 from tests.pseudo_terminals import console as on_a_terminal
 from tui.cli import open_console
-from tui.cli.splash import splash_lines
+from tui.cli.open_console import splash_lines
 from tui.overview.screen import OverviewScreen
 from tui.terminal.plain_text import screen_text
 
@@ -114,7 +114,7 @@ Told([Place(sys.argv[2], lambda: open_store(sys.argv[2]))]).run()
 
 PAUSED = """
 import signal, sys
-from tui.cli.splash import SplashScreen
+from tui.cli.open_console import SplashScreen
 with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}):
     while True:
         signal.pause()
@@ -138,7 +138,7 @@ def named(modules: set[str], unwanted: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("program", "there", "unwanted"),
     [
-        (LOADED_AT, "tui.cli.splash", AT_OPENING),
+        (LOADED_AT, "tui.cli.open_console", AT_OPENING),
         pytest.param(LOADED_THEN, "tui.app", AT_FIRST_FRAME, marks=pytest.mark.deep),
     ],
     ids=["opening", "first frame"],
@@ -214,7 +214,7 @@ def test_keys_that_are_typed_at_the_opening_are_not_shown() -> None:
 
 IGNORED = """
 import os, signal, weakref
-from tui.cli.splash import SplashScreen
+from tui.cli.open_console import SplashScreen
 class Thing: pass
 with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}) as opening:
     thing = Thing()
@@ -233,7 +233,7 @@ def test_a_signal_in_a_callback_still_ends_the_opening() -> None:
 
 BACKGROUND = """
 import os
-from tui.cli.splash import SplashScreen
+from tui.cli.open_console import SplashScreen
 if os.fork() == 0:
     os.setpgid(0, 0)
     with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}):

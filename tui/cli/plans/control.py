@@ -38,10 +38,7 @@ def control(
     dry_run: bool,
     apply: int,
 ) -> Answer:
-    """List the controls of a queue; with a name, preview or apply that control.
-
-    Exit 0 listed, previewed or applied; 1 refused, or no such control.
-    """
+    """List the controls of a queue, or preview or apply one; exit 1 if it is refused or unknown."""
     if not (dry_run or apply):
         if len(words) > 1 or target or value:
             fail(EX_USAGE, "expected --dry-run or --apply N with the NAME of a control")

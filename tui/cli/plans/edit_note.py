@@ -45,9 +45,7 @@ def edit(
     dry_run: bool,
     apply: int,
 ) -> Answer:
-    """Change the description, due time, recipient, priority or data of a task, as far as its store
-    keeps them; exit 1 if the task is gone or changed.
-    """
+    """Change what a store keeps of a task; exit 1 if the task is gone or changed."""
     typed = {"description": description, "due": due, "destination": destination}
     typed |= {"priority": priority, "data": data}
     if dry_run is bool(apply) or apply > 1:

@@ -11,9 +11,8 @@ from typing import Any
 
 from engine.formats.base.format import Setup
 from engine.operations import controls, undo
-from engine.operations.execute import RowResult
 from engine.operations.journal import Entry, Intent, Journal, Operation
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, RowResult
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.replay import settings
 from engine.store import ChangeableStore, Unavailable
@@ -55,9 +54,8 @@ def journal(
     if abandon or apply:
         setup.require_writable()
     journal = setup.journal()
-    operations = _settled(
-        setup, journal, [_find_operation(journal, op)] if op else _since(journal, since)
-    )
+    found = [_find_operation(journal, op)] if op else _since(journal, since)
+    operations = _settled(setup, journal, found)
     if abandon:
         return _abandon(setup, journal, operations[0])
     if resume:
@@ -73,14 +71,7 @@ def journal(
 
 
 def undo_operation(
-    setup: Setup,
-    words: list[str],
-    *,
-    root: str,
-    reason: str,
-    dry_run: bool,
-    apply: int,
-    json: bool,
+    setup: Setup, words: list[str], *, root: str, reason: str, dry_run: bool, apply: int, json: bool
 ) -> Answer | int:
     """Undo an operation by a plan of its own; without one, list those that can be undone."""
     setup, op = _split_words(setup, root, words)
@@ -104,10 +95,7 @@ def undo_operation(
 
 
 def _split_words(setup: Setup, root: str, words: Sequence[str]) -> tuple[Setup, str]:
-    """Find the place and the operation among the words, in any order.
-
-    An operation may be named by the eight characters at its end, as the console shows it.
-    """
+    """Find the place and the operation, or the end of its id, among the words, in any order."""
     ops = [word for word in words if _is_operation(word)]
     places = [word for word in words if word not in ops]
     for word in places:
@@ -172,15 +160,12 @@ def _settled(setup: Setup, journal: Journal, operations: Sequence[Operation]) ->
 
 
 def _settled_one(store: ChangeableStore, journal: Journal, operation: Operation) -> Operation:
+    if not operation.is_interrupted:
+        return operation
     try:
-        settled = (
-            undo.settle_operation(store, journal, operation).operation
-            if operation.is_interrupted
-            else None
-        )
+        return undo.settle_operation(store, journal, operation).operation or operation
     except Unavailable:
-        settled = None  # without write permission: shown as recorded
-    return settled or operation
+        return operation  # without write permission: shown as recorded
 
 
 # ---- doing
@@ -193,13 +178,8 @@ def _undo_plan(
         fail(NOT_ALL_DONE, f"{operation.op} is still running; undo it after it ends")
     now = time.time()
     back = undo.plan_undo(store, journal, operation, now, setup.queue.retention_days)
-    late = "dead longer than the retention time: held, otherwise the next run deletes them"
-    warnings = [f"{len(back.held):,} {late}"] * bool(back.held)
-    return ShownPlan(
-        back.plan,
-        f"{operation_name(operation)} of {format_time(operation.started)}",
-        warnings=warnings,
-    )
+    scope = f"{operation_name(operation)} of {format_time(operation.started)}"
+    return ShownPlan(back.plan, scope, warnings=plan_command.warn_of_held(len(back.held)))
 
 
 def _continue(setup: Setup, journal: Journal, operation: Operation, options: PlanOptions) -> int:
@@ -210,29 +190,19 @@ def _continue(setup: Setup, journal: Journal, operation: Operation, options: Pla
         plan = undo.plan_rest(store, journal, operation, time.time())
         now = journal.operation(operation.op)
         half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
-        shown_plan = ShownPlan(plan, f"the rest of {operation.op}", warnings=_half_moved(half))
+        tasks = "1 task is" if half == 1 else f"{half:,} tasks are"
+        crashed = f"{tasks} half moved: this (or --abandon) finishes or reverts the move"
+        scope, warnings = f"the rest of {operation.op}", [crashed] * bool(half)
+        shown_plan = ShownPlan(plan, scope, warnings=warnings)
         if paced := _read_pace(plan, operation.intent):
-            shown_plan = shown_plan._replace(
-                facts=replay_options.describe_pace(setup, shown_plan.amount, paced)
-            )
+            facts = replay_options.describe_pace(setup, shown_plan.amount, paced)
+            shown_plan = shown_plan._replace(facts=facts)
         words = ["journal", operation.op, "--resume"]
         return _shown_or_done(setup, store, shown_plan, options, words, follows=operation)
 
 
-def _half_moved(amount: int) -> list[str]:
-    """Warn about tasks that a crash left in the middle of a move."""
-    if not amount:
-        return []
-    tasks = "1 task is" if amount == 1 else f"{amount:,} tasks are"
-    return [f"{tasks} half moved: this (or --abandon) finishes or reverts the move"]
-
-
 def _read_pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
-    """The pace of a paced operation when it is continued, without an attending operator.
-
-    Raises:
-        CommandError: the recorded pace is invalid.
-    """
+    """The pace of a paced operation when it is continued, without an attending operator."""
     if not intent.pace or not VERBS[plan.verb].paced_name:
         return None
     try:
@@ -245,9 +215,8 @@ def _abandon(setup: Setup, journal: Journal, operation: Operation) -> int:
     if not operation.is_interrupted:
         fail(NOT_ALL_DONE, f"{operation.op} is already done, or still running")
     with closing(setup.open_store()) as store:
-        unchanged = undo.abandon_operation(
-            store, journal, operation, f"abandoned by {setup.current_user().name}"
-        )
+        reason = f"abandoned by {setup.current_user().name}"
+        unchanged = undo.abandon_operation(store, journal, operation, reason)
     print(f"{operation.op} abandoned; {unchanged:,} tasks unchanged")
     return DONE
 
@@ -262,12 +231,8 @@ def _shown_or_done(
     follows: Operation | None = None,
 ) -> int:
     if not options.apply:
-        command = shlex.join([*setup.command_words, *words, "--apply", str(shown_plan.amount)])
-        plan_command.show_plan(
-            shown_plan,
-            plan_command.plan_view(setup, shown_plan, store, options.reason, command),
-            options.json,
-        )
+        command = [*setup.command_words, *words, "--apply", str(shown_plan.amount)]
+        plan_command.show_plan(setup, store, shown_plan, options, command)
         return DONE
     plan = shown_plan.plan
     if not plan_command.check_count(shown_plan, options.apply):
@@ -299,17 +264,14 @@ def operation_line(operation: Operation) -> str:
     parts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
     if operation.open_rows:
         parts.append(f"{operation.open_rows:,} open")
+    is_control = intent.verb == controls.CONTROL_VERB
+    nothing = view.describe_operation(operation) if is_control else "nothing"
     cells = [
         format_time(operation.started),
         operation.op,
         intent.who.name,
         operation_name(operation),
-        ", ".join(parts)
-        or (
-            "nothing"
-            if intent.verb != controls.CONTROL_VERB
-            else view.describe_operation(operation)
-        ),
+        ", ".join(parts) or nothing,
         operation_state(operation),
         *([f"undoes {intent.undoes}"] if intent.undoes else []),
         *([f"filter {intent.filter}"] if intent.filter else []),

@@ -86,9 +86,6 @@ class ShownPlan(NamedTuple):
 def setup_at(setup: Setup, root: str, places: Sequence[str]) -> Setup:
     """The setup of the place among the words of a command, if it is not that of --root; without
     one, the given setup.
-
-    Raises:
-        CommandError: there is more than one place.
     """
     named = [root] * bool(root) + [*places]
     if any(not is_same_place(named[0], name) for name in named[1:]):
@@ -109,22 +106,14 @@ def require_place(setup: Setup) -> None:
 
 
 def require_one(dry_run: bool, count: int) -> None:
-    """Require exactly one of --dry-run and --apply.
-
-    Raises:
-        CommandError: none or both are given.
-    """
+    """Require exactly one of --dry-run and --apply."""
     if dry_run is bool(count):
         expected = "expected either --dry-run, or --apply N with the count that --dry-run printed"
         fail(EX_USAGE, expected)
 
 
 def require_reason(setup: Setup, reason: str) -> None:
-    """Require a reason if the configuration does.
-
-    Raises:
-        CommandError: the option is missing.
-    """
+    """Require a reason if the configuration does."""
     if setup.config.require_reason and not reason.strip():
         fail(EX_USAGE, "expected --reason TEXT: the configuration has `require_reason: true`")
 
@@ -135,10 +124,14 @@ def guard(setup: Setup, plan: Plan) -> RefusalCheck:
         return always_allowed
     if not setup.format.has_lock:
         return always_allowed  # no lock: the edges decide what may be done to claimed tasks
-    path = setup.lock_path
-    return lambda: why_not_abandoned(
-        setup.examine_lock(), partial(lock_holder.deleted_lock_holder, path)
-    )
+    find_holder = partial(lock_holder.deleted_lock_holder, setup.lock_path)
+    return lambda: why_not_abandoned(setup.examine_lock(), find_holder)
+
+
+def warn_of_held(amount: int) -> list[str]:
+    """A warning of tasks that are held instead of returned to the DLQ, if there are any."""
+    late = f"{amount:,} dead longer than the retention time"
+    return [f"{late}: held, otherwise the next run deletes them"] * bool(amount)
 
 
 def fit_into_trash(
@@ -163,36 +156,13 @@ def fit_into_trash(
     return ShownPlan(plan, "", sizes, refused, (("trash", after),))
 
 
-def plan_view(
-    setup: Setup, shown_plan: ShownPlan, store: ReadableStore, reason: str, command: str
-) -> view.PlanView:
-    """The view of a plan for the screen."""
-    verb = VERBS[shown_plan.plan.verb]
-    # The journal of a URL's operations is in our own folder, which each user has.
-    whose = "you on this host" if setup.address.is_url else "any operator"
-    return view.PlanView(
-        store.states,
-        store.edges,
-        time.time(),
-        shown_plan.scope,
-        size=shown_plan.size,
-        facts=shown_plan.facts,
-        warnings=shown_plan.warnings,
-        reason=reason,
-        command=command,
-        undo=_undo_words(verb.name, store.edges, whose),
-        refused=shown_plan.refused,
-    )
-
-
 def _undo_words(verb: str, edges: Edges, whose: str) -> str:
     if verb != "expunge":
         return _UNDO.get(verb, f"spooldeck undo, for 24 h, by {whose}")
     other = {State.TRASH: "`purge` (trash)", State.HELD: "`hold`"}
     alternatives = [words for end, words in other.items() if any(edge[1] is end for edge in edges)]
-    return "none: cannot be undone" + (
-        f". Use {' or '.join(alternatives)} instead" if alternatives else ""
-    )
+    instead = f". Use {' or '.join(alternatives)} instead" if alternatives else ""
+    return f"none: cannot be undone{instead}"
 
 
 _UNDO = {
@@ -202,9 +172,30 @@ _UNDO = {
 }
 
 
-def show_plan(shown_plan: ShownPlan, plan_view: view.PlanView, as_json: bool) -> None:
-    """Print what a plan would do."""
-    if as_json:
+def show_plan(
+    setup: Setup,
+    store: ReadableStore,
+    shown_plan: ShownPlan,
+    options: PlanOptions,
+    command: Sequence[str],
+) -> None:
+    """Print what a plan would do, and the command that applies it."""
+    # The journal of a URL's operations is in our own folder, which each user has.
+    whose = "you on this host" if setup.address.is_url else "any operator"
+    plan_view = view.PlanView(
+        store.states,
+        store.edges,
+        time.time(),
+        shown_plan.scope,
+        size=shown_plan.size,
+        facts=shown_plan.facts,
+        warnings=shown_plan.warnings,
+        reason=options.reason,
+        command=shlex.join(command),
+        undo=_undo_words(shown_plan.plan.verb, store.edges, whose),
+        refused=shown_plan.refused,
+    )
+    if options.json:
         head = json.dumps(_as_json(shown_plan, plan_view))
         sizes, plan = shown_plan.sizes, shown_plan.plan
         values = (view.plan_row_values(plan, r, plan_view, sizes.get(r.id)) for r in plan.rows)
@@ -264,9 +255,8 @@ def check_count(shown_plan: ShownPlan, expected_count: int) -> bool:
     amount, past = shown_plan.amount, VERBS[shown_plan.plan.verb].past
     if amount != expected_count:
         why = "".join(f": {reason}" for reason in _why_fewer(shown_plan))
-        print_error(
-            f"{amount:,} would be {past} now, not {expected_count:,}{why}: nothing was changed"
-        )
+        now = f"{amount:,} would be {past} now, not {expected_count:,}"
+        print_error(f"{now}{why}: nothing was changed")
     return amount == expected_count
 
 

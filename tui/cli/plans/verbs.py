@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import heapq
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,13 +28,7 @@ from engine.system.command_errors import EX_NOPERM, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
-from tui.cli.plans.plan_command import (
-    COMMAND_NAMES,
-    LOCKED,
-    NOT_ALL_DONE,
-    PlanOptions,
-    ShownPlan,
-)
+from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, PlanOptions, ShownPlan
 from tui.cli.plans.replay_options import PaceOptions
 from tui.cli.setup.filter_option import parse_filter_option, parse_states, read_data
 from tui.cli.setup.output import show_progress
@@ -44,10 +37,7 @@ from tui.plan.plan_lines import warn_of_whole_state
 NEEDS_STATE = {"expunge": None}
 """Verbs that need an explicit --state, because the tasks are lost."""
 
-RETRY_INSTEAD = {
-    State.PENDING: "promote makes it due now",
-    State.DONE: "rerun runs it again",
-}
+RETRY_INSTEAD = {State.PENDING: "promote makes it due now", State.DONE: "rerun runs it again"}
 """The command to use for a task that is not in the DLQ, if its store has an edge to PENDING."""
 
 
@@ -151,9 +141,7 @@ def _show(
     closed = _row_refusals(store, shown_plan.plan)
     if closed and "" not in closed:
         shown_plan = shown_plan._replace(closed=", ".join(sorted(closed)), facts=())
-    words = shlex.join(command)
-    view = plan_command.plan_view(setup, shown_plan, store, options.reason, words)
-    plan_command.show_plan(shown_plan, view, options.json)
+    plan_command.show_plan(setup, store, shown_plan, options, command)
     return EX_NOPERM if shown_plan.closed else plan_command.DONE
 
 
@@ -219,18 +207,13 @@ def _planned_tasks(verb: str, setup: Setup, store: ReadableStore, choice: TaskCh
     known = ShownPlan(plan, "", sizes, warnings=[*plans.describe_added(plan)])
     if verb == "restore":
         back = trash.plan_restore(store, setup.journal(), plan, now, setup.queue.retention_days)
-        late = (
-            f"{len(back.held):,} dead longer than the retention time: held, otherwise the next run"
-        )
-        known = ShownPlan(
-            back.plan, "", sizes, warnings=[f"{late} deletes them"] if back.held else []
-        )
+        warnings = plan_command.warn_of_held(len(back.held))
+        known = ShownPlan(back.plan, "", sizes, warnings=warnings)
     if any(end is State.TRASH for _, end in VERBS[verb].edges):
         known = plan_command.fit_into_trash(setup, store, plan, sizes)
     if careful and plan.rows and not (choice.filter or choice.ids or len(plan.rows) < total):
-        whole = warn_of_whole_state(
-            " and ".join(words), len(plan.rows), sum(store.count_tasks().values())
-        )
+        all_tasks = sum(store.count_tasks().values())
+        whole = warn_of_whole_state(" and ".join(words), len(plan.rows), all_tasks)
         known = known._replace(warnings=[*known.warnings, *whole])
     passed = [f"{n:,} excluded: {safe_line(why)}" for why, n in passed_over.most_common()]
     warnings = [*known.warnings, *passed]
@@ -308,9 +291,8 @@ def _words(
     verb_edges = edges_of(store.edges, verb)
     starts = tuple(dict.fromkeys(start for start, _ in verb_edges if start is not None))
     if not starts:
-        fail(
-            EX_USAGE, f"{COMMAND_NAMES.get(verb, verb)}: not supported at {safe_line(setup.place)}"
-        )
+        name = COMMAND_NAMES.get(verb, verb)
+        fail(EX_USAGE, f"{name}: not supported at {safe_line(setup.place)}")
     if choice.state or choice.ids or filter.mentions_field("state"):
         return parse_states(store, choice.state, starts)
     if verb in NEEDS_STATE or usual not in starts:
@@ -328,9 +310,8 @@ def _tasks(
     now: float,
 ) -> Iterator[Task]:
     refusals = dict.fromkeys(ids, "not found")
-    scan_names = list(refusals) or list(
-        dict.fromkeys(store.states[state] for state in words.values())
-    )
+    states = dict.fromkeys(store.states[state] for state in words.values())
+    scan_names = list(refusals or states)
     scan = show_progress(store.scan(scan_names), "tasks read")
     read = partial(read_data, store)
     for scanned in select_matching(scan, filter, now, read) if filter else scan:
@@ -354,7 +335,7 @@ def _tasks(
 def _measured_tasks(
     store: ReadableStore, tasks: Iterator[Task], sizes: dict[str, int]
 ) -> Iterator[Task]:
-    from engine.operations.sizes import MAX_MEASURED_TASKS, task_bytes
+    from engine.operations.plans import MAX_MEASURED_TASKS, task_bytes
 
     shows_sizes = True
     for task in tasks:
@@ -371,10 +352,8 @@ def _include_suspicious(plan: Plan, choice: TaskChoice) -> Plan:
     excluded_ids = {row.id for row, _ in plan.group_rows(named) if row.id and row.default_exclusion}
     for ident in choice.include:
         if ident not in excluded_ids:
-            fail(
-                EX_USAGE,
-                f"--include {safe_line(ident)}: expected the id of a task that this plan excludes",
-            )
+            expected = "the id of a task that this plan excludes"
+            fail(EX_USAGE, f"--include {safe_line(ident)}: expected {expected}")
     named = named.union(*(plan.companions.get(ident, ()) for ident in named))
     return plan._replace(included_ids=named, includes_suspicious=choice.include_all)
 

@@ -32,10 +32,8 @@ NO_DELIVERIES = "nothing is delivered here: no handler of the configuration has 
 def destinations(
     setup: Setup, words: list[str], *, root: str, reason: str, dry_run: bool, apply: int
 ) -> Answer:
-    """List the destinations of a place; with block, unblock or probe and an ORIGIN, preview or
-    apply that.
-
-    Exit 0 all fine, previewed or applied; 1 a destination is unhealthy, unknown or refused.
+    """List the destinations of a place, or preview or apply a verb; exit 1 if one is unhealthy,
+    unknown or refused.
     """
     if words and words[0] in ACTIONS:
         return _change(setup, words, root, reason, apply)

@@ -53,12 +53,10 @@ def locks(setup: Setup, places: list[str], *, filter: str) -> Answer:
         return [await _summarize_lock(session) for session in sessions]
 
     summaries = [one for one in scan_once(locked, ask) if contains_words(_words(one), filter)]
-    now, code = time.time(), OK
+    now, code, found = time.time(), OK, [one.lock.evidence for one in summaries]
     if any(summary.kinds is None for summary in summaries):
         code = UNREADABLE
-    elif any(
-        one.lock.evidence and one.lock.evidence.verdict in ALARMING_VERDICTS for one in summaries
-    ):
+    elif any(one and one.verdict in ALARMING_VERDICTS for one in found):
         code = ATTENTION
     return Answer(
         lambda: {"locks": [_as_row(summary, now) for summary in summaries]},
@@ -114,10 +112,7 @@ def _free(summary: LockSummary) -> Line:
         return ()
     hold = [word for id in accepted_ids(report) for word in ("--hold", id)]
     words = shlex.join([*summary.command, "queue", "recover", *hold])
-    return (
-        (f" {safe_line(words)}", "key"),
-        (" asks, then frees the lock", ""),
-    )
+    return ((f" {safe_line(words)}", "key"), (" asks, then frees the lock", ""))
 
 
 def _as_row(summary: LockSummary, now: float) -> dict[str, object]:

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from engine.formats.base.format import Setup
-from engine.monitor.transport_health import (
-    CountWindow,
-    MailHealth,
-    MailRoutes,
-    TransportHealth,
-    TransportSuspension,
-)
+from engine.monitor.transport_health import CountWindow, MailHealth, MailRoutes, TransportHealth
 from engine.text.safe import safe_line
 from tui.cli.setup.one_look import contains_words, scan_place
 from tui.cli.setup.output import Answer, columns
@@ -20,9 +14,7 @@ from tui.transports import detail_lines as view
 
 
 def transports(setup: Setup, place: str | None, *, filter: str) -> Answer:
-    """Print the transports of a place; exit 0 OK, 1 if a transport fails, or if no mail is sent
-    because the file of suspended transports is invalid.
-    """
+    """Print the transports of a place; exit 1 if one fails, or none may send mail."""
     opened = open_places(setup, [place] if place else [])[0]
 
     async def ask(session: PlaceSession) -> tuple[MailHealth, MailRoutes | None, float]:
@@ -78,7 +70,8 @@ def _row(transport: TransportHealth, limit: float, routes: MailRoutes | None) ->
         "state": transport.health(limit).value,
         "used": None if routes is None else routes.use(transport.name).value,
         "why_not": None if routes is None else routes.why_not.get(transport.name, ""),
-        "suspended": None if stop is None else _stop(stop),
+        "suspended": stop
+        and {**time_fields("since", stop.since), "who": stop.who, "why": stop.why},
         "totals": None if transport.totals is None else transport.totals._asdict(),
         "windows": {window.name: _window(window) for window in transport.windows},
         **time_fields("last_success", transport.last_success),
@@ -86,10 +79,6 @@ def _row(transport: TransportHealth, limit: float, routes: MailRoutes | None) ->
         "errors": [with_times(fault._asdict(), "first", "last") for fault in transport.faults],
         "failures": [with_times(failure._asdict(), "when") for failure in transport.failures],
     }
-
-
-def _stop(stop: TransportSuspension) -> dict[str, object]:
-    return {**time_fields("since", stop.since), "who": stop.who, "why": stop.why}
 
 
 def _window(window: CountWindow) -> dict[str, object]:

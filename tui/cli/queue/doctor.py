@@ -28,10 +28,7 @@ OK, ATTENTION = 0, 1
 
 
 def doctor(setup: Setup, *, json: bool) -> int:
-    """Check a place of any format and print the findings; exit 0 if none needs an action, else 1.
-
-    Changes nothing.
-    """
+    """Check a place of any format and print the findings; changes nothing."""
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup)
     library = [("handlers", bad(missing, INSTALL))] if missing else []
@@ -42,10 +39,7 @@ def doctor(setup: Setup, *, json: bool) -> int:
 
 
 def print_findings(named_findings: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:
-    """Print findings with the names of their checks, each as soon as it is known.
-
-    Returns 0 if none needs an action, else 1.
-    """
+    """Print named findings, each as soon as it is known; return 1 if one needs an action."""
     findings = []
     if not sys.stdout.isatty():
         named_findings = show_progress(named_findings, "checks done")

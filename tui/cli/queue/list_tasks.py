@@ -11,11 +11,7 @@ from functools import partial
 from engine.formats.base.format import Setup
 from engine.model import Problem, State, Task, counted_attempts, own_word
 from engine.store import ReadableStore
-from engine.system.command_errors import (
-    EX_USAGE,
-    fail,
-    print_error,
-)
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.setup.filter_option import parse_states
@@ -111,9 +107,8 @@ def _count(state: State, setup: Setup) -> Answer:
     setup.format.make_queue(setup)
     with closing(setup.open_store()) as store:
         amount, word = store.count_tasks().get(state, 0), store.states.get(state, str(state))
-    return Answer(
-        lambda: {"place": setup.place, "state": word, "count": amount}, lambda: [str(amount)]
-    )
+    values = {"place": setup.place, "state": word, "count": amount}
+    return Answer(lambda: values, lambda: [str(amount)])
 
 
 count = partial(_count, State.PENDING)

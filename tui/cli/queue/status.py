@@ -28,7 +28,7 @@ from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
 from engine.operations.journal import Operation
 from engine.places.alert_facts import TaskFacts, make_alert_inputs
-from engine.places.mail_parts import MAIL_SEND_KIND
+from engine.places.mail_setup import MAIL_SEND_KIND
 from engine.places.place import Place
 from engine.places.place_watcher import PlaceReadings, PlaceWatcher
 from engine.policy import died_at

@@ -32,6 +32,10 @@ def scan_once(
     A place that cannot be reached is passed to `ask` too; its inspector has the reason.
     """
 
+    async def read_and_ask(sessions: Sequence[PlaceSession]) -> T:
+        await asyncio.gather(*map(_wait_for_scan, sessions))
+        return await ask(sessions)
+
     async def scan_places() -> T:
         names = short_names([place.name for place in places])
         shared = SharedParts(len(places))
@@ -42,7 +46,7 @@ def scan_once(
         for session in sessions:
             session.free_grace = 0.0  # the command does not wait: the log shows how long none ran
         following = asyncio.create_task(follow_places(sessions))
-        answer = asyncio.create_task(_answer(sessions, ask))
+        answer = asyncio.create_task(read_and_ask(sessions))
         try:
             # A follower ends early only by a bug; then its exception is raised.
             await asyncio.wait({answer, following}, return_when=asyncio.FIRST_COMPLETED)
@@ -71,13 +75,6 @@ def scan_place(
     return scan_once([place], ask_one, read_store)
 
 
-async def _answer(
-    lives: Sequence[PlaceSession], ask: Callable[[Sequence[PlaceSession]], Awaitable[T]]
-) -> T:
-    await asyncio.gather(*map(_wait_for_scan, lives))
-    return await ask(lives)
-
-
 async def _wait_for_scan(session: PlaceSession) -> None:
     change = session.inspector.latest
     with Progress("tasks read") as progress:
@@ -94,11 +91,7 @@ async def _wait_for_scan(session: PlaceSession) -> None:
 
 
 def parse_place_filter(text: str, session: PlaceSession) -> Filter:
-    """Parse `--filter` for a place, in the filter language of the console.
-
-    Raises:
-        CommandError: it is no valid filter; the message has the position and what was expected.
-    """
+    """Parse `--filter` for a place, in the filter language of the console."""
     known = session.inspector
     return parse_filter_option(text, known.states, session.clock(), known.words)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from engine.config.mail_config import MEMORY, METHODS
 from engine.formats.base.format import Setup
-from engine.formats.base.suspend_transport import resume_transport, suspend_transport
+from engine.formats.base.mail_controls import resume_transport, suspend_transport
 from engine.mail.send.suspensions import Suspension
-from engine.places.mail_parts import describe_no_transport, describe_suspender
+from engine.places.mail_setup import describe_no_transport, describe_suspender
 from engine.system.command_errors import EX_CONFIG, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.text.times import format_time
@@ -55,11 +55,7 @@ def describe_suspension(suspension: Suspension) -> str:
 
 
 def read_suspended(setup: Setup) -> Mapping[str, Suspension]:
-    """The suspended transports.
-
-    Raises:
-        CommandError: the file of suspended transports is invalid.
-    """
+    """The suspended transports."""
     try:
         return setup.mail.suspensions().read()
     except ValueError as error:
@@ -67,11 +63,7 @@ def read_suspended(setup: Setup) -> Mapping[str, Suspension]:
 
 
 def require_name(name: str) -> None:
-    """Check that this is the name of a transport.
-
-    Raises:
-        CommandError: it is not; the text lists the names.
-    """
+    """Check that this is the name of a transport."""
     if name not in (*METHODS, MEMORY):
         fail(EX_USAGE, f"transport {safe_line(name)}: expected one of {', '.join(METHODS)}")
 

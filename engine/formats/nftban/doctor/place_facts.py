@@ -24,15 +24,15 @@ from engine.config.validators import ConfigError
 from engine.doctor.store_checks import CLOCK_SKEW_SECONDS
 from engine.formats.base.format import Setup
 from engine.formats.base.mail_controls import make_place_mail
-from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.queue_folders import examine_lock, handles_kind, open_spool
+from engine.formats.nftban.staging import QUARANTINE_NAME as CORRUPT
 from engine.formats.nftban.staging import STAGING_NAME
 from engine.formats.nftban.store import NftbanStore
 from engine.mail.message.compose import invalid_addresses
 from engine.mail.send.mail_spool import Broken
 from engine.model import FOR_ALL, LockEvidence, Problem, State, Task
 from engine.monitor.transport_health import TransportSuspension
-from engine.places.mail_parts import QUEUING_GRACE_SECONDS
+from engine.places.mail_setup import QUEUING_GRACE_SECONDS
 from engine.policy import MAX_WAIT_SECONDS
 from engine.store import Unavailable
 from engine.system import files

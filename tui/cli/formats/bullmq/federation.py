@@ -1,24 +1,29 @@
-"""`federation work`, `enqueue` and `keys`: deliveries to other servers by two BullMQ queues."""
+"""`federation work`, `enqueue`, `keys`: deliveries to other servers by two BullMQ queues. `doctor`:
+keys, own origin and known servers, then the checks of place and outbox.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from engine.delivery.delivery_parts import open_registry, with_outbox
+from engine.delivery.delivery_parts import open_registry
+from engine.doctor.finding import Finding, bad, ok, warn
 from engine.formats.base.format import Setup
-from engine.formats.bullmq.federation.configured import (
+from engine.formats.bullmq.federation.probe_jobs import JobAdder, add_probe
+from engine.formats.bullmq.federation.settings import FederationConfig
+from engine.formats.bullmq.federation.shared_tables import (
     application_database,
     settings_of,
     shared_tables,
 )
-from engine.formats.bullmq.federation.probe_jobs import JobAdder, add_probe
-from engine.formats.bullmq.federation.settings import FederationConfig
 from engine.formats.bullmq.place import RedisPlace, parse_place
 from engine.formats.bullmq.store import BullmqStore
 from engine.store import StoreError, Unavailable
@@ -32,12 +37,15 @@ from engine.system.command_errors import (
     print_result,
 )
 from engine.text.error_text import error_text
-from engine.text.safe import clean_error, safe_line
-from engine.work import lease_worker
+from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
-from tui.cli.formats.bullmq.worker import FORMAT, print_connected, worker_name
-from tui.cli.queue.run_records import RunRecords, print_run
+from tui.cli.formats.bullmq import federation
+from tui.cli.formats.bullmq.worker import FORMAT, run_worker
+from tui.cli.queue.doctor import doctor as check_place
+from tui.cli.queue.doctor import print_findings
+from tui.cli.queue.run_records import print_run
 from tui.cli.setup.output import Answer
 from tui.text.task_row import added_line
 
@@ -48,6 +56,7 @@ if TYPE_CHECKING:
     from engine.formats.bullmq.federation.parts import FederationParts
     from engine.formats.bullmq.federation.profile import Policy
 
+
 ORIGIN_VARIABLE = "BETTER_AUTH_URL"
 """Environment variable with our own origin, as Sipher reads it."""
 PROGRAM_TIMEOUT_SECONDS = 120.0
@@ -56,11 +65,7 @@ INSTALL = "pip install 'spooldeck[federation]'"
 
 
 def require_packages() -> None:
-    """Refuse a command without the packages of the federation.
-
-    Raises:
-        CommandError: the text names them.
-    """
+    """Refuse a command without the packages of the federation."""
     if missing := [name for name in ("cryptography", "nacl", "httpx") if find_spec(name) is None]:
         fail(EX_CONFIG, f"federation: {' and '.join(missing)} not installed: {INSTALL}")
 
@@ -85,74 +90,40 @@ def work(setup: Setup, *, until_idle: bool, json: bool) -> int:
     require_packages()
     from engine.formats.bullmq.federation.jobs import SLOTS
 
-    setup.refuse_unwritable(setup.state_folder, made=True)
-    setup.make_folder(setup.state_folder)
-    setup.make_folders()
-    place = parse_place(setup.address, setup.settings)._replace(queues=tuple(SLOTS))
-    with ExitStack() as stack:
-        store = stack.enter_context(closing(BullmqStore(place)))
-        print_connected(store)
-        services = with_outbox(setup.config, _services(setup, store, SLOTS), stack)
-        handled = _handlers(setup, place, services, stack)
-        run = lease_worker.run(
-            setup.queue,
-            store,
-            handled,
-            setup.retry_policy(),
-            services,
-            concurrency=sum(SLOTS.values()),
-            until_idle=until_idle,
-            owner=worker_name(),
-            watch=partial(store.watch_markers, worker_name()),
-        )
+    run = run_worker(
+        setup,
+        partial(_handlers, setup),
+        slots=SLOTS,
+        timeouts=dict.fromkeys(SLOTS, PROGRAM_TIMEOUT_SECONDS),
+        until_idle=until_idle,
+    )
     return print_run(run, as_json=json)
 
 
-def _services(setup: Setup, store: BullmqStore, slots: Mapping[str, int]) -> WorkerServices:
-    return (
-        RunRecords(setup, prints=True)
-        .services()
-        ._replace(
-            limits=setup.token_buckets(),
-            shorten_error=clean_error,
-            slots=slots,
-            timeouts=dict.fromkeys(slots, PROGRAM_TIMEOUT_SECONDS),
-            data_kinds=tuple(slots),
-            logs_waits=True,
-            gate=store.claim_gate,
-        )
-    )
-
-
 def _handlers(
-    setup: Setup, place: RedisPlace, services: WorkerServices, stack: ExitStack
+    setup: Setup, store: BullmqStore, services: WorkerServices, stack: ExitStack
 ) -> Mapping[str, Handler]:
     from engine.destinations.database import SqlDatabase
     from engine.destinations.outbox import Outbox
-    from engine.formats.bullmq.federation.acks import AckParts
     from engine.formats.bullmq.federation.delivery import DeliveryHandler
-    from engine.formats.bullmq.federation.follows import SqlFollows
     from engine.formats.bullmq.federation.health import ProbeHandler, plan_missing_probes
     from engine.formats.bullmq.federation.jobs import DELIVERY_QUEUE, HEALTH_QUEUE
+    from engine.formats.bullmq.federation.shared_tables import SqlFollows
 
-    parts = _parts(setup, place, services.log, stack)
+    parts = _parts(setup, store.place, services.log, stack)
     config, settings = setup.config, settings_of(setup)
     outbox, address = None, application_database(setup)
     if config.outbox is not None:
         outbox = Outbox(config.outbox)
         stack.callback(outbox.close)
-    follows = None
     if settings.follows and address is not None:
-        follows = SqlFollows(stack.enter_context(closing(SqlDatabase(address))), settings.follows)
+        database = stack.enter_context(closing(SqlDatabase(address)))
+        parts = parts._replace(follows=SqlFollows(database, settings.follows))
     try:
         plan_missing_probes(parts)
     except StoreError as error:
         services.log("WARN", f"Probes not checked: {error}")
-    acks = AckParts(parts.keys, parts.registry, parts.profile, follows)
-    return {
-        DELIVERY_QUEUE: DeliveryHandler(parts, acks, outbox),
-        HEALTH_QUEUE: ProbeHandler(parts),
-    }
+    return {DELIVERY_QUEUE: DeliveryHandler(parts, outbox), HEALTH_QUEUE: ProbeHandler(parts)}
 
 
 def _parts(
@@ -174,9 +145,8 @@ def _parts(
     try:
         keys = read_own_keys(settings)
     except BadKeys as error:
-        fail(
-            EX_CONFIG, f"federation: {safe_line(str(error))}: see spooldeck federation keys --help"
-        )
+        why = safe_line(str(error))
+        fail(EX_CONFIG, f"federation: {why}: see spooldeck federation keys --help")
     origin = own_origin(settings)
     if not origin:
         print_error(f"federation: neither federation.origin nor ${ORIGIN_VARIABLE} is set")
@@ -217,11 +187,7 @@ def own_origin(settings: FederationConfig) -> str:
 
 
 def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
-    """The policies of error codes, with those of the configuration.
-
-    Raises:
-        CommandError: there is no such code.
-    """
+    """The policies of error codes, with those of the configuration."""
     from engine.formats.bullmq.federation.profile import POLICIES
 
     policies = dict(POLICIES)
@@ -272,8 +238,7 @@ def enqueue(
 
 
 def keys(setup: Setup, *, forget: str) -> Answer | int:
-    """Print our public keys and those of known servers, with fingerprints; make ours if there are
-    none in the configured folder."""
+    """Print public keys and fingerprints; make ours if there are none in the configured folder."""
     require_packages()
     from engine.formats.bullmq.federation.envelope import fingerprint
     from engine.formats.bullmq.federation.keys import ENCRYPTION_PUBLIC, PUBLIC, BadKeys
@@ -324,9 +289,8 @@ def _own_keys(settings: FederationConfig) -> OwnKeys:
         try:
             write_keys(settings.keys, make_keys())
         except OSError as error:
-            fail(
-                EX_UNAVAILABLE, f"{safe_line(error.filename or settings.keys)}: {error_text(error)}"
-            )
+            where = safe_line(error.filename or settings.keys)
+            fail(EX_UNAVAILABLE, f"{where}: {error_text(error)}")
         print_error(f"new keys made in {safe_line(settings.keys)}")
     return read_own_keys(settings)
 
@@ -368,3 +332,61 @@ def _forget(registry: Registry | None, server: str) -> int:
     )
     print_result(f"{origin} {old} forgotten")
     return 0
+
+
+def doctor(setup: Setup, *, json: bool) -> int:
+    """Print the findings of all checks; the exit code says whether one needs action."""
+    federation.require_packages()
+    code = print_findings(chain(_check_own(setup), _check_servers(setup)), as_json=json)
+    return max(code, check_place(setup, json=json))
+
+
+def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """Our keys and our origin."""
+    from engine.formats.bullmq.federation.envelope import fingerprint
+    from engine.formats.bullmq.federation.keys import BadKeys
+
+    settings = settings_of(setup)
+    try:
+        keys = federation.read_own_keys(settings)
+    except BadKeys as error:
+        yield "keys", bad(safe_line(str(error)), "spooldeck federation keys")
+    else:
+        yield "keys", ok(f"fingerprint {fingerprint(keys.public.signing)}")
+    origin = federation.own_origin(settings)
+    if not origin:
+        fix = f"set federation.origin, or ${federation.ORIGIN_VARIABLE} of the worker"
+        yield "origin", bad("our own origin is not known", fix)
+    else:
+        unsafe = " (not encrypted)" if origin.startswith("http://") else ""
+        yield "origin", ok(f"{safe_line(origin)}{unsafe}, profile {settings.profile}")
+
+
+def _check_servers(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """Servers of the registry that get no deliveries and are not probed any more."""
+    from engine.formats.bullmq.federation.health import OVERDUE_SECONDS
+    from engine.formats.bullmq.federation.parts import keys_of
+
+    registry = open_registry(setup.config)
+    if registry is None:
+        what = "no registry of destinations is configured"
+        yield "servers", bad(what, "set destinations, such as sqlite:///PATH")
+        return
+    with closing(registry):
+        try:
+            known = registry.all()
+        except Unavailable:
+            return  # the check of destinations reports it
+    with_keys = sum(bool(keys_of(one).signing) for one in known)
+    yield "servers", ok(f"{with_keys:,} servers with known keys")
+    now = time.time()
+    for one in known:
+        if one.healthy or one.blocked:
+            continue
+        if one.next_probe is None:
+            what = f"{one.origin}: unhealthy ({one.reason}), {one.probes} probes have failed"
+            yield "servers", warn(what, "probe it, or wait for a delivery")
+        elif one.next_probe < now - OVERDUE_SECONDS:
+            late = format_rough_duration(now - one.next_probe)
+            what = f"{one.origin}: its probe is overdue by {late}"
+            yield "servers", warn(what, "start spooldeck federation work")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from json import loads
@@ -33,6 +33,7 @@ from engine.text.times import format_time
 from engine.work import lease_worker
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
+from engine.work.worker import WorkerResult
 from tui.cli.queue.deliver_handlers import deliver_handlers
 from tui.cli.queue.run_records import RunRecords, print_run
 from tui.text.task_row import added_line
@@ -41,38 +42,73 @@ FORMAT = "bullmq"
 """Name of this format."""
 
 
-def worker_name() -> str:
-    """The name of this worker in claims, logs and CLIENT LIST: host and PID."""
-    return f"{socket.gethostname()}-{os.getpid()}"
-
-
 def work(setup: Setup, *, until_idle: bool, json: bool, queues: list[str], concurrency: int) -> int:
     """Run jobs until a signal; an idle worker waits for the markers of its queues."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
-    chosen = _queues(setup, queues)
-    setup.refuse_unwritable(setup.state_folder, made=True)
-    setup.make_folder(setup.state_folder)
-    setup.make_folders()
-    slots = {queue: concurrency or setup.config.handlers[queue].concurrency for queue in chosen}
-    place = parse_place(setup.address, setup.settings)._replace(queues=chosen)
-    with ExitStack() as stack:
-        store = stack.enter_context(closing(BullmqStore(place)))
-        print_connected(store)
-        run = lease_worker.run(
-            setup.queue,
-            store,
-            _handlers(setup, chosen, stack),
-            setup.retry_policy(),
-            with_outbox(setup.config, _services(setup, store, chosen, slots), stack),
-            concurrency=concurrency or sum(slots.values()),
-            until_idle=until_idle,
-            owner=worker_name(),
-            watch=partial(store.watch_markers, worker_name()),
-        )
+    configured = {queue: setup.config.handlers[queue] for queue in _queues(setup, queues)}
+
+    def handlers(
+        store: BullmqStore, services: WorkerServices, stack: ExitStack
+    ) -> Mapping[str, Handler]:
+        for queue in configured:
+            if why := store.claim_gate(queue)[0]:
+                print_error(f"{safe_line(queue)}: {why}")
+        return _handlers(setup, tuple(configured), stack)
+
+    run = run_worker(
+        setup,
+        handlers,
+        slots={queue: concurrency or one.concurrency for queue, one in configured.items()},
+        timeouts={queue: one.timeout for queue, one in configured.items()},
+        concurrency=concurrency,
+        until_idle=until_idle,
+    )
     return print_run(run, as_json=json)
 
 
-def print_connected(store: BullmqStore) -> None:
+def run_worker(
+    setup: Setup,
+    make_handlers: Callable[[BullmqStore, WorkerServices, ExitStack], Mapping[str, Handler]],
+    *,
+    slots: Mapping[str, int],
+    timeouts: Mapping[str, float],
+    concurrency: int = 0,
+    until_idle: bool,
+) -> WorkerResult:
+    """Run a worker on the queues that have slots; without `concurrency`, so many jobs at a time."""
+    setup.refuse_unwritable(setup.state_folder, made=True)
+    setup.make_folder(setup.state_folder)
+    setup.make_folders()
+    name = f"{socket.gethostname()}-{os.getpid()}"  # in claims, logs and CLIENT LIST
+    place = parse_place(setup.address, setup.settings)._replace(queues=tuple(slots))
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(BullmqStore(place)))
+        _print_connected(store)
+        services = RunRecords(setup, prints=True).services()
+        services = services._replace(
+            limits=setup.token_buckets(),
+            shorten_error=clean_error,
+            slots=slots,
+            timeouts=timeouts,
+            data_kinds=tuple(slots),
+            logs_waits=True,
+            gate=store.claim_gate,
+        )
+        services = with_outbox(setup.config, services, stack)
+        return lease_worker.run(
+            setup.queue,
+            store,
+            make_handlers(store, services, stack),
+            setup.retry_policy(),
+            services,
+            concurrency=concurrency or sum(slots.values()),
+            until_idle=until_idle,
+            owner=name,
+            watch=partial(store.watch_markers, name),
+        )
+
+
+def _print_connected(store: BullmqStore) -> None:
     """Print where a worker has connected to, and which of its queues are not there yet."""
     queues = store.place.queues
     print_error(f"connected to {store.place.text}: {list_names(queues)}")
@@ -120,24 +156,6 @@ def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mappin
     }
 
 
-def _services(
-    setup: Setup, store: BullmqStore, queues: tuple[str, ...], slots: Mapping[str, int]
-) -> WorkerServices:
-    records = RunRecords(setup, prints=True)
-    for queue in queues:
-        if why := store.claim_gate(queue)[0]:
-            print_error(f"{safe_line(queue)}: {why}")
-    return records.services()._replace(
-        limits=setup.token_buckets(),
-        shorten_error=clean_error,
-        slots=slots,
-        timeouts={queue: setup.config.handlers[queue].timeout for queue in queues},
-        data_kinds=queues,
-        logs_waits=True,
-        gate=store.claim_gate,
-    )
-
-
 # ---- add
 
 
@@ -156,6 +174,8 @@ def add(
 ) -> int:
     """Add a job and print its id."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
+    if id.isdecimal() or ":" in id:
+        fail(EX_USAGE, "--id: a number or a colon, which BullMQ does not accept")
     job = NewJob(
         queue,
         name,
@@ -163,7 +183,7 @@ def add(
         options=({"attempts": attempts} if attempts else {}) | _backoff(backoff),
         delay=delay or 0.0,
         priority=priority or 0,
-        id=_custom_id(id),
+        id=id,
     )
     with closing(BullmqStore(parse_place(setup.address, setup.settings))) as store:
         try:
@@ -202,10 +222,3 @@ def _backoff(text: str) -> dict[str, object]:
         return job_options(schedule)
     except ValueError:
         fail(EX_USAGE, "--backoff: expected 5s, exponential:1s or exponential:1s:0.5")
-
-
-def _custom_id(text: str) -> str:
-    """An id that BullMQ on Node accepts too."""
-    if text.isdecimal() or ":" in text:
-        fail(EX_USAGE, "--id: a number or a colon, which BullMQ does not accept")
-    return text

@@ -9,11 +9,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, nullcontext
 from functools import partial
 from itertools import takewhile
 from json import dumps
-from typing import BinaryIO
 
 from engine.formats.base.format import Setup
 from engine.formats.kannader.enqueue import wire_chunks
@@ -101,7 +100,10 @@ def enqueue(
     _require_address(sender, null=True)
     for address in recipients:
         _require_address(address, null=False)
-    with _opened(file) as source, tempfile.TemporaryFile() as contents:
+    with (
+        nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source,
+        tempfile.TemporaryFile() as contents,
+    ):
         chunks = iter(lambda: source.read(wire_format.CHUNK_BYTES), b"")
         contents.writelines(chunks if wire else wire_chunks(chunks))
         contents.seek(0)
@@ -132,9 +134,8 @@ def _split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
     more = list(takewhile(lambda word: "@" in word and "/" not in word, words))
     file, *places = [*words[len(more) :], ""]
     if not file or len(places) > 2:
-        fail(
-            EX_USAGE, "expected FILE (or - for stdin) after the recipients, then at most one PLACE"
-        )
+        expected = "FILE (or - for stdin) after the recipients, then at most one PLACE"
+        fail(EX_USAGE, f"expected {expected}")
     return more, file, places[:-1]
 
 
@@ -145,15 +146,6 @@ def _require_address(address: str, *, null: bool) -> None:
         fail(EX_USAGE, str(error))
     if path == "<>" and not null:
         fail(EX_USAGE, "--to is empty, expected an address")
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    with open(path, "rb") as source:
-        yield source
 
 
 def work(setup: Setup, *, concurrency: int, until_idle: bool, json: bool) -> int:
@@ -249,16 +241,13 @@ def _settings(setup: Setup) -> KannaderSettings:
     """The settings of the Kannader spool at the place.
 
     Raises:
-        CommandError: the place is no Kannader spool, or none was named.
         Unavailable: permission denied.
     """
     if setup.format_name != FORMAT:
         setup.require_readable()  # an unreadable place may be a spool
-        fail(
-            EX_UNAVAILABLE,
-            f"{safe_line(setup.place)} is no Kannader spool, expected the folders "
-            f"{', '.join(FOLDERS)} (spooldeck kannader init DIR makes them)",
-        )
+        expected = f"{', '.join(FOLDERS)} (spooldeck kannader init DIR makes them)"
+        where = f"{safe_line(setup.place)} is no Kannader spool"
+        fail(EX_UNAVAILABLE, f"{where}, expected the folders {expected}")
     settings: KannaderSettings = setup.settings
     return settings
 

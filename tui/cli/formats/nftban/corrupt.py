@@ -18,10 +18,7 @@ from tui.text.task_row import time_fields
 
 
 def list_corrupt(setup: Setup) -> Answer:
-    """Print one line per file: name, former path, time, reason.
-
-    Exit 1 if a folder of quarantined files is blocked by something else.
-    """
+    """Print the quarantined files; exit 1 if a folder of them is blocked by something else."""
     with closing(open_spool(setup, "doctor")) as store:
         files = list(store.list_quarantined())
         in_the_way = list(store.find_obstacles())

@@ -131,10 +131,7 @@ def _retry(
 
 
 def run_with_journal(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -> Report:
-    """Run a plan, with a journal if it can be written: the contract has no journal.
-
-    `scope` describes the requested tasks.
-    """
+    """Run a plan, with a journal if it can be written: the contract has no journal."""
     if not plan.rows:
         return Report(plan, (), (), ())
     intent = Intent(plan.verb, setup.current_user(), scope=scope)

@@ -92,17 +92,15 @@ def _recover(setup: Setup, store: NftbanStore, options: RecoverOptions) -> int:
     if options.dry_run:
         _say("nothing was changed")
         return DONE
-    if evidence.verdict is Verdict.STUCK and not (
-        options.yes or _confirm_pid(evidence, can_ask=options.can_ask)
-    ):
+    is_stuck = evidence.verdict is Verdict.STUCK
+    if is_stuck and not (options.yes or _confirm_pid(evidence, can_ask=options.can_ask)):
         return NOT_TAKEN
     setup.make_folders()
-    if evidence.verdict is Verdict.STUCK:
+    if is_stuck:
         lock = take_stuck_lock(setup, store, evidence, _say)
     else:
-        lock = queue_lock.acquire_lock(
-            setup.lock_path, setup.queue.stuck_threshold, seen=evidence.identity
-        )
+        limit = setup.queue.stuck_threshold
+        lock = queue_lock.acquire_lock(setup.lock_path, limit, seen=evidence.identity)
     if evidence.verdict is not Verdict.FREE:
         _say("the lock is taken over")
     with lock:
@@ -185,9 +183,8 @@ def _recover_tasks(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collec
     for task in _in_work(store):
         if task.id in hold:
             store.swap(task, verbs.hold(task, time.time()))
-            report_step(
-                "WARN", f"Held: {task.id}, which was active; it runs again only when released"
-            )
+            held = f"Held: {task.id}, which was active; it runs again only when released"
+            report_step("WARN", held)
     services = worker_services(setup, store, ran=_last_run(setup))
     Worker(
         store,

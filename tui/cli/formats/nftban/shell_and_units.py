@@ -130,13 +130,11 @@ def _values(setup: Setup) -> dict[str, str]:
     service_user = "root" if _as_others(setup, user) else user
     mail = setup.mail.settings() if setup.mail.is_ours else None
     mta = "" if mail is None else _used_mta(setup, mail)
-    timeouts = [
-        h.timeout for h in setup.config.handlers.values() if h.command or h.deliver is not None
-    ]
+    running = [h for h in setup.config.handlers.values() if h.command or h.deliver is not None]
+    timeouts = [h.timeout for h in running]
     longest = max([*timeouts, *([] if mail is None else [mail.max_time])], default=0)
-    stop = math.ceil(
-        min(longest, 1e9) + KILL_DELAY_SECONDS + HANDLER_GRACE_SECONDS
-    )  # a billion: systemd counts microseconds
+    # A billion: systemd counts microseconds.
+    stop = math.ceil(min(longest, 1e9) + KILL_DELAY_SECONDS + HANDLER_GRACE_SECONDS)
     folders = _folders(setup, mail)
     started, *words = program_command()
     words = [_quoted(word).replace("$", "$$") for word in (*words, *_arguments(setup))]
@@ -248,14 +246,12 @@ def _needed(setup: Setup) -> list[str]:
 
 
 def _names(owner: os.stat_result) -> tuple[str, str]:
-    try:
+    user, group = str(owner.st_uid), str(owner.st_gid)
+    with suppress(KeyError):
         user = pwd.getpwuid(owner.st_uid).pw_name
-    except KeyError:
-        user = str(owner.st_uid)
-    try:
-        return user, getgrgid(owner.st_gid).gr_name
-    except KeyError:
-        return user, str(owner.st_gid)
+    with suppress(KeyError):
+        group = getgrgid(owner.st_gid).gr_name
+    return user, group
 
 
 def _as_others(setup: Setup, user: str) -> bool:

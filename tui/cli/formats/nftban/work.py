@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -44,11 +43,7 @@ _TIMER_LEVELS = {DONE: "INFO", NOTHING_DUE: "DEBUG", LOCKED: "DEBUG", FAILED: "W
 
 
 def _one_task(setup: Setup, *, quiet: bool, timer: bool, as_json: bool) -> tuple[int, str]:
-    """Run one task. Return the contract's exit code, and the log line for a run by the timer.
-
-    Raises:
-        CommandError: the lock was lost, or the outcome could not be stored.
-    """
+    """Run one task. Return the contract's exit code, and the log line for a run by the timer."""
     began = time.monotonic()
     with _WorkerRun(setup, quiet=quiet) as work:
         if work.worker is None:
@@ -141,6 +136,7 @@ class _WorkerRun:
         for line in store.recover():
             setup.log("WARN", f"Recovered {line}")
         mailing = setup.mail.handler()
+        services = worker_services(setup, store, mailing)
         self.worker = Worker(
             store,
             handlers(setup, store, self._closing, mailing),
@@ -148,9 +144,7 @@ class _WorkerRun:
             owner=str(os.getpid()),
             lock=self._lock,
             concurrency=self._concurrency,
-            services=with_outbox(
-                setup.config, worker_services(setup, store, mailing), self._closing
-            ),
+            services=with_outbox(setup.config, services, self._closing),
         )
         return self
 
@@ -195,9 +189,7 @@ class _WorkerRun:
         too.
         """
         assert self.worker is not None
-        stop = self.worker.stop
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: stop())
+        self.worker.stop_with_signals()
         run = work()
         self._lost = bool(run.lost)
         return run
@@ -209,9 +201,8 @@ class _WorkerRun:
 
         assert self.worker is not None and self._store is not None
         worker, wake = self.worker, self.worker.wake
-        watch = FolderWatch(
-            self._store.changes, partial(open_spool, self._setup), lambda names: wake(), wake
-        )
+        reopen = partial(open_spool, self._setup)
+        watch = FolderWatch(self._store.changes, reopen, lambda names: wake(), wake)
         flight = RecorderThread(self._setup)
         if not until_idle:
             watch.start(patience=1.0)

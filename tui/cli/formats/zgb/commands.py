@@ -89,9 +89,7 @@ def init(setup: Setup, place: str) -> Answer:
 
 
 def enqueue(setup: Setup, number: int, *, type: str) -> Answer:
-    """Queue the mails of a registration; print of each whether it is new or existed, and
-    its state.
-    """
+    """Queue the mails of a registration; print of each its state, and whether it is new."""
     place = zgb_place(setup)._replace(rolls_back=True)
     kinds = (type,) if type else place.zgb_settings.enqueued_kinds
     for kind in kinds:
@@ -139,24 +137,13 @@ class _StopZgbWorker:
 
     def __init__(self) -> None:
         self.asked = False
-        self._worker: Worker | None = None
+        self.worker: Worker | None = None
 
     def request_stop(self, number: int = 0, frame: FrameType | None = None) -> None:
         """Stop the worker; a second call also stops the running tasks."""
         self.asked = True
-        if self._worker is not None:
-            self._worker.stop()
-
-    @contextmanager
-    def stop_with_signal(self, worker: Worker) -> Iterator[None]:
-        """Register the worker that is stopped by a signal while in the block."""
-        self._worker = worker
-        if self.asked:
-            worker.stop()
-        try:
-            yield
-        finally:
-            self._worker = None
+        if self.worker is not None:
+            self.worker.stop()
 
 
 def work(setup: Setup, *, loop: bool, quiet: bool, json: bool) -> int:
@@ -285,10 +272,8 @@ def _until_needed(store: ZgbStore, stop: _StopZgbWorker, *, may_repeat: bool) ->
 
 
 def _has_work(store: ZgbStore) -> bool:
-    now = time.time()
-    return (
-        store.settings().is_enabled and store.backlog(now).due > 0 and store.figures(now).tokens > 0
-    )
+    now, is_enabled = time.time(), store.settings().is_enabled
+    return is_enabled and store.backlog(now).due > 0 and store.figures(now).tokens > 0
 
 
 class _SingleRun:
@@ -341,9 +326,8 @@ class _SingleRun:
         assert not claimed, "no kind was accepted"
 
     def _published(self, store: ZgbStore) -> MetricsWriter:
-        return MetricsWriter(
-            self._place.setup.queue, self._place.setup.counters(), partial(count_tasks, store)
-        )
+        setup = self._place.setup
+        return MetricsWriter(setup.queue, setup.counters(), partial(count_tasks, store))
 
     def _skipped(self, store: ZgbStore) -> _ZgbRun:
         self._keep_house(store)
@@ -361,13 +345,11 @@ class _SingleRun:
     def _work(self, store: ZgbStore, run_fields: dict[str, object]) -> WorkerResult:
         place = self._place
         zgb_settings, settings = place.zgb_settings, mail_settings(place.setup, place.zgb_settings)
-        post = place.setup.mail.sender(
-            settings, place.setup.mail.registry(settings), complain=print_error
-        )
+        mail = place.setup.mail
+        post = mail.sender(settings, mail.registry(settings), complain=print_error)
         parts = MailingParts(zgb_settings, settings, post, self._log, place.open)
-        hourly = (
-            HourlyLimit(zgb_settings.hourly_limit, self._log) if zgb_settings.hourly_limit else None
-        )
+        limit = zgb_settings.hourly_limit
+        hourly = HourlyLimit(limit, self._log) if limit else None
         if hourly is not None:
             run_fields["allowed"] = min(store.claim_report.tokens, hourly.remaining())
 
@@ -404,8 +386,13 @@ class _SingleRun:
                 logs_waits=True,
             ),
         )
-        with self._stop.stop_with_signal(worker):
+        self._stop.worker = worker
+        if self._stop.asked:
+            worker.stop()
+        try:
             return worker.process_all(until_idle=True)
+        finally:
+            self._stop.worker = None
 
     def _ended(self, store: ZgbStore, run_fields: dict[str, object], error: str) -> None:
         counts = self._log.counts
@@ -436,9 +423,8 @@ class _SingleRun:
         words = [f"{counts['sent']:,} sent", f"{counts['failed'] + counts['parked']:,} failed"]
         words.append(f"{backlog.waiting:,} waiting")
         if backlog.due and not figures.tokens:
-            words.append(
-                f"next token in {format_rough_duration(max(0.0, figures.next_token - now))}"
-            )
+            seconds = max(0.0, figures.next_token - now)
+            words.append(f"next token in {format_rough_duration(seconds)}")
         refusals = []
         if backlog.waiting and (damaged_rows := _unreadable(store)):
             rows = f"{damaged_rows:,} rows are damaged" if damaged_rows > 1 else "1 row is damaged"

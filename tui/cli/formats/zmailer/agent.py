@@ -19,11 +19,10 @@ from engine.formats.base.format import Setup
 from engine.formats.zmailer import environment, spool_mail
 from engine.formats.zmailer.agents.errormail import ErrormailAgent
 from engine.formats.zmailer.agents.hold import HoldAgent
-from engine.formats.zmailer.agents.jobs import POSTOFFICE, AgentJobs, Deliver
+from engine.formats.zmailer.agents.jobs import POSTOFFICE, AgentJobs, Deliver, run_agent
 from engine.formats.zmailer.agents.smtp import SmtpAgent
 from engine.formats.zmailer.log_file import SchedulerLog
 from engine.formats.zmailer.reports import ReportSettings
-from engine.formats.zmailer.scheduling.agent_loop import run_agent
 from engine.formats.zmailer.spool.folders import PostofficeFolders
 from engine.formats.zmailer.submit import Router
 from engine.mail.host import this_host
@@ -55,7 +54,7 @@ def _open_smtp(folders: PostofficeFolders, options: Mapping[str, str]) -> Iterat
         timeout=_number(options, "-T", 300, 86400),
     )
     log = SchedulerLog(options["-l"], time.time) if "-l" in options else None
-    agent = SmtpAgent(settings, _name("smtp"), log.write if log else lambda text: None)
+    agent = SmtpAgent(settings, f"smtp[{os.getpid()}]", log.write if log else lambda text: None)
     try:
         yield agent.deliver
     finally:
@@ -71,8 +70,8 @@ def _open_hold(folders: PostofficeFolders, options: Mapping[str, str]) -> Iterat
 def _open_errormail(folders: PostofficeFolders, options: Mapping[str, str]) -> Iterator[Deliver]:
     forms = environment.read_files(environment.ZmailerSettings(), os.environ).forms
     read_form = partial(spool_mail.read_form, forms)
-    settings = ReportSettings(this_host().name)
-    yield ErrormailAgent(Router(folders.fd), settings, read_form, _name("errormail")).deliver
+    settings, name = ReportSettings(this_host().name), f"errormail[{os.getpid()}]"
+    yield ErrormailAgent(Router(folders.fd), settings, read_form, name).deliver
 
 
 _AGENTS = {
@@ -80,10 +79,6 @@ _AGENTS = {
     "hold": _Agent("hold", "vVc:", _open_hold),
     "errormail": _Agent("error", "vVc:", _open_errormail),
 }
-
-
-def _name(program: str) -> str:
-    return f"{program}[{os.getpid()}]"
 
 
 def _number(options: Mapping[str, str], letter: str, default: int, most: int) -> int:
