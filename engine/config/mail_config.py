@@ -277,8 +277,7 @@ def field_source(
     field: str, configured: Mapping[str, Any], root: str, environ: Mapping[str, str]
 ) -> ConfigLocation | None:
     """The file and variable of the real program that set a field; None if missing, or if
-    YAML overrides it.
-    """
+    YAML overrides it."""
     if field in configured:
         return None
     variables = NftbanVariables.read(environ, _TABLE, FILES)
@@ -293,8 +292,7 @@ def lenient_mail_settings(
     configured: Mapping[str, Any], root: str, log_dir: str, environ: Mapping[str, str]
 ) -> MailSettings:
     """Like `mail_settings_for`, but ignore invalid values: enough to spool a mail, not to send
-    one. Never raises.
-    """
+    one. Never raises."""
     variables = NftbanVariables.read(environ, _TABLE, FILES)
     meant: dict[str, Any] = {}
     try:

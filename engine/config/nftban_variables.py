@@ -163,8 +163,7 @@ class NftbanVariables(NamedTuple):
 
     def valid_part(self, root: str | None, table: Sequence[VariableRow]) -> "NftbanVariables":
         """Return the variables without those that `values` would refuse for the queue at `root`
-        (None: at their data folder). Files that cannot be read count as missing. Raises nothing.
-        """
+        (None: at their data folder). Files that cannot be read count as missing. Raises nothing."""
         valid = self
         try:
             root = root or valid.data_dir

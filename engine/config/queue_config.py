@@ -374,8 +374,7 @@ def _read_first_file(
     path: str | None, environ: Mapping[str, str], search: Sequence[str]
 ) -> tuple[str, bytes, ConfigLocation] | None:
     """Read the configuration file at `path`, else the first one in `search`: its path, its text and
-    the location for errors; None if there is none.
-    """
+    the location for errors; None if there is none."""
     for candidate in [path] if path is not None else _candidates(search, environ):
         try:
             data = _read_config_file(candidate, path is not None)
@@ -632,8 +631,7 @@ def _check_root(queue: Mapping[str, Any], at: ConfigLocation) -> None:
 
 def is_nftban_place(root: str, environ: Mapping[str, str]) -> bool:
     """True if this is the data folder of an installed NFTBan: the default one, or that in its
-    nftban.conf. The variable NFTBAN_DATA_DIR alone makes no folder NFTBan's.
-    """
+    nftban.conf. The variable NFTBAN_DATA_DIR alone makes no folder NFTBan's."""
     return NftbanVariables.read(environ, _TABLE).installed_at(root)
 
 

@@ -68,8 +68,7 @@ class DemoPlace(Protocol):
     """Seconds between two calls of `add`, at least."""
     work: Mapping[str, Sequence[str]]
     """Its places, known after `make`: path below the demo's folder, or URL, without blanks -> the
-    arguments of the command that works it; () if no worker is started.
-    """
+    arguments of the command that works it; () if no worker is started."""
 
     def make(self, settings: DemoSettings) -> Mapping[str, str]:
         """Create it in the demo's folder, with tasks from before now.
@@ -192,8 +191,7 @@ def run_keeper(settings: DemoSettings, places: Sequence[DemoPlace], *, leave: bo
 
 def _clear_after(folder: str) -> int:
     """Fork a process that deletes the folder once all copies of the descriptor are closed: by the
-    keeper, which may be killed, and by the workers, which may still be writing there.
-    """
+    keeper, which may be killed, and by the workers, which may still be writing there."""
     ended, alive = os.pipe()
     if os.fork():
         os.close(ended)

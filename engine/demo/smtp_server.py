@@ -46,8 +46,7 @@ def _rcpt_reply(words: str) -> str:
 
 class DemoSmtpServer(socketserver.ThreadingTCPServer):
     """An SMTP server on a local address, port 0 is a free one; it listens immediately and answers
-    after `start`.
-    """
+    after `start`."""
 
     daemon_threads = True
 

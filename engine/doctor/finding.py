@@ -56,8 +56,7 @@ def list_first(
     limit: int = MAX_LISTED,
 ) -> Iterator[Finding]:
     """The findings on the first items, and a warning with the number of the others; `more` says
-    what they are.
-    """
+    what they are."""
     yield from map(describe, items[:limit])
     if len(items) > limit:
         yield warn(f"and {len(items) - limit:,} {more}", fix)

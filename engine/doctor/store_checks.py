@@ -31,8 +31,7 @@ def check_store(
     store: ReadableStore, now: float, command: str, work: str
 ) -> Iterator[tuple[str, Finding]]:
     """Run every check of this module; `command` selects the place on the command line, `work`
-    runs a worker there, "" if no worker of this project can.
-    """
+    runs a worker there, "" if no worker of this project can."""
     problems: dict[str, Problem] = {}
     counts: Counter[State] = Counter()
     ahead: list[str] = []

@@ -49,8 +49,7 @@ ENOUGH_MAILS = 300
 
 class DemoMailSpool:
     """A Kannader spool: mails deferred, held and left in flight by a dead sender, and two damaged
-    ones.
-    """
+    ones."""
 
     name, interval = "kannader", 2.0
     work: Mapping[str, Sequence[str]] = {name: ("kannader", "work")}

@@ -35,8 +35,7 @@ WORK_ARGUMENTS = ("queue", "work", "--concurrency", "4")
 
 STUCK_AFTER_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
 """Seconds without a heartbeat after which the demo's lock counts as stuck: the smallest value
-allowed.
-"""
+allowed."""
 
 STUCK_BACKLOG_SECONDS = 47 * MINUTE
 """Seconds before the demo's start over which the tasks behind the stuck lock were created."""
@@ -217,8 +216,7 @@ class DemoQueues:
 
     def _bury(self, store: NftbanStore, now: float, limit: int) -> None:
         """Move up to `limit` pending tasks to the dead-letter queue, as if they had failed before
-        the demo.
-        """
+        the demo."""
         taken = list(store.take(now, "demo", limit))
         for outcome in store.swap_all(Move(task, _failed(task)) for task in taken):
             if outcome.error is not None:

@@ -61,8 +61,7 @@ def load_content(argument: str, settings: MailSettings) -> Content:
 
 def cut_content(argument: str, settings: MailSettings) -> Content:
     """Return what can be kept of an argument that is no valid content: the text itself, also that
-    of a path, cut to `max_file_size` bytes.
-    """
+    of a path, cut to `max_file_size` bytes."""
     text = _SURROGATE.sub(REPLACEMENT, argument)
     if 4 * len(text) > settings.max_file_size:
         text = text.encode("utf-8")[: settings.max_file_size].decode("utf-8", "ignore")

@@ -74,8 +74,7 @@ class DeliveryPaths(NamedTuple):
 
 class Ledger:
     """Records each event of a mail: its log line, counters and delivery record; writes the metrics.
-    Reports each error once.
-    """
+    Reports each error once."""
 
     def __init__(
         self,

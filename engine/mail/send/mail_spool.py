@@ -193,8 +193,7 @@ class MailSpool:
 
     def read_all(self) -> Iterator[Spooled | Broken]:
         """Yield every mail of the spool, oldest first by the time in its name, names without a time
-        last.
-        """
+        last."""
         for id in sorted(self._list_names(MAIL_FOLDER_PREFIX), key=spool_entry.age_sort_key):
             try:
                 yield self.read(self.meta_path(id))

@@ -159,8 +159,7 @@ class Sender:
 
     def recipients(self, named: str) -> list[str]:
         """Return the recipients of a list with commas, else the configured ones; [""] if there are
-        none. They are not validated: each gets a mail of its own, with its own result.
-        """
+        none. They are not validated: each gets a mail of its own, with its own result."""
         return address.split_addresses(named or self._settings.recipient) or [""]
 
     def send(
@@ -710,8 +709,7 @@ class _SafeCopy:
         self, spool: MailSpool, ident: str, reporting: Callable[[str], AbstractContextManager[None]]
     ) -> None:
         """`reporting` makes a context manager that prints an error with its consequence and
-        continues.
-        """
+        continues."""
         self._spool, self.id, self._reporting = spool, ident, reporting
         self._mail = Spooled(ident, f"{spool.folder}/{ident}", spool.meta_path(ident))
         self.to, self._subject, self._content = "", "", Content("", html=False)

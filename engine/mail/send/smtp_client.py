@@ -221,8 +221,7 @@ def send_to_all(
 ) -> ServerAnswer:
     """Send a mail to several recipients in one transaction; the server has accepted it for all that
     it did not refuse when this returns. Otherwise as `send`. `notify` are the parameters of MAIL
-    for a server that sends delivery notifications.
-    """
+    for a server that sends delivery notifications."""
     with contents:
         path = smtp_path(sender)
         paths = [_recipient_path(one.address) for one in recipients]
@@ -311,8 +310,7 @@ class _AttemptDeadline:
 class Connections:
     """Connections to one server that are kept between mails, and one thread for them and for the
     running attempts: it checks the attempts every 0.5 seconds and closes connections that were kept
-    for `KEEP_SECONDS`. It ends when there are neither.
-    """
+    for `KEEP_SECONDS`. It ends when there are neither."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -493,8 +491,7 @@ class _SmtpSession:
     @contextmanager
     def _begun(self, envelope: _Envelope, facts: wire_format.WireFacts) -> Iterator[_Client]:
         """A connection on which the server has accepted MAIL; kept after the block, unless it
-        fails.
-        """
+        fails."""
         client = self._begin_on_kept(envelope, facts) or self._open_client()
         try:
             if client.mails == 0:

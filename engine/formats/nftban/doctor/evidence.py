@@ -62,8 +62,7 @@ def show_owner_command(path: str) -> str:
 
 def show_content_command(path: str) -> str:
     """Command that shows a file's content safely: it does not block, follow links or flood the
-    terminal.
-    """
+    terminal."""
     try:
         file_stat = os.lstat(path)
     except OSError:

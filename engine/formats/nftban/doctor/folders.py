@@ -61,8 +61,7 @@ def can_change_queue(facts: PlaceFacts) -> bool:
 
 def owner_command(facts: PlaceFacts) -> str:
     """Command to run the doctor as the queue's owner, or as the owner of the nearest visible folder
-    above it.
-    """
+    above it."""
     path = facts.queue.pending
     while True:
         try:

@@ -34,8 +34,7 @@ MIN_CLOCK = 1_577_836_800.0
 
 DRAFT_AGE_SECONDS = 60.0
 """Age in seconds from which a half-written file next to the lock or the metrics counts as
-abandoned.
-"""
+abandoned."""
 
 
 def check_lock(facts: PlaceFacts) -> Iterator[Finding]:
@@ -154,8 +153,7 @@ def check_broken_files(facts: PlaceFacts) -> Iterator[Finding]:
 
 def _what_becomes_of(problem: Problem, path: str) -> str:
     """Describe what a worker does with a broken file, following `TaskClaims` and
-    `Quarantine.quarantine_files`.
-    """
+    `Quarantine.quarantine_files`."""
     met = problem.state in (State.PENDING, State.ACTIVE) and path.endswith(SUFFIX)
     stays = problem.what.startswith("cannot be read now") or "left where it is" in problem.what
     if not met or os.path.isdir(path) or stays:

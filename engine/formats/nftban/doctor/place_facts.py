@@ -95,8 +95,7 @@ class MailFacts(NamedTuple):
     """Suspended transports."""
     token_at: float | None = None
     """Time of the next token of the transport in use, epoch seconds UTC; None if mail does not wait
-    for a token.
-    """
+    for a token."""
     settings: Sequence[tuple[str, str]] = ()
     """Problems of single settings, each with its fix."""
     secrets: Sequence[str] = ()

@@ -27,8 +27,7 @@ class DoctorCheck(NamedTuple):
     run: Callable[[PlaceFacts], Iterator[Finding]]
     needs_tasks: bool = False
     """True if it needs the tasks: without them it is undecided, and with unreadable ones
-    incomplete.
-    """
+    incomplete."""
 
 
 def check_queue(setup: Setup) -> Iterator[tuple[str, Finding]]:

@@ -120,8 +120,7 @@ def check_mail(facts: PlaceFacts) -> Iterator[Finding]:
 
 def _shut(facts: PlaceFacts) -> Finding:
     """Finding if no mail can be sent; its severity depends on whether mail waits or is
-    configured.
-    """
+    configured."""
     mail, waiting = facts.mail, facts.view.kinds.get("mail_send", 0)
     many = f"{waiting:,} mails wait" if waiting > 1 else "1 mail waits" if waiting else ""
     if mail.token_at is not None:
@@ -172,8 +171,7 @@ def check_dead_letters(facts: PlaceFacts) -> Iterator[Finding]:
 
 MAX_WAIT_SECONDS = 900.0
 """Seconds that due tasks may wait without a worker: three rounds of the real program's timer, which
-fires every 5 minutes and up to 2 minutes late.
-"""
+fires every 5 minutes and up to 2 minutes late."""
 
 MAX_SILENCE_SECONDS = 3600.0
 """Seconds without a worker run after which an operator should find out why."""

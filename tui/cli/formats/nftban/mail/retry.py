@@ -27,13 +27,11 @@ from tui.cli.setup.output import captured_lines, print_json
 
 QUEUING_GRACE_SECONDS = 5.0
 """Seconds after its spooling in which a mail without a task is skipped: the program that spooled it
-is about to queue it.
-"""
+is about to queue it."""
 
 BATCH_MAILS = 100
 """Mails queued in one batch: for each batch all task files are read once, and one folder per mail
-is open and locked.
-"""
+is open and locked."""
 
 
 def retry_spooled(
@@ -67,8 +65,7 @@ def _is_stopped(task: Task, now: float) -> bool:
 
 def _is_refused(mail: Spooled, task: Task) -> bool:
     """True if a server refused the mail permanently (5xx), so that another attempt cannot
-    succeed.
-    """
+    succeed."""
     return bool(mail.refused) or (
         task.state is State.DEAD and task.error.startswith(f"{Reason.REJECTED}_")
     )
@@ -88,8 +85,7 @@ class _SpoolRetry:
 
     def named(self, idents: Iterable[str], to: str = "") -> None:
         """Send these mails, with a new recipient if there is one; the state of their tasks does not
-        matter.
-        """
+        matter."""
         mails = []
         for ident in idents:
             try:
@@ -108,8 +104,7 @@ class _SpoolRetry:
 
     def _redirect(self, mail: Spooled, to: str) -> Spooled:
         """Replace the recipient of a mail, unless its task runs or waits for an operator; return
-        the mail. The log gets both recipients.
-        """
+        the mail. The log gets both recipients."""
         with self._spool.lock_mail(mail.id):  # no other process makes a task for it
             task = tasks_of(self._store).get(mail.meta)
             if task is None:
@@ -132,8 +127,7 @@ class _SpoolRetry:
 
     def all(self, *, refused: bool = False) -> None:
         """Send all mails without a task, with a dead task, or in backoff; with `refused` also mails
-        that a server refused permanently.
-        """
+        that a server refused permanently."""
         if sys.stderr.isatty():
             print_error(f"reading every mail in {safe_line(self._spool.folder)}")
         everything = list(self._spool.read_all())

@@ -52,8 +52,7 @@ KEPT_NULL = 3
 
 OK, NO_TRANSPORT, UNAVAILABLE = 0, 1, 2
 """Exit codes of `status`, as in the contract's program: a transport is available; none; the only
-ones are suspended or not running.
-"""
+ones are suspended or not running."""
 
 
 class _Letter(NamedTuple):
@@ -170,8 +169,7 @@ def send_with_retry(
 def report_lost_mail(syslog: str, subject: str, why: str, recipient: str = "") -> None:
     """Send a mail that is neither sent nor kept to the syslog socket: subject, recipient without
     its domain and reason, as an alert. Callers of the contract's functions often discard standard
-    error.
-    """
+    error."""
     from engine.system import syslog_handler  # loaded only for errors
 
     subject = safe_line(subject or "without a subject")[:200]
@@ -182,8 +180,7 @@ def report_lost_mail(syslog: str, subject: str, why: str, recipient: str = "") -
 
 def _describe_fault(setup: Setup) -> str:
     """Name the folder of a mail that a fault of the configuration keeps, "" if it has none: if the
-    file cannot be parsed, that is the default folder.
-    """
+    file cannot be parsed, that is the default folder."""
     folder = safe_line(setup.queue.mail_spool)
     return f"mail is kept in {folder} and not sent: {setup.fault}" if setup.fault else ""
 
@@ -201,8 +198,7 @@ def _report_loss(
 
 def _settings_or_fault(setup: Setup) -> tuple[MailSettings, TransportRegistry, str]:
     """The mail settings and transports; if any setting is invalid, enough to spool, and the
-    reason.
-    """
+    reason."""
     from engine.mail.transports.registry import TransportRegistry
 
     fault = setup.fault
@@ -299,8 +295,7 @@ def _read_null_words(letter: _Letter, settings: MailSettings, *, null: bool) -> 
 
 def _content(letter: _Letter, settings: MailSettings) -> str:
     """The text to send: the argument, or standard input for `-`; a longer one than allowed is cut
-    after the limit, so that `load_content` refuses it.
-    """
+    after the limit, so that `load_content` refuses it."""
     assert letter.content is not None
     if letter.content != "-" or letter.literal:
         return letter.content

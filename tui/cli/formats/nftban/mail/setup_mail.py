@@ -108,8 +108,7 @@ def _change(
     setup: Setup, path: str, email: str, *, enables_all: bool, dry_run: bool
 ) -> MailSettings:
     """Set the recipient, and make a backup of the file; print what was done. Return the settings
-    of mail after that.
-    """
+    of mail after that."""
     assignments = {"NFTBAN_MAIL_ENABLED": "YES", RECIPIENT: email}
     assignments |= dict.fromkeys(TRIGGERS if enables_all else (), "YES")
     ours = "".join(files.format_assignment(name, value) for name, value in assignments.items())

@@ -139,8 +139,7 @@ _STATE_ORDER = (State.ACTIVE, State.PENDING, State.HELD, State.DEAD, State.TRASH
 
 def tasks_by_payload(setup: Setup) -> dict[str, Task] | None:
     """The task that delivers each mail, by payload path; None if the tasks are unreadable
-    (reported).
-    """
+    (reported)."""
     try:
         with closing(open_spool(setup)) as store:
             return tasks_of(store)
