@@ -395,10 +395,8 @@ def _read_first_file(
 def load_valid_part(
     path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH_PATHS
 ) -> Config:
-    """Like `load_config`, but only the valid values of `queue` and `mail`: enough to keep a mail.
-
-    A file that cannot be read, trusted or parsed counts as missing. Raises nothing.
-    """
+    """Like `load_config`, but only the valid values of `queue` and `mail`: enough to keep a mail. A
+    file that cannot be read, trusted or parsed counts as missing. Raises nothing."""
     try:
         source = _read_first_file(path, environ, search)
         data = None if source is None else _parse_yaml(source[1], source[2])
@@ -513,10 +511,8 @@ def _candidates(search: Sequence[str], environ: Mapping[str, str]) -> Iterator[s
 
 
 def _read_config_file(path: str, named: bool) -> bytes:
-    """Read a whole configuration file; `named`: given on the command line, not found by search.
-
-    The file is opened with O_NONBLOCK; one in the working folder also with O_NOFOLLOW.
-    """
+    """Read a whole configuration file; `named`: given on the command line, not found by search. The
+    file is opened with O_NONBLOCK; one in the working folder also with O_NOFOLLOW."""
     in_cwd = not named and path.startswith("./")
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW * in_cwd)
     try:
@@ -547,10 +543,8 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 def _refusal(
     file: os.stat_result, folder: os.stat_result, us: int, named: bool, in_cwd: bool
 ) -> str:
-    """Why a configuration file is refused; "" if it is accepted. It names programs that we run.
-
-    A search accepts only files of the user `us` or of root; for root only files of root.
-    """
+    """Why a configuration file is refused; "" if it is accepted. It names programs that we run. A
+    search accepts only files of the user `us` or of root; for root only files of root."""
     use = "; to use it anyway, name it with --config"
     if not stat.S_ISREG(file.st_mode):
         return "expected a regular file"

@@ -142,10 +142,8 @@ def check_share(value: object, at: ConfigLocation) -> float:
 def duration_check(
     least: float, unit: str = "seconds", *, whole: bool = False
 ) -> Callable[[object, ConfigLocation], float]:
-    """Make a check for a duration: text such as 15m or 1h30m, or a number of the unit.
-
-    The result is a number of the unit, a whole one where `whole` asks for it.
-    """
+    """Make a check for a duration: text such as 15m or 1h30m, or a number of the unit. The result
+    is a number of the unit, a whole one where `whole` asks for it."""
     bare = unit[0]
 
     def check(value: object, at: ConfigLocation) -> float:

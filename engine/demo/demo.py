@@ -39,11 +39,8 @@ class Demo:
         self, tasks: int, keep: str, program: Sequence[str], demo_places: Sequence[str]
     ) -> None:
         """`program` is the command line that works a place, after `--config F --root D` and a
-        subcommand are added.
-
-        `keep` names a folder for the places that is not deleted; "": a temporary one.
-        `demo_places` are the classes of the places, as "MODULE:CLASS".
-        """
+        subcommand are added. `keep` names a folder for the places that is not deleted; "": a
+        temporary one. `demo_places` are the classes of the places, as "MODULE:CLASS"."""
         self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
         self._stays = bool(keep)
         self._argv = [

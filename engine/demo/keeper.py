@@ -71,10 +71,8 @@ class DemoPlace(Protocol):
     arguments of the command that works it; () if no worker is started."""
 
     def make(self, settings: DemoSettings) -> Mapping[str, str]:
-        """Create it in the demo's folder, with tasks from before now.
-
-        Returns its configuration: lines of YAML by section.
-        """
+        """Create it in the demo's folder, with tasks from before now. Returns its configuration:
+        lines of YAML by section."""
         ...
 
     def open(self) -> None:
@@ -100,10 +98,8 @@ class PastTraffic:
 def live_through(
     store: Store, clock: PastTraffic, retry: RetryPolicy, fate: Callable[[Task], str], until: float
 ) -> None:
-    """Run a worker in past time: claim due tasks, then finish or fail them.
-
-    `fate` returns the error of a task; "" if it succeeded.
-    """
+    """Run a worker in past time: claim due tasks, then finish or fail them. `fate` returns the
+    error of a task; "" if it succeeded."""
     end = verbs.given_up_state(store.edges)
     while True:
         for task in list(store.take(clock.now, "demo", MAX_PENDING)):
@@ -250,10 +246,8 @@ def _run(places: Sequence[DemoPlace], workers: Mapping[str, subprocess.Popen[byt
 
 
 def _try(name: str, act: Callable[..., None], *arguments: object) -> None:
-    """Do one act of the traffic; if it fails, report it, log the traceback, and go on.
-
-    Any error: it must not end the other places and their workers.
-    """
+    """Do one act of the traffic; if it fails, report it, log the traceback, and go on. Any error:
+    it must not end the other places and their workers."""
     try:
         act(*arguments)
     except Exception as error:

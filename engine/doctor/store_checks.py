@@ -107,10 +107,8 @@ def check_dead(dead: int, word: str, fix: str) -> Finding:
 
 
 def check_overdue(overdue: Sequence[float], noun: str, verb: str, fix: str) -> Finding:
-    """A finding on overdue tasks, given their due times (epoch seconds UTC).
-
-    `noun` and `verb` say what they are and what should happen to them: mail, sends.
-    """
+    """A finding on overdue tasks, given their due times (epoch seconds UTC). `noun` and `verb` say
+    what they are and what should happen to them: mail, sends."""
     if not overdue:
         return ok(f"no {noun} is overdue")
     them = "it" if len(overdue) == 1 else "them"

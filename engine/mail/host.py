@@ -24,10 +24,7 @@ class Host(NamedTuple):
 
 def this_host(nodename: str = "", etc: str = "/etc") -> Host:
     """Return the name and address of this machine, from files and the kernel: DNS cannot delay a
-    mail.
-
-    `nodename` is its host name; "" for that of uname(2).
-    """
+    mail. `nodename` is its host name; "" for that of uname(2)."""
     return Host(full_name(nodename or os.uname().nodename, etc), outgoing_ip())
 
 

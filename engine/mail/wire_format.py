@@ -77,10 +77,8 @@ def write_wire_format(pieces: Iterable[bytes], out: IO[bytes]) -> None:
 
 
 def read_headers(contents: BinaryIO, most: int = CHUNK_BYTES) -> bytes:
-    """Return the headers of a mail in wire form, with LF line ends and without doubled dots.
-
-    If they are longer than `most` bytes, only the whole lines that fit.
-    """
+    """Return the headers of a mail in wire form, with LF line ends and without doubled dots. If
+    they are longer than `most` bytes, only the whole lines that fit."""
     headers = []
     for line in contents.read(most).split(b"\n")[:-1]:
         line = line.removesuffix(b"\r")

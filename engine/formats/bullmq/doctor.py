@@ -18,9 +18,7 @@ from engine.text.safe import safe_line
 
 def check_server(setup: Setup) -> Generator[tuple[str, Finding], None, bool]:
     """Check a server and its queues; yields the name of each check and a finding; only reads.
-
-    Returns True if it could be read.
-    """
+    Returns True if it could be read."""
     try:
         place = parse_place(setup.address)
         with closing(Connection(place)) as connection:

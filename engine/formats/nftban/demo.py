@@ -73,11 +73,9 @@ TASK_TYPES = (
     TaskType("mail_send", "Spooled mail to later{n}", 6, "421 4.7.0 try again later", _FIRST),
     TaskType("geoban_apply", "Apply outdated list {n}", 4, "geoip database is {n} days old", _OLD),
 )
-"""Task types. Five of them have failed, each with its own error.
-
-Two of these errors are over: retried tasks succeed. One succeeds at its second attempt. One fails
-until an operator repairs its cause, one always fails.
-"""
+"""Task types. Five of them have failed, each with its own error. Two of these errors are over:
+retried tasks succeed. One succeeds at its second attempt. One fails until an operator repairs its
+cause, one always fails."""
 
 _QUEUE_SECTION = """\
   backoff_base: 3
@@ -224,10 +222,8 @@ class DemoQueues:
 
 
 def _hang(root: str) -> int:
-    """Fork a process that takes the lock and a task, then hangs; return its PID.
-
-    It ignores SIGTERM, so that freeing the lock needs every recovery step. It ends with the keeper.
-    """
+    """Fork a process that takes the lock and a task, then hangs; return its PID. It ignores
+    SIGTERM, so that freeing the lock needs every recovery step. It ends with the keeper."""
     ready, report_ready = os.pipe()
     keeper_open, keeper_end = os.pipe()
     pid = os.fork()

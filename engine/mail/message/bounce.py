@@ -42,10 +42,8 @@ class Undelivered(NamedTuple):
 
 
 def compose_bounce(mail: Undelivered, host: Host, now: float) -> bytes | None:
-    """Return the bounce for a mail given up at `now` (epoch seconds UTC), with LF line ends.
-
-    None if the sender may not be notified.
-    """
+    """Return the bounce for a mail given up at `now` (epoch seconds UTC), with LF line ends. None
+    if the sender may not be notified."""
     if mail.sender in ("", "<>"):
         return None
     error = safe_line(mail.error)[:ERROR_LIMIT] or "no reason is known"

@@ -38,10 +38,8 @@ _WHOLE_PAGE = re.compile(r"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 
 class _FoldedHeaderPolicy(EmailPolicy):
     """An email header policy that writes headers exactly as `engine.mail.header` has folded them.
-
     The library's own folding encodes long words without spaces, even addresses, and differs between
-    Python versions; the bytes of a mail must not.
-    """
+    Python versions; the bytes of a mail must not."""
 
     def header_store_parse(self, name: str, value: Any) -> tuple[str, Any]:
         """Refuse a value with a line break that starts another header."""

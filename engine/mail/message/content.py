@@ -69,11 +69,9 @@ def cut_content(argument: str, settings: MailSettings) -> Content:
 
 
 def content_from_bytes(data: bytes, html: bool) -> Content:
-    """Return the content of a file; `html` if its name says that it is markup.
-
-    Invalid UTF-8 becomes U+FFFD: a log with one wrong byte is worth reading. A file with an HTML
-    name and no tag is treated as text, else its lines would run together.
-    """
+    """Return the content of a file; `html` if its name says that it is markup. Invalid UTF-8
+    becomes U+FFFD: a log with one wrong byte is worth reading. A file with an HTML name and no tag
+    is treated as text, else its lines would run together."""
     text = data.decode("utf-8", "replace").lstrip("\ufeff")
     return Content(text, _HOLDS.search(text) is not None if html else looks_like_html(text))
 
@@ -85,19 +83,15 @@ def content_of_file(path: str, data: bytes) -> Content:
 
 
 def looks_like_html(text: str) -> bool:
-    """True if a text begins as markup does.
-
-    Only the beginning counts, as the author wrote it. Text quoted further on may come from others,
-    and must not turn a report into a page that hides half of it.
-    """
+    """True if a text begins as markup does. Only the beginning counts, as the author wrote it. Text
+    quoted further on may come from others, and must not turn a report into a page that hides half
+    of it."""
     return _BEGINS.match(text) is not None
 
 
 def is_one_line_of_html(text: str) -> bool:
-    """True if a text is one line with formatting tags and no other markup.
-
-    Tags without attributes hide nothing, and a single line does not run together with others.
-    """
+    """True if a text is one line with formatting tags and no other markup. Tags without attributes
+    hide nothing, and a single line does not run together with others."""
     return _INLINE.fullmatch(text) is not None
 
 

@@ -104,9 +104,7 @@ class Template(NamedTuple):
 
     def wrap_body(self, body: str, values: Mapping[str, str]) -> str:
         """Return a page: `body`, which is markup, between header and footer, placeholders replaced.
-
-        `values` are plain text by placeholder, and are escaped here.
-        """
+        `values` are plain text by placeholder, and are escaped here."""
         ready = self._escaped(values)
         header, footer = self.header, self.footer
         if not values.get("COMPANY_NAME"):
@@ -117,10 +115,8 @@ class Template(NamedTuple):
         return f"{header}{body}{footer}"
 
     def fill_placeholders(self, content: str, values: Mapping[str, str], *, html: bool) -> str:
-        """Return content with its placeholders replaced; `html` if it is markup.
-
-        In text, the placeholder of the picture becomes the company's name.
-        """
+        """Return content with its placeholders replaced; `html` if it is markup. In text, the
+        placeholder of the picture becomes the company's name."""
         ready = (
             self._escaped(values) if html else {name: safe_line(values[name]) for name in values}
         )

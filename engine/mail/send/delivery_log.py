@@ -89,11 +89,8 @@ class Ledger:
         self._complaints: set[str] = set()
 
     def publish(self, selected: str, depth: int, oldest: float) -> None:
-        """Write the metrics file.
-
-        `selected` is the transport for the next mail, "" for none. `depth` is the number of mails
-        in the spool, `oldest` the age of the oldest in seconds.
-        """
+        """Write the metrics file. `selected` is the transport for the next mail, "" for none.
+        `depth` is the number of mails in the spool, `oldest` the age of the oldest in seconds."""
         with self._reporting_errors(self._places.metrics):
             values: tuple[int | Mapping[str, int], ...] = (
                 *(self._totals(what) for what in ("attempts", "success", "failures")),
@@ -157,10 +154,8 @@ class Ledger:
         self._log("INFO", f"MAIL_SEND_ATTEMPT task_id={task_id} attempt={n} {whom}")
 
     def log_accepted(self, task_id: str, n: int, transport: str, to: str, after: str = "") -> None:
-        """Record that the transport accepted the mail.
-
-        `after` is the error of the previous attempt, safe to show; "" for none.
-        """
+        """Record that the transport accepted the mail. `after` is the error of the previous
+        attempt, safe to show; "" for none."""
         result = f"status=success transport={transport} attempt={n}"
         self._log("INFO", f"MAIL_SEND_RESULT task_id={task_id} {result}")
         self._count(f"mail_success_{transport}")
@@ -178,10 +173,8 @@ class Ledger:
     def log_failure(
         self, task_id: str, transport: str, n: int, word: str, to: str, text: str = ""
     ) -> None:
-        """Record that no further attempt follows after `n` attempts.
-
-        `text` is the answer of the transport, safe to show.
-        """
+        """Record that no further attempt follows after `n` attempts. `text` is the answer of the
+        transport, safe to show."""
         result = f"status=failed transport={transport} retries={n} last_error={word}"
         self._log("ERROR", f"MAIL_SEND_RESULT task_id={task_id} {result}")
         self._count(f"mail_failures_{transport}")
@@ -221,10 +214,8 @@ class Ledger:
         self._log("WARN", f"Queue not available, mail saved to spool: {folder}")
 
     def log_no_transport(self, why: str = "") -> None:
-        """Record that no transport can be used and nothing was attempted.
-
-        `why` is logged in a second line if there is more to it than a missing setup; safe to show.
-        """
+        """Record that no transport can be used and nothing was attempted. `why` is logged in a
+        second line if there is more to it than a missing setup; safe to show."""
         self._log("ERROR", "No mail system available, spooling for later")
         if why:
             self._log("WARN", f"Nothing was attempted: {why}")
@@ -232,10 +223,8 @@ class Ledger:
     def log_unknown_result(
         self, task_id: str, transport: str = "", since: float | None = None
     ) -> None:
-        """Record that an earlier attempt has an unknown result and another one follows.
-
-        `since` is when the earlier one began, epoch seconds UTC.
-        """
+        """Record that an earlier attempt has an unknown result and another one follows. `since` is
+        when the earlier one began, epoch seconds UTC."""
         start = "?" if since is None else _utc(since)
         began = f"task_id={task_id} transport={transport or '?'} since={start}"
         why = "an earlier attempt ended without a result, the mail may arrive twice"

@@ -43,10 +43,8 @@ INCOMPLETE_MAX_AGE_SECONDS = 3600.0
 longest attempt."""
 
 SENT_RETENTION_SECONDS = 7 * 86400.0
-"""Seconds to keep an accepted mail that its task did not remove.
-
-As long as dead tasks are kept: while the task may be retried, this shows that the mail was sent.
-"""
+"""Seconds to keep an accepted mail that its task did not remove. As long as dead tasks are kept:
+while the task may be retried, this shows that the mail was sent."""
 
 
 class Spooled(NamedTuple):
@@ -91,11 +89,9 @@ class Broken(NamedTuple):
 
 
 class MailSpool:
-    """The folder of spooled mails, and the operations on one mail.
-
-    A method raises OSError if the spool or the mail cannot be read or changed now, and BadMail if
-    the mail does not exist or can never be sent.
-    """
+    """The folder of spooled mails, and the operations on one mail. A method raises OSError if the
+    spool or the mail cannot be read or changed now, and BadMail if the mail does not exist or can
+    never be sent."""
 
     def __init__(self, folder: str, root: str = "", clock: Callable[[], float] = time.time) -> None:
         """`root` is the data folder; below it no symbolic link is followed."""
@@ -118,12 +114,10 @@ class MailSpool:
         refused: str = "",
         trying: SpoolMark | None = None,
     ) -> str:
-        """Store a new mail durably (fsync); return the path of its meta.sh.
-
-        `refused` is the reason why no attempt can succeed: the next reader need not make one.
-        `trying` is an earlier attempt whose result is unknown. Until `mark_queued` is called, a
-        mark shows that the mail has no task. After an error no folder with this id is left.
-        """
+        """Store a new mail durably (fsync); return the path of its meta.sh. `refused` is the reason
+        why no attempt can succeed: the next reader need not make one. `trying` is an earlier
+        attempt whose result is unknown. Until `mark_queued` is called, a mark shows that the mail
+        has no task. After an error no folder with this id is left."""
         if not spool_entry.is_id(id):
             raise BadMail(
                 f"{spool_entry.shorten_text(id)}: not a mail id, expected "
@@ -204,11 +198,8 @@ class MailSpool:
 
     def depth_and_oldest(self, now: float) -> tuple[int, float]:
         """Return the number of unsent mails and the age of the oldest in seconds, 0 if there is
-        none.
-
-        A folder without a meta.sh is not counted: the other program leaves it after it has sent a
-        mail. No file is opened, so a full spool costs little.
-        """
+        none. A folder without a meta.sh is not counted: the other program leaves it after it has
+        sent a mail. No file is opened, so a full spool costs little."""
         names = self._list_names(MAIL_FOLDER_PREFIX)
         if not names:
             return 0, 0.0
@@ -297,12 +288,9 @@ class MailSpool:
 
     def mark_failed(self, spooled: Spooled, refused: str = "") -> None:
         """Remove the mark of an attempt that failed, or restore the one before it; mark with
-        `refused`, if set, why no attempt can succeed.
-
-        `spooled` is the mail as read before the attempt; if it had a mark of an attempt with an
-        unknown result, that mark is written again. Not durable: a mark that returns after a crash
-        only causes a needless warning.
-        """
+        `refused`, if set, why no attempt can succeed. `spooled` is the mail as read before the
+        attempt; if it had a mark of an attempt with an unknown result, that mark is written again.
+        Not durable: a mark that returns after a crash only causes a needless warning."""
         with self._open_mail(spooled.id) as (mail_fd, _):
             if spooled.trying is not None:
                 files.replace_durably(TRYING, mail_fd, spool_entry.render_attempt(*spooled.trying))
@@ -350,11 +338,9 @@ class MailSpool:
             return
 
     def find_unqueued(self, before: float) -> Iterator[str]:
-        """Yield the ids of mails that are marked as having no task.
-
-        While the sender may still make the task, only mails spooled before `before` (epoch seconds
-        UTC) count. No file is opened.
-        """
+        """Yield the ids of mails that are marked as having no task. While the sender may still make
+        the task, only mails spooled before `before` (epoch seconds UTC) count. No file is
+        opened."""
         names = self._list_names(MAIL_FOLDER_PREFIX)
         if not names:
             return
@@ -399,10 +385,8 @@ class MailSpool:
 
     def sweep(self, age: Callable[[float], float]) -> list[str]:
         """Remove mails that were sent more than `SENT_RETENTION_SECONDS` seconds ago, and
-        incomplete folders; `age` gives the seconds since a moment.
-
-        Return one line for each removal and each failure.
-        """
+        incomplete folders; `age` gives the seconds since a moment. Return one line for each removal
+        and each failure."""
         lines: list[str] = []
         names = sorted(self._list_names(MAIL_FOLDER_PREFIX, INCOMPLETE_PREFIX))
         if not names:

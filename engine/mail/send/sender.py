@@ -506,10 +506,8 @@ class Sender:
             raise
 
     def _refuse_once(self, spooled: Spooled, task_id: str, attempt: int) -> None:
-        """Fail a mail without an attempt if it was permanently refused before it was spooled.
-
-        This removes the mark, so an operator's retry makes an attempt.
-        """
+        """Fail a mail without an attempt if it was permanently refused before it was spooled. This
+        removes the mark, so an operator's retry makes an attempt."""
         if not spooled.refused:
             return
         with _reading_spool():
@@ -538,10 +536,8 @@ class Sender:
     # ---- whether mail may be sent
 
     def blocking_reason(self) -> tuple[str, float | None]:
-        """Return why no mail can be sent now, "" if one can, and when a token is available.
-
-        The time is in epoch seconds UTC; None if waiting does not help.
-        """
+        """Return why no mail can be sent now, "" if one can, and when a token is available. The
+        time is in epoch seconds UTC; None if waiting does not help."""
         transport, why = self._choose_transport()
         if transport is None:
             return why, None
@@ -700,10 +696,8 @@ def _describe_sender_fault(settings: MailSettings, host: Host) -> str:
 
 
 class _SafeCopy:
-    """The copy of one mail in the spool, made when it is needed: it outlives its sender.
-
-    While the block is open, the copy is locked (flock): no other process makes a task for it.
-    """
+    """The copy of one mail in the spool, made when it is needed: it outlives its sender. While the
+    block is open, the copy is locked (flock): no other process makes a task for it."""
 
     def __init__(
         self, spool: MailSpool, ident: str, reporting: Callable[[str], AbstractContextManager[None]]

@@ -506,10 +506,8 @@ class _SmtpSession:
         self._connections.keep(client)
 
     def _begin_on_kept(self, envelope: _Envelope, facts: wire_format.WireFacts) -> _Client | None:
-        """A kept connection on which the server has accepted MAIL; None if missing.
-
-        If the server has closed it, or takes no more mails on it, it is closed here.
-        """
+        """A kept connection on which the server has accepted MAIL; None if missing. If the server
+        has closed it, or takes no more mails on it, it is closed here."""
         while client := self._connections.take():
             assert client.sock is not None
             self._secret = client.secret

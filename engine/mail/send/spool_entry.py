@@ -99,9 +99,7 @@ def age_sort_key(id: str) -> tuple[float, str]:
 
 def oldest_time(names: Iterable[str], spool: int) -> float:
     """Return when the oldest of these mails was spooled: the time in its name, else of its folder.
-
-    Epoch seconds UTC; infinite if no recipient is left. No file is opened.
-    """
+    Epoch seconds UTC; infinite if no recipient is left. No file is opened."""
     marks = [(_STAMP.fullmatch(name), name) for name in names]
     times = [_folder_time(name, spool) for match, name in marks if not match]
     dated = [(match.groups(), name) for match, name in marks if match]
@@ -264,10 +262,8 @@ def _describe_fault(name: str, why: object) -> str:
 def read_mark_values(
     name: str, mail_fd: int, spool: stat_result
 ) -> tuple[Mapping[str, str], stat_result] | None:
-    """Read the values of a mark file and its stat; None if there is no mark.
-
-    A mark that cannot be parsed counts as a mark without values.
-    """
+    """Read the values of a mark file and its stat; None if there is no mark. A mark that cannot be
+    parsed counts as a mark without values."""
     try:
         data, mark_stat = read_file(name, mail_fd, spool, files.MAX_TASK_BYTES)
     except FileNotFoundError:

@@ -34,11 +34,9 @@ class Suspension(NamedTuple):
 
 
 class Suspensions:
-    """The file of suspended transports; changes are made under a flock.
-
-    A method raises OSError if the file cannot be read or written now, and ValueError if its content
-    is invalid, so that the suspensions are unknown.
-    """
+    """The file of suspended transports; changes are made under a flock. A method raises OSError if
+    the file cannot be read or written now, and ValueError if its content is invalid, so that the
+    suspensions are unknown."""
 
     def __init__(self, path: str, root: str = "") -> None:
         """`root` is the data folder; below it no symbolic link is followed."""

@@ -138,11 +138,8 @@ def _mailx_command(program: str, mail: Mail) -> MailCommand:
 
 
 def escape_tildes(text: str) -> bytes:
-    """Return the text with a space before each line that begins with `~`.
-
-    `~!` runs a command. Most versions ignore it without a terminal, but GNU Mailutils before 3.13
-    ran it.
-    """
+    """Return the text with a space before each line that begins with `~`. `~!` runs a command. Most
+    versions ignore it without a terminal, but GNU Mailutils before 3.13 ran it."""
     return _tildes(" ~", text).encode("utf-8", "replace")
 
 
@@ -179,11 +176,8 @@ def is_stopped(sendmail: str, system: System) -> bool:
 
 
 def is_postfix_program(sendmail: str, system: System) -> bool:
-    """True if the sendmail program is Postfix's.
-
-    Checked by the target of the symbolic link, else by a `postfix` program in the same folder and
-    its configuration.
-    """
+    """True if the sendmail program is Postfix's. Checked by the target of the symbolic link, else
+    by a `postfix` program in the same folder and its configuration."""
     real = os.path.realpath(sendmail)
     if os.path.basename(real) != "sendmail":
         return "postfix" in os.path.basename(real)
@@ -201,11 +195,9 @@ def _postfix_absence(sendmail: str, system: System, is_forced: bool) -> Unused |
 
 
 def _sendmail_absence(sendmail: str, system: System, is_forced: bool) -> Unused | None:
-    """Only the mail system of the program knows whether it needs a daemon.
-
-    `sendmail -bv` is never run: Postfix answers it by mail. A stopped Postfix is not used: it
-    would keep the mail where no operator sees it; the mail spool keeps it instead.
-    """
+    """Only the mail system of the program knows whether it needs a daemon. `sendmail -bv` is never
+    run: Postfix answers it by mail. A stopped Postfix is not used: it would keep the mail where no
+    operator sees it; the mail spool keeps it instead."""
     if is_stopped(sendmail, system):
         return Unused(Cause.STOPPED, "belongs to Postfix, which is not running")
     if is_forced:

@@ -49,10 +49,8 @@ class TransportRegistry:
         return why.reason if why else ""
 
     def choose(self, suspended: Collection[str] = ()) -> TransportChoice:
-        """Choose the first available transport that no operator has suspended.
-
-        A forced one has no fallback.
-        """
+        """Choose the first available transport that no operator has suspended. A forced one has no
+        fallback."""
         why_not: dict[str, Unused] = {}
         for name in self.names():
             why = self._why_disabled(name) or self._check_transport(name)[1]

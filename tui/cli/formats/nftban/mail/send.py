@@ -318,12 +318,9 @@ def _make_folders(setup: Setup) -> None:
 
 
 class _StopSending:
-    """Notes a signal that asks us to end, and ends a pause.
-
-    The interpreter writes each signal's number to a pipe when it arrives (`signal.set_wakeup_fd`).
-    A handler alone runs too late: for a signal that arrives just before select(2) blocks, only
-    after the pause.
-    """
+    """Notes a signal that asks us to end, and ends a pause. The interpreter writes each signal's
+    number to a pipe when it arrives (`signal.set_wakeup_fd`). A handler alone runs too late: for a
+    signal that arrives just before select(2) blocks, only after the pause."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
