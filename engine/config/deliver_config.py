@@ -23,11 +23,8 @@ class AllowedPeer(NamedTuple):
 
 
 def parse_allowed(text: str) -> AllowedPeer:
-    """Parse `10.0.0.0/8`, `peer.internal`, `127.0.0.1:8080`, `[::1]:8080` or `::1`.
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """Parse `10.0.0.0/8`, `peer.internal`, `127.0.0.1:8080`, `[::1]:8080` or `::1`. Raises
+    ValueError: it is none of these."""
     try:
         return AllowedPeer(ipaddress.ip_network(text))
     except ValueError:

@@ -81,11 +81,7 @@ class VariableValue(NamedTuple):
     problem: str = ""
 
     def require_text(self) -> str:
-        """Return the text.
-
-        Raises:
-            ConfigError: only a shell could evaluate it.
-        """
+        """Return the text. Raises ConfigError: only a shell could evaluate it."""
         if self.problem:
             raise self.at.error(self.problem)
         return self.text
@@ -136,11 +132,8 @@ class NftbanVariables(NamedTuple):
         return is_same_folder(root, home)
 
     def values(self, root: str, table: Sequence[VariableRow]) -> dict[str, Any]:
-        """The fields that they set for the queue at `root`.
-
-        Raises:
-            ConfigError: a value that applies here is invalid.
-        """
+        """The fields that they set for the queue at `root`. Raises ConfigError: a value that
+        applies here is invalid."""
         is_data_dir = is_same_folder(root, self.data_dir)
         if is_data_dir or self.applies_anywhere:
             if self.unreadable:

@@ -355,10 +355,7 @@ def load_config(
     path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH_PATHS
 ) -> Config:
     """Read the configuration file at `path`, else the first one in `search`; else use defaults.
-
-    Raises:
-        ConfigError: an existing file cannot be read or has an invalid value.
-    """
+    Raises ConfigError: an existing file cannot be read or has an invalid value."""
     source = _read_first_file(path, environ, search)
     if source is None:
         return Config()

@@ -65,10 +65,7 @@ class Demo:
 
     def wait_for_places(self, say: Callable[[str], None] = lambda _: None) -> list[str]:
         """Wait for the places and return their paths; `say` gets a line for each step until then.
-
-        Raises:
-            OSError: they could not be created.
-        """
+        Raises OSError: they could not be created."""
         keeper = self._keeper
         assert keeper is not None and keeper.stdout is not None
         for line in keeper.stdout:

@@ -59,12 +59,9 @@ def find_server() -> str:
 
 
 def check_demo(option: str, folder: str) -> None:
-    """Refuse a demo with queues, or with deliveries too, that cannot be made here.
-
-    Raises:
-        Unavailable: a package or a server program is missing.
-        OSError: the path of its socket would be too long.
-    """
+    """Refuse a demo with queues, or with deliveries too, that cannot be made here. Raises
+    Unavailable: a package or a server program is missing; OSError: the path of its socket would be
+    too long."""
     if option == "federation" and not all(map(find_spec, ("cryptography", "nacl", "httpx"))):
         raise Unavailable("needs more packages: pip install 'spooldeck[federation]'")
     if not find_spec("redis") or not find_spec("bullmq"):
@@ -79,11 +76,7 @@ MAX_SOCKET_BYTES = 107
 
 
 def socket_in(folder: str) -> str:
-    """The path of the server's socket.
-
-    Raises:
-        OSError: it is too long.
-    """
+    """The path of the server's socket. Raises OSError: it is too long."""
     path = f"{os.path.abspath(folder)}/redis.sock"
     if (excess := len(os.fsencode(path)) - MAX_SOCKET_BYTES) > 0:
         why = f"path of its socket too long by {excess} bytes: choose a shorter folder"
@@ -92,11 +85,8 @@ def socket_in(folder: str) -> str:
 
 
 def start_server(folder: str, clock: Callable[[], float]) -> tuple[str, BullmqStore]:
-    """Start a server in the demo's folder; return its URL and an open store.
-
-    Raises:
-        OSError: it did not start.
-    """
+    """Start a server in the demo's folder; return its URL and an open store. Raises OSError: it did
+    not start."""
     socket = socket_in(folder)
     words = ["--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
     words += ["--maxmemory-policy", "noeviction", "--logfile", f"{folder}/redis.log"]

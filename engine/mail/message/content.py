@@ -144,12 +144,8 @@ def _open_outgoing(name: str, dir_fd: int) -> int:
 def read_plain_file(
     path: str, limit: int, root: str = "", open_fd: Callable[[str, int], int] = files.open_plain
 ) -> bytes:
-    """Read a file of at most `limit` bytes; below `root` no symbolic link is followed.
-
-    Raises:
-        OSError: it cannot be read.
-        Refused: it is larger, or not a plain file.
-    """
+    """Read a file of at most `limit` bytes; below `root` no symbolic link is followed. Raises
+    OSError: it cannot be read; Refused: it is larger, or not a plain file."""
     dir_fd = files.open_dir_path(os.path.dirname(path), root)
     try:
         fd = open_fd(os.path.basename(path), dir_fd)

@@ -36,10 +36,7 @@ _PAGE = """\
 
 def load_merge_template(path: str) -> Content:
     """Load a mail merge template from a file; it is HTML by its name or its beginning, else text.
-
-    Raises:
-        BadMail: it cannot be read, is empty or is not UTF-8.
-    """
+    Raises BadMail: it cannot be read, is empty or is not UTF-8."""
     where = f"template {safe_line(path)}"
     try:
         data = read_plain_file(path, MAX_PART_BYTES)
@@ -65,11 +62,7 @@ def placeholder_names(text: str) -> frozenset[str]:
 
 def merge_values(letter: Content, subject: str, values: Mapping[str, str]) -> tuple[Content, str]:
     """Return content and subject with the values inserted; HTML that is not a whole page becomes
-    one.
-
-    Raises:
-        BadMail: a placeholder has no value.
-    """
+    one. Raises BadMail: a placeholder has no value."""
     where = f"template {safe_line(letter.path)}" if letter.path else "the letter"
     text = _insert_values(letter.text, values, where, html=letter.html)
     title = " ".join(_insert_values(subject, values, "the subject", html=False).split())

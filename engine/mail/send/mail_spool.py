@@ -262,21 +262,14 @@ class MailSpool:
     # ---- marks
 
     def mark_trying(self, spooled: Spooled, transport: str, now: float) -> None:
-        """Mark that a transport is about to be asked; durable on return (fsync).
-
-        Raises:
-            OSError: the mark could not be written. An attempt now could send the mail twice without
-                notice.
-        """
+        """Mark that a transport is about to be asked; durable on return (fsync). Raises OSError:
+        the mark could not be written. An attempt now could send the mail twice without notice."""
         with self._open_mail(spooled.id) as (mail_fd, _):
             files.replace_durably(TRYING, mail_fd, spool_entry.render_attempt(transport, now))
 
     def mark_sent(self, spooled: Spooled, transport: str, now: float) -> None:
-        """Mark that the transport accepted the mail, so that it is not sent again.
-
-        Raises:
-            OSError: the mark could not be written. Another attempt would send the mail twice.
-        """
+        """Mark that the transport accepted the mail, so that it is not sent again. Raises OSError:
+        the mark could not be written. Another attempt would send the mail twice."""
         with self._open_mail(spooled.id) as (mail_fd, _):
             try:
                 # A rename needs no free space on a full disk.
@@ -307,11 +300,8 @@ class MailSpool:
         return spooled.refused
 
     def set_recipient(self, spooled: Spooled, to: str) -> None:
-        """Replace the recipient of a mail, durably (fsync).
-
-        Raises:
-            OSError: it could not be written; the mail is unchanged.
-        """
+        """Replace the recipient of a mail, durably (fsync). Raises OSError: it could not be
+        written; the mail is unchanged."""
         values = _meta_values(to, spooled.subject, spooled.body, spooled.created)
         with self._open_mail(spooled.id) as (mail_fd, _):
             files.replace_durably(META, mail_fd, files.format_assignments(values, utf8=True))
@@ -375,11 +365,8 @@ class MailSpool:
             os.close(mail_fd)
 
     def remove(self, spooled: Spooled) -> None:
-        """Remove a mail with all its files; the mark of a sent mail goes last.
-
-        Raises:
-            OSError: its folder contains another file, or it cannot be removed now.
-        """
+        """Remove a mail with all its files; the mark of a sent mail goes last. Raises OSError: its
+        folder contains another file, or it cannot be removed now."""
         with self._open_spool() as spool:
             files.remove_folder(spooled.id, spool, (META, SENT))
 

@@ -170,12 +170,8 @@ class Sender:
         *,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> SentMail:
-        """Make one attempt, to one of `recipients` (contract, "nftban_mail_send").
-
-        Raises:
-            BadMail: the mail can never be sent.
-            NotSent: it was not accepted, or nothing may be sent now.
-        """
+        """Make one attempt, to one of `recipients` (contract, "nftban_mail_send"). Raises BadMail:
+        the mail can never be sent; NotSent: it was not accepted, or nothing may be sent now."""
         now = self._clock()
         with self._recording_bad_mail(recipient):
             to = self._require_recipient(recipient)
@@ -248,11 +244,7 @@ class Sender:
         cancelled: Callable[[], bool],
         report_failure: Callable[[str], object],
     ) -> SendResult:
-        """Send one mail in at most so many attempts, or spool it.
-
-        Raises:
-            OSError: it is lost.
-        """
+        """Send one mail in at most so many attempts, or spool it. Raises OSError: it is lost."""
         transport: Transport | None = None
         why = ""
         try:
@@ -550,11 +542,8 @@ class Sender:
             return f"rate limit tokens cannot be read: {error_text(error)}", None
 
     def _read_suspensions(self) -> Mapping[str, Suspension]:
-        """Return the transports that an operator has suspended.
-
-        Raises:
-            Waits: the file cannot be read; waiting is better than using a suspended transport.
-        """
+        """Return the transports that an operator has suspended. Raises Waits: the file cannot be
+        read; waiting is better than using a suspended transport."""
         try:
             return self._suspensions()
         except (OSError, ValueError) as error:
@@ -584,12 +573,8 @@ class Sender:
 
     def _spend_tokens(self, name: str, to: str) -> None:
         """Take one token of the transport and one of the recipient's domain, for an attempt right
-        now.
-
-        Raises:
-            Waits: a token is missing, the tokens cannot be counted, or an operator has suspended
-                the transport since it was chosen.
-        """
+        now. Raises Waits: a token is missing, the tokens cannot be counted, or an operator has
+        suspended the transport since it was chosen."""
         if suspension := self._read_suspensions().get(name):
             raise Waits(
                 self._clock() + TRANSPORT_RETRY_SECONDS,
@@ -760,11 +745,8 @@ def _divide(
     spool: MailSpool, spooled: Spooled, body: bytes, first: str, others: Iterable[str]
 ) -> None:
     """Make a mail of its own for each further recipient, for which a worker makes a task; then set
-    the first as the only one. Until then the others are not sent (`_why_undivided`).
-
-    Raises:
-        OSError: it cannot be stored now; the mail is unchanged.
-    """
+    the first as the only one. Until then the others are not sent (`_why_undivided`). Raises
+    OSError: it cannot be stored now; the mail is unchanged."""
     numbers = itertools.count(2)
     made = []
     for to in others:
@@ -790,11 +772,8 @@ def _why_undivided(
     spool: MailSpool, spooled: Spooled, recipients: Callable[[str], list[str]]
 ) -> str:
     """Return why a mail that `_divide` made waits: the list that names its recipient still exists,
-    as the process was killed. If it were sent and removed now, the list would make it again.
-
-    Raises:
-        OSError: the mail with the list cannot be read now.
-    """
+    as the process was killed. If it were sent and removed now, the list would make it again. Raises
+    OSError: the mail with the list cannot be read now."""
     match = _PART_ID.fullmatch(spooled.id)
     if match is None or spooled.sent is not None:
         return ""

@@ -168,11 +168,8 @@ _ADDRESS = re.compile(
 
 
 def smtp_path(address: str) -> str:
-    """Return an address in angle brackets for SMTP, with its host name in ASCII.
-
-    Raises:
-        BadMail: it is not an address, or could be read as several or as a different one.
-    """
+    """Return an address in angle brackets for SMTP, with its host name in ASCII. Raises BadMail: it
+    is not an address, or could be read as several or as a different one."""
     if address in ("", "<>"):
         return "<>"
     if not address.isprintable() or not _ADDRESS(address):
@@ -644,12 +641,8 @@ class _SmtpSession:
         return safe_line(f"{code} {' '.join(reply.decode('utf-8', 'replace').split())}")
 
     def _require(self, code: int, reply: bytes | str, word: str) -> None:
-        """Return if the answer is 2xx.
-
-        Raises:
-            NotSent: it is not; `word` is the reason at this stage, "" if the answer is about the
-                mail.
-        """
+        """Return if the answer is 2xx. Raises NotSent: it is not; `word` is the reason at this
+        stage, "" if the answer is about the mail."""
         if 200 <= code < 300:
             return
         text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
@@ -759,11 +752,8 @@ def _word_for_code(code: int, word: str) -> str:
 
 
 def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
-    """Return a TLS context that verifies the server, except for `OPPORTUNISTIC`.
-
-    Raises:
-        NotSent: the trusted certificates cannot be read.
-    """
+    """Return a TLS context that verifies the server, except for `OPPORTUNISTIC`. Raises NotSent:
+    the trusted certificates cannot be read."""
     try:
         context = ssl.create_default_context(cafile=to.ca_file or None)
         if lack := descriptor_lack():  # certificates that cannot be read now are missing
@@ -779,10 +769,7 @@ def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
 
 def _mail_argument(client: _Client, envelope: _Envelope, facts: wire_format.WireFacts) -> str:
     """Return the argument of MAIL: the sender, SIZE, BODY, SMTPUTF8 and those for notifications.
-
-    Raises:
-        BadMail: this server lacks an extension that the mail needs.
-    """
+    Raises BadMail: this server lacks an extension that the mail needs."""
     parameters = f"FROM:{envelope.sender}"
     client.command_encoding = "ascii"  # an earlier mail may have changed it
     if client.has_extn("size"):

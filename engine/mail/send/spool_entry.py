@@ -127,11 +127,7 @@ def name_exists(name: str, dir_fd: int) -> bool:
 
 def create_folder(id: str, parts: dict[str, bytes], spool: int) -> None:
     """Create a mail's folder with these files: write it under a temporary name, fsync, then rename
-    it.
-
-    Raises:
-        OSError: it could not be created; no folder with this id is left.
-    """
+    it. Raises OSError: it could not be created; no folder with this id is left."""
     new = INCOMPLETE_PREFIX + os.urandom(8).hex()
     placed = ""
     try:
@@ -196,10 +192,7 @@ def decode_text(stored: str) -> str:
 
 def find_domain(meta: bytes) -> str:
     """Return the domain of a mail's recipients, from its meta.sh; "" if it names none, or several.
-
-    Raises:
-        Refused: it is no such file.
-    """
+    Raises Refused: it is no such file."""
     values = parse_meta(meta)
     recipients = split_addresses(decode_text(values.get("MAIL_TO", "")))
     domains = {one.rpartition("@")[2].lower() for one in recipients if "@" in one}

@@ -65,11 +65,8 @@ class Curl:
         return "" if settings.password else "the relay has a user and no password"
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
-        """Send a mail to the relay.
-
-        Raises:
-            NotSent: the relay did not accept it, or that is unknown.
-        """
+        """Send a mail to the relay. Raises NotSent: the relay did not accept it, or that is
+        unknown."""
         require_single_addresses(mail)
         password = self._password()
         # A file in memory: needs no disk space and leaves nothing behind.
@@ -179,12 +176,8 @@ def describe_secret_fault(path: str) -> str:
 
 
 def read_secret(path: str) -> str:
-    """Read the password from its file, without the line end.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is not a valid password file; the text contains the reason.
-    """
+    """Read the password from its file, without the line end. Raises OSError: it cannot be read;
+    ValueError: it is not a valid password file; the text contains the reason."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         leak = _describe_leak(path, os.fstat(fd))

@@ -71,11 +71,8 @@ class LocalTransport:
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Give a mail to the program; it was accepted when this returns. Exim delivers it in a
-        process outside our group (setsid(2)).
-
-        Raises:
-            NotSent: it was not accepted, or that is unknown.
-        """
+        process outside our group (setsid(2)). Raises NotSent: it was not accepted, or that is
+        unknown."""
         require_single_addresses(mail)
         program = self._programs[-1].path
         arguments, data, variables = self._kind.make_command(program, mail)
@@ -93,11 +90,8 @@ class LocalTransport:
 
 
 def require_single_addresses(mail: Mail) -> None:
-    """Validate sender and recipient again, for a command line.
-
-    Raises:
-        NotSent: one could be read as an option, a command or several addresses.
-    """
+    """Validate sender and recipient again, for a command line. Raises NotSent: one could be read as
+    an option, a command or several addresses."""
     for what, each in (("sender", mail.sender), ("recipient", mail.recipient)):
         try:
             address.require_address(each, strict=False)

@@ -243,12 +243,8 @@ _DOUBT_TEXT = "may have been accepted; another attempt may deliver it twice"
 
 
 def enqueue(setup: Setup, description: str, payload: str) -> str:
-    """Queue a task that delivers a spooled mail; returns its id.
-
-    Raises:
-        StoreError: the queue refuses it or does not exist.
-        OSError: it could not be written.
-    """
+    """Queue a task that delivers a spooled mail; returns its id. Raises StoreError: the queue
+    refuses it or does not exist; OSError: it could not be written."""
     from engine.formats.nftban.queue_folders import make_queue, open_spool
 
     task = task_for_mail(description, payload)
@@ -272,13 +268,9 @@ def task_for_mail(description: str, payload: str) -> Task:
 
 
 def _read_null_words(letter: _Letter, settings: MailSettings, *, null: bool) -> _Letter:
-    """With --null read recipient, subject and content from standard input, with a NUL between
-    them: arguments have a maximum length (128 KiB on Linux), and other users can read them in the
-    list of processes.
-
-    Raises:
-        CommandError: they are given twice, or not all there.
-    """
+    """With --null read recipient, subject and content from standard input, with a NUL between them:
+    arguments have a maximum length (128 KiB on Linux), and other users can read them in the list of
+    processes. Raises CommandError: they are given twice, or not all there."""
     if not null:
         if letter.content is None:
             fail(EX_USAGE, "expected CONTENT: a text, the path of a file, or - for standard input")

@@ -189,11 +189,8 @@ def _is_plain(line: str) -> bool:
 
 
 def _require_whole(text: str, path: str) -> None:
-    """Check with `bash -n` that a script is complete.
-
-    Raises:
-        CommandError: it is not, or bash cannot run.
-    """
+    """Check with `bash -n` that a script is complete. Raises CommandError: it is not, or bash
+    cannot run."""
     import subprocess
 
     argv = [BASH, "--norc", "--noprofile", "-n"]
@@ -211,12 +208,8 @@ def _require_whole(text: str, path: str) -> None:
 
 
 def _read(path: str) -> tuple[str, os.stat_result | None]:
-    """The text and stat of the file; "" and None if it does not exist.
-
-    Raises:
-        CommandError: it is not a plain text file.
-        OSError: it cannot be read.
-    """
+    """The text and stat of the file; "" and None if it does not exist. Raises CommandError: it is
+    not a plain text file; OSError: it cannot be read."""
     try:
         folder_fd = files.open_dir_path(os.path.dirname(path))
     except FileNotFoundError:

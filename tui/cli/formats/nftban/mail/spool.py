@@ -262,11 +262,7 @@ def _pieces(spool: MailSpool, ident: str) -> Iterator[tuple[str, bytes]]:
 
 
 def read_mail(spool: MailSpool, ident: str) -> Spooled:
-    """Read the mail of an id.
-
-    Raises:
-        BadMail: it does not exist or is invalid.
-    """
+    """Read the mail of an id. Raises BadMail: it does not exist or is invalid."""
     if "/" in ident or not ident.startswith("mail-"):
         raise BadMail(f"{safe_line(ident)}: expected the id of a spooled mail, as `list` prints it")
     if not os.path.isdir(f"{spool.folder}/{ident}"):
