@@ -7,6 +7,7 @@ that say so read the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from engine.doctor.finding import Finding, Grade, hidden, ok
@@ -49,6 +50,8 @@ def run_checks(facts: PlaceFacts) -> Iterator[tuple[str, Finding]]:
             yield check.name, finding
 
 
+_TaskCheck = partial(DoctorCheck, needs_tasks=True)
+
 CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck("tasks", "", folders.check_tasks),
     DoctorCheck("rights", "read and write access", folders.check_own_access),
@@ -65,31 +68,16 @@ CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck("room", "enough disk space for a full queue", folders.check_free_space),
     DoctorCheck("lock", "", leftovers.check_lock),
     DoctorCheck("partial", "no half-written files", leftovers.check_drafts),
-    DoctorCheck(
-        "staging",
-        "no interrupted moves, no duplicate tasks",
-        leftovers.check_staging,
-        needs_tasks=True,
-    ),
+    _TaskCheck("staging", "no interrupted moves, no duplicate tasks", leftovers.check_staging),
     DoctorCheck("corrupt", "no quarantined files", leftovers.check_quarantine),
-    DoctorCheck("broken", "every file is a task", leftovers.check_broken_files, needs_tasks=True),
-    DoctorCheck("clock", "no times in the future", leftovers.check_clock, needs_tasks=True),
+    _TaskCheck("broken", "every file is a task", leftovers.check_broken_files),
+    _TaskCheck("clock", "no times in the future", leftovers.check_clock),
     DoctorCheck("handlers", "every program can be run", workers.check_handlers),
-    DoctorCheck("kinds", "all waiting tasks have a handler", workers.check_kinds, needs_tasks=True),
+    _TaskCheck("kinds", "all waiting tasks have a handler", workers.check_kinds),
     DoctorCheck("mail", "waiting mail can be sent", workers.check_mail),
-    DoctorCheck(
-        "spool",
-        "every mail in the mail spool has its task",
-        workers.check_mail_spool,
-        needs_tasks=True,
-    ),
-    DoctorCheck(
-        "dead",
-        f"at most {DLQ_ALERT_LIMIT} tasks in the DLQ",
-        workers.check_dead_letters,
-        needs_tasks=True,
-    ),
-    DoctorCheck("worker", "", workers.check_worker, needs_tasks=True),
+    _TaskCheck("spool", "every mail in the mail spool has its task", workers.check_mail_spool),
+    _TaskCheck("dead", f"at most {DLQ_ALERT_LIMIT} tasks in the DLQ", workers.check_dead_letters),
+    _TaskCheck("worker", "", workers.check_worker),
     DoctorCheck(
         "exclusive", "no sign of another program in an exclusive queue", workers.check_exclusive
     ),
