@@ -119,10 +119,7 @@ class MailSpool:
         attempt whose result is unknown. Until `mark_queued` is called, a mark shows that the mail
         has no task. After an error no folder with this id is left."""
         if not spool_entry.is_id(id):
-            raise BadMail(
-                f"{spool_entry.shorten_text(id)}: not a mail id, expected "
-                f"{MAIL_FOLDER_PREFIX}STAMP-RANDOM"
-            )
+            raise _not_an_id(id)
         body = HTML if content.html else TEXT
         text = content.text if content.text.endswith("\n") else content.text + "\n"
         parts = {
@@ -433,10 +430,7 @@ class MailSpool:
         """
         where = f"{self.folder}/{spool_entry.shorten_text(id)}"
         if "/" in id or not id.startswith(MAIL_FOLDER_PREFIX):
-            raise BadMail(
-                f"{spool_entry.shorten_text(id)}: not a mail id, expected "
-                f"{MAIL_FOLDER_PREFIX}STAMP-RANDOM"
-            )
+            raise _not_an_id(id)
         with self._open_spool() as spool:
             spool_stat = os.fstat(spool)
             try:
@@ -449,6 +443,11 @@ class MailSpool:
             yield mail_fd, spool_stat
         finally:
             os.close(mail_fd)
+
+
+def _not_an_id(id: str) -> BadMail:
+    expected = f"expected {MAIL_FOLDER_PREFIX}STAMP-RANDOM"
+    return BadMail(f"{spool_entry.shorten_text(id)}: not a mail id, {expected}")
 
 
 def _why_removable(name: str, spool: int, age: Callable[[float], float]) -> str:

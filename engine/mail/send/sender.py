@@ -402,7 +402,7 @@ class Sender:
         to = address.require_address(to, self._settings.strict)
         transport, why = self._choose_transport()
         if transport is None:
-            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why, NO_TRANSPORT)
+            raise self._wait(why, NO_TRANSPORT)
         mail = compose_mail(
             mail_content,
             to,
@@ -443,7 +443,7 @@ class Sender:
             with _reading_spool():
                 spooled = self._spool.read(payload)
                 if why := _why_undivided(self._spool, spooled, self.recipients):
-                    raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why)
+                    raise self._wait(why)
                 first, *others = self.recipients(spooled.to)
                 if others and spooled.sent is None and not spooled.refused:
                     body = self._spool.body(spooled, self._settings.spooled_size)
@@ -464,7 +464,7 @@ class Sender:
         self._refuse_once(spooled, task_id, attempt)
         transport, why = self._choose_transport()
         if transport is None:
-            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why)
+            raise self._wait(why)
         name = transport.name
         with _reading_spool():
             body = self._spool.body(spooled, self._settings.spooled_size)
@@ -541,6 +541,9 @@ class Sender:
         except OSError as error:
             return f"rate limit tokens cannot be read: {error_text(error)}", None
 
+    def _wait(self, why: str, *word: str) -> Waits:
+        return Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why, *word)
+
     def _read_suspensions(self) -> Mapping[str, Suspension]:
         """Return the transports that an operator has suspended. Raises Waits: the file cannot be
         read; waiting is better than using a suspended transport."""
@@ -548,7 +551,7 @@ class Sender:
             return self._suspensions()
         except (OSError, ValueError) as error:
             why = f"suspended transports cannot be read: {safe_line(str(error))}"
-            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why, NO_TRANSPORT) from error
+            raise self._wait(why, NO_TRANSPORT) from error
 
     def _choose_transport(self) -> tuple[Transport | None, str]:
         """Return the transport for the next mail, or None and the reason."""
@@ -576,11 +579,7 @@ class Sender:
         now. Raises Waits: a token is missing, the tokens cannot be counted, or an operator has
         suspended the transport since it was chosen."""
         if suspension := self._read_suspensions().get(name):
-            raise Waits(
-                self._clock() + TRANSPORT_RETRY_SECONDS,
-                _describe_suspensions([suspension]),
-                NO_TRANSPORT,
-            )
+            raise self._wait(_describe_suspensions([suspension]), NO_TRANSPORT)
         if self._limits is None:
             return
         domain = address.domain_of(to)
@@ -595,7 +594,7 @@ class Sender:
         except OSError as error:
             # Without a count do not send, else the limits would not hold.
             why = f"rate limit tokens cannot be counted: {error_text(error)}"
-            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why) from error
+            raise self._wait(why) from error
 
     # ---- one attempt
 
