@@ -222,7 +222,7 @@ def _run(words: list[str]) -> int:
     except CommandError as failure:
         if keeps_mail:
             report_lost = load_function(REPORT_LOST_MAIL)
-            report_lost(queue_config.DEFAULT_SYSLOG, arguments, str(failure))
+            report_lost(queue_config.DEFAULT_SYSLOG, arguments.subject, str(failure))
         raise
     if arguments.command.is_listing:
         end_with_reader()

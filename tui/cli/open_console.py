@@ -302,7 +302,7 @@ def demo(
     open: str,
 ) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
-    from engine.demo.demo import CONFIG_FILE, Demo, class_name
+    from engine.demo.demo import CONFIG_FILE, Demo
 
     if keep:
         _require_safe_folder(os.path.abspath(keep))
@@ -314,8 +314,8 @@ def demo(
     has_screen = not _why_no_screen()
     options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
     forms, program = demo_formats(option), program_command()
-    classes = [class_name(form.demo_place(option)) for form in forms]
-    with Demo(tasks, keep, program, classes) as show:
+    demo_places = [form.demo_places[option] for form in forms]
+    with Demo(tasks, keep, program, demo_places) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         if has_screen:
             import_module("tui.app")  # in parallel with the making of the places

@@ -441,7 +441,7 @@ def test_doctor_reports_a_full_disk_once(
 ) -> None:
     """The check of the room for a full queue includes the disk of its tasks."""
     setup = a_setup(tmp_path)
-    for module in ("engine.system.host", "engine.formats.nftban.doctor.disk"):
+    for module in ("engine.system.host", "engine.formats.nftban.doctor.folders"):
         monkeypatch.setattr(f"{module}.free_units", lambda folder: {"blocks": 0})
 
     rows = [row for row in doctor_rows(setup, capsys) if "on the disk of" in row["problem"]]

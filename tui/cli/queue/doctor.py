@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, suppress
 from itertools import chain
 
 from engine.delivery.delivery_parts import open_registry
-from engine.doctor.finding import Finding, Grade, format_finding, needs_action
+from engine.doctor.finding import Finding, Grade, bad, format_finding, needs_action, warn
 from engine.formats.base.format import Setup
 from engine.monitor.alerts import MIN_FREE_TASKS, describe_limit, is_nearly_full
 from engine.places.alert_facts import limits_of_tasks
@@ -31,7 +31,7 @@ def doctor(setup: Setup, *, json: bool) -> int:
     """Check a place of any format and print the findings; changes nothing."""
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup)
-    library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
+    library = [("handlers", bad(missing, INSTALL))] if missing else []
     named_findings = chain(
         passwords, library, setup.findings(), _check_limits(setup), _check_deliveries(setup)
     )
@@ -61,7 +61,7 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
         if free_count < MIN_FREE_TASKS and not (has_check and path == setup.queue.pending):
             where = shlex.quote(path)
             what = f"room for {free_count:,} tasks on the disk of {path}"
-            yield "limits", Finding(Grade.BAD, what, f"df -h {where}; df -i {where}  # make room")
+            yield "limits", bad(what, f"df -h {where}; df -i {where}  # make room")
     if setup.address.is_url:
         return  # neither trash nor workers of this host; to ask a server again is expensive
     workers = read_queue_figures(place).workers
@@ -91,7 +91,7 @@ def _check_lacks(setup: Setup) -> Iterator[tuple[str, Finding]]:
             events.read_new(now)
         for one in events.current_lacks(now):
             what = f"{safe_line(one.kind)} not tried: {safe_line(one.error)}"
-            yield "worker", Finding(Grade.WARN, what, "mend it; the worker then goes on by itself")
+            yield "worker", warn(what, "mend it; the worker then goes on by itself")
 
 
 def _check_deliveries(setup: Setup) -> Iterator[tuple[str, Finding]]:
@@ -126,4 +126,4 @@ def _open_passwords(setup: Setup) -> Iterator[Finding]:
     has_password = any(one is not None and one.password for one in addresses)
     if has_password and os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
         what = f"{path} contains a password, other users may read it"
-        yield Finding(Grade.BAD, what, f"chmod go= {shlex.quote(path)}")
+        yield bad(what, f"chmod go= {shlex.quote(path)}")

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from engine.delivery.delivery_parts import open_registry
-from engine.doctor.finding import Finding, Grade
+from engine.doctor.finding import Finding, bad, ok, warn
 from engine.formats.base.format import Setup
 from engine.formats.bullmq.federation.probe_jobs import JobAdder, add_probe
 from engine.formats.bullmq.federation.settings import FederationConfig
@@ -350,19 +350,16 @@ def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:
     try:
         keys = federation.read_own_keys(settings)
     except BadKeys as error:
-        yield "keys", Finding(Grade.BAD, safe_line(str(error)), "spooldeck federation keys")
+        yield "keys", bad(safe_line(str(error)), "spooldeck federation keys")
     else:
-        yield "keys", Finding(Grade.OK, f"fingerprint {fingerprint(keys.public.signing)}")
+        yield "keys", ok(f"fingerprint {fingerprint(keys.public.signing)}")
     origin = federation.own_origin(settings)
     if not origin:
         fix = f"set federation.origin, or ${federation.ORIGIN_VARIABLE} of the worker"
-        yield "origin", Finding(Grade.BAD, "our own origin is not known", fix)
+        yield "origin", bad("our own origin is not known", fix)
     else:
         unsafe = " (not encrypted)" if origin.startswith("http://") else ""
-        yield (
-            "origin",
-            Finding(Grade.OK, f"{safe_line(origin)}{unsafe}, profile {settings.profile}"),
-        )
+        yield "origin", ok(f"{safe_line(origin)}{unsafe}, profile {settings.profile}")
 
 
 def _check_servers(setup: Setup) -> Iterator[tuple[str, Finding]]:
@@ -373,7 +370,7 @@ def _check_servers(setup: Setup) -> Iterator[tuple[str, Finding]]:
     registry = open_registry(setup.config)
     if registry is None:
         what = "no registry of destinations is configured"
-        yield "servers", Finding(Grade.BAD, what, "set destinations, such as sqlite:///PATH")
+        yield "servers", bad(what, "set destinations, such as sqlite:///PATH")
         return
     with closing(registry):
         try:
@@ -381,15 +378,15 @@ def _check_servers(setup: Setup) -> Iterator[tuple[str, Finding]]:
         except Unavailable:
             return  # the check of destinations reports it
     with_keys = sum(bool(keys_of(one).signing) for one in known)
-    yield "servers", Finding(Grade.OK, f"{with_keys:,} servers with known keys")
+    yield "servers", ok(f"{with_keys:,} servers with known keys")
     now = time.time()
     for one in known:
         if one.healthy or one.blocked:
             continue
         if one.next_probe is None:
             what = f"{one.origin}: unhealthy ({one.reason}), {one.probes} probes have failed"
-            yield "servers", Finding(Grade.WARN, what, "probe it, or wait for a delivery")
+            yield "servers", warn(what, "probe it, or wait for a delivery")
         elif one.next_probe < now - OVERDUE_SECONDS:
             late = format_rough_duration(now - one.next_probe)
             what = f"{one.origin}: its probe is overdue by {late}"
-            yield "servers", Finding(Grade.WARN, what, "start spooldeck federation work")
+            yield "servers", warn(what, "start spooldeck federation work")
