@@ -236,8 +236,6 @@ def _call(where: str, given: Mapping[str, Any]) -> int:
     function = load_function(where)
     code = getattr(function, "func", function).__code__  # `inspect` would slow the start
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    if "arguments" in names:  # not converted yet
-        return int(function(given["setup"], Namespace(**given)))
     values = {"config": "", "root": "", **given}
     answer: Answer | int = function(**{name: values[name] for name in names if name in values})
     return answer if isinstance(answer, int) else print_answer(answer, as_json=given["json"])
