@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.destinations.database import NoTable
+from engine.destinations.destination import Registry
 from engine.destinations.outbox import Outbox, find_orphans
-from engine.destinations.registry import Registry
 from engine.doctor.finding import Finding, bad, hidden, join_first, ok, warn
 from engine.store import ReadableStore, Unavailable
 from engine.text.figures import format_count

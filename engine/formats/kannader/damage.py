@@ -47,7 +47,6 @@ ORPHAN_GRACE_SECONDS = 3600.0
 """Seconds for which an incomplete mail without a link is kept: Kannader may still be receiving it
 (Kannader spool, section 5, "enq1-3")."""
 
-
 _LINKS_PER_PAGE = 1000
 
 

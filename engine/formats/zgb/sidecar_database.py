@@ -108,8 +108,6 @@ class SidecarDatabase:
         db = self._open_existing()
         return None if db is None else db.version
 
-    # ---- whose jobs they are
-
     def count_other(self, token: str) -> int:
         """Count the jobs of other databases that had this path before: they are used for
         nothing."""
@@ -135,8 +133,7 @@ class SidecarDatabase:
 
         The token in `config` names its database. Without one it is a new database, or another
         program has restored its settings from before: then the file decides. Jobs that an earlier
-        version put here are of this database.
-        """
+        version put here are of this database."""
         made_for, file = self._made_for(db)
         if not made_for:
             return False
@@ -158,8 +155,6 @@ class SidecarDatabase:
             return f"{os.stat(path).st_ino} {files.birth_time(path)}"
         except OSError as error:
             raise Unavailable(f"{path}: {error_text(error)}") from error
-
-    # ---- reading
 
     def find(self, ident: str, token: str) -> SidecarRow | None:
         """Return the job of this id, if it is here."""
@@ -275,8 +270,6 @@ class SidecarDatabase:
         """Delete a job."""
         db.change("DELETE FROM aside WHERE id = ?", (ident,))
 
-    # ---- the file
-
     def _open_existing(self) -> OwnerConnection | None:
         """Return the connection; None if there is no file, or it is empty."""
         if self._connection is not None:
@@ -332,15 +325,11 @@ class SidecarDatabase:
 
     def _create_file(self, path: str) -> None:
         """Create an empty file with the mode of the queue database."""
-        folder = files.open_folder(os.path.dirname(path) or ".")
-        try:
-            fd = files.create_file(os.path.basename(path), folder, None)
-            try:
-                files.copy_mode(fd, os.stat(self._place.path))
-            finally:
-                os.close(fd)
-        finally:
-            os.close(folder)
+        with (
+            files.closing(files.open_folder(os.path.dirname(path) or ".")) as folder,
+            files.closing(files.create_file(os.path.basename(path), folder, None)) as fd,
+        ):
+            files.copy_mode(fd, os.stat(self._place.path))
 
 
 def _file_exists(path: str) -> bool:

@@ -125,11 +125,8 @@ def _problem(path: str, error: OSError) -> str:
 def read_text(path: str) -> str:
     """Read a configuration file. Raises OSError: it cannot be read, or is larger than
     `MAX_CONF_BYTES`."""
-    fd = files.open_file(path)
-    try:
+    with files.closing(files.open_file(path)) as fd:
         data = os.read(fd, MAX_CONF_BYTES + 1)
-    finally:
-        os.close(fd)
     if len(data) > MAX_CONF_BYTES:
         raise OSError(f"more than {MAX_CONF_BYTES:,} bytes")
     return data.decode("utf-8", "replace")

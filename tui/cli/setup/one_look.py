@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 from engine.index.filter_language import Filter
+from engine.live.folder_watch import SharedParts
 from engine.live.index_sync import Found, scan_all
-from engine.live.shared_parts import SharedParts
 from engine.places.place import Place
 from engine.store import ReadableStore, Unavailable
 from tui.cli.setup.filter_option import parse_filter_option

@@ -73,10 +73,7 @@ class OwnKeys(NamedTuple):
     @property
     def public(self) -> PeerKeys:
         """The public halves."""
-        return PeerKeys(
-            encode(self.signing.public_key().public_bytes_raw()),
-            encode(self.encryption.public_key().public_bytes_raw()),
-        )
+        return PeerKeys(*(encode(pair.public_key().public_bytes_raw()) for pair in self))
 
     def texts(self) -> Mapping[str, str]:
         """The four texts by the names of their variables; two of them are secret."""
