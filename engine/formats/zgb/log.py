@@ -26,6 +26,7 @@ from engine.logs.rotated_log import RotatedLog
 from engine.model import Outcome, State, Task
 from engine.store import Gone
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -252,8 +253,8 @@ def _append(path: str, line: bytes, *, durable: bool) -> None:
     """Append one line with one write(2), at the beginning of a line."""
     folder, name = os.path.split(path)
     with (
-        files.closing(files.open_dir(folder, folder)) as dir_fd,  # the folder may be a link
-        files.closing(files.open_shared(name, dir_fd, os.O_RDWR | os.O_APPEND)) as fd,
+        closing_fd(files.open_dir(folder, folder)) as dir_fd,  # the folder may be a link
+        closing_fd(files.open_shared(name, dir_fd, os.O_RDWR | os.O_APPEND)) as fd,
     ):
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":

@@ -22,6 +22,7 @@ from engine.formats.zgb.row import hash_values
 from engine.model import State
 from engine.store import Unavailable
 from engine.system import files, users
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 SCHEMA_VERSION = 1
@@ -326,8 +327,8 @@ class SidecarDatabase:
     def _create_file(self, path: str) -> None:
         """Create an empty file with the mode of the queue database."""
         with (
-            files.closing(files.open_folder(os.path.dirname(path) or ".")) as folder,
-            files.closing(files.create_file(os.path.basename(path), folder, None)) as fd,
+            closing_fd(files.open_folder(os.path.dirname(path) or ".")) as folder,
+            closing_fd(files.create_file(os.path.basename(path), folder, None)) as fd,
         ):
             files.copy_mode(fd, os.stat(self._place.path))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from engine.system import files, syslog_handler
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 
@@ -64,7 +65,7 @@ class SchedulerLog:
 
 def _open_log(path: str) -> int:
     folder, name = os.path.split(path)
-    with files.closing(files.open_dir_path(folder or ".")) as dir_fd:
+    with closing_fd(files.open_dir_path(folder or ".")) as dir_fd:
         return files.open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, _MODE)
 
 

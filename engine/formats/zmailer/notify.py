@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from engine.system import files
+from engine.system.cleanup import closing_fd
 
 SOCKET_MODE = 0o200
 """Only its owner may send."""
@@ -48,7 +49,7 @@ def send(path: str, control_file: str, seconds: float = 0.0) -> bool:
 def _open_folder(path: str) -> Iterator[tuple[int, str]]:
     """The open folder of a socket, and its name there."""
     folder, name = os.path.split(path)
-    with files.closing(files.open_dir_path(folder or ".")) as folder_fd:
+    with closing_fd(files.open_dir_path(folder or ".")) as folder_fd:
         yield folder_fd, name
 
 

@@ -40,6 +40,7 @@ from engine.formats.zmailer.submit import Router, copy_file, resubmission
 from engine.override import override
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.times import format_rough_duration
@@ -67,7 +68,7 @@ def read_form(folder: str, name: str = FORM) -> ReportForm:
         fd = files.open_file(f"{folder}/{name}")
     except OSError:
         return ReportForm()
-    with files.closing(fd):
+    with closing_fd(fd):
         return parse_form(os.read(fd, _MAX_FORM_BYTES))
 
 

@@ -21,6 +21,7 @@ from engine.formats.zmailer.submit import ROUTER
 from engine.locks import lock_file
 from engine.logs.recent_lines import RecentLines
 from engine.system import files
+from engine.system.cleanup import closing_fd
 
 STATES = ("ok", "ok2", "ok3", "error", "error2", "expire")
 """What the program writes. Its man page has ok, error and expiry."""
@@ -123,7 +124,7 @@ def read_router(folders: PostofficeFolders) -> RouterMails:
         for name in mails[:MAX_ROUTER_MAILS]:
             with (
                 suppress(FileNotFoundError),  # the router has taken it
-                files.closing(files.open_plain(name, router_fd)) as fd,
+                closing_fd(files.open_plain(name, router_fd)) as fd,
             ):
                 oldest = min(oldest, os.fstat(fd).st_mtime)
                 reports += _REPORT.match(os.pread(fd, 512, 0)) is not None

@@ -20,6 +20,7 @@ from engine.formats.zmailer.spool.control_file import RecipientLine
 from engine.formats.zmailer.spool.marks import Commit, LineChange, Settle
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 ROUTER, POSTMAN = "router", "postman"
@@ -82,7 +83,7 @@ class Router:
             self._write(name, chunks, staged_fd) as fd,
         ):
             lines = files.create_file(name + _LINES, staged_fd, None, _FILE_MODE)
-            with files.closing(lines):
+            with closing_fd(lines):
                 files.write_all(lines, _format_commit(commit))
                 files.fsync(lines)
             files.fsync(staged_fd)
@@ -90,7 +91,7 @@ class Router:
 
     @contextmanager
     def _write(self, name: str, chunks: Iterable[bytes], staged_fd: int) -> Iterator[int]:
-        with files.closing(self._create(name, staged_fd)) as fd:
+        with closing_fd(self._create(name, staged_fd)) as fd:
             if not files.claim_flock(fd):
                 raise Unavailable(f"{STAGED}/{name}: another process recovers it")
             for chunk in chunks:
@@ -146,7 +147,7 @@ class Router:
         return sent
 
     def _recover_one(self, name: str, staged_fd: int, settle: Settle) -> str:
-        with files.closing(files.open_plain(name, staged_fd)) as fd:
+        with closing_fd(files.open_plain(name, staged_fd)) as fd:
             if not files.claim_flock(fd):
                 return ""  # its process works on it
             os.stat(name, dir_fd=staged_fd, follow_symlinks=False)  # not sent meanwhile

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 MAX_FILE_BYTES = 1 << 20
@@ -133,7 +134,7 @@ def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
         fd = files.open_file(path)
     except OSError as error:
         raise Unavailable(f"{path}: {error_text(error)}") from None
-    with files.closing(fd):
+    with closing_fd(fd):
         file_stat = os.fstat(fd)
         if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > MAX_FILE_BYTES:
             raise Unavailable(f"{path}: expected a plain file of at most 1 MiB")

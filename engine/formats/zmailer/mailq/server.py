@@ -23,6 +23,7 @@ from engine.formats.zmailer.mailq.report_text import decode
 from engine.formats.zmailer.mailq.session import MailqQueue, MailqSession, PreparedReports, Reply
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 DEFAULT_PORT = 174
@@ -57,7 +58,7 @@ def listen_unix(path: str) -> socket.socket:
     folder, name = os.path.split(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with files.closing(files.open_folder(folder or ".")) as at:
+        with closing_fd(files.open_folder(folder or ".")) as at:
             reached = f"/proc/self/fd/{at}/{name}"  # in the opened folder, and not too long
             _remove_dead_socket(path, name, at, reached)
             files.bind_socket(listener, name, at, _SOCKET_MODE)

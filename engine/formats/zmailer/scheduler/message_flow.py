@@ -29,6 +29,7 @@ from engine.formats.zmailer.spool.folders import PostofficeFolders, read_line
 from engine.formats.zmailer.statistics_log import StatisticsLine
 from engine.store import StoreError
 from engine.system import files, users
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 
 RETRY_SECONDS = 30.0
@@ -343,7 +344,7 @@ def _append_verbose(
     account = users.owner_account(owner)
     with folders.open_below(folders.fd, PUBLIC) as folder, users.files_as(account):
         fd = files.open_plain(name[1], folder, os.O_WRONLY | os.O_APPEND)
-    with files.closing(fd):
+    with closing_fd(fd):
         if os.fstat(fd).st_uid != owner.st_uid:
             raise Refused("its owner is not that of the message")
         ident = names.spool_id(message.number, message.modified_ns)

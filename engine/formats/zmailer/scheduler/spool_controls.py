@@ -22,6 +22,7 @@ from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 from engine.override import override
 from engine.store import Control, Outlook, Unavailable, Unsupported
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text.error_text import error_text
 
 FOLDER = ".spooldeck"
@@ -188,5 +189,5 @@ class SpoolControls(MoreControls):
                 conf = files.open_guarded(RUNNING_CONF, fd)
         except (OSError, files.Refused):
             return None
-        with files.closing(conf):
+        with closing_fd(conf):
             return os.read(conf, MAX_CONF_BYTES).decode("utf-8", "replace")

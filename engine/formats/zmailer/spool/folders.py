@@ -19,6 +19,7 @@ from engine.formats.zmailer.spool.control_file import BLOCK_BYTES, FileLayout, F
 from engine.model import Problem
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -298,7 +299,7 @@ class PostofficeFolders:
                     folder_stat = os.fstat(fd)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            with files.closing(file):
+            with closing_fd(file):
                 self.require_plain(name, os.fstat(file), folder_stat)
                 yield OpenControl(file, name, "" if is_kept else folder, is_kept)
             return
@@ -400,7 +401,7 @@ class LargeFile:
                 fd = files.open_guarded(name, folder)
         except FileNotFoundError:
             raise Changing(self._where) from None
-        with files.closing(fd):
+        with closing_fd(fd):
             if not os.path.samestat(os.fstat(fd), self._file_stat):
                 raise Changing(self._where)
             data = read_span(fd, start, min(end, self._layout.size))

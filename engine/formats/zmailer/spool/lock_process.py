@@ -16,6 +16,7 @@ from os import stat_result
 from engine.locks import lock_file
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.text import decode
 from engine.text.error_text import error_text
 
@@ -95,7 +96,7 @@ def is_ours(root: int) -> bool:
         fd = files.open_guarded(PID_FILE, root)
     except (OSError, files.Refused):
         return False
-    with files.closing(fd):
+    with closing_fd(fd):
         return not files.is_unclaimed(fd)
 
 

@@ -53,6 +53,7 @@ from engine.store import (
     Unsupported,
 )
 from engine.system import files
+from engine.system.cleanup import closing_fd
 from engine.system.files import Refused
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -348,7 +349,7 @@ class MessageReader:
         try:
             with self._folders.open_below(self._folders.fd, above) as fd:
                 file = files.open_guarded(name, fd)
-            with files.closing(file):
+            with closing_fd(file):
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise Unsupported(f"{path}: not a plain file")
                 return os.read(file, limit)
