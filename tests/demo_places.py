@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from engine.config import queue_config
-from engine.demo.demo import CONFIG_FILE, class_name
+from engine.demo.demo import CONFIG_FILE
 from engine.formats.known_formats import FORMATS, setup_for
 from engine.live.shared_watch import FolderEventSource
 from engine.model import Task
@@ -20,9 +20,7 @@ from engine.store import Store
 
 PROGRAM = [sys.executable, "-m", "tui.cli"]
 
-NFTBAN, KANNADER, ZGB = (
-    class_name(FORMATS[name].demo_place("")) for name in ("nftban", "kannader", "zgb")
-)
+NFTBAN, KANNADER, ZGB = (FORMATS[name].demo_places[""] for name in ("nftban", "kannader", "zgb"))
 
 START = f"""
 import sys

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tui.cli import _command_words
-from tui.cli.json_schemas import JsonSchema, json_objects, json_schemas
+from tui.cli.command_help import JsonSchema, json_objects, json_schemas
 
 TYPES: dict[str, tuple[type, ...]] = {
     "text": (str,),

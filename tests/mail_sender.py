@@ -16,7 +16,7 @@ from engine.mail.host import Host
 from engine.mail.model import Mail, NotSent, Reason, Transport, Unused, absent_because
 from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 from engine.mail.send.mail_spool import MailSpool
-from engine.mail.send.sender import AttemptTokens, Sender, SendResult
+from engine.mail.send.sender import Sender, SendResult
 from engine.mail.send.suspensions import Suspensions
 from engine.mail.transports.registry import TransportRegistry
 from engine.system import files
@@ -97,7 +97,7 @@ class SenderParts:
         """The current time."""
         return self.now
 
-    def post(self, limits: AttemptTokens | None = None) -> Sender:
+    def post(self, limits: TokenBuckets | None = None) -> Sender:
         """A new sender."""
         registry = TransportRegistry(self.settings, self._transports)
         return Sender(

@@ -1,13 +1,10 @@
 """The subjects of alerts, and the warnings that an operator accepts (`alerts.accepted`)."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from engine.config import validators
-from engine.config.validators import Check, ConfigLocation
+from engine.config.validators import ConfigLocation
 
 
 class AlertKind(StrEnum):
@@ -41,31 +38,23 @@ class AlertKind(StrEnum):
     BAD_METRICS = "unreadable metrics"
 
 
+_CRITICAL = {AlertKind.STUCK, AlertKind.UNREADABLE, AlertKind.FULL, AlertKind.IDLE}
+_check_kind = validators.choice_check(*(str(kind) for kind in AlertKind if kind not in _CRITICAL))
+
+
 class AcceptedAlert(NamedTuple):
     """A warning that stays visible and needs no attention."""
 
-    kind: str
-    place: str = ""
+    kind: Annotated[str, _check_kind]
+    place: Annotated[str, validators.check_text] = ""
     """As in `places` or on the command line; "" for all places."""
-    text: str = ""
+    text: Annotated[str, validators.check_text] = ""
     """How the text of the alert begins; "" for each alert of the kind."""
 
 
-_CRITICAL = {AlertKind.STUCK, AlertKind.UNREADABLE, AlertKind.FULL, AlertKind.IDLE}
-_ACCEPTED: Mapping[str, Check] = {
-    "kind": validators.choice_check(*(str(kind) for kind in AlertKind if kind not in _CRITICAL)),
-    "place": validators.check_text,
-    "text": validators.check_text,
-}
-
-
 def check_accepted(value: object, at: ConfigLocation) -> AcceptedAlert:
-    """An item of `alerts.accepted`.
-
-    Raises:
-        ConfigError: a value is invalid, or it has no kind.
-    """
-    fields = validators.check_mapping(value, at, _ACCEPTED)
+    """An item of `alerts.accepted`."""
+    fields = validators.check_mapping(value, at, validators.checks_of(AcceptedAlert))
     if "kind" not in fields:
         raise at.wrong_value("kind, and place or text if it is not for all", value)
     return AcceptedAlert(**fields)

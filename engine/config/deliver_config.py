@@ -1,10 +1,8 @@
 """Settings of a handler that sends HTTP requests: `handlers.KIND.deliver`."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 from engine.config import validators
 from engine.config.validators import ConfigLocation
@@ -24,30 +22,9 @@ class AllowedPeer(NamedTuple):
     """None: each port."""
 
 
-class DeliverConfig(NamedTuple):
-    """How the requests of one kind of task are sent."""
-
-    allow: tuple[AllowedPeer, ...] = ()
-    """Peers that are allowed although their addresses are not public."""
-    statuses: Mapping[str, str] = {}
-    """Status (`404`), class (`5xx`) or error code (`TIMEOUT`) -> done, retry or fatal; before the
-    table of the profile."""
-    profile: str = "default"
-    """The table of outcomes; `sipher`: everything but 2xx is tried again."""
-    ca_file: str = ""
-    """A file of certificates that are trusted besides those of the system; "": none."""
-    breaker: bool = False
-    """True: tasks wait while their destination is unhealthy."""
-    probes: Schedule = exponential(60, ceiling=3600)
-    """The waits before the probes of an unhealthy destination."""
-
-
 def parse_allowed(text: str) -> AllowedPeer:
-    """Parse `10.0.0.0/8`, `peer.internal`, `127.0.0.1:8080`, `[::1]:8080` or `::1`.
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """Parse `10.0.0.0/8`, `peer.internal`, `127.0.0.1:8080`, `[::1]:8080` or `::1`. Raises
+    ValueError: it is none of these."""
     try:
         return AllowedPeer(ipaddress.ip_network(text))
     except ValueError:
@@ -96,20 +73,24 @@ def _statuses(value: object, at: ConfigLocation) -> dict[str, str]:
     return {str(key): outcome(setting, at.at_key(key)) for key, setting in value.items()}
 
 
+class DeliverConfig(NamedTuple):
+    """How the requests of one kind of task are sent."""
+
+    allow: Annotated[tuple[AllowedPeer, ...], validators.list_check(check_allowed)] = ()
+    """Peers that are allowed although their addresses are not public."""
+    statuses: Annotated[Mapping[str, str], _statuses] = {}
+    """Status (`404`), class (`5xx`) or error code (`TIMEOUT`) -> done, retry or fatal; before the
+    table of the profile."""
+    profile: Annotated[str, validators.choice_check("default", "sipher")] = "default"
+    """The table of outcomes; `sipher`: everything but 2xx is tried again."""
+    ca_file: Annotated[str, validators.check_path] = ""
+    """A file of certificates that are trusted besides those of the system; "": none."""
+    breaker: Annotated[bool, validators.check_bool] = False
+    """True: tasks wait while their destination is unhealthy."""
+    probes: Annotated[Schedule, validators.check_schedule] = exponential(60, ceiling=3600)
+    """The waits before the probes of an unhealthy destination."""
+
+
 def parse_deliver(value: object, at: ConfigLocation) -> DeliverConfig:
-    """Check the settings of a handler that sends HTTP requests.
-
-    Raises:
-        ConfigError: a key is unknown or a value is invalid.
-    """
-    return DeliverConfig(**validators.check_mapping(value, at, _DELIVER))
-
-
-_DELIVER: Mapping[str, validators.Check] = {
-    "allow": validators.list_check(check_allowed),
-    "statuses": _statuses,
-    "profile": validators.choice_check("default", "sipher"),
-    "ca_file": validators.check_path,
-    "breaker": validators.check_bool,
-    "probes": validators.check_schedule,
-}
+    """Check the settings of a handler that sends HTTP requests."""
+    return validators.section_check(DeliverConfig)(value, at)

@@ -32,23 +32,45 @@ PASSWORD_VARIABLE = "NFTBAN_SMTP_PASS"
 """The password variable: never shown, logged, put on a command line or passed on without need."""
 
 
-class VariableTable(NamedTuple):
-    """The variables to read and what they set."""
+EVERYWHERE, PLACE, TASKS = "everywhere", "place", "tasks"
+"""Where a variable counts: for every place; only for the data folder that is meant, as it names a
+folder or file there; only in that data folder itself, as a place sets its own task folders."""
 
-    variables: Mapping[str, str]
-    """Variable -> field that it sets."""
-    checks: Mapping[str, Check]
-    """Field -> check of its value, which gets a string, or a number for `numbers`."""
-    numbers: frozenset[str] = frozenset()
-    """Fields whose digits are converted to a number; they apply to every place."""
-    anywhere: frozenset[str] = frozenset()
-    """Further fields that apply to every place, because they name no folder of one."""
-    tasks: tuple[str, ...] = ()
-    """Fields that name task folders, which are set by the place itself."""
 
-    def is_place_bound(self, key: str) -> bool:
-        """True if a field belongs to one place and applies only to it."""
-        return key not in self.numbers and key not in self.anywhere
+class ReadFrom(NamedTuple):
+    """The variable that sets a field: `NAME: Annotated[TYPE, CHECK, ReadFrom(...)]`."""
+
+    name: str
+    check: Check | None = None
+    """The check of its value; None: that of the field."""
+    scope: str = EVERYWHERE
+
+
+class VariableRow(NamedTuple):
+    """How to read a variable."""
+
+    name: str
+    field: str
+    check: Check
+    """Gets a string, or a number if it `is_number`."""
+    scope: str = EVERYWHERE
+    is_number: bool = False
+
+
+def variable_rows(settings: type) -> tuple[VariableRow, ...]:
+    """The variables that set the fields of these settings."""
+    return tuple(
+        VariableRow(
+            note.name,
+            field,
+            note.check or hint.__metadata__[0],
+            note.scope,
+            is_number=hint.__origin__ in (int, float, float | None),
+        )
+        for field, hint in settings.__annotations__.items()
+        for note in getattr(hint, "__metadata__", ())
+        if isinstance(note, ReadFrom)
+    )
 
 
 class VariableValue(NamedTuple):
@@ -59,11 +81,7 @@ class VariableValue(NamedTuple):
     problem: str = ""
 
     def require_text(self) -> str:
-        """Return the text.
-
-        Raises:
-            ConfigError: only a shell could evaluate it.
-        """
+        """Return the text. Raises ConfigError: only a shell could evaluate it."""
         if self.problem:
             raise self.at.error(self.problem)
         return self.text
@@ -82,10 +100,13 @@ class NftbanVariables(NamedTuple):
 
     @classmethod
     def read(
-        cls, environ: Mapping[str, str], table: VariableTable, names: Sequence[str] = CONFIG_FILES
+        cls,
+        environ: Mapping[str, str],
+        table: Sequence[VariableRow],
+        names: Sequence[str] = CONFIG_FILES,
     ) -> "NftbanVariables":
         """Read these variables from the environment and from the files with these names."""
-        variable_names = (*table.variables, "NFTBAN_DATA_DIR")
+        variable_names = (*(row.name for row in table), _DATA_DIR)
         from_environ = {
             name: VariableValue(environ[name], ConfigLocation("environment", name))
             for name in variable_names
@@ -99,48 +120,43 @@ class NftbanVariables(NamedTuple):
     @property
     def data_dir(self) -> str:
         """The data folder that they name; an invalid value in the files is ignored."""
-        variable = self.environ.get("NFTBAN_DATA_DIR")
+        variable = self.environ.get(_DATA_DIR)
         if variable is not None:
             return validators.check_path(variable.text, variable.at)
-        named = self.conf["NFTBAN_DATA_DIR"].text if "NFTBAN_DATA_DIR" in self.conf else ""
+        named = self.conf[_DATA_DIR].text if _DATA_DIR in self.conf else ""
         return os.path.normpath(named) if named.startswith("/") else DATA_DIR
 
     def installed_at(self, root: str) -> bool:
         """True if this is the real program's data folder, so that its lock must be shared."""
-        home = DATA_DIR if "NFTBAN_DATA_DIR" in self.environ else self.data_dir
+        home = DATA_DIR if _DATA_DIR in self.environ else self.data_dir
         return is_same_folder(root, home)
 
-    def values(self, root: str, table: VariableTable) -> dict[str, Any]:
-        """The fields that they set for the queue at `root`.
-
-        Raises:
-            ConfigError: a value that applies here is invalid.
-        """
+    def values(self, root: str, table: Sequence[VariableRow]) -> dict[str, Any]:
+        """The fields that they set for the queue at `root`. Raises ConfigError: a value that
+        applies here is invalid."""
         is_data_dir = is_same_folder(root, self.data_dir)
         if is_data_dir or self.applies_anywhere:
             if self.unreadable:
                 raise ConfigError(self.unreadable)
-            named = self.conf.get("NFTBAN_DATA_DIR")
+            named = self.conf.get(_DATA_DIR)
             if named is not None and named.require_text():
                 validators.check_path(named.text, named.at)
         values = {}
-        for name, key in table.variables.items():
+        for row in table:
             variable = (
-                self.environ.get(name) if self._environ_counts(key, is_data_dir, table) else None
+                self.environ.get(row.name) if self._environ_counts(row, is_data_dir) else None
             )
-            if variable is None and (
-                is_data_dir or (self.applies_anywhere and not table.is_place_bound(key))
-            ):
-                variable = self.conf.get(name)
+            conf_counts = is_data_dir or (self.applies_anywhere and row.scope == EVERYWHERE)
+            if variable is None and conf_counts:
+                variable = self.conf.get(row.name)
             if variable is not None and variable.require_text():
-                value = _parse_number(variable) if key in table.numbers else variable.text
-                values[key] = table.checks[key](value, variable.at)
+                value = _parse_number(variable) if row.is_number else variable.text
+                values[row.field] = row.check(value, variable.at)
         return values
 
-    def valid_part(self, root: str | None, table: VariableTable) -> "NftbanVariables":
+    def valid_part(self, root: str | None, table: Sequence[VariableRow]) -> "NftbanVariables":
         """Return the variables without those that `values` would refuse for the queue at `root`
-        (None: at their data folder). Files that cannot be read count as missing. Raises nothing.
-        """
+        (None: at their data folder). Files that cannot be read count as missing. Raises nothing."""
         valid = self
         try:
             root = root or valid.data_dir
@@ -150,23 +166,23 @@ class NftbanVariables(NamedTuple):
             )
             root = valid.data_dir
         try:
-            valid.values(root, table._replace(variables={}))
+            valid.values(root, ())
         except ConfigError:
             valid = valid._replace(conf={}, unreadable="")
-        for name, key in table.variables.items():
+        for row in table:
             try:
-                valid.values(root, table._replace(variables={name: key}))
+                valid.values(root, [row])
             except ConfigError:
                 environ, conf = dict(valid.environ), dict(valid.conf)
-                environ.pop(name, None)
-                conf.pop(name, None)
+                environ.pop(row.name, None)
+                conf.pop(row.name, None)
                 valid = valid._replace(environ=environ, conf=conf)
         return valid
 
-    def _environ_counts(self, key: str, is_data_dir: bool, table: VariableTable) -> bool:
-        if is_data_dir or not table.is_place_bound(key):
+    def _environ_counts(self, row: VariableRow, is_data_dir: bool) -> bool:
+        if is_data_dir or row.scope == EVERYWHERE:
             return True
-        return key not in table.tasks and "NFTBAN_DATA_DIR" not in self.environ
+        return row.scope == PLACE and _DATA_DIR not in self.environ
 
 
 def config_dir(environ: Mapping[str, str]) -> str:

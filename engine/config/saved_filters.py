@@ -24,15 +24,12 @@ _IS_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII).fullmatch
 
 
 class SavedFilterError(ValueError):
-    """A bad or unknown name, or an unusable file; the message says where and what was expected."""
+    """A bad or unknown name, a text with unprintable characters, or a file that is unusable, too
+    large or written by another process now; the message says where and what was expected."""
 
 
 def read_filters(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Read all saved filters by name; none if there is no file.
-
-    Raises:
-        SavedFilterError: the file cannot be read or is not valid; the message has its path.
-    """
+    """Read all saved filters by name; none if there is no file."""
     path = FILE_NAME
     try:
         path = f"{users.state_folder(environ)}/{FILE_NAME}"
@@ -75,11 +72,7 @@ def _require_printable(name: str, text: str) -> None:
 
 
 def find_filter(saved: Mapping[str, str], name: str) -> str:
-    """The text of a saved filter.
-
-    Raises:
-        SavedFilterError: none has that name, or it is no name.
-    """
+    """The text of a saved filter."""
     _require_name(name)
     if name not in saved:
         known = " ".join(f"@{each}" for each in sorted(saved))
@@ -93,12 +86,7 @@ def lookup_in(environ: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def save_filter(environ: Mapping[str, str], name: str, text: str) -> bool:
-    """Save a filter under a name; return True if it replaced another text.
-
-    Raises:
-        SavedFilterError: it is no name, the text has unprintable characters, the file cannot be
-            read or written, would be too large, or another process writes it now.
-    """
+    """Save a filter under a name; return True if it replaced another text."""
     _require_name(name)
     try:
         folder = users.state_folder(environ)

@@ -71,11 +71,8 @@ def _is_name(name: str) -> bool:
 def _expand(
     word: str, quoted: bool, known: Mapping[str, Variable], environ: Mapping[str, str]
 ) -> str:
-    """Expand a word as a shell does; `quoted`: treat it as if between double quotes.
-
-    Raises:
-        ValueError: it would run a command, or uses unsupported syntax.
-    """
+    """Expand a word as a shell does; `quoted`: treat it as if between double quotes. Raises
+    ValueError: it would run a command, or uses unsupported syntax."""
     if ("$(" in word or "`" in word) and not word.startswith("'"):
         raise ValueError("expected a plain value; commands are never run")
     if not quoted:

@@ -44,6 +44,8 @@ class ConfigLocation(NamedTuple):
         return self.error(f"expected {expected}, not {text[:60]}")
 
 
+T = TypeVar("T")
+
 Check: TypeAlias = Callable[[object, ConfigLocation], object]
 """(raw value, location) -> checked value; raises ConfigError if it is invalid."""
 
@@ -58,6 +60,18 @@ def check_mapping(value: object, at: ConfigLocation, checks: Mapping[str, Check]
         if key not in checks:
             raise at.at_key(key).error(unknown_key_message(str(key), checks))
     return {k: checks[k](v, at.at_key(k)) for k, v in value.items() if v is not None}
+
+
+def checks_of(settings: type) -> dict[str, Check]:
+    """The check of each field of these settings that has one: `NAME: Annotated[TYPE, CHECK]`."""
+    hints = settings.__annotations__.items()
+    checks = {name: getattr(hint, "__metadata__", [None])[0] for name, hint in hints}
+    return {name: check for name, check in checks.items() if check is not None}
+
+
+def section_check(settings: type[T]) -> Callable[[object, ConfigLocation], T]:
+    """Make a check for a section with the fields of these settings."""
+    return lambda value, at: settings(**check_mapping(value, at, checks_of(settings)))
 
 
 def unknown_key_message(key: str, known: Mapping[str, object]) -> str:
@@ -128,10 +142,8 @@ def check_share(value: object, at: ConfigLocation) -> float:
 def duration_check(
     least: float, unit: str = "seconds", *, whole: bool = False
 ) -> Callable[[object, ConfigLocation], float]:
-    """Make a check for a duration: text such as 15m or 1h30m, or a number of the unit.
-
-    The result is a number of the unit, a whole one where `whole` asks for it.
-    """
+    """Make a check for a duration: text such as 15m or 1h30m, or a number of the unit. The result
+    is a number of the unit, a whole one where `whole` asks for it."""
     bare = unit[0]
 
     def check(value: object, at: ConfigLocation) -> float:
@@ -246,9 +258,6 @@ def check_schedule(value: object, at: ConfigLocation) -> Schedule:
         return parse_schedule(str(value))
     except ValueError as error:
         raise at.error(str(error)) from None
-
-
-T = TypeVar("T")
 
 
 def list_check(

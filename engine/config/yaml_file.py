@@ -44,11 +44,8 @@ class YamlBudget:
         """Number of values of each anchor."""
 
     def count_event(self, event: yaml.Event) -> None:
-        """Count one event.
-
-        Raises:
-            BadYaml: a limit is exceeded, or an alias is inside its own anchor.
-        """
+        """Count one event. Raises BadYaml: a limit is exceeded, or an alias is inside its own
+        anchor."""
         import yaml
 
         anchor = getattr(event, "anchor", None)
@@ -73,7 +70,6 @@ class YamlBudget:
 
 
 def _require_short(event: yaml.ScalarEvent) -> None:
-    """Raise BadYaml if a number or time is longer than `MAX_NUMBER`."""
     if len(event.value) <= MAX_NUMBER:
         return
     import yaml
@@ -116,11 +112,8 @@ def _at(event: yaml.Event, what: str) -> BadYaml:
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """Context manager: convert the parser's exceptions to a one-line message.
-
-    Raises:
-        BadYaml: the parser refused the file.
-    """
+    """Context manager: convert the parser's exceptions to a one-line message. Raises BadYaml: the
+    parser refused the file."""
     import yaml
 
     try:
@@ -140,11 +133,8 @@ def _one_line() -> Iterator[None]:
 
 def parse_nodes(data: bytes) -> tuple[Any, Any]:
     """Parse a document of settings; return its root node (None if empty) and the loader for
-    `construct`. A number that can be read in two ways is refused.
-
-    Raises:
-        BadYaml: invalid YAML, or a limit exceeded.
-    """
+    `construct`. A number that can be read in two ways is refused. Raises BadYaml: invalid YAML, or
+    a limit exceeded."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -166,21 +156,15 @@ def parse_nodes(data: bytes) -> tuple[Any, Any]:
 
 
 def build_value(node: Any, loader: Any) -> object:
-    """Convert a node from `compose` to a Python value.
-
-    Raises:
-        BadYaml: it has no valid value, such as a date that does not exist.
-    """
+    """Convert a node from `compose` to a Python value. Raises BadYaml: it has no valid value, such
+    as a date that does not exist."""
     with _one_line():
         return loader.construct_document(node)
 
 
 def load_yaml(data: bytes) -> object:
     """Parse a document to a Python value, with the C parser if available (ten times as fast).
-
-    Raises:
-        BadYaml: invalid YAML, or a limit exceeded.
-    """
+    Raises BadYaml: invalid YAML, or a limit exceeded."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

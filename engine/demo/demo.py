@@ -32,11 +32,6 @@ _MAX_MESSAGE_BYTES = 65536
 """Bytes of the keeper's lines that are read at a time: what a pipe holds."""
 
 
-def class_name(place: type) -> str:
-    """A class as "MODULE:CLASS", by which another process finds it."""
-    return f"{place.__module__}:{place.__qualname__}"
-
-
 class Demo:
     """Context manager that starts the keeper process, and with it the whole demo."""
 
@@ -44,11 +39,8 @@ class Demo:
         self, tasks: int, keep: str, program: Sequence[str], demo_places: Sequence[str]
     ) -> None:
         """`program` is the command line that works a place, after `--config F --root D` and a
-        subcommand are added.
-
-        `keep` names a folder for the places that is not deleted; "": a temporary one.
-        `demo_places` are the classes of the places, as `class_name` has them.
-        """
+        subcommand are added. `keep` names a folder for the places that is not deleted; "": a
+        temporary one. `demo_places` are the classes of the places, as "MODULE:CLASS"."""
         self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
         self._stays = bool(keep)
         self._argv = [
@@ -73,10 +65,7 @@ class Demo:
 
     def wait_for_places(self, say: Callable[[str], None] = lambda _: None) -> list[str]:
         """Wait for the places and return their paths; `say` gets a line for each step until then.
-
-        Raises:
-            OSError: they could not be created.
-        """
+        Raises OSError: they could not be created."""
         keeper = self._keeper
         assert keeper is not None and keeper.stdout is not None
         for line in keeper.stdout:

@@ -68,14 +68,11 @@ class DemoPlace(Protocol):
     """Seconds between two calls of `add`, at least."""
     work: Mapping[str, Sequence[str]]
     """Its places, known after `make`: path below the demo's folder, or URL, without blanks -> the
-    arguments of the command that works it; () if no worker is started.
-    """
+    arguments of the command that works it; () if no worker is started."""
 
     def make(self, settings: DemoSettings) -> Mapping[str, str]:
-        """Create it in the demo's folder, with tasks from before now.
-
-        Returns its configuration: lines of YAML by section.
-        """
+        """Create it in the demo's folder, with tasks from before now. Returns its configuration:
+        lines of YAML by section."""
         ...
 
     def open(self) -> None:
@@ -101,10 +98,8 @@ class PastTraffic:
 def live_through(
     store: Store, clock: PastTraffic, retry: RetryPolicy, fate: Callable[[Task], str], until: float
 ) -> None:
-    """Run a worker in past time: claim due tasks, then finish or fail them.
-
-    `fate` returns the error of a task; "" if it succeeded.
-    """
+    """Run a worker in past time: claim due tasks, then finish or fail them. `fate` returns the
+    error of a task; "" if it succeeded."""
     end = verbs.given_up_state(store.edges)
     while True:
         for task in list(store.take(clock.now, "demo", MAX_PENDING)):
@@ -141,7 +136,6 @@ def load_demo_place(name: str) -> DemoPlace:
 
 
 def _describe(error: BaseException) -> str:
-    """One line about an error."""
     text = error_text(error) if isinstance(error, OSError) else repr(error)
     return " ".join(text.split())
 
@@ -193,8 +187,7 @@ def run_keeper(settings: DemoSettings, places: Sequence[DemoPlace], *, leave: bo
 
 def _clear_after(folder: str) -> int:
     """Fork a process that deletes the folder once all copies of the descriptor are closed: by the
-    keeper, which may be killed, and by the workers, which may still be writing there.
-    """
+    keeper, which may be killed, and by the workers, which may still be writing there."""
     ended, alive = os.pipe()
     if os.fork():
         os.close(ended)
@@ -253,10 +246,8 @@ def _run(places: Sequence[DemoPlace], workers: Mapping[str, subprocess.Popen[byt
 
 
 def _try(name: str, act: Callable[..., None], *arguments: object) -> None:
-    """Do one act of the traffic; if it fails, report it, log the traceback, and go on.
-
-    Any error: it must not end the other places and their workers.
-    """
+    """Do one act of the traffic; if it fails, report it, log the traceback, and go on. Any error:
+    it must not end the other places and their workers."""
     try:
         act(*arguments)
     except Exception as error:

@@ -16,10 +16,7 @@ _DELIVERY_SECONDS = 0.3
 
 
 class _DemoSmtpSession(socketserver.StreamRequestHandler):
-    """A mail server that stores nothing."""
-
     def handle(self) -> None:
-        """Speak SMTP until the client disconnects."""
         self._say("220 sink.example.net ESMTP")
         while line := self.rfile.readline():
             word, _, rest = line.decode("ascii", "replace").strip().partition(" ")
@@ -39,10 +36,7 @@ class _DemoSmtpSession(socketserver.StreamRequestHandler):
 
 _OK = "250 2.0.0 ok"
 
-_REPLIES = {
-    "EHLO": "250-sink.example.net\r\n250-8BITMIME\r\n250 SMTPUTF8",
-    "QUIT": "221 2.0.0 bye",
-}
+_REPLIES = {"EHLO": "250-sink.example.net\r\n250-8BITMIME\r\n250 SMTPUTF8", "QUIT": "221 2.0.0 bye"}
 
 
 def _rcpt_reply(words: str) -> str:
@@ -52,8 +46,7 @@ def _rcpt_reply(words: str) -> str:
 
 class DemoSmtpServer(socketserver.ThreadingTCPServer):
     """An SMTP server on a local address, port 0 is a free one; it listens immediately and answers
-    after `start`.
-    """
+    after `start`."""
 
     daemon_threads = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.doctor.finding import MAX_LISTED, Finding, bad, count_are, ok, run_checks, warn
 from engine.model import Problem, State, Task, fold_problems
 from engine.policy import DAY_SECONDS, DLQ_ALERT_LIMIT, UNITS_PER_TOKEN
 from engine.seen_time import note_run
@@ -16,6 +16,9 @@ from engine.verbs import VERBS, edges_of
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far a time may be ahead of our clock before it is reported."""
+
+CLOCK_FIX = "timedatectl  # is the clock right? was it set back?"
+"""What repairs a time in the future."""
 
 STEP_SHOWN_SECONDS = 7 * DAY_SECONDS
 """Seconds for which a step of the clock is reported."""
@@ -28,8 +31,7 @@ def check_store(
     store: ReadableStore, now: float, command: str, work: str
 ) -> Iterator[tuple[str, Finding]]:
     """Run every check of this module; `command` selects the place on the command line, `work`
-    runs a worker there, "" if no worker of this project can.
-    """
+    runs a worker there, "" if no worker of this project can."""
     problems: dict[str, Problem] = {}
     counts: Counter[State] = Counter()
     ahead: list[str] = []
@@ -47,22 +49,16 @@ def check_store(
                 if answer.state is State.PENDING and since <= now - OVERDUE_SECONDS:
                     overdue.append(since)
     except Unavailable as error:
-        yield "tasks", Finding(Grade.BAD, str(error))
+        yield "tasks", bad(str(error))
         return
     listed = ", ".join(f"{counts[state]:,} {word}" for state, word in store.states.items())
-    yield "tasks", Finding(Grade.OK, listed)
+    yield "tasks", ok(listed)
     for why, verbs in sorted(_refused_verbs(store).items()):
-        yield "rights", Finding(Grade.WARN, f"{', '.join(verbs) or 'a worker'}: {why}")
-    yield from (
-        ("problems", finding)
-        for finding in list_problems(list(problems.values()), lambda problem: f"{command} status")
-    )
+        yield "rights", warn(f"{', '.join(verbs) or 'a worker'}: {why}")
+    findings = list_problems(list(problems.values()), lambda problem: f"{command} status")
+    yield from run_checks([("problems", findings)])
     for what in ahead[:MAX_LISTED]:
-        fix = "timedatectl  # is the clock right? was it set back?"
-        yield (
-            "clock",
-            Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", fix),
-        )
+        yield "clock", warn(f"ahead of the clock ({format_time(now)}): {what}", CLOCK_FIX)
     if (word := store.states.get(State.DEAD)) is not None:
         yield "dead", check_dead(counts[State.DEAD], word, f"{command} clusters")
     yield "worker", check_overdue(overdue, "task", "runs", work)
@@ -87,7 +83,7 @@ def check_run_times(folder: str, root: str, now: float) -> Iterator[Finding]:
         return  # other checks report what cannot be read
     if times.stepped_at is not None and now - times.stepped_at < STEP_SHOWN_SECONDS:
         what = f"{describe_step(times)}: all ages count from then"
-        yield Finding(Grade.WARN, what, "timedatectl  # is the clock right now?")
+        yield warn(what, "timedatectl  # is the clock right now?")
 
 
 def list_problems(
@@ -96,30 +92,26 @@ def list_problems(
     """A finding for each problem up to a limit, and one with the number of the others."""
     problems = fold_problems(problems)
     for problem in problems[:limit]:
-        yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", fix(problem))
+        yield warn(f"{problem.where}: {problem.what}", fix(problem))
     if len(problems) > limit:
         more = len(problems) - limit
         words = "and 1 more problem" if more == 1 else f"and {more:,} more problems"
-        yield Finding(Grade.WARN, words, "repair those above, then run doctor again")
+        yield warn(words, "repair those above, then run doctor again")
 
 
 def check_dead(dead: int, word: str, fix: str) -> Finding:
     """A finding on the number of dead tasks, with the store's word; `remedy` lists them."""
     if dead <= DLQ_ALERT_LIMIT:
-        return Finding(Grade.OK, f"at most {DLQ_ALERT_LIMIT} tasks are {word}")
-    return Finding(Grade.WARN, f"{dead:,} tasks are {word} (over {DLQ_ALERT_LIMIT})", fix)
+        return ok(f"at most {DLQ_ALERT_LIMIT} tasks are {word}")
+    return warn(f"{dead:,} tasks are {word} (over {DLQ_ALERT_LIMIT})", fix)
 
 
 def check_overdue(overdue: Sequence[float], noun: str, verb: str, fix: str) -> Finding:
-    """A finding on overdue tasks, given their due times (epoch seconds UTC).
-
-    `noun` and `verb` say what they are and what should happen to them: mail, sends.
-    """
+    """A finding on overdue tasks, given their due times (epoch seconds UTC). `noun` and `verb` say
+    what they are and what should happen to them: mail, sends."""
     if not overdue:
-        return Finding(Grade.OK, f"no {noun} is overdue")
-    number = len(overdue)
-    many = f"1 {noun} is" if number == 1 else f"{number:,} {noun}s are"
-    them = "it" if number == 1 else "them"
-    since = format_time(min(overdue))
-    what = f"{many} overdue, the first since {since}: no process {verb} {them}"
-    return Finding(Grade.WARN, what, fix)
+        return ok(f"no {noun} is overdue")
+    them = "it" if len(overdue) == 1 else "them"
+    since = f"the first since {format_time(min(overdue))}"
+    what = f"{count_are(len(overdue), noun)} overdue, {since}: no process {verb} {them}"
+    return warn(what, fix)

@@ -95,14 +95,14 @@ DEFAULT_FORMAT = "nftban"
 def demo_formats(option: str) -> list[Format]:
     """The formats with places in the demo, that of `DEFAULT_FORMAT` first."""
     names = sorted(FORMATS, key=lambda name: name != DEFAULT_FORMAT)
-    return [FORMATS[name] for name in names if option in FORMATS[name].demo_options]
+    return [FORMATS[name] for name in names if option in FORMATS[name].demo_places]
 
 
 def demo_options() -> list[str]:
     """The options that choose the formats of the demo, which `DEFAULT_FORMAT` is always one of; of
     several options the last one is used.
     """
-    return [option for option in FORMATS[DEFAULT_FORMAT].demo_options if option]
+    return [option for option in FORMATS[DEFAULT_FORMAT].demo_places if option]
 
 
 def setup_for(

@@ -36,11 +36,8 @@ def split_addresses(text: str) -> list[str]:
 
 
 def require_addresses(text: str, strict: bool = True) -> list[str]:
-    """Return the addresses of a list with commas.
-
-    Raises:
-        BadMail: it names none, or one of them is not valid; as for `require_address`.
-    """
+    """Return the addresses of a list with commas. Raises BadMail: it names none, or one of them is
+    not valid; as for `require_address`."""
     return [require_address(each, strict) for each in split_addresses(text) or [""]]
 
 

@@ -108,10 +108,8 @@ _is_noise = partial(
 
 
 def classify_program_failure(name: str, ran: ProgramResult) -> NotSent | None:
-    """Return why a program did not send a mail; None if it took all of it.
-
-    `name` is the transport's, for a program without any output.
-    """
+    """Return why a program did not send a mail; None if it took all of it. `name` is the
+    transport's, for a program without any output."""
     text = ran.output.decode("utf-8", "replace")
     if ran.end_reason:
         _, late, time = ran.end_reason.partition("timeout after ")
@@ -134,9 +132,7 @@ def classify_program_failure(name: str, ran: ProgramResult) -> NotSent | None:
 
 def failure_from_word(word: str, text: str) -> NotSent:
     """Return the failure for a word; its first part is the reason, and `rejected` is permanent.
-
-    `text` must be safe to show.
-    """
+    `text` must be safe to show."""
     reason = Reason(word.partition("_")[0])
     return NotSent(reason, word, text, permanent=reason is Reason.REJECTED)
 
@@ -184,20 +180,16 @@ _TLS_HINT = "(TLS is required unless the host is in mail.plain_hosts)"
 
 
 def has_accepted_mail(output: bytes) -> bool:
-    """True if curl's output has the server's acceptance of the mail (2xx after the data).
-
-    curl also waits for the answer to QUIT and fails without one, when the mail is sent already.
-    """
+    """True if curl's output has the server's acceptance of the mail (2xx after the data). curl also
+    waits for the answer to QUIT and fails without one, when the mail is sent already."""
     reply = _find_data_answer(output.decode("utf-8", "replace"))
     return reply is not None and reply[1] == "2"
 
 
 def classify_curl_failure(code: int, output: bytes, secrets: Collection[str] = ()) -> NotSent:
-    """Return why curl did not send a mail, from its exit status and its output.
-
-    The output consists of curl's messages, the server's replies as listed by `--dump-header`, and
-    the line with `UPLOADED_PREFIX`. `secrets` are removed from the text.
-    """
+    """Return why curl did not send a mail, from its exit status and its output. The output consists
+    of curl's messages, the server's replies as listed by `--dump-header`, and the line with
+    `UPLOADED_PREFIX`. `secrets` are removed from the text."""
     text = output.decode("utf-8", "replace")
     if code < 0:
         return failure_from_word(_classify_status(code), f"curl {_describe_exit(code)}")
@@ -221,7 +213,6 @@ def classify_curl_failure(code: int, output: bytes, secrets: Collection[str] = (
 
 
 def _last_refusal(text: str) -> int:
-    """Return the last refusal of a server; 0 for none."""
     refused = [int(code) for code in _find_reply_codes(text) if code >= "400"]
     return refused[-1] if refused else 0
 
@@ -285,11 +276,8 @@ _said_password = partial(re.sub, r"(?i)\b(pass(?:word|wd)?\s*[=:]\s*)\S+")
 
 
 def redact_text(text: str, secrets: Collection[str] = ()) -> str:
-    """Return the text on one safe line of at most 200 characters.
-
-    Control characters, full addresses and passwords are removed. The last lines of a longer text
-    are kept.
-    """
+    """Return the text on one safe line of at most 200 characters. Control characters, full
+    addresses and passwords are removed. The last lines of a longer text are kept."""
     for secret in sorted(secrets, key=len, reverse=True):
         if secret:
             text = text.replace(secret, "***")

@@ -40,10 +40,8 @@ def _clean_character(c: str) -> str:
 
 def header_words(text: str) -> list[str]:
     """Return a clean text as header words in ASCII, to be joined by spaces or folded between them.
-
     Text that all mail readers show unchanged stays as it is. Other text becomes encoded words (RFC
-    2047), also if spaces would be lost or if it only looks encoded.
-    """
+    2047), also if spaces would be lost or if it only looks encoded."""
     if not text:
         return []
     words = text.split(" ")

@@ -24,10 +24,7 @@ class Host(NamedTuple):
 
 def this_host(nodename: str = "", etc: str = "/etc") -> Host:
     """Return the name and address of this machine, from files and the kernel: DNS cannot delay a
-    mail.
-
-    `nodename` is its host name; "" for that of uname(2).
-    """
+    mail. `nodename` is its host name; "" for that of uname(2)."""
     return Host(full_name(nodename or os.uname().nodename, etc), outgoing_ip())
 
 
@@ -56,10 +53,7 @@ def outgoing_ip() -> str:
     for name, far in _REMOTE_ADDRESSES:
         family = socket.AddressFamily[name]
         # connect() of a UDP socket chooses a route and an address, and sends nothing.
-        with (
-            suppress(OSError),
-            socket.socket(family, socket.SOCK_DGRAM) as probe,
-        ):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((far, 9))
             return str(probe.getsockname()[0])
     return ""

@@ -32,10 +32,8 @@ class BadMail(MailError):
 
 
 class NotSent(MailError):
-    """An attempt failed.
-
-    The message is the transport's own text, shortened, safe to show and without full addresses.
-    """
+    """An attempt failed. The message is the transport's own text, shortened, safe to show and
+    without full addresses."""
 
     def __init__(self, reason: Reason, word: str, text: str, *, permanent: bool = False) -> None:
         """`word` is the reason for logs, starting with `reason`, such as `connect_timeout` or
@@ -50,11 +48,9 @@ class NotSent(MailError):
 
     @property
     def may_be_accepted(self) -> bool:
-        """True if the transport may have accepted the mail without being able to report it.
-
-        False only if the word proves that it was not accepted: the server was not reached or
-        refused, or the program never got the mail.
-        """
+        """True if the transport may have accepted the mail without being able to report it. False
+        only if the word proves that it was not accepted: the server was not reached or refused, or
+        the program never got the mail."""
         answer = self.word.removeprefix("unavailable_")
         refused = answer.isdecimal() or self.word.startswith(_NEVER_ACCEPTED_PREFIXES)
         return not refused and self.word not in _NEVER_ACCEPTED_WORDS
@@ -150,10 +146,8 @@ class Transport(Protocol):
     """One of `engine.config.mail_config.METHODS`, or `memory`."""
 
     def absence(self) -> Unused | None:
-        """Return why it cannot be used here; None if it is installed and configured.
-
-        Reads only files and processes; runs and sends nothing.
-        """
+        """Return why it cannot be used here; None if it is installed and configured. Reads only
+        files and processes; runs and sends nothing."""
         ...
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:

@@ -29,9 +29,7 @@ def environment(
     environ: Mapping[str, str] = os.environ, account: Account | None = None
 ) -> dict[str, str]:
     """Return the environment of a program that we start: `PASSED_VARIABLES`, a fixed PATH, C.UTF-8.
-
-    For mail programs and handlers. `account` is the user that runs the program; None: our own.
-    """
+    For mail programs and handlers. `account` is the user that runs the program; None: our own."""
     account_environ = login_environment(account, environ)
     passed = {name: account_environ[name] for name in PASSED_VARIABLES if name in account_environ}
     return {"PATH": PATH, "LC_ALL": "C.UTF-8", **passed}

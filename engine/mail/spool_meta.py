@@ -17,9 +17,5 @@ def is_mail_key(key: str) -> bool:
 
 def parse_meta(data: bytes, known: Callable[[str], bool] = is_mail_key) -> dict[str, str]:
     """Parse a meta.sh strictly, but for values that were written without escaping; `known` decides
-    which keys are allowed.
-
-    Raises:
-        Refused: with the line number and what was expected.
-    """
+    which keys are allowed. Raises Refused: with the line number and what was expected."""
     return files.parse_assignments(data, known, UNESCAPED_KEYS)

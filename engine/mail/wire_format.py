@@ -31,11 +31,8 @@ class WireFacts(NamedTuple):
 
 def check_wire_format(contents: BinaryIO) -> WireFacts:
     """Read a mail in wire form from here to its end; return its size and whether it is 8-bit.
-
-    Raises:
-        BadMail: it is not valid wire form; the message contains the reason.
-        OSError: it cannot be read.
-    """
+    Raises BadMail: it is not valid wire form; the message contains the reason; OSError: it cannot
+    be read."""
     size, eight_bit, alone = 0, False, -1
     tail = b"\n"  # the mail begins on a new line
     for chunk in _read_chunks(contents):
@@ -60,11 +57,8 @@ def _read_chunks(contents: BinaryIO) -> Iterator[bytes]:
 
 def write_wire_format(pieces: Iterable[bytes], out: IO[bytes]) -> None:
     """Write a mail in wire form: CRLF line ends, doubled leading dots, the line that ends it. Each
-    piece is a line with its LF or CRLF, or a part of a line.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    piece is a line with its LF or CRLF, or a part of a line. Raises OSError: it cannot be
+    written."""
     is_at_start = True
     for piece in pieces:
         if is_at_start and piece.startswith(b"."):
@@ -77,10 +71,8 @@ def write_wire_format(pieces: Iterable[bytes], out: IO[bytes]) -> None:
 
 
 def read_headers(contents: BinaryIO, most: int = CHUNK_BYTES) -> bytes:
-    """Return the headers of a mail in wire form, with LF line ends and without doubled dots.
-
-    If they are longer than `most` bytes, only the whole lines that fit.
-    """
+    """Return the headers of a mail in wire form, with LF line ends and without doubled dots. If
+    they are longer than `most` bytes, only the whole lines that fit."""
     headers = []
     for line in contents.read(most).split(b"\n")[:-1]:
         line = line.removesuffix(b"\r")

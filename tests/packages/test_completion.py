@@ -9,7 +9,6 @@ import select
 import sqlite3
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -223,6 +222,6 @@ def test_a_list_of_ids_is_bounded(
     for _ in range(3):
         bury_one(tmp_path)
 
-    completions = completion.read_values("ids", [""], Namespace(root=str(tmp_path)))
+    completions = completion.read_values("ids", completion.TypedLine([""], str(tmp_path)))
 
     assert len(completions) == 1

@@ -5,7 +5,6 @@ heartbeat than any configuration may say, so that workers at work are broken, to
 """
 
 import sys
-from argparse import Namespace
 
 from engine.config import queue_config
 from engine.formats.known_formats import setup_for
@@ -17,8 +16,8 @@ def main(path: str, root: str, seconds: str) -> int:
     loaded = queue_config.load_config(path, {})
     setup = setup_for(loaded, root, {})
     queue = setup.queue._replace(stuck_threshold=float(seconds))
-    arguments = Namespace(dry_run=False, yes=True, seen="", hold=[], json=False)
-    return recover.recover(setup._replace(queue=queue), arguments)
+    setup = setup._replace(queue=queue)
+    return recover.recover(setup, dry_run=False, yes=True, seen="", hold=[], json=False)
 
 
 if __name__ == "__main__":

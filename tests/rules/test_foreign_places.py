@@ -658,7 +658,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/formats/zmailer/demo.py": _DEMO,
     "tui/cli/formats/kannader/commands.py": "the mail that the command names: it may be a pipe",
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
-    "tui/cli/formats/nftban/add_batch.py": "the tasks that the command names: it may be a pipe",
+    "tui/cli/formats/nftban/commands.py": "the tasks that the command names: it may be a pipe",
     "engine/formats/nftban/queue_folders.py": "names in work/: their files are not opened",
     "engine/system/command_errors.py": _MACHINE,
     "engine/formats/known_formats.py": "names beside a missing place: their files are not opened",

@@ -19,7 +19,7 @@ import resvg_py
 from rich.terminal_theme import TerminalTheme
 
 from engine.config import queue_config
-from engine.demo.demo import Demo, class_name
+from engine.demo.demo import Demo
 from engine.formats.known_formats import demo_formats, setup_for
 from engine.version import program_command
 from tests.console_places import in_utc, is_known, until
@@ -153,7 +153,7 @@ async def draw(
 async def draw_demo(family: str) -> list[Path]:
     """Draw the overview of the real demo with its Redis queues, after some seconds of traffic; its
     numbers differ each time."""
-    demo_places = [class_name(form.demo_place("redis")) for form in demo_formats("redis")]
+    demo_places = [form.demo_places["redis"] for form in demo_formats("redis")]
     with Demo(DEMO_TASKS, "", program_command(), demo_places) as show:
         names = show.wait_for_places()
         config = queue_config.load_config(show.config_path, os.environ)

@@ -1,8 +1,9 @@
 """The command `spooldeck`: parse the arguments, connect the parts, run the command.
 
-Each error is one line on standard error: what, where and what was expected. Exit codes 0 to 3 are
-those of the queue contract (done, nothing due or queue full, lock held, handler failed); the others
-are 64 and above, as in sysexits.h.
+Each error is one line on standard error: what, where and what was expected. What the words, the
+configuration or the place do not allow is a `CommandError`, from any function of a command, which
+`main` prints. Exit codes 0 to 3 are those of the queue contract (done, nothing due or queue
+full, lock held, handler failed); the others are 64 and above, as in sysexits.h.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from argparse import (
     Namespace,
     RawDescriptionHelpFormatter,
 )
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from signal import SIG_DFL, SIGCHLD, signal
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.config import queue_config
 from engine.config.place_address import has_password, is_url
@@ -62,13 +63,15 @@ from tui.cli.command_table import (
     WITHOUT_CONFIGURATION,
     load_function,
 )
-from tui.cli.commands import COMMAND_WORDS, COMMANDS, CommandWord
+from tui.cli.commands import COMMAND_WORDS, COMMANDS
 from tui.cli.setup.output import (
     COLOR_WORDS,
+    Answer,
     ReaderGone,
     choose_color,
     end_with_reader,
     guard_streams,
+    print_answer,
     print_controls,
 )
 
@@ -82,9 +85,6 @@ PASSWORD_IN_ARGUMENTS = (
 
 GC_THRESHOLD = 20_000
 """Allocated objects between two garbage collections of the youngest generation."""
-
-Command: TypeAlias = Callable[[Setup, Namespace], int]
-"""Runs one command and returns its exit code."""
 
 KEEPS_MAIL = ("mail", "send-with-retry")
 """The command that keeps each mail that it cannot send."""
@@ -172,9 +172,8 @@ def _run_reporting_errors(words: list[str]) -> int:
     except OSError as error:
         where = f"{safe_line(os.fsdecode(error.filename))}: " if error.filename else ""
         print_error(f"{where}{error_text(error)}")
-        if (
-            error.filename and error.errno in _NO_ROOM
-        ):  # without a file name, the error is about our output
+        # Without a file name, the error is about our output.
+        if error.filename and error.errno in _NO_ROOM:
             return EX_UNAVAILABLE
         if error.errno in _LACKS:
             return EX_OSERR
@@ -208,26 +207,38 @@ def _run(words: list[str]) -> int:
     if unparsed:
         _refuse_words(words, unparsed)
     if first in WITHOUT_CONFIGURATION:
-        return int(load_function(WITHOUT_CONFIGURATION[first])(arguments))
+        return _call(WITHOUT_CONFIGURATION[first], vars(arguments))
     choose_color(getattr(arguments, "color", "auto"), os.environ)
     _find_place(arguments)
     root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
     if named and has_password(named):  # a recipient that is a URL is the place
         fail(EX_USAGE, PASSWORD_IN_ARGUMENTS)
     if root and named and not is_same_place(root, named):
-        fail(
-            EX_USAGE, f"--root {safe_line(root)} and {safe_line(named)}: expected only one of them"
-        )
-    command: Command = arguments.command
+        both = f"--root {safe_line(root)} and {safe_line(named)}"
+        fail(EX_USAGE, f"{both}: expected only one of them")
     keeps_mail = path == KEEPS_MAIL
     try:
         setup = _make_setup(arguments, named or root or "", words, keeps_mail=keeps_mail)
     except CommandError as failure:
         if keeps_mail:
             report_lost = load_function(REPORT_LOST_MAIL)
-            report_lost(queue_config.DEFAULT_SYSLOG, arguments, str(failure))
+            report_lost(queue_config.DEFAULT_SYSLOG, arguments.subject, str(failure))
         raise
-    return command(setup, arguments)
+    if arguments.command.is_listing:
+        end_with_reader()
+    return _call(arguments.command.function, {**vars(arguments), "setup": setup})
+
+
+def _call(where: str, given: Mapping[str, Any]) -> int:
+    """Import the function of a command, to keep the start fast; call it with what its signature
+    names of the given values, print its answer, and return the exit code.
+    """
+    function = load_function(where)
+    code = getattr(function, "func", function).__code__  # `inspect` would slow the start
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    values = {"config": "", "root": "", **given}
+    answer: Answer | int = function(**{name: values[name] for name in names if name in values})
+    return answer if isinstance(answer, int) else print_answer(answer, as_json=given["json"])
 
 
 _MAIL_TEXTS = {("mail", "send"): 2, KEEPS_MAIL: 3}
@@ -267,7 +278,6 @@ def _make_setup(
 
     Raises:
         ConfigError: it is invalid, for any other command.
-        CommandError: the place is a URL that cannot be used.
     """
     path = getattr(arguments, "config", None)
     try:
@@ -275,7 +285,7 @@ def _make_setup(
         if not place and not hasattr(arguments, "places"):
             for_mail = _command_words(words)[:1] == ("mail",)
             place = default_place(loaded, os.environ, for_mail=for_mail)
-        is_ours = _is_of_our_format(_command_words(words))
+        is_ours = arguments.command.function.startswith("formats.")
         return setup_for(loaded, place, os.environ, tuple(words), is_ours=is_ours)
     except queue_config.ConfigError as error:
         if not keeps_mail:
@@ -285,11 +295,7 @@ def _make_setup(
 
 
 def _refuse_second_values(words: Sequence[str]) -> None:
-    """Refuse two different values of an option that names where to work: one of them is an error.
-
-    Raises:
-        CommandError: the text repeats both.
-    """
+    """Refuse two different values of an option that names where to work: one is an error."""
     words = [*takewhile(lambda word: word != "--", words)]
     for option in ("--root", "--config"):
         values = [
@@ -350,15 +356,10 @@ def _help_as_option(words: list[str]) -> list[str]:
 
 
 def _refuse_words(words: list[str], unparsed: Sequence[str]) -> NoReturn:
-    """Refuse words that the command does not take; suggest options of similar spelling.
-
-    Raises:
-        CommandError: always.
-    """
+    """Refuse words that the command does not take; suggest options of similar spelling."""
     path = _command_words(words)
-    known = [
-        name for word in COMMAND_WORDS if word.path == path for (name, *_), _ in word.arguments
-    ]
+    words_of_path = [word for word in COMMAND_WORDS if word.path == path]
+    known = [name for word in words_of_path for (name, *_), _ in word.arguments]
     wrong = next((word for word in unparsed if word.startswith("-")), "")
     # After an unknown option, older versions of argparse do not parse further arguments.
     unparsed = [word for word in unparsed if word.startswith("-")] or unparsed
@@ -374,9 +375,6 @@ def _refuse_typo(words: list[str]) -> None:
 
     If another word is a path and the first resembles no command, the console opens that one and
     shows why the first is missing.
-
-    Raises:
-        CommandError: the text suggests commands with a similar spelling.
     """
     first = _first_word(words)
     close = _suggest_words(first, list(COMMANDS), ()) if first else ""
@@ -398,10 +396,10 @@ def _suggest_words(word: str, known: Sequence[str], group: tuple[str, ...] | Non
 
     same = [] if group is None else [each.path for each in COMMAND_WORDS if each.path[-1] == word]
     below = [path for path in same if path[: len(group or ())] == group]
-    suggested = sorted(below or same, key=lambda path: (len(path), path[0] != "queue"))[
-        :MAX_SUGGESTIONS
-    ]
-    close = [" ".join(path) for path in suggested] or get_close_matches(word, known, cutoff=0.65)
+    suggested = sorted(below or same, key=lambda path: (len(path), path[0] != "queue"))
+    close = list(map(" ".join, suggested[:MAX_SUGGESTIONS])) or get_close_matches(
+        word, known, cutoff=0.65
+    )
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
@@ -426,9 +424,6 @@ def _plain_words(words: Sequence[str]) -> Iterator[str]:
 
 _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 """Positional arguments that may be any text; they follow another argument."""
-
-
-_HELP = (["-h"], ["--help"])
 
 
 class _NoColors:
@@ -473,7 +468,12 @@ class _CommandParser(ArgumentParser):
         option is left unparsed. In that case parse the words again in two passes.
         """
         first = next(iter(self._get_positional_actions()), None)
-        if args and first is not None and first.nargs == REMAINDER and [*args] not in _HELP:
+        if (
+            args
+            and first is not None
+            and first.nargs == REMAINDER
+            and [*args] not in (["-h"], ["--help"])
+        ):
             # argparse takes an option in the first place for one of its own.
             parsed, _ = super().parse_known_args([], namespace)
             setattr(parsed, first.dest, list(args))
@@ -585,7 +585,7 @@ def make_parser(words: Sequence[str] | None) -> ArgumentParser:
             parser.add_argument(*names, **options)
         if word.function:
             parser.allows_any_order = True
-            parser.set_defaults(command=_import_later(word))
+            parser.set_defaults(command=word)
         else:
             groups[word.path] = _group(parser, f"spooldeck {' '.join(word.path)}")
     return top
@@ -598,12 +598,6 @@ def _is_mentioned(path: tuple[str, ...], asked: tuple[str, ...]) -> bool:
 
 def _group(parser: ArgumentParser, prog: str) -> Any:
     return parser.add_subparsers(metavar=COMMAND, required=True, prog=prog)
-
-
-def _is_of_our_format(path: tuple[str, ...]) -> bool:
-    """True for a command that only places of one of our formats have."""
-    functions = {word.path: word.function for word in COMMAND_WORDS}
-    return functions.get(path, "").startswith("formats.")
 
 
 def _command_words(words: Sequence[str]) -> tuple[str, ...]:
@@ -619,18 +613,3 @@ def _command_words(words: Sequence[str]) -> tuple[str, ...]:
 
 _CONSOLE = {"prog": "spooldeck", "usage": USAGE, "epilog": HELP_TEXT}
 """The default command is the console, so its help is the help of the whole program."""
-
-
-def _import_later(word: CommandWord) -> Command:
-    """A command whose module is imported when it runs, to keep the start fast."""
-
-    def command(setup: Setup, arguments: Namespace) -> int:
-        from importlib import import_module
-
-        if word.is_listing:
-            end_with_reader()
-        module, name = word.function.split(":")
-        run: Command = getattr(import_module(f"tui.cli.{module}"), name)
-        return run(setup, arguments)
-
-    return command

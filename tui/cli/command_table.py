@@ -114,8 +114,8 @@ overview @places @filter @json | print.overview:overview | one line per place, t
         0 OK, 1 needs attention, 2 unreadable
     --over TIME:duration=0 | watch for TIME before printing: 90s, 5m
     --at TIME | as recorded at TIME: 14:00, =-2h
-top @places @rows @json | print.top:top | the busiest kinds of tasks, repeated until Ctrl-C; without
-        a terminal printed once
+top @places @rows @json | print.workers:top | the busiest kinds of tasks, repeated until Ctrl-C;
+        without a terminal printed once
     --interval TIME:duration=5 | TIME between two screens (5s)
     --times N:number | end after N screens; 0: never
 wait @place @json | print.wait:wait | wait until a task, or a queue, is done, failed or idle; exit 0
@@ -129,7 +129,7 @@ groups @place @filter @state @json | print.groups:groups +listing | tasks by que
     --by WORD | queue, kind, group or destination; for ZMailer also channel, host, thread or ring;
         default: the first of them with several groups
     --all | list all groups, not only the 200 largest
-clusters @place @filter @state @json | print.clusters:clusters +listing | failed tasks grouped by
+clusters @place @filter @state @json | print.groups:clusters +listing | failed tasks grouped by
         error, and whether each error still happens
 workers @places @rows @json | print.workers:workers | workers and their tasks, the worst first; exit
         0 OK, 1 needs attention, 2 unreadable
@@ -196,8 +196,8 @@ journal @operation @since | plans.journal:journal | list operations: who did wha
 trash | - | purged tasks: list, restore, delete
 trash list @place @json-lines | plans.trash:list_trash +listing | list the tasks in the trash: since
         when, and from which state
-trash restore | plans.trash:restore | restore these tasks to where they were; a PLACE must contain a
-        /
+trash restore | plans.verbs:restore_named | restore these tasks to where they were; a PLACE must
+        contain a /
     ids ID...
     @place @reason @plan @json
 trash expunge @place @dry-run @json | plans.trash:sweep | delete tasks that were in the trash longer
@@ -295,16 +295,16 @@ bullmq add | formats.bullmq.worker:add | add a job and print its id
 bullmq doctor @place @json | queue.doctor:doctor | problems of the server and its queues; exit 0
         none, 1 some
 zmailer | - | ZMailer: its scheduler, transport agents, checks of a configuration
-zmailer check | formats.zmailer.conf:check | all errors of a scheduler.conf, with line and column;
-        exit 0 none, 1 some
+zmailer check | formats.zmailer.scheduler:check | all errors of a scheduler.conf, with line and
+        column; exit 0 none, 1 some
     conf CONF | the file
     --diff OLD | print what differs from this file, instead of the clauses
     --spool POSTOFFICE | with --diff: also the waiting threads whose settings change
     @json
 zmailer doctor @place @json | queue.doctor:doctor | problems of a spool and its scheduler; exit 0
         none, 1 some
-zmailer why | formats.zmailer.conf:why | the clauses and settings of a channel/host; exit 1 if it
-        has no command
+zmailer why | formats.zmailer.scheduler:why | the clauses and settings of a channel/host; exit 1 if
+        it has no command
     target CHANNEL/HOST | such as smtp/mx.example.org
     -f,--conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
     @json
@@ -319,7 +319,7 @@ zmailer agent | formats.zmailer.agent:agent | serve the jobs of a scheduler on s
         back to the sender
     words WORD... +rest | -c CHANNEL; smtp also -p PORT, -h HELO, -l LOG, -T SECONDS; then the host,
         if jobs name none
-zmailer statistics | formats.zmailer.statistics:statistics | numbers and delays in a statistics log,
+zmailer statistics | formats.zmailer.scheduler:statistics | numbers and delays in a statistics log,
         by channel and host
     file FILE | the log that the scheduler writes with -l, in its old or new form
     @json
@@ -341,7 +341,7 @@ federation enqueue | formats.bullmq.federation:enqueue | add a delivery and prin
 federation keys @place @json | formats.bullmq.federation:keys | print public keys and fingerprints,
         ours and those of known servers; make ours if there are none
     --forget SERVER | forget the keys of SERVER, which has new ones
-federation doctor @place @json | formats.bullmq.federation_doctor:doctor | problems of keys,
+federation doctor @place @json | formats.bullmq.federation:doctor | problems of keys,
         servers, outbox and queues; exit 0 none, 1 some
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
 zgb init | formats.zgb.commands:init | make a new, empty database; it sends nothing yet

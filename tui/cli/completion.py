@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from argparse import Action, ArgumentParser, Namespace, _SubParsersAction
-from collections.abc import Iterator, Sequence
+from argparse import Action, ArgumentParser, _SubParsersAction
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.config import queue_config
 from engine.config.mail_config import METHODS
@@ -40,18 +40,18 @@ MAX_VALUES = 200
 TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
 
 
-def completion(arguments: Namespace) -> int:
+def completion(shell: str, words: list[str], *, values: str, root: str, config: str) -> int:
     """Print the completion script of a shell, or with --values what can complete the last word."""
-    if arguments.values:
-        for value in read_values(arguments.values, arguments.words, arguments):
-            if arguments.shell != "bash" or ":" not in value:  # bash splits its words at colons
+    if values:
+        for value in read_values(values, TypedLine(words, root, config)):
+            if shell != "bash" or ":" not in value:  # bash splits its words at colons
                 print(value)
         return 0
     try:
-        with open(f"{TEXTS}/completion/spooldeck.{arguments.shell}", encoding="utf-8") as file:
+        with open(f"{TEXTS}/completion/spooldeck.{shell}", encoding="utf-8") as file:
             text = file.read()
     except FileNotFoundError:  # run from the source tree, which has no built files
-        text = make_script(arguments.shell)
+        text = make_script(shell)
     sys.stdout.write(text)
     sys.stdout.flush()
     return 0
@@ -60,27 +60,62 @@ def completion(arguments: Namespace) -> int:
 # ---- values, while a command line is typed
 
 
-def read_values(kind: str, words: Sequence[str], options: Namespace) -> list[str]:
-    """Read what can complete the last of these words, for at most `READ_SECONDS`.
+class TypedLine(NamedTuple):
+    """The words of a command line so far, and the options of the command that completes it."""
+
+    words: Sequence[str]
+    root: str = ""
+    config_path: str = ""
+
+    def config(self) -> Config:
+        """The configuration that the words name, else the usual one."""
+        path = self._option("--config") or self.config_path
+        return queue_config.load_config(path or None, os.environ)
+
+    def setup(self) -> Setup:
+        """The setup of the place that the words name, else of the default place."""
+        place, config = self._option("--root") or self.root or self._first_place(), self.config()
+        return setup_for(config, place or default_place(config, os.environ), os.environ)
+
+    def _option(self, name: str) -> str:
+        """The value of an option: `--root X`, or `--root=X`, which bash gives as three words."""
+        for at, word in enumerate(self.words):
+            if word.startswith(f"{name}="):
+                return word.partition("=")[2]
+            if word == name:
+                return next((value for value in self.words[at + 1 :] if value != "="), "")
+        return ""
+
+    def _first_place(self) -> str:
+        """The first word after the command that can be a place."""
+        paths = {word.path for word in COMMAND_WORDS}
+        command: tuple[str, ...] = ()
+        for word in self.words:
+            if (*command, word) in paths:
+                command = (*command, word)
+            elif is_url(word) or os.path.isdir(word) or has_file_suffix(word):
+                return word
+        return ""
+
+
+def read_values(kind: str, line: TypedLine) -> list[str]:
+    """Read what can complete the last word of a line, for at most `READ_SECONDS`.
 
     Errors give no values: the shell has no place to show them, and the command itself reports them.
     """
-    start = words[-1] if words else ""
+    start = line.words[-1] if line.words else ""
+    before = line._replace(words=line.words[:-1])
     candidates: list[str] = []
     # A thread, because a lock of SQLite or a server that does not answer cannot be interrupted.
-    reader = Thread(
-        target=_collect, args=(kind, words[:-1], options, start, candidates), daemon=True
-    )
+    reader = Thread(target=_collect, args=(kind, before, start, candidates), daemon=True)
     reader.start()
     reader.join(READ_SECONDS)
     return candidates[:MAX_VALUES]
 
 
-def _collect(
-    kind: str, words: Sequence[str], options: Namespace, start: str, candidates: list[str]
-) -> None:
+def _collect(kind: str, line: TypedLine, start: str, candidates: list[str]) -> None:
     try:
-        for value in _VALUES[kind](words, options):
+        for value in _VALUES[kind](line):
             if value.startswith(start) and re.fullmatch(r"[A-Za-z0-9_./:@%+,=-]+", value):
                 candidates.append(value)
             if len(candidates) == MAX_VALUES:
@@ -89,93 +124,39 @@ def _collect(
         return
 
 
-def _places(words: Sequence[str], options: Namespace) -> Iterator[str]:
-    for address in _config(words, options).places:
-        yield address.text
-
-
-def _states(words: Sequence[str], options: Namespace) -> Iterator[str]:
-    with closing(_setup(words, options).open_store()) as store:
+def _states(line: TypedLine) -> Iterator[str]:
+    with closing(line.setup().open_store()) as store:
         for state in store.states:
             yield from state_words(state, store.states, store.words)
 
 
-def _dead_ids(words: Sequence[str], options: Namespace) -> Iterator[str]:
-    with closing(_setup(words, options).open_store()) as store:
+def _dead_ids(line: TypedLine) -> Iterator[str]:
+    with closing(line.setup().open_store()) as store:
         name = store.states.get(State.DEAD)
         for task in store.scan([name]) if name else ():
             if isinstance(task, Task) and task.state is State.DEAD:
                 yield task.id
 
 
-def _operations(words: Sequence[str], options: Namespace) -> Iterator[str]:
-    for operation in _setup(words, options).journal().operations():
-        yield operation.op
-
-
-def _transports(words: Sequence[str], options: Namespace) -> Iterator[str]:
-    yield from METHODS
-
-
-_VALUES = {
-    "places": _places,
+_VALUES: Mapping[str, Callable[[TypedLine], Iterable[str]]] = {
+    "places": lambda line: (address.text for address in line.config().places),
     "states": _states,
     "ids": _dead_ids,
-    "operations": _operations,
-    "transports": _transports,
+    "operations": lambda line: (one.op for one in line.setup().journal().operations()),
+    "transports": lambda line: METHODS,
 }
-
-
-def _setup(words: Sequence[str], options: Namespace) -> Setup:
-    """The setup of the place that the words name, else of the default place."""
-    place = _option(words, "--root") or getattr(options, "root", "") or _first_place(words)
-    config = _config(words, options)
-    return setup_for(config, place or default_place(config, os.environ), os.environ)
-
-
-def _config(words: Sequence[str], options: Namespace) -> Config:
-    path = _option(words, "--config") or getattr(options, "config", None)
-    return queue_config.load_config(path, os.environ)
-
-
-def _option(words: Sequence[str], name: str) -> str:
-    """The value of an option: `--root X`, or `--root=X`, which bash gives as three words."""
-    for at, word in enumerate(words):
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-        if word == name:
-            return next((value for value in words[at + 1 :] if value != "="), "")
-    return ""
-
-
-def _first_place(words: Sequence[str]) -> str:
-    """The first word after the command that can be a place."""
-    paths = {word.path for word in COMMAND_WORDS}
-    command: tuple[str, ...] = ()
-    for word in words:
-        if (*command, word) in paths:
-            command = (*command, word)
-        elif is_url(word) or os.path.isdir(word) or has_file_suffix(word):
-            return word
-    return ""
 
 
 # ---- scripts, when a package is built
 
 
 def make_script(shell: str) -> str:
-    """Make the completion script of a shell from the command table.
-
-    Raises:
-        CommandError: shtab is missing.
-    """
+    """Make the completion script of a shell from the command table."""
     try:
         import shtab
     except ImportError:
-        fail(
-            EX_UNAVAILABLE,
-            "the completion scripts are not built in a source tree: pip install shtab",
-        )
+        missing = "the completion scripts are not built in a source tree"
+        fail(EX_UNAVAILABLE, f"{missing}: pip install shtab")
     from tui.cli import make_parser
 
     parser = make_parser(None)

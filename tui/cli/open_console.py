@@ -1,15 +1,23 @@
-"""Open the console on the named places, the configured ones, or the demo."""
+"""Open the console on the named places, the configured ones, or the demo.
+
+Loading takes most of the time to the first rows: meanwhile a screen shows the host and the places.
+It shows only what is known, and the screen is restored however the loading ends.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import shlex
+import signal
 import sys
+import termios
 import time
-from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
+from types import FrameType
+from typing import Any, NamedTuple
 
 from engine.config import queue_config
 from engine.formats.base.format import Setup
@@ -22,18 +30,151 @@ from engine.text.safe import safe_line
 from engine.version import VERSION, program_command
 from tui.cli.command_table import DEMO_AS_TEXT, load_function
 from tui.cli.setup.places import make_places, place_names
-from tui.cli.splash import SplashScreen
 from tui.text.glyphs import glyphs_of_locale
 
+ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
+"""Switch to the alternate screen, hide the cursor, cut long lines."""
+LEAVE_SCREEN = "\x1b[2J\x1b[H\x1b[?7h\x1b[?1049l\x1b[?25h"
+ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
+"""Signals that would end us without restoring the screen, with their exit codes."""
 
-def open_console(setup: Setup, arguments: Namespace) -> int:
+Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+class SplashScreen:
+    """Shows the loading screen until the console takes over or the loading fails.
+
+    In the background it shows nothing: the terminal belongs to another process then.
+    """
+
+    def __init__(
+        self, fd: int, host: str, places: Sequence[str], glyphs: Mapping[int, str]
+    ) -> None:
+        """`fd` is the terminal; `places` are the names of the places to open."""
+        self._fd, self._host, self._places, self._glyphs = fd, host, places, glyphs
+        self._before: dict[int, Handler] = {}
+        self._on = False
+        self._attributes: list[Any] | None = None
+        """Those of the terminal before; None while they are not changed."""
+        self._taken: Callable[[], bool] = lambda: False
+        self._code: int | None = None
+
+    def hand_over_when(self, taken: Callable[[], bool]) -> None:
+        """The console owns and restores the screen as soon as `taken` returns True.
+
+        Raises SystemExit for a signal whose exception was lost: the interpreter ignores an
+        exception raised in a weak reference's callback, which the import system uses.
+        """
+        self._taken = taken
+        self._show_keys()
+        if self._code is not None:
+            raise SystemExit(self._code)
+
+    def __enter__(self) -> SplashScreen:
+        """Show it."""
+        if self._is_foreground():
+            for number in (*ENDED_BY, signal.SIGTSTP):
+                self._before[number] = signal.signal(number, self._handle_signal)
+            self._show()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the screen, unless the console took it over and has done so."""
+        self._restore_screen()
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._handle_signal:  # not replaced by the console
+                signal.signal(number, handler)
+
+    def _is_foreground(self) -> bool:
+        try:
+            return os.tcgetpgrp(self._fd) == os.getpgrp()
+        except OSError:
+            return True  # not a controlling terminal: no background
+
+    def _show(self) -> None:
+        self._on = True
+        self._hide_keys()
+        rows = splash_lines(self._host, self._places, os.get_terminal_size(self._fd).lines)
+        self._write(ENTER_SCREEN + "\r\n".join(rows).translate(self._glyphs))
+
+    def _restore_screen(self) -> None:
+        on, self._on = self._on, False
+        self._show_keys()
+        if on and not self._taken():
+            with suppress(OSError):  # the terminal is gone
+                self._write(LEAVE_SCREEN)
+
+    def _hide_keys(self) -> None:
+        """Let the terminal not show typed keys; the console reads and obeys them later."""
+        with suppress(termios.error):  # no terminal
+            self._attributes = termios.tcgetattr(self._fd)
+            attributes = termios.tcgetattr(self._fd)
+            attributes[3] &= ~termios.ECHO
+            termios.tcsetattr(self._fd, termios.TCSANOW, attributes)
+
+    def _show_keys(self) -> None:
+        attributes, self._attributes = self._attributes, None
+        if attributes is not None:
+            with suppress(termios.error):  # the terminal is gone
+                termios.tcsetattr(self._fd, termios.TCSANOW, attributes)
+
+    def _handle_signal(self, number: int, _: FrameType | None) -> None:
+        self._restore_screen()  # also during __enter__ and __exit__
+        if number in ENDED_BY:
+            self._code = ENDED_BY[signal.Signals(number)]
+            raise SystemExit(self._code)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._show()
+
+    def _write(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+
+def splash_lines(host: str, places: Sequence[str], height: int) -> list[str]:
+    """The lines to show, for a screen of this height."""
+    room = max(1, height - 3)
+    more = len(places) - room
+    named = places[: room - 1] if more > 0 else places
+    rows = [f"   {safe_line(place)}" for place in named]
+    if more > 0:
+        rows.append(f"   and {more + 1} more")
+    count = "1 place" if len(places) == 1 else f"{len(places)} places"
+    return [f" spooldeck on {safe_line(host)}: opening {count} ...", "", *rows]
+
+
+class ConsoleOptions(NamedTuple):
+    """The options of the console, as typed; a value that is not given is that of the
+    configuration.
+    """
+
+    open: str
+    theme: str
+    wire: int
+    mouse: bool
+    read_only: bool
+
+
+def open_console(
+    setup: Setup,
+    places: list[str],
+    *,
+    root: str,
+    version: bool,
+    read_only: bool,
+    theme: str,
+    mouse: bool,
+    wire: int,
+    open: str,
+) -> int:
     """Open the console on each place; without a place, say what to do."""
-    if arguments.version:
+    if version:
         print(f"spooldeck {VERSION}")
         return 0
-    root = getattr(arguments, "root", "")
-    names = [*([root] if root else []), *arguments.places]
-    return run(setup, place_names(setup, names), arguments)
+    names = [root] * bool(root) + places
+    options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
+    return run(setup, place_names(setup, names), options)
 
 
 def _why_no_screen() -> str:
@@ -48,7 +189,7 @@ def _why_no_screen() -> str:
 def run(
     setup: Setup,
     names: Sequence[str],
-    arguments: Namespace,
+    options: ConsoleOptions,
     trouble: Callable[[], str] = lambda: "",
 ) -> int:
     """Run the console until the operator quits.
@@ -60,32 +201,30 @@ def run(
     if not os.environ.get("NO_COLOR"):
         os.environ.pop("NO_COLOR", None)  # set but empty means nothing; the library disagrees
     gc.disable()  # imported objects stay: collecting during the import finds nothing
-    opening = SplashScreen(
-        sys.stdout.fileno(), os.uname().nodename, names, glyphs_of_locale(os.environ)
-    )
-    with opening:
+    glyphs = glyphs_of_locale(os.environ)
+    with SplashScreen(sys.stdout.fileno(), os.uname().nodename, names, glyphs) as opening:
         from tui.app import Console
         from tui.terminal.bandwidth import limit_for
         from tui.widgets.theme import BadTheme
 
         malloc.use_one_arena()
-        first, places = _first_screen(arguments.open), make_places(setup, names)
+        first, places = _first_screen(options.open), make_places(setup, names)
         try:
             console = Console(
                 places,
-                theme=arguments.theme or setup.config.theme,
-                read_only=arguments.read_only or setup.config.read_only,
+                theme=options.theme or setup.config.theme,
+                read_only=options.read_only or setup.config.read_only,
                 start_armed=setup.config.start_armed,
                 environment=setup.config.environment,
                 require_reason=setup.config.require_reason,
                 first=first,
-                limit=limit_for(os.environ, arguments.wire or setup.config.wire),
+                limit=limit_for(os.environ, options.wire or setup.config.wire),
                 trouble=trouble,
             )
             opening.hand_over_when(lambda: bool(console.output and console.output.bytes_written))
             gc.freeze()
             gc.enable()
-            console.run(mouse=arguments.mouse or setup.config.mouse)
+            console.run(mouse=options.mouse or setup.config.mouse)
             crash = console.crash
         except BadTheme as error:
             fail(EX_USAGE, str(error))
@@ -114,59 +253,69 @@ def _require_safe_folder(folder: str) -> None:
     """Refuse a folder where another user can redirect what root makes and runs."""
     from engine.system import users
 
-    there = folder
+    there, option = folder, f"--keep {safe_line(folder)}"
     while not os.path.lexists(there):
         there = os.path.dirname(there)
     try:
         owner = users.safe_account(there)
     except (users.Unsafe, OSError) as error:
-        fail(EX_USAGE, f"--keep {safe_line(folder)}: {error}")
+        fail(EX_USAGE, f"{option}: {error}")
     if owner is not None:
-        fail(
-            EX_USAGE,
-            f"--keep {safe_line(folder)}: root's demo in a folder of {owner.name}: "
-            f"{SAFER_FOLDER_HINT}",
-        )
+        whose = f"root's demo in a folder of {owner.name}"
+        safer = "choose a folder that only root can write, or run it as that user"
+        fail(EX_USAGE, f"{option}: {whose}: {safer}")
 
 
-SAFER_FOLDER_HINT = "choose a folder that only root can write, or run it as that user"
+class DemoFormats(NamedTuple):
+    """The options of the demo that choose its formats."""
+
+    redis: bool
+    federation: bool
+    zmailer: bool
 
 
-def _demo_option(arguments: Namespace) -> str:
-    """The option that chooses the formats of the demo; "" for none.
-
-    Raises:
-        CommandError: a package or a server program is missing, or the folder is not suitable.
-    """
-    option = next((name for name in reversed(demo_options()) if getattr(arguments, name)), "")
+def _demo_option(chosen: DemoFormats, kept: str) -> str:
+    """The option that chooses the formats of the demo; "" for none."""
+    option = next((name for name in reversed(demo_options()) if getattr(chosen, name)), "")
     try:
         for form in demo_formats(option):
-            form.check_demo(option, arguments.keep or "/")  # the temporary folder is short
+            form.check_demo(option, kept or "/")  # the temporary folder is short
     except Unavailable as error:
         fail(EX_UNAVAILABLE, f"demo --{option}: {error}")
     except OSError as error:
-        fail(EX_USAGE, f"demo --{option} --keep {safe_line(arguments.keep)}: {error_text(error)}")
+        fail(EX_USAGE, f"demo --{option} --keep {safe_line(kept)}: {error_text(error)}")
     return option
 
 
-def demo(setup: Setup, arguments: Namespace) -> int:
+def demo(
+    setup: Setup,
+    *,
+    tasks: int,
+    keep: str,
+    redis: bool,
+    federation: bool,
+    zmailer: bool,
+    read_only: bool,
+    theme: str,
+    mouse: bool,
+    wire: int,
+    open: str,
+) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
-    from engine.demo.demo import CONFIG_FILE, Demo, class_name
+    from engine.demo.demo import CONFIG_FILE, Demo
 
-    kept = arguments.keep
-    if kept:
-        _require_safe_folder(os.path.abspath(kept))
-    if kept and os.path.lexists(f"{kept}/{CONFIG_FILE}"):
-        opens = shlex.join(["spooldeck", "--config", f"{kept}/{CONFIG_FILE}", f"{kept}/flowing"])
-        fail(
-            EX_USAGE,
-            f"{safe_line(kept)} already contains a demo: remove it, or open it: {safe_line(opens)}",
-        )
-    option, has_screen = _demo_option(arguments), not _why_no_screen()
+    if keep:
+        _require_safe_folder(os.path.abspath(keep))
+    if keep and os.path.lexists(f"{keep}/{CONFIG_FILE}"):
+        opens = shlex.join(["spooldeck", "--config", f"{keep}/{CONFIG_FILE}", f"{keep}/flowing"])
+        there = f"{safe_line(keep)} already contains a demo"
+        fail(EX_USAGE, f"{there}: remove it, or open it: {safe_line(opens)}")
+    option = _demo_option(DemoFormats(redis, federation, zmailer), keep)
+    has_screen = not _why_no_screen()
+    options = ConsoleOptions(open, theme, wire, mouse=mouse, read_only=read_only)
     forms, program = demo_formats(option), program_command()
-    with Demo(
-        arguments.tasks, kept, program, [class_name(form.demo_place(option)) for form in forms]
-    ) as show:
+    demo_places = [form.demo_places[option] for form in forms]
+    with Demo(tasks, keep, program, demo_places) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         if has_screen:
             import_module("tui.app")  # in parallel with the making of the places
@@ -176,7 +325,7 @@ def demo(setup: Setup, arguments: Namespace) -> int:
         try:
             if has_screen:
                 loaded = queue_config.load_config(show.config_path, os.environ)
-                code = run(setup._replace(config=loaded), places, arguments, show.trouble)
+                code = run(setup._replace(config=loaded), places, options, show.trouble)
             else:
                 run_as_text = load_function(DEMO_AS_TEXT)
                 run_as_text(show.folder, show.config_path, program, places)
@@ -189,9 +338,9 @@ def demo(setup: Setup, arguments: Namespace) -> int:
         from tui.terminal.crash_report import EX_SOFTWARE
 
         code = EX_SOFTWARE
-    if kept:
+    if keep:
         again = shlex.join(["spooldeck", "--config", show.config_path, *places])
-        print(f"demo places kept in {safe_line(kept)}; to continue: {safe_line(again)}")
+        print(f"demo places kept in {safe_line(keep)}; to continue: {safe_line(again)}")
     else:
         keeps = "spooldeck demo --keep DIR"
         print(f"demo places removed: {safe_line(show.folder)}; to keep them: {keeps}")

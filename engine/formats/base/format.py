@@ -33,7 +33,6 @@ from engine.text.safe import contract_text, safe_line
 
 if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
-    from engine.demo.keeper import DemoPlace
     from engine.destinations.destination import Destination, Registry
     from engine.doctor.finding import Finding
     from engine.locks.token_buckets import TokenBuckets
@@ -85,9 +84,9 @@ class Format(ABC):
     """True if its places have deliveries without a handler in our configuration."""
     no_destinations = "tasks of this format do not name their destination"
     """Why tasks do not name the destination of their delivery; "" if they do."""
-    demo_options: tuple[str, ...] = ()
-    """The options of the demo with which it has a place there, "" for none; read of our formats
-    only."""
+    demo_places: Mapping[str, str] = {}
+    """The option of the demo with which it has a place there, "" for none -> its
+    `engine.demo.keeper.DemoPlace` as "MODULE:CLASS"; read of our formats only."""
 
     @abstractmethod
     def detects(self, at: Address) -> bool:
@@ -186,7 +185,7 @@ class Format(ABC):
         nothing.
         """
         from engine.doctor import store_checks
-        from engine.doctor.finding import Finding, Grade
+        from engine.doctor.finding import bad
 
         base = setup.command_words
         command = shlex.join(base)
@@ -195,7 +194,7 @@ class Format(ABC):
         try:
             store = setup.open_store()
         except Unavailable as error:
-            yield "store", Finding(Grade.BAD, f"{setup.place}: {error}")
+            yield "store", bad(f"{setup.place}: {error}")
             return
         try:
             yield from store_checks.check_store(store, time.time(), command, work)
@@ -206,10 +205,6 @@ class Format(ABC):
             store.close()
 
     # Demo
-
-    def demo_place(self, option: str) -> type[DemoPlace]:
-        """What makes and feeds its place in the demo, for one of `demo_options`."""
-        raise NotImplementedError
 
     def check_demo(self, option: str, folder: str) -> None:
         """Check that the demo's place can be made.

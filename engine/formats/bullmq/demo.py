@@ -14,14 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from engine.config.place_address import parse_address
-from engine.demo.keeper import (
-    HOUR,
-    MINUTE,
-    DemoSettings,
-    PastTraffic,
-    live_through,
-    start_process,
-)
+from engine.demo.keeper import HOUR, MINUTE, DemoSettings, PastTraffic, live_through, start_process
 from engine.formats.bullmq.image import NewJob
 from engine.formats.bullmq.package_scripts import INSTALL_HINT
 from engine.formats.bullmq.place import parse_place
@@ -44,10 +37,7 @@ JOBS = (
 )
 QUEUES = tuple(dict.fromkeys(job.queue for job in JOBS))
 
-_FAILED = {
-    "refund": "bank.example.net: HTTP 503",
-    "post": "connect ECONNREFUSED 192.0.2.7:443",
-}
+_FAILED = {"refund": "bank.example.net: HTTP 503", "post": "connect ECONNREFUSED 192.0.2.7:443"}
 """Errors of past jobs, by name."""
 
 _HANDLER = (
@@ -69,12 +59,9 @@ def find_server() -> str:
 
 
 def check_demo(option: str, folder: str) -> None:
-    """Refuse a demo with queues, or with deliveries too, that cannot be made here.
-
-    Raises:
-        Unavailable: a package or a server program is missing.
-        OSError: the path of its socket would be too long.
-    """
+    """Refuse a demo with queues, or with deliveries too, that cannot be made here. Raises
+    Unavailable: a package or a server program is missing; OSError: the path of its socket would be
+    too long."""
     if option == "federation" and not all(map(find_spec, ("cryptography", "nacl", "httpx"))):
         raise Unavailable("needs more packages: pip install 'spooldeck[federation]'")
     if not find_spec("redis") or not find_spec("bullmq"):
@@ -89,11 +76,7 @@ MAX_SOCKET_BYTES = 107
 
 
 def socket_in(folder: str) -> str:
-    """The path of the server's socket.
-
-    Raises:
-        OSError: it is too long.
-    """
+    """The path of the server's socket. Raises OSError: it is too long."""
     path = f"{os.path.abspath(folder)}/redis.sock"
     if (excess := len(os.fsencode(path)) - MAX_SOCKET_BYTES) > 0:
         why = f"path of its socket too long by {excess} bytes: choose a shorter folder"
@@ -102,11 +85,8 @@ def socket_in(folder: str) -> str:
 
 
 def start_server(folder: str, clock: Callable[[], float]) -> tuple[str, BullmqStore]:
-    """Start a server in the demo's folder; return its URL and an open store.
-
-    Raises:
-        OSError: it did not start.
-    """
+    """Start a server in the demo's folder; return its URL and an open store. Raises OSError: it did
+    not start."""
     socket = socket_in(folder)
     words = ["--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
     words += ["--maxmemory-policy", "noeviction", "--logfile", f"{folder}/redis.log"]

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from engine.config.place_address import Address
     from engine.config.queue_config import Config
     from engine.config.validators import ConfigLocation
-    from engine.demo.keeper import DemoPlace
     from engine.destinations.destination import Destination, Registry
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Setup
@@ -33,7 +32,10 @@ class BullmqFormat(Format):
     is_delivering = True
     no_destinations = ""
     claims = "job locks"
-    demo_options = ("redis", "federation")
+    demo_places = {
+        "redis": "engine.formats.bullmq.demo:DemoJobs",
+        "federation": "engine.formats.bullmq.federation.demo:DemoDeliveries",
+    }
 
     @override
     def detects(self, at: Address) -> bool:
@@ -92,13 +94,6 @@ class BullmqFormat(Format):
 
         if (yield from check_server(setup)):
             yield from super().findings(setup)
-
-    @override
-    def demo_place(self, option: str) -> type[DemoPlace]:
-        from engine.formats.bullmq.demo import DemoJobs
-        from engine.formats.bullmq.federation.demo import DemoDeliveries
-
-        return DemoJobs if option == "redis" else DemoDeliveries
 
     @override
     def check_demo(self, option: str, folder: str) -> None:

@@ -49,8 +49,7 @@ ENOUGH_MAILS = 300
 
 class DemoMailSpool:
     """A Kannader spool: mails deferred, held and left in flight by a dead sender, and two damaged
-    ones.
-    """
+    ones."""
 
     name, interval = "kannader", 2.0
     work: Mapping[str, Sequence[str]] = {name: ("kannader", "work")}
@@ -110,7 +109,6 @@ class DemoMailSpool:
             self._send(self._store, mail, now)
 
     def _send(self, store: KannaderStore, mail: DemoMail, at: float) -> list[str]:
-        """Enqueue a mail as of a past time; returns its ids."""
         number = self._random.randrange(10, 99)
         to = [address.format(n=number) for address in mail.recipients]
         subject = mail.subject.format(n=number)

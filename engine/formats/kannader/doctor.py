@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
-from engine.doctor.finding import Finding, Grade
+from engine.doctor.finding import Finding, bad, count_are, hidden, list_first, ok, run_checks, warn
 from engine.doctor.store_checks import OVERDUE_SECONDS, check_overdue, list_problems
 from engine.formats.base.format import Setup
 from engine.formats.kannader.facts import describe_orphans
@@ -18,6 +18,7 @@ from engine.formats.kannader.store import KannaderStore
 from engine.mail.send import smtp_client
 from engine.model import Problem, State, Task
 from engine.store import StoreError, Unavailable
+from engine.text.figures import format_count
 from engine.text.times import format_rough_duration
 
 MAX_SHOWN = 10
@@ -26,32 +27,33 @@ MAX_SHOWN = 10
 
 def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
     """Check a spool; yields the name of each check and a finding. Changes nothing."""
+    return run_checks(_checks(setup))
+
+
+def _checks(setup: Setup) -> Iterator[tuple[str, Iterable[Finding]]]:
     try:
         store = setup.open_store()
     except Unavailable as error:
-        yield "server", _server(setup, ())
-        yield "spool", Finding(Grade.BAD, str(error), _command(setup, "kannader", "init"))
+        yield "server", [_server(setup, ())]
+        yield "spool", [bad(str(error), _command(setup, "kannader", "init"))]
         return
     assert isinstance(store, KannaderStore)
     with closing(store):
-        yield "server", _server(setup, store.kannaders)
+        yield "server", [_server(setup, store.kannaders)]
         yield "rights", _rights(store)
         yield "exclusive", _exclusive(store)
         try:
             items = list(store.scan(store.states.values()))
             # A full scan starts with a peek, so a problem may be reported twice.
-            problem_by_path = {
-                item.where: item for item in store.scan() if isinstance(item, Problem)
-            }
-            problems = list(problem_by_path.values())
+            problems = {item.where: item for item in store.scan() if isinstance(item, Problem)}
             mended = store.recover(dry=True)
         except (StoreError, OSError) as error:
-            yield "mails", Finding(Grade.HIDDEN, f"cannot read the spool: {error}")
+            yield "mails", [hidden(f"cannot read the spool: {error}")]
             return
         tasks = [item for item in items if isinstance(item, Task)]
-        yield "mails", _mails(setup, tasks)
-        yield from (("inflight", finding) for finding in _inflight(setup, store, tasks))
-        yield from (("damage", finding) for finding in _damage(setup, problems, mended))
+        yield "mails", [_mails(setup, tasks)]
+        yield "inflight", _inflight(setup, store, tasks)
+        yield "damage", _damage(setup, [*problems.values()], mended)
 
 
 def _server(setup: Setup, kannaders: Sequence[int]) -> Finding:
@@ -59,29 +61,24 @@ def _server(setup: Setup, kannaders: Sequence[int]) -> Finding:
     settings = setup.settings
     why = settings.work_refusal or smtp_client.describe_obstacle(destination(settings))
     if why and kannaders:
-        return Finding(Grade.OK, f"Kannader sends from here; spooldeck's worker could not: {why}")
+        return ok(f"Kannader sends from here; spooldeck's worker could not: {why}")
     if why:
         fix = "set stores.kannader.host in the configuration, or start Kannader"
-        return Finding(Grade.WARN, f"spooldeck's worker cannot send from here: {why}", fix)
-    return Finding(Grade.OK, f"mail goes to {settings.host}, port {settings.port}")
+        return warn(f"spooldeck's worker cannot send from here: {why}", fix)
+    return ok(f"mail goes to {settings.host}, port {settings.port}")
 
 
-def _rights(store: KannaderStore) -> Finding:
+def _rights(store: KannaderStore) -> Iterator[Finding]:
     refused = store.edges[State.PENDING, State.HELD].refusal
-    if refused:
-        return Finding(Grade.WARN, refused, "use the account of the spool's owner")
-    return Finding(Grade.OK, "read and write allowed")
+    fix = "use the account of the spool's owner"
+    yield warn(refused, fix) if refused else ok("read and write allowed")
 
 
-def _exclusive(store: KannaderStore) -> Finding:
-    if not store.kannaders:
-        return Finding(Grade.OK, "no Kannader is running here (as far as visible)")
+def _exclusive(store: KannaderStore) -> Iterator[Finding]:
     pids = ", ".join(map(str, store.kannaders))
-    return Finding(
-        Grade.OK,
-        f"Kannader is running (PID {pids}): it sees mail released, added or made due only after "
-        "its next start",
-    )
+    late = "it sees mail released, added or made due only after its next start"
+    running = f"Kannader is running (PID {pids}): {late}"
+    yield ok(running if pids else "no Kannader is running here (as far as visible)")
 
 
 def _mails(setup: Setup, tasks: Sequence[Task]) -> Finding:
@@ -95,34 +92,29 @@ def _inflight(setup: Setup, store: KannaderStore, tasks: Sequence[Task]) -> Iter
     active = [task.lease.since for task in tasks if task.lease is not None]
     lapsed = [t for t in tasks if t.lease is not None and (t.lease.until or now) <= now]
     if lapsed:
-        mails = "1 mail was" if len(lapsed) == 1 else f"{len(lapsed):,} mails were"
-        whose = "its" if len(lapsed) == 1 else "their"
+        were, whose = ("was", "its") if len(lapsed) == 1 else ("were", "their")
+        mails = f"{format_count(len(lapsed), 'mail')} {were}"
         what = f"{mails} being sent when {whose} sender ended, and may have arrived"
-        yield Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
+        yield warn(what, _command(setup, "kannader", "recover", "--dry-run"))
         return
     orphan_texts, _ = describe_orphans(setup, store)
     release = _command(setup, "release", "--state", "inflight", "--dry-run")
-    yield from (Finding(Grade.WARN, words, release) for words in orphan_texts)
+    yield from (warn(words, release) for words in orphan_texts)
     if active and not orphan_texts:
         age = format_rough_duration(now - min(active))
-        yield Finding(Grade.OK, f"{_mails_are(len(active))} being sent, the longest for {age}")
+        yield ok(f"{count_are(len(active), 'mail')} being sent, the longest for {age}")
     elif not active:
-        yield Finding(Grade.OK, "nothing is being sent")
-
-
-def _mails_are(number: int) -> str:
-    return "1 mail is" if number == 1 else f"{number:,} mails are"
+        yield ok("nothing is being sent")
 
 
 def _damage(setup: Setup, problems: Sequence[Problem], mended: Sequence[str]) -> Iterator[Finding]:
     recover = _command(setup, "kannader", "recover", "--dry-run")
     yield from list_problems(problems, partial(_repair_commands, setup), MAX_SHOWN)
-    for step in mended[:MAX_SHOWN]:
-        yield Finding(Grade.WARN, f"recovery would: {step}", recover)
-    if len(mended) > MAX_SHOWN:
-        yield Finding(Grade.WARN, f"and {len(mended) - MAX_SHOWN:,} more", recover)
+    yield from list_first(
+        mended, lambda step: warn(f"recovery would: {step}", recover), "more", recover, MAX_SHOWN
+    )
     if not problems and not mended:
-        yield Finding(Grade.OK, "no damage, no interrupted moves")
+        yield ok("no damage, no interrupted moves")
 
 
 _ANSWERS: Mapping[str, tuple[str, ...]] = {

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Setup
-    from engine.formats.kannader.demo import DemoMailSpool
     from engine.formats.kannader.settings import KannaderSettings
     from engine.places.place import Place
     from engine.policy import RetryPolicy
@@ -33,7 +32,9 @@ class KannaderFormat(Format):
     commands = "kannader"
     work_command = ("kannader", "work")
     claims = "link renames"
-    demo_options = ("", "redis", "zmailer")
+    demo_places = dict.fromkeys(
+        ("", "redis", "zmailer"), "engine.formats.kannader.demo:DemoMailSpool"
+    )
 
     @override
     def detects(self, at: Address) -> bool:
@@ -82,12 +83,6 @@ class KannaderFormat(Format):
         from engine.formats.kannader.doctor import check_spool
 
         return check_spool(setup)
-
-    @override
-    def demo_place(self, option: str) -> type[DemoMailSpool]:
-        from engine.formats.kannader.demo import DemoMailSpool
-
-        return DemoMailSpool
 
 
 FORMAT = KannaderFormat()

@@ -21,10 +21,12 @@ from engine import verbs
 from engine.demo.keeper import ENDING_SIGNALS, HOUR, MAX_PENDING, MINUTE, DemoSettings
 from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.locks import queue_lock
+from engine.mail.send.delivery_log import LAST_SUCCESS, DeliveryPaths, Ledger
 from engine.model import Move, State, Task
 from engine.monitor.prometheus import CounterFiles
 from engine.store import Full
 from engine.system import files
+from engine.system.command_errors import print_error
 
 FLOWING, WEDGED = "flowing", "wedged"
 
@@ -33,8 +35,7 @@ WORK_ARGUMENTS = ("queue", "work", "--concurrency", "4")
 
 STUCK_AFTER_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
 """Seconds without a heartbeat after which the demo's lock counts as stuck: the smallest value
-allowed.
-"""
+allowed."""
 
 STUCK_BACKLOG_SECONDS = 47 * MINUTE
 """Seconds before the demo's start over which the tasks behind the stuck lock were created."""
@@ -72,11 +73,9 @@ TASK_TYPES = (
     TaskType("mail_send", "Spooled mail to later{n}", 6, "421 4.7.0 try again later", _FIRST),
     TaskType("geoban_apply", "Apply outdated list {n}", 4, "geoip database is {n} days old", _OLD),
 )
-"""Task types. Five of them have failed, each with its own error.
-
-Two of these errors are over: retried tasks succeed. One succeeds at its second attempt. One fails
-until an operator repairs its cause, one always fails.
-"""
+"""Task types. Five of them have failed, each with its own error. Two of these errors are over:
+retried tasks succeed. One succeeds at its second attempt. One fails until an operator repairs its
+cause, one always fails."""
 
 _QUEUE_SECTION = """\
   backoff_base: 3
@@ -215,8 +214,7 @@ class DemoQueues:
 
     def _bury(self, store: NftbanStore, now: float, limit: int) -> None:
         """Move up to `limit` pending tasks to the dead-letter queue, as if they had failed before
-        the demo.
-        """
+        the demo."""
         taken = list(store.take(now, "demo", limit))
         for outcome in store.swap_all(Move(task, _failed(task)) for task in taken):
             if outcome.error is not None:
@@ -224,10 +222,8 @@ class DemoQueues:
 
 
 def _hang(root: str) -> int:
-    """Fork a process that takes the lock and a task, then hangs; return its PID.
-
-    It ignores SIGTERM, so that freeing the lock needs every recovery step. It ends with the keeper.
-    """
+    """Fork a process that takes the lock and a task, then hangs; return its PID. It ignores
+    SIGTERM, so that freeing the lock needs every recovery step. It ends with the keeper."""
     ready, report_ready = os.pipe()
     keeper_open, keeper_end = os.pipe()
     pid = os.fork()
@@ -252,39 +248,27 @@ def _hang(root: str) -> int:
 
 
 def publish_mail_metrics(root: str) -> None:
-    """Write mail.prom and its counter files from mail.log, in the real program's format.
-
-    Other writers of mail.prom, such as the command that suspends a transport, read the counter
-    files.
-    """
+    """Write mail.prom and its counter files from mail.log."""
     try:
         with open(f"{root}/log/mail.log", "rb") as log:
             text = log.read()
     except FileNotFoundError:
         return
-    sent = re.findall(rb"^\[(.{19})\].* status=success", text, re.MULTILINE)
     counters = CounterFiles(f"{root}/metrics/counters")
-    form = "%Y-%m-%d %H:%M:%S"
-    last = time.mktime(time.strptime(sent[-1].decode(), form)) if sent else 0
-    lines = []
     for name, pattern in _MAIL_COUNTED:
-        metric = f"nftban_mail_send_{name}_total"
-        lines += [f"# HELP {metric} Mail send {name}", f"# TYPE {metric} counter"]
-        counts = Counter(re.findall(pattern, text))
-        for transport in ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim"):
-            amount = counts[transport.encode()]
-            lines.append(f'{metric}{{transport="{transport}"}} {amount}')
-            if amount != counters.read(f"mail_{name}_{transport}"):
-                counters.put(f"mail_{name}_{transport}", str(amount))
-        lines.append("")
-    stamp = "nftban_mail_last_success_timestamp"
-    lines += [f"# HELP {stamp} Last successful send", f"# TYPE {stamp} gauge"]
-    lines.append(f"{stamp} {last:.0f}")
-    files.replace_file(f"{root}/metrics/mail.prom", ("\n".join(lines) + "\n").encode())
+        for transport, number in Counter(re.findall(pattern, text)).items():
+            counter = f"mail_{name}_{transport.decode()}"
+            if number != counters.read(counter):
+                counters.put(counter, str(number))
+    if sent := re.findall(rb"^\[(.{19})\].* status=success", text, re.MULTILINE):
+        last = time.strptime(sent[-1].decode(), "%Y-%m-%d %H:%M:%S")
+        counters.put(LAST_SUCCESS, f"{time.mktime(last):.0f}")
+    metrics, counted = f"{root}/metrics/mail.prom", f"{root}/metrics/counters"
+    places = DeliveryPaths(f"{root}/log/mail.log", metrics, counted, f"{root}/mail/delivery.jsonl")
+    Ledger(places, print_error).publish("", 0, 0.0)
 
 
 def _failed(task: Task) -> Task:
-    """Return the task after its last failure, with the error of the demo's handler."""
     words = task.description.rstrip("0123456789")
     (error,) = (s.error for s in TASK_TYPES if s.description.partition("{n}")[0] == words)
     return verbs.give_up_task(

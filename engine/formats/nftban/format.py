@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from engine.config.queue_config import Queue
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Setup
-    from engine.formats.nftban.demo import DemoQueues
     from engine.model import LockEvidence
     from engine.places.place import Place
     from engine.policy import RetryPolicy
@@ -34,7 +33,9 @@ class NftbanFormat(Format):
     has_lock = True
     mail_parts = ("transports", "mail spool")
     no_destinations = ""
-    demo_options = ("", "redis", "federation", "zmailer")
+    demo_places = dict.fromkeys(
+        ("", "redis", "federation", "zmailer"), "engine.formats.nftban.demo:DemoQueues"
+    )
 
     @override
     def detects(self, at: Address) -> bool:
@@ -87,15 +88,9 @@ class NftbanFormat(Format):
 
     @override
     def findings(self, setup: Setup) -> Iterator[tuple[str, Finding]]:
-        from engine.formats.nftban.doctor.gather_facts import check_queue
+        from engine.formats.nftban.doctor.run import check_queue
 
         return check_queue(setup)
-
-    @override
-    def demo_place(self, option: str) -> type[DemoQueues]:
-        from engine.formats.nftban.demo import DemoQueues
-
-        return DemoQueues
 
 
 FORMAT = NftbanFormat()

@@ -101,7 +101,6 @@ class DemoRegistrations:
             database.execute("INSERT INTO config (key, value) VALUES (?, ?)", (key, date))
 
     def _write_files(self, folder: str) -> Mapping[str, str]:
-        """Write the program and the templates; return the configuration that names them."""
         program = f"{folder}/sendmail"
         os.mkdir(f"{folder}/sent")
         cases = [

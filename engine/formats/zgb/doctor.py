@@ -7,10 +7,9 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import TypeAlias
 
 from engine.config.validators import ConfigError
-from engine.doctor.finding import Finding, Grade
+from engine.doctor.finding import Finding, bad, ok, run_checks, warn
 from engine.doctor.store_checks import list_problems
 from engine.formats.base.format import Setup
 from engine.formats.zgb import queue_config
@@ -30,13 +29,11 @@ from engine.model import Problem
 from engine.policy import UNITS_PER_TOKEN
 from engine.store import Unavailable
 from engine.system.command_errors import NotReadable
+from engine.text.figures import format_count
 from engine.text.times import format_rough_duration, format_time
 
 MAX_SHOWN = 10
 """Maximum problems of one kind that are printed."""
-
-
-Found: TypeAlias = Iterator[Finding]
 
 
 def check_queue(setup: Setup) -> Iterator[tuple[str, Finding]]:
@@ -47,21 +44,9 @@ def check_queue(setup: Setup) -> Iterator[tuple[str, Finding]]:
         raise  # no permission is no finding
     except Unavailable as error:
         _, _, why = str(error).partition(": ")
-        yield "database", _make_bad(why, _describe_database_repair(setup.place, str(error)))
+        yield "database", bad(why, _describe_database_repair(setup.place, str(error)))
         return
-    yield from ((name, finding) for name, findings in _checks(place) for finding in findings)
-
-
-def _make_ok(what: str) -> Finding:
-    return Finding(Grade.OK, what)
-
-
-def _warn(what: str, fix: str) -> Finding:
-    return Finding(Grade.WARN, what, fix)
-
-
-def _make_bad(what: str, fix: str) -> Finding:
-    return Finding(Grade.BAD, what, fix)
+    yield from run_checks(_checks(place))
 
 
 def _checks(place: ZgbPlace) -> Iterator[tuple[str, Iterable[Finding]]]:
@@ -69,7 +54,7 @@ def _checks(place: ZgbPlace) -> Iterator[tuple[str, Iterable[Finding]]]:
     try:
         store = place.open()
     except Unavailable as error:
-        yield "database", [_make_bad(str(error), _describe_database_repair(place.path, str(error)))]
+        yield "database", [bad(str(error), _describe_database_repair(place.path, str(error)))]
         return
     with closing(store):
         state = read_state(store, where.path, time.time())
@@ -82,10 +67,8 @@ def _checks(place: ZgbPlace) -> Iterator[tuple[str, Iterable[Finding]]]:
         yield "rate", _rate(state)
         yield "lease", _lease(place)
         if place.zgb_settings.work_refusal and not state.is_silent:
-            yield (
-                "letters",
-                [_make_ok(f"ZGB's own worker sends them: {place.zgb_settings.work_refusal}")],
-            )
+            why = place.zgb_settings.work_refusal
+            yield "letters", [ok(f"ZGB's own worker sends them: {why}")]
         else:
             yield "transport", _transport(place)
             yield "letters", _letters(place, store)
@@ -97,16 +80,13 @@ def _records(place: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
     """Whether held and trashed jobs are of this database, or of one that had its path before."""
     number = store.count_other()
     if not number:
-        yield _make_ok("held and trashed jobs are of this database")
+        yield ok("held and trashed jobs are of this database")
         return
     path = store.place.sidecar_path
-    many = "1 job" if number == 1 else f"{number:,} jobs"
-    what = f"{many} in {path} held or trashed in another database: used for nothing"
-    yield Finding(Grade.WARN, what, f"sqlite3 {shlex.quote(path)} .dump  # see what they are")
-
-
-def _set(place: ZgbPlace, key: str, value: str) -> str:
-    return _control(place.path, key, "--value", value)
+    what = f"{format_count(number, 'job')} in {path} held or trashed in another database"
+    yield warn(
+        f"{what}: used for nothing", f"sqlite3 {shlex.quote(path)} .dump  # see what they are"
+    )
 
 
 def _control(path: str, *words: str) -> str:
@@ -130,7 +110,6 @@ _FIXES: Mapping[str, str] = {
 
 
 def _describe_database_repair(path: str, why: str) -> str:
-    """The fix of a database that cannot be opened."""
     path = os.path.abspath(path)
     if not os.access(path, os.F_OK):
         return "give the path of the database, or restore a backup of it"
@@ -142,40 +121,40 @@ def _find_known_repair(path: str, why: str) -> str:
     return next(named, "").format(path=shlex.quote(path))
 
 
-def _database(store: ZgbStore) -> Found:
+def _database(store: ZgbStore) -> Iterator[Finding]:
     refused = {edge.refusal for edge in store.edges.values()} - {""}
     if refused:
-        yield _warn(refused.pop(), "run this, and the worker, as a user with write permission")
+        yield warn(refused.pop(), "run this, and the worker, as a user with write permission")
     else:
-        yield _make_ok(f"{store.place.path}: a mail queue, and writable")
+        yield ok(f"{store.place.path}: a mail queue, and writable")
 
 
-def _switch(place: ZgbPlace, state: QueueState) -> Found:
+def _switch(place: ZgbPlace, state: QueueState) -> Iterator[Finding]:
     if state.settings.is_enabled:
-        yield _make_ok("the worker may send: mailQueueEnabled is 1")
+        yield ok("the worker may send: mailQueueEnabled is 1")
     else:
         waiting = f", {state.backlog.waiting:,} waiting" if state.backlog.waiting else ""
-        yield _warn(f"paused{waiting}", _set(place, "mailQueueEnabled", "1"))
+        yield warn(f"paused{waiting}", _control(place.path, "mailQueueEnabled", "--value", "1"))
 
 
-def _jobs(place: ZgbPlace, state: QueueState) -> Found:
+def _jobs(place: ZgbPlace, state: QueueState) -> Iterator[Finding]:
     jobs = state.backlog
-    yield _make_ok(f"{jobs.waiting:,} waiting, {jobs.due:,} of them due, {jobs.failed:,} failed")
+    yield ok(f"{jobs.waiting:,} waiting, {jobs.due:,} of them due, {jobs.failed:,} failed")
     if jobs.parked:
-        yield _warn(
+        yield warn(
             f"{jobs.parked:,} parked: not retried automatically",
             f"find the cause: spooldeck clusters {shlex.quote(place.path)}; then retry: "
             f"{_control(place.path, 'retryFailed')}",
         )
 
 
-def _rows(store: ZgbStore) -> Found:
+def _rows(store: ZgbStore) -> Iterator[Finding]:
     """Orphans, invalid leases, unknown values: all problems of a scan."""
     problems = {item.where: item for item in store.scan() if isinstance(item, Problem)}
     # The rate and the test mode have their own checks.
     rows = [p for where, p in problems.items() if where not in ("mailMaxPerHour", "redirect")]
     if not rows:
-        yield _make_ok("no orphans, no invalid leases, no unknown values")
+        yield ok("no orphans, no invalid leases, no unknown values")
     yield from list_problems(rows, lambda problem: _describe_row_repair(problem, store), MAX_SHOWN)
 
 
@@ -188,25 +167,25 @@ def _describe_row_repair(problem: Problem, store: ZgbStore) -> str:
     return f"inspect it: spooldeck {path}, then correct its columns"
 
 
-def _cron(place: ZgbPlace, state: QueueState) -> Found:
+def _cron(place: ZgbPlace, state: QueueState) -> Iterator[Finding]:
     command = cron_line(place.path, place.setup.config.path)
     fix = f"crontab -e, add the line: {CRON_SCHEDULE} {command}"
     sign = state.last_active
     if sign is None:
-        yield _warn("no run is recorded", fix)
+        yield warn("no run is recorded", fix)
     elif state.is_silent and (state.settings.is_enabled or state.last_end is not None):
-        yield _warn(f"the last run was {format_rough_duration(state.now - sign)} ago", fix)
+        yield warn(f"the last run was {format_rough_duration(state.now - sign)} ago", fix)
     elif state.failure:
         read = f"read the queue's log: spooldeck log {shlex.quote(place.path)}"
         known = _find_known_repair(place.path, state.failure)
-        yield _make_bad(f"the last run failed: {state.failure}", known or read)
+        yield bad(f"the last run failed: {state.failure}", known or read)
     else:
         result = f": {state.last_result}" if state.last_result else ""
-        yield _make_ok(f"the last run was at {format_time(sign)}{result}")
+        yield ok(f"the last run was at {format_time(sign)}{result}")
     rate = state.figures.per_hour
     most = min(rate, state.pace.burst) * UNITS_PER_TOKEN / rate
     if state.usual_gap > most:
-        yield _warn(
+        yield warn(
             f"runs are {format_rough_duration(state.usual_gap)} apart; {rate} mails per hour need "
             "one at least "
             f"every {format_rough_duration(most)}",
@@ -214,45 +193,45 @@ def _cron(place: ZgbPlace, state: QueueState) -> Found:
         )
 
 
-def _rate(state: QueueState) -> Found:
+def _rate(state: QueueState) -> Iterator[Finding]:
     if problem := queue_config.rate_problem(state.settings.rate, state.pace):
-        yield _warn(problem, f"set mailMaxPerHour to a number from 1 to {state.pace.maximum}")
+        yield warn(problem, f"set mailMaxPerHour to a number from 1 to {state.pace.maximum}")
         return
     rate = state.figures.per_hour
     most = rate + min(rate, state.pace.burst)
-    yield _make_ok(f"{rate} mails per hour; after a pause up to {most} in one hour")
+    yield ok(f"{rate} mails per hour; after a pause up to {most} in one hour")
 
 
-def _lease(place: ZgbPlace) -> Found:
+def _lease(place: ZgbPlace) -> Iterator[Finding]:
     try:
         seconds = mail_settings(place.setup, place.zgb_settings).max_time
     except ConfigError as error:
-        yield _make_bad(str(error), "correct this setting")
+        yield bad(str(error), "correct this setting")
         return
     if why := place.zgb_settings.lease_problem(seconds):
-        yield _make_bad(why, "raise stores.zgb.lease, or lower mail.max_time")
+        yield bad(why, "raise stores.zgb.lease, or lower mail.max_time")
     else:
-        yield _make_ok(f"{place.zgb_settings.lease} s; sending takes at most {seconds:g} s")
+        yield ok(f"{place.zgb_settings.lease} s; sending takes at most {seconds:g} s")
 
 
-def _transport(place: ZgbPlace) -> Found:
+def _transport(place: ZgbPlace) -> Iterator[Finding]:
     route = current_route(place.setup, place.zgb_settings)
     if route.why:
-        yield _make_bad(route.why, route.fix)
+        yield bad(route.why, route.fix)
         return
     sender = mail_settings(place.setup, place.zgb_settings).sender
-    yield _make_ok(f"mail goes by {route.name}, from {sender}")
+    yield ok(f"mail goes by {route.name}, from {sender}")
     if route.stopped:
-        yield _warn(", ".join(route.stopped), route.resume)
+        yield warn(", ".join(route.stopped), route.resume)
     if route.name == "mailx":
-        yield _warn(
+        yield warn(
             "mailx writes the headers itself: no Message-ID of spooldeck, no original recipient of "
             "a redirected mail, plain text only",
             "use any other transport, such as a relay: mail.relay.host",
         )
 
 
-def _letters(place: ZgbPlace, store: ZgbStore) -> Found:
+def _letters(place: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
     try:
         settings = mail_settings(place.setup, place.zgb_settings)
     except ConfigError:
@@ -261,43 +240,41 @@ def _letters(place: ZgbPlace, store: ZgbStore) -> Found:
     for kind in KINDS:
         letter = place.zgb_settings.letters[kind]
         if not letter.enabled:
-            yield _make_ok(f"{kind}: disabled")
+            yield ok(f"{kind}: disabled")
         elif why := why_unready(letter, place.zgb_settings, settings, columns):
-            yield _make_bad(f"{kind}: {why}", f"correct stores.zgb.types.{kind}")
+            yield bad(f"{kind}: {why}", f"correct stores.zgb.types.{kind}")
         else:
             to = letter.to or (f"column {letter.to_column}" if letter.to_column else "")
-            yield _make_ok(f"{kind}: {letter.template}, to {to or settings.recipient}")
+            yield ok(f"{kind}: {letter.template}, to {to or settings.recipient}")
 
 
-def _redirect(place: ZgbPlace, state: QueueState, store: ZgbStore) -> Found:
-    off = _set(place, "mailRedirectToSchumbi", "0")
+def _redirect(place: ZgbPlace, state: QueueState, store: ZgbStore) -> Iterator[Finding]:
+    off = _control(place.path, "mailRedirectToSchumbi", "--value", "0")
     if not state.settings.is_redirected:
-        yield _make_ok("off")
+        yield ok("off")
     elif state.redirection is queue_config.RedirectDecision.UNDECIDABLE:
         fix = "set startDate and endDate to days as YYYY-MM-DD"
         if not store.has_creation_times:
             fix = f"{fix}, and add a created_at to mail_queue or {store.place.registrations}"
-        yield _warn(
-            f"{queue_config.UNDECIDABLE_ERROR}: users' mails wait",
-            f"{fix}, or disable it: {off}",
+        yield warn(
+            f"{queue_config.UNDECIDABLE_ERROR}: users' mails wait", f"{fix}, or disable it: {off}"
         )
     elif state.redirection is queue_config.RedirectDecision.REDIRECTED:
-        yield _warn(f"ON: test mode, users' mails go to {place.zgb_settings.redirect_to}", off)
+        yield warn(f"ON: test mode, users' mails go to {place.zgb_settings.redirect_to}", off)
     else:
-        yield Finding(Grade.OK, describe_redirect(state), off)
+        yield ok(describe_redirect(state), off)
 
 
-def _log(place: ZgbPlace, store: ZgbStore) -> Found:
+def _log(place: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
     where = place.log_location()
     if where.path:
-        yield _make_ok(f"{where.path}, {where.rule}")
+        yield ok(f"{where.path}, {where.rule}")
     for warning in where.warnings:
-        yield _warn(
-            warning,
-            "make the folder logs in the home folder of cron's user, or set stores.zgb.log",
+        yield warn(
+            warning, "make the folder logs in the home folder of cron's user, or set stores.zgb.log"
         )
     if not store.can_identify_jobs:
-        yield _warn(
+        yield warn(
             "the table has no created_at, and no AUTOINCREMENT key: a mail that was sent "
             "while its worker was killed may be sent twice",
             "ALTER TABLE mail_queue ADD COLUMN created_at INTEGER, and fill it",

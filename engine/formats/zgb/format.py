@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Setup
-    from engine.formats.zgb.demo import DemoRegistrations
     from engine.formats.zgb.place import ZgbSettings
     from engine.places.place import Place
     from engine.policy import RetryPolicy
@@ -37,7 +36,9 @@ class ZgbFormat(Format):
     commands = "zgb"
     work_command = ("zgb", "work", "--loop")
     mail_parts = ("transports",)
-    demo_options = ("", "redis", "zmailer")
+    demo_places = dict.fromkeys(
+        ("", "redis", "zmailer"), "engine.formats.zgb.demo:DemoRegistrations"
+    )
 
     @override
     def detects(self, at: Address) -> bool:
@@ -93,12 +94,6 @@ class ZgbFormat(Format):
         from engine.formats.zgb.doctor import check_queue
 
         return check_queue(setup)
-
-    @override
-    def demo_place(self, option: str) -> type[DemoRegistrations]:
-        from engine.formats.zgb.demo import DemoRegistrations
-
-        return DemoRegistrations
 
 
 FORMAT = ZgbFormat()

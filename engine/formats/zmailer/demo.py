@@ -95,8 +95,7 @@ SAMPLES = (
 
 class DemoPostoffice:
     """A POSTOFFICE with waiting, deferred and failed recipients, a lock of a dead agent, and a
-    parked file, for which a scheduler is started.
-    """
+    parked file, for which a scheduler is started."""
 
     name, interval = "zmailer", 4.0
     work: Mapping[str, Sequence[str]]

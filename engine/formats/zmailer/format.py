@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
     from engine.doctor.finding import Finding
     from engine.formats.base.format import Setup
-    from engine.formats.zmailer.demo import DemoPostoffice
     from engine.places.place import Place
     from engine.store import Store
 
@@ -44,7 +43,7 @@ class ZmailerFormat(Format):
     commands = "zmailer"
     claims = "tag bytes"
     task_folders = ("transport", "queue")
-    demo_options = ("zmailer",)
+    demo_places = {"zmailer": "engine.formats.zmailer.demo:DemoPostoffice"}
 
     @override
     def detects(self, at: Address) -> bool:
@@ -84,12 +83,6 @@ class ZmailerFormat(Format):
         from engine.formats.zmailer.scheduler.doctor import check_spool
 
         return check_spool(setup)
-
-    @override
-    def demo_place(self, option: str) -> type[DemoPostoffice]:
-        from engine.formats.zmailer.demo import DemoPostoffice
-
-        return DemoPostoffice
 
 
 class MailqFormat(Format):

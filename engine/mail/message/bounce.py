@@ -6,13 +6,13 @@ causes another one.
 
 import re
 from datetime import UTC, datetime
-from email.message import EmailMessage, Message
+from email.message import EmailMessage
 from email.utils import format_datetime
 from typing import NamedTuple
 
 from engine.mail import header
 from engine.mail.host import Host
-from engine.mail.message.compose import POLICY, message_id, set_boundaries
+from engine.mail.message.compose import POLICY, message_id, set_boundaries, set_header
 from engine.text.safe import ERROR_LIMIT, safe_line
 
 MAX_HEADER_BYTES = 1 << 14
@@ -42,10 +42,8 @@ class Undelivered(NamedTuple):
 
 
 def compose_bounce(mail: Undelivered, host: Host, now: float) -> bytes | None:
-    """Return the bounce for a mail given up at `now` (epoch seconds UTC), with LF line ends.
-
-    None if the sender may not be notified.
-    """
+    """Return the bounce for a mail given up at `now` (epoch seconds UTC), with LF line ends. None
+    if the sender may not be notified."""
     if mail.sender in ("", "<>"):
         return None
     error = safe_line(mail.error)[:ERROR_LIMIT] or "no reason is known"
@@ -55,14 +53,14 @@ def compose_bounce(mail: Undelivered, host: Host, now: float) -> bytes | None:
         _text_part(mail.headers[:MAX_HEADER_BYTES].decode("utf-8", "replace"), "rfc822-headers"),
     ]
     message = EmailMessage(policy=POLICY)
-    _set(message, "From", ["Mail", "Delivery", "System", f"<MAILER-DAEMON@{host.name}>"])
+    set_header(message, "From", ["Mail", "Delivery", "System", f"<MAILER-DAEMON@{host.name}>"])
     # Headers have no form for a non-ASCII host name that all mail readers support.
     to = [mail.sender] if mail.sender.isascii() else ["undelivered-recipients:;"]
-    _set(message, "To", to)
-    _set(message, "Subject", header.header_words("Undelivered: your mail was not delivered"))
-    _set(message, "Date", [_date(now)])
-    _set(message, "Message-ID", [message_id(f"{mail.id}.bounce", host)])
-    _set(message, "Auto-Submitted", ["auto-replied"])
+    set_header(message, "To", to)
+    set_header(message, "Subject", header.header_words("Undelivered: your mail was not delivered"))
+    set_header(message, "Date", [_date(now)])
+    set_header(message, "Message-ID", [message_id(f"{mail.id}.bounce", host)])
+    set_header(message, "Auto-Submitted", ["auto-replied"])
     message["MIME-Version"] = "1.0"
     message["Content-Type"] = "multipart/report; report-type=delivery-status"
     for part in parts:
@@ -71,16 +69,11 @@ def compose_bounce(mail: Undelivered, host: Host, now: float) -> bytes | None:
     return bytes(message)
 
 
-def _set(message: Message, name: str, words: list[str]) -> None:
-    message[name] = header.fold_header(name, words)
-
-
 def _date(moment: float) -> str:
     return format_datetime(datetime.fromtimestamp(int(moment), UTC))
 
 
 def _acceptance_date(mail: Undelivered) -> str:
-    """Return the date on which a mail was accepted; "" if unknown."""
     try:
         return _date(mail.created) if mail.created else ""
     except (ValueError, OverflowError, OSError):
@@ -133,7 +126,7 @@ def _delivery_status(mail: Undelivered, host: Host, error: str, now: float) -> E
         fields = EmailMessage(policy=POLICY)
         for name, value in block.items():
             if value:
-                _set(fields, name, value.split(" "))
+                set_header(fields, name, value.split(" "))
         part.attach(fields)
     return part
 

@@ -8,7 +8,7 @@ import re
 from binascii import crc32
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from email.message import EmailMessage
+from email.message import EmailMessage, Message
 from email.policy import EmailPolicy
 from email.utils import format_datetime
 from html import escape
@@ -17,7 +17,7 @@ from typing import Any
 
 from engine.config.mail_config import MailSettings
 from engine.mail import header
-from engine.mail.address import require_address
+from engine.mail.address import require_address, require_addresses
 from engine.mail.host import Host
 from engine.mail.message import template
 from engine.mail.message.content import Content
@@ -38,10 +38,8 @@ _WHOLE_PAGE = re.compile(r"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 
 class _FoldedHeaderPolicy(EmailPolicy):
     """An email header policy that writes headers exactly as `engine.mail.header` has folded them.
-
     The library's own folding encodes long words without spaces, even addresses, and differs between
-    Python versions; the bytes of a mail must not.
-    """
+    Python versions; the bytes of a mail must not."""
 
     def header_store_parse(self, name: str, value: Any) -> tuple[str, Any]:
         """Refuse a value with a line break that starts another header."""
@@ -116,15 +114,15 @@ def compose_mail(
     plain = _end_with_newline(plain)
 
     message = EmailMessage(policy=POLICY)
-    _set(message, "From", _from(settings.from_name, sender))
-    _set(message, "To", [recipient])
-    _set(message, "Subject", header.header_words(subject))
-    _set(message, "Date", [format_datetime(moment)])
-    _set(message, "Message-ID", [message_id(id, host)])
+    set_header(message, "From", _from(settings.from_name, sender))
+    set_header(message, "To", [recipient])
+    set_header(message, "Subject", header.header_words(subject))
+    set_header(message, "Date", [format_datetime(moment)])
+    set_header(message, "Message-ID", [message_id(id, host)])
     # RFC 3834: prevents vacation replies and mail loops.
-    _set(message, "Auto-Submitted", ["auto-generated"])
+    set_header(message, "Auto-Submitted", ["auto-generated"])
     for name, value in also.items():
-        _set(message, name, header.header_words(header.clean_text(value)))
+        set_header(message, name, header.header_words(header.clean_text(value)))
     _put_text(message, plain, "plain")
     if settings.html:
         _put_html(message, content, frame, values)
@@ -144,6 +142,21 @@ def default_sender(host: Host) -> str:
     return f"nftban@{host.name}"
 
 
+def invalid_addresses(settings: MailSettings) -> dict[str, str]:
+    """Why the configured `sender` or `recipient` is not valid, by field."""
+    wrong = {}
+    for name, text, check, strict in (
+        ("sender", settings.sender, require_address, False),
+        ("recipient", settings.recipient, require_addresses, settings.strict),
+    ):
+        try:
+            if text:
+                check(text, strict)
+        except BadMail as error:
+            wrong[name] = str(error)
+    return wrong
+
+
 def message_id(id: str, host: Host) -> str:
     """Return the Message-ID for a mail id; always the same."""
     return f"<{_NOT_IN_ID.sub('-', id)}@{host.name}>"
@@ -154,7 +167,8 @@ def is_whole_page(text: str) -> bool:
     return _WHOLE_PAGE.search(text, 0, _PAGE_SEARCH_LENGTH) is not None
 
 
-def _set(message: EmailMessage, name: str, words: Iterable[str]) -> None:
+def set_header(message: Message, name: str, words: Iterable[str]) -> None:
+    """Set a header, folded."""
     message[name] = header.fold_header(name, words)
 
 

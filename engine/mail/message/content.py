@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from engine.config.mail_config import MailSettings
@@ -23,8 +24,6 @@ _COMMENT = r"<!--(?:(?!-->)[\s\S]){0,1000}-->"
 _BEGINS = re.compile(rf"\s*(?:(?:<\?xml[^<>]*>|{_COMMENT})\s*){{0,9}}{_TAG}", re.I)
 _HOLDS = re.compile(_TAG, re.I)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-_NAMED_HTML = (".html", ".htm")
 
 
 class Content(NamedTuple):
@@ -49,10 +48,7 @@ def load_content(argument: str, settings: MailSettings) -> Content:
             `max_file_size` bytes.
     """
     if _is_path_argument(argument, settings.allowed_paths):
-        data = _read_allowed(argument, settings)
-        return content_from_bytes(data, argument.lower().endswith(_NAMED_HTML))._replace(
-            path=argument
-        )
+        return content_of_file(argument, _read_allowed(argument, settings))
     text = _SURROGATE.sub(REPLACEMENT, argument).lstrip("\ufeff")
     # A character has at most four bytes, so a short text need not be measured.
     if 4 * len(text) > settings.max_file_size:
@@ -65,8 +61,7 @@ def load_content(argument: str, settings: MailSettings) -> Content:
 
 def cut_content(argument: str, settings: MailSettings) -> Content:
     """Return what can be kept of an argument that is no valid content: the text itself, also that
-    of a path, cut to `max_file_size` bytes.
-    """
+    of a path, cut to `max_file_size` bytes."""
     text = _SURROGATE.sub(REPLACEMENT, argument)
     if 4 * len(text) > settings.max_file_size:
         text = text.encode("utf-8")[: settings.max_file_size].decode("utf-8", "ignore")
@@ -74,29 +69,29 @@ def cut_content(argument: str, settings: MailSettings) -> Content:
 
 
 def content_from_bytes(data: bytes, html: bool) -> Content:
-    """Return the content of a file; `html` if its name says that it is markup.
-
-    Invalid UTF-8 becomes U+FFFD: a log with one wrong byte is worth reading. A file with an HTML
-    name and no tag is treated as text, else its lines would run together.
-    """
+    """Return the content of a file; `html` if its name says that it is markup. Invalid UTF-8
+    becomes U+FFFD: a log with one wrong byte is worth reading. A file with an HTML name and no tag
+    is treated as text, else its lines would run together."""
     text = data.decode("utf-8", "replace").lstrip("\ufeff")
     return Content(text, _HOLDS.search(text) is not None if html else looks_like_html(text))
 
 
-def looks_like_html(text: str) -> bool:
-    """True if a text begins as markup does.
+def content_of_file(path: str, data: bytes) -> Content:
+    """Return the content of a file; its name says whether it is markup."""
+    html = path.lower().endswith((".html", ".htm"))
+    return content_from_bytes(data, html)._replace(path=path)
 
-    Only the beginning counts, as the author wrote it. Text quoted further on may come from others,
-    and must not turn a report into a page that hides half of it.
-    """
+
+def looks_like_html(text: str) -> bool:
+    """True if a text begins as markup does. Only the beginning counts, as the author wrote it. Text
+    quoted further on may come from others, and must not turn a report into a page that hides half
+    of it."""
     return _BEGINS.match(text) is not None
 
 
 def is_one_line_of_html(text: str) -> bool:
-    """True if a text is one line with formatting tags and no other markup.
-
-    Tags without attributes hide nothing, and a single line does not run together with others.
-    """
+    """True if a text is one line with formatting tags and no other markup. Tags without attributes
+    hide nothing, and a single line does not run together with others."""
     return _INLINE.fullmatch(text) is not None
 
 
@@ -134,7 +129,7 @@ def _read_allowed(path: str, settings: MailSettings) -> bytes:
     if any(part in ("", ".", "..") for part in below):
         raise BadMail(f"{where}: expected a path without . and .. and double slashes")
     try:
-        return _read_below(folder, path, settings.max_file_size)
+        return read_plain_file(path, settings.max_file_size, folder, _open_outgoing)
     except files.Refused as refusal:
         raise BadMail(f"{where}: {refusal}") from refusal
     except OSError as error:
@@ -142,11 +137,18 @@ def _read_allowed(path: str, settings: MailSettings) -> bytes:
         raise BadMail(f"{where}: {why}, expected a file that can be read") from error
 
 
-def _read_below(folder: str, path: str, limit: int) -> bytes:
-    dir_fd = files.open_dir_path(os.path.dirname(path), folder)
+def _open_outgoing(name: str, dir_fd: int) -> int:
+    return files.open_outgoing(name, dir_fd, os.fstat(dir_fd), files.open_plain)
+
+
+def read_plain_file(
+    path: str, limit: int, root: str = "", open_fd: Callable[[str, int], int] = files.open_plain
+) -> bytes:
+    """Read a file of at most `limit` bytes; below `root` no symbolic link is followed. Raises
+    OSError: it cannot be read; Refused: it is larger, or not a plain file."""
+    dir_fd = files.open_dir_path(os.path.dirname(path), root)
     try:
-        name, place = os.path.basename(path), os.fstat(dir_fd)
-        fd = files.open_outgoing(name, dir_fd, place, files.open_plain)
+        fd = open_fd(os.path.basename(path), dir_fd)
     finally:
         os.close(dir_fd)
     try:

@@ -7,13 +7,12 @@ searched again; in HTML they are escaped. Other braces stay, as in a style sheet
 from __future__ import annotations
 
 import errno
-import os
 import re
 from collections.abc import Mapping
 from html import escape
 
 from engine.mail.message.compose import is_whole_page
-from engine.mail.message.content import Content, content_from_bytes
+from engine.mail.message.content import Content, content_of_file, read_plain_file
 from engine.mail.message.template import MAX_PART_BYTES
 from engine.mail.model import BadMail
 from engine.system import files
@@ -37,21 +36,10 @@ _PAGE = """\
 
 def load_merge_template(path: str) -> Content:
     """Load a mail merge template from a file; it is HTML by its name or its beginning, else text.
-
-    Raises:
-        BadMail: it cannot be read, is empty or is not UTF-8.
-    """
+    Raises BadMail: it cannot be read, is empty or is not UTF-8."""
     where = f"template {safe_line(path)}"
     try:
-        dir_fd = files.open_dir_path(os.path.dirname(path))
-        try:
-            fd = files.open_plain(os.path.basename(path), dir_fd)
-        finally:
-            os.close(dir_fd)
-        try:
-            data = files.read_guarded(fd, MAX_PART_BYTES)[0]
-        finally:
-            os.close(fd)
+        data = read_plain_file(path, MAX_PART_BYTES)
         # A person wrote this file, not a program: invalid UTF-8 in it is a mistake.
         data.decode("utf-8")
     except OSError as error:
@@ -61,10 +49,10 @@ def load_merge_template(path: str) -> Content:
         raise BadMail(f"{where}: {refusal}") from refusal
     except UnicodeDecodeError as error:
         raise BadMail(f"{where}: not UTF-8 at byte {error.start}") from error
-    content = content_from_bytes(data, path.lower().endswith((".html", ".htm")))
+    content = content_of_file(path, data)
     if not content.text.strip():
         raise BadMail(f"{where}: it is empty")
-    return content._replace(path=path)
+    return content
 
 
 def placeholder_names(text: str) -> frozenset[str]:
@@ -74,11 +62,7 @@ def placeholder_names(text: str) -> frozenset[str]:
 
 def merge_values(letter: Content, subject: str, values: Mapping[str, str]) -> tuple[Content, str]:
     """Return content and subject with the values inserted; HTML that is not a whole page becomes
-    one.
-
-    Raises:
-        BadMail: a placeholder has no value.
-    """
+    one. Raises BadMail: a placeholder has no value."""
     where = f"template {safe_line(letter.path)}" if letter.path else "the letter"
     text = _insert_values(letter.text, values, where, html=letter.html)
     title = " ".join(_insert_values(subject, values, "the subject", html=False).split())

@@ -6,7 +6,6 @@ again.
 """
 
 import errno
-import os
 import re
 from collections.abc import Mapping
 from html import escape
@@ -14,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from engine.config.mail_config import MailSettings
+from engine.mail.message.content import read_plain_file
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
@@ -104,9 +104,7 @@ class Template(NamedTuple):
 
     def wrap_body(self, body: str, values: Mapping[str, str]) -> str:
         """Return a page: `body`, which is markup, between header and footer, placeholders replaced.
-
-        `values` are plain text by placeholder, and are escaped here.
-        """
+        `values` are plain text by placeholder, and are escaped here."""
         ready = self._escaped(values)
         header, footer = self.header, self.footer
         if not values.get("COMPANY_NAME"):
@@ -117,10 +115,8 @@ class Template(NamedTuple):
         return f"{header}{body}{footer}"
 
     def fill_placeholders(self, content: str, values: Mapping[str, str], *, html: bool) -> str:
-        """Return content with its placeholders replaced; `html` if it is markup.
-
-        In text, the placeholder of the picture becomes the company's name.
-        """
+        """Return content with its placeholders replaced; `html` if it is markup. In text, the
+        placeholder of the picture becomes the company's name."""
         ready = (
             self._escaped(values) if html else {name: safe_line(values[name]) for name in values}
         )
@@ -161,7 +157,7 @@ def version_text() -> str:
 def _load_part(path: str, default: str) -> tuple[str, str]:
     """Read one half of the template; on failure return the built-in one and why."""
     try:
-        return _read(path).decode("utf-8"), ""
+        return read_plain_file(path, MAX_PART_BYTES).decode("utf-8"), ""
     except FileNotFoundError:
         return default, ""
     except (OSError, files.Refused, UnicodeDecodeError) as error:
@@ -176,7 +172,7 @@ def _load_logo(logo: str) -> tuple[str, Picture | None, str]:
             return logo, None, ""
         return "", None, f"{label}: expected an absolute path, or a URL of http or https"
     try:
-        data = _read(logo)
+        data = read_plain_file(logo, MAX_PART_BYTES)
     except (OSError, files.Refused) as error:
         return "", None, f"{label}: {_describe_error(error)}; mail is sent without it"
     for start, kind in _PICTURE_SIGNATURES.items():
@@ -199,15 +195,3 @@ def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError):
         return "a symbolic link" if error.errno == errno.ELOOP else error_text(error)
     return str(error)
-
-
-def _read(path: str) -> bytes:
-    dir_fd = files.open_dir_path(os.path.dirname(path))
-    try:
-        fd = files.open_plain(os.path.basename(path), dir_fd)
-    finally:
-        os.close(dir_fd)
-    try:
-        return files.read_guarded(fd, MAX_PART_BYTES)[0]
-    finally:
-        os.close(fd)

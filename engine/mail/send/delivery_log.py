@@ -19,20 +19,38 @@ from engine.logs.delivery_records import (
     DeliveryRecords,
 )
 from engine.logs.log_line import format_log_line
-from engine.mail.send.mail_metrics import METRIC_TRANSPORTS, NONE_LABEL, MailFigures, render_metrics
 from engine.monitor.prometheus import CounterFiles, add_place
 from engine.system import files
 from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 INLINE_TASK_ID = "inline"
 """The task id in log lines for a mail that has no task (contract, "Logging Format")."""
 
-_LAST_SUCCESS, _LAST_FAILURE = "mail_last_success_ts", "mail_last_failure_ts"
-_LAST_REASON = "mail_last_failure_reason"
+METRIC_TRANSPORTS = ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim")
+"""The transports in the metrics of the real program, in its order, installed or not."""
+
+NONE_LABEL = "none"
+"""The label of a missing transport."""
+
+_METRICS = (
+    ("send_attempts_total", "counter", "Total mail send attempts"),
+    ("send_success_total", "counter", "Total successful mail sends"),
+    ("send_failures_total", "counter", "Total failed mail sends"),
+    ("spool_depth", "gauge", "Number of mails in retry spool"),
+    ("last_success_timestamp", "gauge", "Unix timestamp of last successful send"),
+    ("last_failure_timestamp", "gauge", "Unix timestamp of last failed send (A2a)"),
+    ("spool_oldest_age_seconds", "gauge", "Age of the oldest spooled mail in seconds (A2a)"),
+    ("transport_selected", "gauge", "Currently selected mail transport (1=selected) (A2a)"),
+)
+"""Name, type and description of the metrics of the real program in `mail.prom`."""
+
+LAST_SUCCESS, LAST_FAILURE = "mail_last_success_ts", "mail_last_failure_ts"
+LAST_REASON = "mail_last_failure_reason"
+"""Counter files with other values: epoch seconds, and the word of a reason."""
 
 
 class DeliveryPaths(NamedTuple):
@@ -54,8 +72,9 @@ class DeliveryPaths(NamedTuple):
     """The value of a label `place` in the metrics; "" for none."""
 
 
-class DeliveryFiles:
-    """Writes the log, counters, metrics and records of mail; reports each error once."""
+class Ledger:
+    """Records each event of a mail: its log line, counters and delivery record; writes the metrics.
+    Reports each error once."""
 
     def __init__(
         self,
@@ -70,24 +89,19 @@ class DeliveryFiles:
         self._complaints: set[str] = set()
 
     def publish(self, selected: str, depth: int, oldest: float) -> None:
-        """Write the metrics file.
-
-        `selected` is the transport for the next mail, "" for none. `depth` is the number of mails
-        in the spool, `oldest` the age of the oldest in seconds.
-        """
+        """Write the metrics file. `selected` is the transport for the next mail, "" for none.
+        `depth` is the number of mails in the spool, `oldest` the age of the oldest in seconds."""
         with self._reporting_errors(self._places.metrics):
-            figures = MailFigures(
-                attempts=self._totals("attempts"),
-                success=self._totals("success"),
-                failures=self._totals("failures"),
-                depth=depth,
-                last_success=self._total(_LAST_SUCCESS),
-                last_failure=self._total(_LAST_FAILURE),
-                oldest_age=oldest,
-                selected=selected,
+            values: tuple[int | Mapping[str, int], ...] = (
+                *(self._totals(what) for what in ("attempts", "success", "failures")),
+                depth,
+                self._total(LAST_SUCCESS),
+                self._total(LAST_FAILURE),
+                max(0, int(oldest)),
+                {selected or NONE_LABEL: 1},
             )
             self._make_folder_of(self._places.metrics)
-            text = add_place(render_metrics(figures), self._places.place_label)
+            text = add_place(_render_metrics(values), self._places.place_label)
             files.replace_file(self._places.metrics, text, root=self._places.root)
 
     def _log(self, level: str, text: str) -> None:
@@ -133,10 +147,6 @@ class DeliveryFiles:
             self._complaints.add(text)
             self._complain(safe_line(text))
 
-
-class Ledger(DeliveryFiles):
-    """Records each event of a mail: its log line, counters and delivery record."""
-
     def log_attempt(self, task_id: str, n: int, transport: str, to: str) -> None:
         """Record the start of the n-th attempt."""
         self._count(f"mail_attempts_{transport}")
@@ -144,14 +154,12 @@ class Ledger(DeliveryFiles):
         self._log("INFO", f"MAIL_SEND_ATTEMPT task_id={task_id} attempt={n} {whom}")
 
     def log_accepted(self, task_id: str, n: int, transport: str, to: str, after: str = "") -> None:
-        """Record that the transport accepted the mail.
-
-        `after` is the error of the previous attempt, safe to show; "" for none.
-        """
+        """Record that the transport accepted the mail. `after` is the error of the previous
+        attempt, safe to show; "" for none."""
         result = f"status=success transport={transport} attempt={n}"
         self._log("INFO", f"MAIL_SEND_RESULT task_id={task_id} {result}")
         self._count(f"mail_success_{transport}")
-        self._store_value(_LAST_SUCCESS, str(int(self._clock())))
+        self._store_value(LAST_SUCCESS, str(int(self._clock())))
         self._record(transport, to, SUCCESS, f"after {after}" if after else "")
 
     def log_failed_attempt(self, n: int, of: int, word: str) -> None:
@@ -165,15 +173,13 @@ class Ledger(DeliveryFiles):
     def log_failure(
         self, task_id: str, transport: str, n: int, word: str, to: str, text: str = ""
     ) -> None:
-        """Record that no further attempt follows after `n` attempts.
-
-        `text` is the answer of the transport, safe to show.
-        """
+        """Record that no further attempt follows after `n` attempts. `text` is the answer of the
+        transport, safe to show."""
         result = f"status=failed transport={transport} retries={n} last_error={word}"
         self._log("ERROR", f"MAIL_SEND_RESULT task_id={task_id} {result}")
         self._count(f"mail_failures_{transport}")
-        self._store_value(_LAST_FAILURE, str(int(self._clock())))
-        self._store_value(_LAST_REASON, word)
+        self._store_value(LAST_FAILURE, str(int(self._clock())))
+        self._store_value(LAST_REASON, word)
         self._record(transport, to, FAILED, f"{word}: {text}" if text else word)
 
     def log_unsendable(
@@ -189,8 +195,8 @@ class Ledger(DeliveryFiles):
         """
         result = f"status=failed retries={n} last_error={word}: {text}"
         self._log("ERROR", f"MAIL_SEND_RESULT task_id={task_id} {result}")
-        self._store_value(_LAST_FAILURE, str(int(self._clock())))
-        self._store_value(_LAST_REASON, word)
+        self._store_value(LAST_FAILURE, str(int(self._clock())))
+        self._store_value(LAST_REASON, word)
         if not is_repeated:
             self._record(NONE_LABEL, to, FAILED, f"{word}: {text}")
 
@@ -208,10 +214,8 @@ class Ledger(DeliveryFiles):
         self._log("WARN", f"Queue not available, mail saved to spool: {folder}")
 
     def log_no_transport(self, why: str = "") -> None:
-        """Record that no transport can be used and nothing was attempted.
-
-        `why` is logged in a second line if there is more to it than a missing setup; safe to show.
-        """
+        """Record that no transport can be used and nothing was attempted. `why` is logged in a
+        second line if there is more to it than a missing setup; safe to show."""
         self._log("ERROR", "No mail system available, spooling for later")
         if why:
             self._log("WARN", f"Nothing was attempted: {why}")
@@ -219,10 +223,8 @@ class Ledger(DeliveryFiles):
     def log_unknown_result(
         self, task_id: str, transport: str = "", since: float | None = None
     ) -> None:
-        """Record that an earlier attempt has an unknown result and another one follows.
-
-        `since` is when the earlier one began, epoch seconds UTC.
-        """
+        """Record that an earlier attempt has an unknown result and another one follows. `since` is
+        when the earlier one began, epoch seconds UTC."""
         start = "?" if since is None else _utc(since)
         began = f"task_id={task_id} transport={transport or '?'} since={start}"
         why = "an earlier attempt ended without a result, the mail may arrive twice"
@@ -233,6 +235,18 @@ class Ledger(DeliveryFiles):
         began = f"task_id={task_id} transport={transport or '?'} since={_utc(when)}"
         why = "an earlier attempt was accepted, the mail is not sent again"
         self._log("INFO", f"MAIL_SEND_ALREADY_SENT {began}: {why}")
+
+
+def _render_metrics(values: Sequence[int | Mapping[str, int]]) -> bytes:
+    """The text of `mail.prom`: a value of each row of `_METRICS`, or one for each transport."""
+    blocks = []
+    for (name, kind, summary), value in zip(_METRICS, values, strict=True):
+        name = f"nftban_mail_{name}"
+        lines = [f"{name} {value}\n"]
+        if not isinstance(value, int):
+            lines = [f'{name}{{transport="{label}"}} {value[label]}\n' for label in value]
+        blocks.append(f"# HELP {name} {summary}\n# TYPE {name} {kind}\n{''.join(lines)}")
+    return "\n".join(blocks).encode("ascii")
 
 
 def _utc(when: float) -> str:

@@ -43,10 +43,8 @@ INCOMPLETE_MAX_AGE_SECONDS = 3600.0
 longest attempt."""
 
 SENT_RETENTION_SECONDS = 7 * 86400.0
-"""Seconds to keep an accepted mail that its task did not remove.
-
-As long as dead tasks are kept: while the task may be retried, this shows that the mail was sent.
-"""
+"""Seconds to keep an accepted mail that its task did not remove. As long as dead tasks are kept:
+while the task may be retried, this shows that the mail was sent."""
 
 
 class Spooled(NamedTuple):
@@ -91,7 +89,9 @@ class Broken(NamedTuple):
 
 
 class MailSpool:
-    """The folder of spooled mails, and the operations on one mail."""
+    """The folder of spooled mails, and the operations on one mail. A method raises OSError if the
+    spool or the mail cannot be read or changed now, and BadMail if the mail does not exist or can
+    never be sent."""
 
     def __init__(self, folder: str, root: str = "", clock: Callable[[], float] = time.time) -> None:
         """`root` is the data folder; below it no symbolic link is followed."""
@@ -114,21 +114,12 @@ class MailSpool:
         refused: str = "",
         trying: SpoolMark | None = None,
     ) -> str:
-        """Store a new mail durably (fsync); return the path of its meta.sh.
-
-        `refused` is the reason why no attempt can succeed: the next reader need not make one.
-        `trying` is an earlier attempt whose result is unknown. Until `mark_queued` is called, a
-        mark shows that the mail has no task.
-
-        Raises:
-            BadMail: the id is not a valid mail id.
-            OSError: it could not be stored; no folder with this id is left.
-        """
+        """Store a new mail durably (fsync); return the path of its meta.sh. `refused` is the reason
+        why no attempt can succeed: the next reader need not make one. `trying` is an earlier
+        attempt whose result is unknown. Until `mark_queued` is called, a mark shows that the mail
+        has no task. After an error no folder with this id is left."""
         if not spool_entry.is_id(id):
-            raise BadMail(
-                f"{spool_entry.shorten_text(id)}: not a mail id, expected "
-                f"{MAIL_FOLDER_PREFIX}STAMP-RANDOM"
-            )
+            raise _not_an_id(id)
         body = HTML if content.html else TEXT
         text = content.text if content.text.endswith("\n") else content.text + "\n"
         parts = {
@@ -155,12 +146,7 @@ class MailSpool:
     # ---- reading
 
     def read(self, meta: str) -> Spooled:
-        """Read the mail to whose meta.sh a task refers.
-
-        Raises:
-            BadMail: it cannot be sent; the message contains the reason.
-            OSError: it cannot be read now.
-        """
+        """Read the mail to whose meta.sh a task refers."""
         id = self._id_of(meta)
         try:
             with self._open_mail(id) as (mail_fd, spool):
@@ -171,12 +157,7 @@ class MailSpool:
             ) from None
 
     def body(self, spooled: Spooled, limit: int) -> bytes:
-        """Read the body of a mail, at most `limit` bytes.
-
-        Raises:
-            BadMail: it is larger, missing or not a plain file.
-            OSError: it cannot be read now.
-        """
+        """Read the body of a mail, at most `limit` bytes."""
         try:
             with self._open_mail(spooled.id) as (mail_fd, spool):
                 name = os.path.basename(spooled.body)
@@ -187,12 +168,7 @@ class MailSpool:
             ) from None
 
     def preview_file(self, id: str, name: str = META, limit: int = 4096) -> bytes:
-        """Read the first bytes of one file of a mail, valid or not, as a preview.
-
-        Raises:
-            BadMail: it is missing, not a plain file, or has an untrusted owner or mode.
-            OSError: it cannot be read now.
-        """
+        """Read the first bytes of one file of a mail, valid or not, as a preview."""
         if "/" in name:
             raise BadMail(f"{spool_entry.shorten_text(name)}: not a file of a mail")
         try:
@@ -208,11 +184,7 @@ class MailSpool:
 
     def read_all(self) -> Iterator[Spooled | Broken]:
         """Yield every mail of the spool, oldest first by the time in its name, names without a time
-        last.
-
-        Raises:
-            OSError: the spool cannot be listed.
-        """
+        last."""
         for id in sorted(self._list_names(MAIL_FOLDER_PREFIX), key=spool_entry.age_sort_key):
             try:
                 yield self.read(self.meta_path(id))
@@ -223,14 +195,8 @@ class MailSpool:
 
     def depth_and_oldest(self, now: float) -> tuple[int, float]:
         """Return the number of unsent mails and the age of the oldest in seconds, 0 if there is
-        none.
-
-        A folder without a meta.sh is not counted: the other program leaves it after it has sent a
-        mail. No file is opened, so a full spool costs little.
-
-        Raises:
-            OSError: the spool cannot be listed.
-        """
+        none. A folder without a meta.sh is not counted: the other program leaves it after it has
+        sent a mail. No file is opened, so a full spool costs little."""
         names = self._list_names(MAIL_FOLDER_PREFIX)
         if not names:
             return 0, 0.0
@@ -279,11 +245,7 @@ class MailSpool:
         )
 
     def _id_of(self, meta: str) -> str:
-        """Return the id of the mail that has this path of meta.sh.
-
-        Raises:
-            BadMail: the path does not belong to this spool.
-        """
+        """Return the id of the mail that has this path of meta.sh."""
         if not meta:
             raise BadMail("Mail payload file not found: the task names none")
         id = os.path.basename(os.path.dirname(meta))
@@ -297,21 +259,14 @@ class MailSpool:
     # ---- marks
 
     def mark_trying(self, spooled: Spooled, transport: str, now: float) -> None:
-        """Mark that a transport is about to be asked; durable on return (fsync).
-
-        Raises:
-            OSError: the mark could not be written. An attempt now could send the mail twice without
-                notice.
-        """
+        """Mark that a transport is about to be asked; durable on return (fsync). Raises OSError:
+        the mark could not be written. An attempt now could send the mail twice without notice."""
         with self._open_mail(spooled.id) as (mail_fd, _):
             files.replace_durably(TRYING, mail_fd, spool_entry.render_attempt(transport, now))
 
     def mark_sent(self, spooled: Spooled, transport: str, now: float) -> None:
-        """Mark that the transport accepted the mail, so that it is not sent again.
-
-        Raises:
-            OSError: the mark could not be written. Another attempt would send the mail twice.
-        """
+        """Mark that the transport accepted the mail, so that it is not sent again. Raises OSError:
+        the mark could not be written. Another attempt would send the mail twice."""
         with self._open_mail(spooled.id) as (mail_fd, _):
             try:
                 # A rename needs no free space on a full disk.
@@ -323,15 +278,9 @@ class MailSpool:
 
     def mark_failed(self, spooled: Spooled, refused: str = "") -> None:
         """Remove the mark of an attempt that failed, or restore the one before it; mark with
-        `refused`, if set, why no attempt can succeed.
-
-        `spooled` is the mail as read before the attempt; if it had a mark of an attempt with an
-        unknown result, that mark is written again. Not durable: a mark that returns after a crash
-        only causes a needless warning.
-
-        Raises:
-            OSError: the mark could not be removed.
-        """
+        `refused`, if set, why no attempt can succeed. `spooled` is the mail as read before the
+        attempt; if it had a mark of an attempt with an unknown result, that mark is written again.
+        Not durable: a mark that returns after a crash only causes a needless warning."""
         with self._open_mail(spooled.id) as (mail_fd, _):
             if spooled.trying is not None:
                 files.replace_durably(TRYING, mail_fd, spool_entry.render_attempt(*spooled.trying))
@@ -341,32 +290,21 @@ class MailSpool:
                 files.replace_durably(REFUSED, mail_fd, spool_entry.render_refusal(refused))
 
     def take_refusal(self, spooled: Spooled) -> str:
-        """Return why no attempt can succeed, and remove that mark; the next retry makes an attempt.
-
-        Raises:
-            OSError: the mark could not be removed.
-        """
+        """Return why no attempt can succeed; remove that mark, so that a retry makes an attempt."""
         if spooled.refused:
             with self._open_mail(spooled.id) as (mail_fd, _):
                 files.unlink_quietly(REFUSED, mail_fd)
         return spooled.refused
 
     def set_recipient(self, spooled: Spooled, to: str) -> None:
-        """Replace the recipient of a mail, durably (fsync).
-
-        Raises:
-            OSError: it could not be written; the mail is unchanged.
-        """
+        """Replace the recipient of a mail, durably (fsync). Raises OSError: it could not be
+        written; the mail is unchanged."""
         values = _meta_values(to, spooled.subject, spooled.body, spooled.created)
         with self._open_mail(spooled.id) as (mail_fd, _):
             files.replace_durably(META, mail_fd, files.format_assignments(values, utf8=True))
 
     def mark_unqueued(self, id: str) -> None:
-        """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender.
-
-        Raises:
-            OSError: the mark could not be written.
-        """
+        """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender."""
         with self._open_mail(id) as (mail_fd, _):
             try:
                 # A rename needs no free space on a full disk.
@@ -378,11 +316,7 @@ class MailSpool:
 
     def mark_queued(self, id: str) -> None:
         """Remove the marks of a missing task; a worker may have delivered and removed the mail
-        already.
-
-        Raises:
-            OSError: the marks could not be removed.
-        """
+        already."""
         try:
             with self._open_mail(id) as (mail_fd, _):
                 files.unlink_quietly(QUEUING, mail_fd)
@@ -391,14 +325,9 @@ class MailSpool:
             return
 
     def find_unqueued(self, before: float) -> Iterator[str]:
-        """Yield the ids of mails that are marked as having no task.
-
-        While the sender may still make the task, only mails spooled before `before` (epoch seconds
-        UTC) count. No file is opened.
-
-        Raises:
-            OSError: the spool cannot be listed.
-        """
+        """Yield the ids of mails that are marked as having no task. While the sender may still make
+        the task, only mails spooled before `before` (epoch seconds UTC) count. No file is
+        opened."""
         names = self._list_names(MAIL_FOLDER_PREFIX)
         if not names:
             return
@@ -433,23 +362,15 @@ class MailSpool:
             os.close(mail_fd)
 
     def remove(self, spooled: Spooled) -> None:
-        """Remove a mail with all its files; the mark of a sent mail goes last.
-
-        Raises:
-            OSError: its folder contains another file, or it cannot be removed now.
-        """
+        """Remove a mail with all its files; the mark of a sent mail goes last. Raises OSError: its
+        folder contains another file, or it cannot be removed now."""
         with self._open_spool() as spool:
             files.remove_folder(spooled.id, spool, (META, SENT))
 
     def sweep(self, age: Callable[[float], float]) -> list[str]:
         """Remove mails that were sent more than `SENT_RETENTION_SECONDS` seconds ago, and
-        incomplete folders; `age` gives the seconds since a moment.
-
-        Return one line for each removal and each failure.
-
-        Raises:
-            OSError: the spool cannot be listed.
-        """
+        incomplete folders; `age` gives the seconds since a moment. Return one line for each removal
+        and each failure."""
         lines: list[str] = []
         names = sorted(self._list_names(MAIL_FOLDER_PREFIX, INCOMPLETE_PREFIX))
         if not names:
@@ -472,11 +393,7 @@ class MailSpool:
     # ---- folders
 
     def _enter(self, *, make: bool = False) -> int:
-        """Open the spool folder; errors contain its full path.
-
-        Raises:
-            OSError: it cannot be entered.
-        """
+        """Open the spool folder; errors contain its full path."""
         try:
             return files.open_dir(self.folder, self._root, make=make)
         except NotADirectoryError as error:
@@ -488,7 +405,6 @@ class MailSpool:
 
     @contextmanager
     def _open_spool(self) -> Iterator[int]:
-        """Open the spool folder and close it at the end of the block."""
         spool = self._enter()
         try:
             yield spool
@@ -514,10 +430,7 @@ class MailSpool:
         """
         where = f"{self.folder}/{spool_entry.shorten_text(id)}"
         if "/" in id or not id.startswith(MAIL_FOLDER_PREFIX):
-            raise BadMail(
-                f"{spool_entry.shorten_text(id)}: not a mail id, expected "
-                f"{MAIL_FOLDER_PREFIX}STAMP-RANDOM"
-            )
+            raise _not_an_id(id)
         with self._open_spool() as spool:
             spool_stat = os.fstat(spool)
             try:
@@ -530,6 +443,11 @@ class MailSpool:
             yield mail_fd, spool_stat
         finally:
             os.close(mail_fd)
+
+
+def _not_an_id(id: str) -> BadMail:
+    expected = f"expected {MAIL_FOLDER_PREFIX}STAMP-RANDOM"
+    return BadMail(f"{spool_entry.shorten_text(id)}: not a mail id, {expected}")
 
 
 def _why_removable(name: str, spool: int, age: Callable[[float], float]) -> str:

@@ -19,9 +19,11 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from typing import NamedTuple, Protocol, Self
+from functools import partial
+from typing import NamedTuple, Self
 
 from engine.config.mail_config import NOWHERE, MailSettings
+from engine.locks.token_buckets import TokenBuckets
 from engine.mail import address
 from engine.mail.host import Host
 from engine.mail.message.compose import compose_mail, default_sender
@@ -60,23 +62,6 @@ configured `mail spool retry` sends it there."""
 
 NOT_SET_UP = "no mail transport is set up"
 """The reason if no transport is configured; the beginning of the reason if there are details."""
-
-
-class AttemptTokens(Protocol):
-    """Token buckets by name; `engine.locks.token_buckets.TokenBuckets` shares them between all
-    processes."""
-
-    def ready(self, kind: str, /) -> bool:
-        """True if a token is available; takes none."""
-        ...
-
-    def spend(self, kind: str, /) -> bool:
-        """Take a token; False if the bucket is empty."""
-        ...
-
-    def token_at(self, kind: str, /) -> float:
-        """Return when the next token is available, epoch seconds UTC."""
-        ...
 
 
 class SentMail(NamedTuple):
@@ -142,7 +127,7 @@ class Sender:
         ledger: Ledger,
         transports: TransportRegistry,
         suspensions: Callable[[], Mapping[str, Suspension]],
-        limits: AttemptTokens | None,
+        limits: TokenBuckets | None,
         clock: Callable[[], float],
         pause: Callable[[float], object],
         *,
@@ -174,8 +159,7 @@ class Sender:
 
     def recipients(self, named: str) -> list[str]:
         """Return the recipients of a list with commas, else the configured ones; [""] if there are
-        none. They are not validated: each gets a mail of its own, with its own result.
-        """
+        none. They are not validated: each gets a mail of its own, with its own result."""
         return address.split_addresses(named or self._settings.recipient) or [""]
 
     def send(
@@ -186,12 +170,8 @@ class Sender:
         *,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> SentMail:
-        """Make one attempt, to one of `recipients` (contract, "nftban_mail_send").
-
-        Raises:
-            BadMail: the mail can never be sent.
-            NotSent: it was not accepted, or nothing may be sent now.
-        """
+        """Make one attempt, to one of `recipients` (contract, "nftban_mail_send"). Raises BadMail:
+        the mail can never be sent; NotSent: it was not accepted, or nothing may be sent now."""
         now = self._clock()
         with self._recording_bad_mail(recipient):
             to = self._require_recipient(recipient)
@@ -200,9 +180,7 @@ class Sender:
             if transport is None:
                 raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
             ident = spool_entry.new_id(now)
-            mail = self._compose(
-                mail_content, to, subject, made=now, ident=ident, transport=transport
-            )
+            mail = self._compose(mail_content, to, subject, transport, now, ident=ident)
         try:
             self._spend_tokens(transport.name, to)
         except Waits as wait:
@@ -245,7 +223,8 @@ class Sender:
                         report_failure=report_failure,
                     )
             except OSError as error:
-                text = _describe_loss(error)
+                notes = "".join(f"{note}; " for note in getattr(error, "__notes__", ()))
+                text = safe_line(f"{notes}cannot be stored: {error_text(error)}")
                 self._ledger.log_unsendable(INLINE_TASK_ID, 0, LOST, to, text)
                 ended = SendResult(False, "", 0, LOST, text, lost=error)
             results.append(ended)
@@ -265,11 +244,7 @@ class Sender:
         cancelled: Callable[[], bool],
         report_failure: Callable[[str], object],
     ) -> SendResult:
-        """Send one mail in at most so many attempts, or spool it.
-
-        Raises:
-            OSError: it is lost.
-        """
+        """Send one mail in at most so many attempts, or spool it. Raises OSError: it is lost."""
         transport: Transport | None = None
         why = ""
         try:
@@ -279,39 +254,26 @@ class Sender:
             transport, why = self._choose_transport()
             if transport is not None:
                 now = self._clock()
-                mail = self._compose(
-                    mail_content, to, subject, made=now, ident=copy.id, transport=transport
-                )
+                mail = self._compose(mail_content, to, subject, transport, now, ident=copy.id)
         except BadMail as bad:
-            if self._settings_fault and not recipient:
-                why = self._settings_fault  # the recipient may be in what cannot be read
-                self._ledger.log_no_transport(why)
-                ended = SendResult(
-                    False, "", 0, word="no_transport_available", text=why, mail_id=copy.id
-                )
-            else:
+            copy.set_values(recipient, subject, mail_content)
+            if not self._settings_fault or recipient:
                 self._ledger.log_unsendable(INLINE_TASK_ID, 0, BAD_MAIL, recipient, str(bad))
                 ended = SendResult(
-                    False, "", 0, word=BAD_MAIL, text=str(bad), mail_id=copy.id, permanent=True
+                    False, "", 0, BAD_MAIL, str(bad), mail_id=copy.id, permanent=True
                 )
-            copy.set_values(recipient, subject, mail_content)
-            return self._spool_mail(ended, copy, enqueue)
-        copy.set_values(to, subject, mail_content)
+                return self._spool_mail(ended, copy, enqueue)
+            why = self._settings_fault  # the recipient may be in what cannot be read
+        else:
+            copy.set_values(to, subject, mail_content)
         if transport is None:
             # A missing setup has its own line in the contract.
             self._ledger.log_no_transport("" if why.startswith(NOT_SET_UP) else why)
-            ended = SendResult(
-                False, "", 0, word="no_transport_available", text=why, mail_id=copy.id
-            )
-        else:
-            ended = self._make_attempts(
-                transport,
-                mail,
-                copy,
-                most=attempts,
-                cancelled=cancelled,
-                report_failure=report_failure,
-            )
+            ended = SendResult(False, "", 0, "no_transport_available", why, mail_id=copy.id)
+            return self._spool_mail(ended, copy, enqueue)
+        ended = self._make_attempts(
+            transport, mail, copy, most=attempts, cancelled=cancelled, report_failure=report_failure
+        )
         return ended if ended.sent else self._spool_mail(ended, copy, enqueue)
 
     @contextmanager
@@ -345,9 +307,7 @@ class Sender:
                 self._spend_tokens(name, to)
             except Waits as wait:
                 if failure is None:
-                    return SendResult(
-                        False, name, made, word=wait.word, text=str(wait), mail_id=mail.id
-                    )
+                    return SendResult(False, name, made, wait.word, str(wait), mail_id=mail.id)
                 wait_note = f"; then {wait}"
                 break
             made += 1
@@ -382,22 +342,12 @@ class Sender:
         assert failure is not None
         word, text = failure.word, f"{failure}{wait_note}"
         self._ledger.log_failure(INLINE_TASK_ID, name, made, word=word, to=to, text=text)
-        permanent = failure.permanent
-        return SendResult(
-            False,
-            name,
-            made,
-            word=word,
-            text=text,
-            mail_id=mail.id,
-            permanent=permanent,
-            doubtful_since=doubt,
-        )
+        ended = SendResult(False, name, made, word, text, mail_id=mail.id)
+        return ended._replace(permanent=failure.permanent, doubtful_since=doubt)
 
     def _spool_mail(
         self, ended: SendResult, copy: "_SafeCopy", enqueue: Callable[[str, str], str]
     ) -> SendResult:
-        """Spool a mail that was not sent, then queue a task for it."""
         # Both marks must exist before the task: a worker may take it immediately, and without a
         # task an operator reads them.
         refused = f"{ended.word}: {ended.text}" if ended.permanent else ""
@@ -452,7 +402,7 @@ class Sender:
         to = address.require_address(to, self._settings.strict)
         transport, why = self._choose_transport()
         if transport is None:
-            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why, NO_TRANSPORT)
+            raise self._wait(why, NO_TRANSPORT)
         mail = compose_mail(
             mail_content,
             to,
@@ -469,15 +419,8 @@ class Sender:
         ready(transport.name)
         if request.is_doubtful:
             self._ledger.log_unknown_result(request.task_id)
-        name, task_id, attempt = transport.name, request.task_id, request.attempt
-        self._attempt(
-            task_id,
-            attempt,
-            transport,
-            mail=mail,
-            cancelled=cancelled,
-            accepted=lambda: accepted(name),
-        )
+        mark = partial(accepted, transport.name)
+        self._attempt(request.task_id, request.attempt, transport, mail, cancelled, accepted=mark)
         return SentMail(transport.name, mail.id, to)
 
     # ---- spooled mails
@@ -500,7 +443,7 @@ class Sender:
             with _reading_spool():
                 spooled = self._spool.read(payload)
                 if why := _why_undivided(self._spool, spooled, self.recipients):
-                    raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why)
+                    raise self._wait(why)
                 first, *others = self.recipients(spooled.to)
                 if others and spooled.sent is None and not spooled.refused:
                     body = self._spool.body(spooled, self._settings.spooled_size)
@@ -521,21 +464,15 @@ class Sender:
         self._refuse_once(spooled, task_id, attempt)
         transport, why = self._choose_transport()
         if transport is None:
-            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why)
+            raise self._wait(why)
         name = transport.name
         with _reading_spool():
             body = self._spool.body(spooled, self._settings.spooled_size)
             mail_content = content_from_bytes(body, spooled.html)
             to = self._require_recipient(spooled.to)
             # With its original time, so that a mail sent twice has the same bytes.
-            mail = self._compose(
-                mail_content,
-                to,
-                spooled.subject,
-                made=spooled.composed_at,
-                ident=spooled.id,
-                transport=transport,
-            )
+            made, ident = spooled.composed_at, spooled.id
+            mail = self._compose(mail_content, to, spooled.subject, transport, made, ident=ident)
             self._spend_or_wait(name, to)
             if spooled.trying is not None:
                 self._ledger.log_unknown_result(
@@ -551,9 +488,7 @@ class Sender:
                 self._spool.mark_sent(spooled, name, self._clock())
 
         try:
-            self._attempt(
-                task_id, attempt, transport, mail=mail, cancelled=cancelled, accepted=mark
-            )
+            self._attempt(task_id, attempt, transport, mail, cancelled, accepted=mark)
         except NotSent as failure:
             if not failure.may_be_accepted:
                 with self._reporting_errors(
@@ -563,13 +498,8 @@ class Sender:
             raise
 
     def _refuse_once(self, spooled: Spooled, task_id: str, attempt: int) -> None:
-        """Fail a mail without an attempt if it was permanently refused before it was spooled.
-
-        This removes the mark, so an operator's retry makes an attempt.
-
-        Raises:
-            NotSent: it was refused.
-        """
+        """Fail a mail without an attempt if it was permanently refused before it was spooled. This
+        removes the mark, so an operator's retry makes an attempt."""
         if not spooled.refused:
             return
         with _reading_spool():
@@ -598,10 +528,8 @@ class Sender:
     # ---- whether mail may be sent
 
     def blocking_reason(self) -> tuple[str, float | None]:
-        """Return why no mail can be sent now, "" if one can, and when a token is available.
-
-        The time is in epoch seconds UTC; None if waiting does not help.
-        """
+        """Return why no mail can be sent now, "" if one can, and when a token is available. The
+        time is in epoch seconds UTC; None if waiting does not help."""
         transport, why = self._choose_transport()
         if transport is None:
             return why, None
@@ -613,17 +541,17 @@ class Sender:
         except OSError as error:
             return f"rate limit tokens cannot be read: {error_text(error)}", None
 
-    def _read_suspensions(self) -> Mapping[str, Suspension]:
-        """Return the transports that an operator has suspended.
+    def _wait(self, why: str, *word: str) -> Waits:
+        return Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why, *word)
 
-        Raises:
-            Waits: the file cannot be read; waiting is better than using a suspended transport.
-        """
+    def _read_suspensions(self) -> Mapping[str, Suspension]:
+        """Return the transports that an operator has suspended. Raises Waits: the file cannot be
+        read; waiting is better than using a suspended transport."""
         try:
             return self._suspensions()
         except (OSError, ValueError) as error:
             why = f"suspended transports cannot be read: {safe_line(str(error))}"
-            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why, NO_TRANSPORT) from error
+            raise self._wait(why, NO_TRANSPORT) from error
 
     def _choose_transport(self) -> tuple[Transport | None, str]:
         """Return the transport for the next mail, or None and the reason."""
@@ -648,18 +576,10 @@ class Sender:
 
     def _spend_tokens(self, name: str, to: str) -> None:
         """Take one token of the transport and one of the recipient's domain, for an attempt right
-        now.
-
-        Raises:
-            Waits: a token is missing, the tokens cannot be counted, or an operator has suspended
-                the transport since it was chosen.
-        """
+        now. Raises Waits: a token is missing, the tokens cannot be counted, or an operator has
+        suspended the transport since it was chosen."""
         if suspension := self._read_suspensions().get(name):
-            raise Waits(
-                self._clock() + TRANSPORT_RETRY_SECONDS,
-                _describe_suspensions([suspension]),
-                NO_TRANSPORT,
-            )
+            raise self._wait(_describe_suspensions([suspension]), NO_TRANSPORT)
         if self._limits is None:
             return
         domain = address.domain_of(to)
@@ -674,7 +594,7 @@ class Sender:
         except OSError as error:
             # Without a count do not send, else the limits would not hold.
             why = f"rate limit tokens cannot be counted: {error_text(error)}"
-            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why) from error
+            raise self._wait(why) from error
 
     # ---- one attempt
 
@@ -717,9 +637,9 @@ class Sender:
         mail_content: Content,
         to: str,
         subject: str,
+        transport: Transport,
         made: float,
         ident: str,
-        transport: Transport,
     ) -> Mail:
         return compose_mail(
             mail_content,
@@ -759,26 +679,15 @@ def _describe_sender_fault(settings: MailSettings, host: Host) -> str:
     return ""
 
 
-def _describe_loss(error: OSError) -> str:
-    notes = "".join(f"{note}; " for note in getattr(error, "__notes__", ()))
-    return safe_line(f"{notes}cannot be stored: {error_text(error)}")
-
-
 class _SafeCopy:
-    """The copy of one mail in the spool, made when it is needed: it outlives its sender.
-
-    While the block is open, the copy is locked (flock): no other process makes a task for it.
-    """
+    """The copy of one mail in the spool, made when it is needed: it outlives its sender. While the
+    block is open, the copy is locked (flock): no other process makes a task for it."""
 
     def __init__(
-        self,
-        spool: MailSpool,
-        ident: str,
-        reporting: Callable[[str], AbstractContextManager[None]],
+        self, spool: MailSpool, ident: str, reporting: Callable[[str], AbstractContextManager[None]]
     ) -> None:
         """`reporting` makes a context manager that prints an error with its consequence and
-        continues.
-        """
+        continues."""
         self._spool, self.id, self._reporting = spool, ident, reporting
         self._mail = Spooled(ident, f"{spool.folder}/{ident}", spool.meta_path(ident))
         self.to, self._subject, self._content = "", "", Content("", html=False)
@@ -793,15 +702,10 @@ class _SafeCopy:
         self._lock.close()
 
     def set_values(self, to: str, subject: str, content: Content) -> None:
-        """Set what is stored."""
         self.to, self._subject, self._content = to, subject, content
 
     def store(self, trying: SpoolMark | None, refused: str = "") -> None:
-        """Store it with these marks, or only the marks if it is stored.
-
-        Raises:
-            OSError: it could not be stored.
-        """
+        """Store it with these marks, or only the marks if it is stored."""
         if not self.payload:
             self.payload = self._spool.store_mail(
                 self.id,
@@ -840,11 +744,8 @@ def _divide(
     spool: MailSpool, spooled: Spooled, body: bytes, first: str, others: Iterable[str]
 ) -> None:
     """Make a mail of its own for each further recipient, for which a worker makes a task; then set
-    the first as the only one. Until then the others are not sent (`_why_undivided`).
-
-    Raises:
-        OSError: it cannot be stored now; the mail is unchanged.
-    """
+    the first as the only one. Until then the others are not sent (`_why_undivided`). Raises
+    OSError: it cannot be stored now; the mail is unchanged."""
     numbers = itertools.count(2)
     made = []
     for to in others:
@@ -870,11 +771,8 @@ def _why_undivided(
     spool: MailSpool, spooled: Spooled, recipients: Callable[[str], list[str]]
 ) -> str:
     """Return why a mail that `_divide` made waits: the list that names its recipient still exists,
-    as the process was killed. If it were sent and removed now, the list would make it again.
-
-    Raises:
-        OSError: the mail with the list cannot be read now.
-    """
+    as the process was killed. If it were sent and removed now, the list would make it again. Raises
+    OSError: the mail with the list cannot be read now."""
     match = _PART_ID.fullmatch(spooled.id)
     if match is None or spooled.sent is not None:
         return ""
@@ -904,8 +802,6 @@ def _is_word(text: str) -> bool:
 
 
 class _NoToken(Waits):
-    """A token bucket is empty."""
-
     def __init__(self, bucket: str, rate: Rate, until: float) -> None:
         super().__init__(until, f"no token for {bucket.replace(':', ' ')}")
         self.bucket, self.rate = bucket, rate

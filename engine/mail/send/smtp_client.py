@@ -21,10 +21,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import BinaryIO, NamedTuple
 
-from engine.mail import failure_reasons, wire_format
+from engine.mail import wire_format
+from engine.mail.failure_reasons import AUTH_CODES, failure_from_word, redact_text
 from engine.mail.model import BadMail, NotSent, Reason
 from engine.mail.run_program import NOT_STARTED
 from engine.mail.transports.curl import describe_secret_fault, read_secret
@@ -168,11 +168,8 @@ _ADDRESS = re.compile(
 
 
 def smtp_path(address: str) -> str:
-    """Return an address in angle brackets for SMTP, with its host name in ASCII.
-
-    Raises:
-        BadMail: it is not an address, or could be read as several or as a different one.
-    """
+    """Return an address in angle brackets for SMTP, with its host name in ASCII. Raises BadMail: it
+    is not an address, or could be read as several or as a different one."""
     if address in ("", "<>"):
         return "<>"
     if not address.isprintable() or not _ADDRESS(address):
@@ -202,14 +199,9 @@ def send(
         UnreadableMessage: its contents cannot be read now; it was not accepted.
         NotSent: it was not accepted; another attempt may be made.
     """
-    sender, recipient, contents = message
+    recipients = [WireRecipient(message.recipient)]
     answer = send_to_all(
-        sender,
-        [WireRecipient(recipient)],
-        contents,
-        to=to,
-        cancelled=cancelled,
-        connections=connections,
+        message.sender, recipients, message.contents, to, cancelled, connections=connections
     )
     if refusal := answer.refusals[0]:
         raise refusal
@@ -226,16 +218,12 @@ def send_to_all(
 ) -> ServerAnswer:
     """Send a mail to several recipients in one transaction; the server has accepted it for all that
     it did not refuse when this returns. Otherwise as `send`. `notify` are the parameters of MAIL
-    for a server that sends delivery notifications.
-
-    Raises:
-        BadMail, InDoubt, UnreadableMessage, NotSent: as for `send`, for all recipients.
-    """
+    for a server that sends delivery notifications."""
     with contents:
         path = smtp_path(sender)
         paths = [_recipient_path(one.address) for one in recipients]
         good = [
-            _PathTo(to_path, one.notify)
+            one._replace(address=to_path)
             for one, to_path in zip(recipients, paths, strict=True)
             if isinstance(to_path, str)
         ]
@@ -257,18 +245,9 @@ def send_to_all(
         return answer._replace(refusals=tuple(refusals))
 
 
-class _PathTo(NamedTuple):
-    """A recipient in angle brackets, and its parameters for notifications."""
-
-    path: str
-    notify: str
-
-
 class _Envelope(NamedTuple):
-    """The envelope of a mail, with addresses in angle brackets."""
-
     sender: str
-    recipients: Sequence[_PathTo]
+    recipients: Sequence[WireRecipient]
     notify: str
 
 
@@ -328,8 +307,7 @@ class _AttemptDeadline:
 class Connections:
     """Connections to one server that are kept between mails, and one thread for them and for the
     running attempts: it checks the attempts every 0.5 seconds and closes connections that were kept
-    for `KEEP_SECONDS`. It ends when there are neither.
-    """
+    for `KEEP_SECONDS`. It ends when there are neither."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -378,7 +356,6 @@ class Connections:
         self._close_idle(math.inf)
 
     def _close_idle(self, before: float) -> None:
-        """Close the connections that are kept since before this time of the monotonic clock."""
         with self._changed:
             old = [client for client in self._idle if client.kept_at < before]
             self._idle = [client for client in self._idle if client.kept_at >= before]
@@ -409,12 +386,7 @@ class _AnswerReader:
         self.limit = AnswerLimit(0, 0, 0)
 
     def readline(self, size: int) -> bytes:
-        """The next line, at most `size` bytes of it; what there is at the end of the connection.
-
-        Raises:
-            AnswerTooLong: the answer is too long.
-            OSError: the connection is lost, or the time is over.
-        """
+        """The next line, at most `size` bytes of it; what there is at the end of the connection."""
         while not (end := self._received.find(b"\n", 0, size) + 1) and len(self._received) < size:
             self.limit.arm(self._socket)
             data = self._socket.recv(wire_format.CHUNK_BYTES)
@@ -464,12 +436,10 @@ class _Client(smtplib.SMTP):
                 connection.settimeout(seconds)
 
     def close_all(self) -> None:
-        """Close the connection and its duplicate."""
         self.close()
         self.wire.close()
 
     def quit_and_close(self) -> None:
-        """Send QUIT, wait for the answer for a second, and close the connection."""
         with suppress(OSError, smtplib.SMTPException):  # its mails are accepted: ignore any error
             if self.sock is not None:
                 self.sock.settimeout(_QUIT_TIMEOUT_SECONDS)
@@ -478,8 +448,6 @@ class _Client(smtplib.SMTP):
 
 
 class _SmtpSession:
-    """The SMTP dialogue of one attempt."""
-
     def __init__(
         self, to: SmtpDestination, watch: _AttemptDeadline, connections: Connections
     ) -> None:
@@ -492,19 +460,19 @@ class _SmtpSession:
     def send_mail(
         self, envelope: _Envelope, contents: BinaryIO, facts: wire_format.WireFacts
     ) -> ServerAnswer:
-        """Connect and log in, or use a kept connection, and send the mail.
-
-        Raises:
-            BadMail, NotSent: as for `send_to_all`.
-        """
+        """Connect and log in, or use a kept connection, and send the mail."""
         refusals: list[NotSent | None] = []
         try:
             with self._begun(envelope, facts) as client:
                 notifies = client.has_extn("dsn")
-                refusals = [
-                    _refusal(partial(self._command, client, "RCPT", _rcpt_argument(one, notifies)))
-                    for one in envelope.recipients
-                ]
+                for to in envelope.recipients:
+                    notify = f" {to.notify}" if notifies and to.notify else ""
+                    try:
+                        self._command(client, "RCPT", f"TO:{to.address}{notify}")
+                    except NotSent as refusal:
+                        refusals.append(refusal)
+                    else:
+                        refusals.append(None)
                 if None not in refusals:
                     raise _NoneAccepted
                 reply = self._data(client, contents, facts.size)
@@ -520,8 +488,7 @@ class _SmtpSession:
     @contextmanager
     def _begun(self, envelope: _Envelope, facts: wire_format.WireFacts) -> Iterator[_Client]:
         """A connection on which the server has accepted MAIL; kept after the block, unless it
-        fails.
-        """
+        fails."""
         client = self._begin_on_kept(envelope, facts) or self._open_client()
         try:
             if client.mails == 0:
@@ -536,10 +503,8 @@ class _SmtpSession:
         self._connections.keep(client)
 
     def _begin_on_kept(self, envelope: _Envelope, facts: wire_format.WireFacts) -> _Client | None:
-        """A kept connection on which the server has accepted MAIL; None if missing.
-
-        If the server has closed it, or takes no more mails on it, it is closed here.
-        """
+        """A kept connection on which the server has accepted MAIL; None if missing. If the server
+        has closed it, or takes no more mails on it, it is closed here."""
         while client := self._connections.take():
             assert client.sock is not None
             self._secret = client.secret
@@ -568,7 +533,6 @@ class _SmtpSession:
             raise
 
     def _connect(self) -> tuple[socket.socket, socket.socket]:
-        """Connect; return the socket and a duplicate of it."""
         to = self._to
         self._doing = f"looking up {to.host}"
         addresses = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
@@ -612,9 +576,8 @@ class _SmtpSession:
                 self._require(code, reply, "tls_missing")
                 self._greet(client)
             elif to.encryption == REQUIRED:
-                raise failure_reasons.failure_from_word(
-                    "tls_missing", f"{safe_line(to.host)} does not offer STARTTLS"
-                )
+                what = f"{safe_line(to.host)} does not offer STARTTLS"
+                raise failure_from_word("tls_missing", what)
         if to.user:
             self._log_in(client)
 
@@ -634,7 +597,7 @@ class _SmtpSession:
         except (OSError, ValueError) as error:
             why = error_text(error)
             text = safe_line(f"cannot use the password in {to.password_file}: {why}")
-            raise failure_reasons.failure_from_word("auth_password_file", text) from None
+            raise failure_from_word("auth_password_file", text) from None
         if (to.user + self._secret).isascii():
             client.login(to.user, self._secret)
             return
@@ -647,14 +610,11 @@ class _SmtpSession:
         self._require(*client.docmd(verb, argument), "")
 
     def _data(self, client: _Client, contents: BinaryIO, size: int) -> str:
-        """Send the mail; return the answer of the server."""
         self._doing = "DATA"
         code, reply = client.docmd("DATA")
         if code != 354:
             self._require(code, reply, "")
-            raise failure_reasons.failure_from_word(
-                "connect_protocol", f"DATA was answered with {code}"
-            )
+            raise failure_from_word("connect_protocol", f"DATA was answered with {code}")
         assert client.sock is not None
         # MSG_MORE: the kernel holds the last chunk until the end line follows, and sends both in
         # one segment. Two calls make a body that was not sent distinct from an end line that may
@@ -668,7 +628,7 @@ class _SmtpSession:
                 raise _unreadable(error) from error
             if not chunk:
                 text = "the mail became shorter while it was sent"
-                raise failure_reasons.failure_from_word("unavailable_no_input", text)
+                raise failure_from_word("unavailable_no_input", text)
             remaining -= len(chunk)
             client.sock.sendall(chunk, 0 if remaining else more)
         # From here on the server may have the whole mail.
@@ -681,20 +641,14 @@ class _SmtpSession:
         return safe_line(f"{code} {' '.join(reply.decode('utf-8', 'replace').split())}")
 
     def _require(self, code: int, reply: bytes | str, word: str) -> None:
-        """Return if the answer is 2xx.
-
-        Raises:
-            NotSent: it is not; `word` is the reason at this stage, "" if the answer is about the
-                mail.
-        """
+        """Return if the answer is 2xx. Raises NotSent: it is not; `word` is the reason at this
+        stage, "" if the answer is about the mail."""
         if 200 <= code < 300:
             return
         text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
         text = f"{code} {' '.join(text.split())}"
-        failure = failure_reasons.failure_from_word(
-            _word_for_code(code, word),
-            failure_reasons.redact_text(f"{text} - {self._doing}", self._secrets),
-        )
+        safe = redact_text(f"{text} - {self._doing}", self._secrets)
+        failure = failure_from_word(_word_for_code(code, word), safe)
         for secret in self._secrets:
             text = text.replace(secret, "...")
         failure.reply = safe_line(text)
@@ -709,7 +663,6 @@ class _SmtpSession:
         return self._secret, *(base64.b64encode(each).decode("ascii") for each in (plain, alone))
 
     def _failure_from_error(self, error: Exception) -> NotSent:
-        """Return the failure for an exception of smtplib or the socket."""
         if isinstance(error, smtplib.SMTPResponseException):
             reply = error.smtp_error
             try:
@@ -718,22 +671,15 @@ class _SmtpSession:
                 return failure
         lost = isinstance(error, smtplib.SMTPServerDisconnected)
         if self._doing == "AUTH" and isinstance(error, smtplib.SMTPException) and not lost:
-            return failure_reasons.failure_from_word(
-                "auth_missing", failure_reasons.redact_text(str(error), self._secrets)
-            )
+            return failure_from_word("auth_missing", redact_text(str(error), self._secrets))
         if lost and isinstance(error.__context__, OSError):
             error = error.__context__  # smtplib reports any error as a closed connection
         cause = error.__cause__ if isinstance(error, _Unreached) else error
         if why := own_limit(cause):
             return NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{why} - {self._doing}")
-        word = _word_for_error(error)
-        what = error_text(error)
-        if isinstance(error, _Unreached) and isinstance(error.__cause__, OSError):
-            what = error_text(error.__cause__)
-        text = f"{what or type(error).__name__} - {self._doing}"
-        return failure_reasons.failure_from_word(
-            word, failure_reasons.redact_text(text, self._secrets)
-        )
+        what = error_text(cause if isinstance(cause, OSError) else error)
+        text = redact_text(f"{what} - {self._doing}", self._secrets)
+        return failure_from_word(_word_for_error(error), text)
 
     def _final_failure(self, failure: NotSent) -> NotSent:
         """Return the final failure: replaced after a timeout or cancellation, `InDoubt` if it may
@@ -741,9 +687,7 @@ class _SmtpSession:
         if self._watch.abort_word:
             late = self._watch.abort_word == "timeout"
             why = f"not done within {self._to.max_time:g} s" if late else "it was stopped"
-            failure = failure_reasons.failure_from_word(
-                self._watch.abort_word, f"{why} - {self._doing}"
-            )
+            failure = failure_from_word(self._watch.abort_word, f"{why} - {self._doing}")
         if not self._ended:
             return failure
         text = f"{IN_DOUBT_PREFIX}it may have been accepted: {failure}"
@@ -798,56 +742,34 @@ def _word_for_error(error: Exception) -> str:
 
 
 def _word_for_code(code: int, word: str) -> str:
-    """Return the reason, as one word, for an answer that is a refusal."""
     if not 400 <= code < 600:
         return "connect_protocol"
     if word == "tls_missing":
         return word
-    if word == "auth" or code in failure_reasons.AUTH_CODES:
+    if word == "auth" or code in AUTH_CODES:
         return f"auth_{code}"
-    if word:
-        return f"{word}_{code}"
-    return f"unavailable_{code}" if code < 500 else f"rejected_{code}"
+    return f"{word or ('unavailable' if code < 500 else 'rejected')}_{code}"
 
 
 def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
-    """Return a TLS context that verifies the server, except for `OPPORTUNISTIC`.
-
-    Raises:
-        NotSent: the trusted certificates cannot be read.
-    """
+    """Return a TLS context that verifies the server, except for `OPPORTUNISTIC`. Raises NotSent:
+    the trusted certificates cannot be read."""
     try:
         context = ssl.create_default_context(cafile=to.ca_file or None)
         if lack := descriptor_lack():  # certificates that cannot be read now are missing
             raise NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{lack} - reading certificates")
     except OSError as error:  # includes ssl.SSLError
         text = safe_line(f"cannot use the certificates in {to.ca_file}: {error_text(error)}")
-        raise failure_reasons.failure_from_word("tls_certificate", text) from None
+        raise failure_from_word("tls_certificate", text) from None
     if to.encryption == OPPORTUNISTIC:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def _refusal(command: Callable[[], None]) -> NotSent | None:
-    """Send a command; return why the server refuses it, if it does."""
-    try:
-        command()
-    except NotSent as failure:
-        return failure
-    return None
-
-
-def _rcpt_argument(to: _PathTo, notifies: bool) -> str:
-    return f"TO:{to.path} {to.notify}".strip() if notifies else f"TO:{to.path}"
-
-
 def _mail_argument(client: _Client, envelope: _Envelope, facts: wire_format.WireFacts) -> str:
     """Return the argument of MAIL: the sender, SIZE, BODY, SMTPUTF8 and those for notifications.
-
-    Raises:
-        BadMail: this server lacks an extension that the mail needs.
-    """
+    Raises BadMail: this server lacks an extension that the mail needs."""
     parameters = f"FROM:{envelope.sender}"
     client.command_encoding = "ascii"  # an earlier mail may have changed it
     if client.has_extn("size"):
@@ -858,7 +780,7 @@ def _mail_argument(client: _Client, envelope: _Envelope, facts: wire_format.Wire
         parameters += " BODY=8BITMIME"
     if envelope.notify and client.has_extn("dsn"):
         parameters += f" {envelope.notify}"
-    paths = (envelope.sender, *(one.path for one in envelope.recipients))
+    paths = (envelope.sender, *(one.address for one in envelope.recipients))
     if not all(map(str.isascii, paths)):
         if not client.has_extn("smtputf8"):
             raise BadMail("an address is not ASCII, and the server does not offer SMTPUTF8")

@@ -99,9 +99,7 @@ def age_sort_key(id: str) -> tuple[float, str]:
 
 def oldest_time(names: Iterable[str], spool: int) -> float:
     """Return when the oldest of these mails was spooled: the time in its name, else of its folder.
-
-    Epoch seconds UTC; infinite if no recipient is left. No file is opened.
-    """
+    Epoch seconds UTC; infinite if no recipient is left. No file is opened."""
     marks = [(_STAMP.fullmatch(name), name) for name in names]
     times = [_folder_time(name, spool) for match, name in marks if not match]
     dated = [(match.groups(), name) for match, name in marks if match]
@@ -129,11 +127,7 @@ def name_exists(name: str, dir_fd: int) -> bool:
 
 def create_folder(id: str, parts: dict[str, bytes], spool: int) -> None:
     """Create a mail's folder with these files: write it under a temporary name, fsync, then rename
-    it.
-
-    Raises:
-        OSError: it could not be created; no folder with this id is left.
-    """
+    it. Raises OSError: it could not be created; no folder with this id is left."""
     new = INCOMPLETE_PREFIX + os.urandom(8).hex()
     placed = ""
     try:
@@ -198,10 +192,7 @@ def decode_text(stored: str) -> str:
 
 def find_domain(meta: bytes) -> str:
     """Return the domain of a mail's recipients, from its meta.sh; "" if it names none, or several.
-
-    Raises:
-        Refused: it is no such file.
-    """
+    Raises Refused: it is no such file."""
     values = parse_meta(meta)
     recipients = split_addresses(decode_text(values.get("MAIL_TO", "")))
     domains = {one.rpartition("@")[2].lower() for one in recipients if "@" in one}
@@ -212,7 +203,7 @@ def _on_one_line(text: str) -> str:
     return "".join(" " if c < " " or "\x7f" <= c <= "\x9f" else c for c in text)
 
 
-# Guarded reading.
+# Guarded reading. The readers of marks raise as `open_file`, but for a missing file.
 
 
 def shorten_text(text: str) -> str:
@@ -248,12 +239,8 @@ def open_file(name: str, mail_fd: int, spool: stat_result) -> Iterator[int]:
 
 
 def read_file(name: str, mail_fd: int, spool: stat_result, limit: int) -> tuple[bytes, stat_result]:
-    """Read such a file; return its bytes and its stat.
-
-    Raises:
-        BadMail: it has more than `limit` bytes; and as for `open_file`.
-        OSError: as for `open_file`.
-    """
+    """Read such a file of at most `limit` bytes; return its bytes and its stat. Raises as
+    `open_file`, and BadMail if it is larger."""
     with open_file(name, mail_fd, spool) as fd:
         try:
             return files.read_guarded(fd, limit, dir_fd=mail_fd)
@@ -268,14 +255,8 @@ def _describe_fault(name: str, why: object) -> str:
 def read_mark_values(
     name: str, mail_fd: int, spool: stat_result
 ) -> tuple[Mapping[str, str], stat_result] | None:
-    """Read the values of a mark file and its stat; None if there is no mark.
-
-    A mark that cannot be parsed counts as a mark without values.
-
-    Raises:
-        BadMail: the name is not a plain, trusted file.
-        OSError: it cannot be read now.
-    """
+    """Read the values of a mark file and its stat; None if there is no mark. A mark that cannot be
+    parsed counts as a mark without values."""
     try:
         data, mark_stat = read_file(name, mail_fd, spool, files.MAX_TASK_BYTES)
     except FileNotFoundError:
@@ -287,12 +268,7 @@ def read_mark_values(
 
 
 def read_mark(name: str, mail_fd: int, spool: stat_result) -> SpoolMark | None:
-    """Read the mark of an attempt; None if missing.
-
-    Raises:
-        BadMail: the name is not a plain, trusted file.
-        OSError: it cannot be read now.
-    """
+    """Read the mark of an attempt; None if missing."""
     mark = read_mark_values(name, mail_fd, spool)
     if mark is None:
         return None

@@ -34,19 +34,16 @@ class Suspension(NamedTuple):
 
 
 class Suspensions:
-    """The file of suspended transports; changes are made under a flock."""
+    """The file of suspended transports; changes are made under a flock. A method raises OSError if
+    the file cannot be read or written now, and ValueError if its content is invalid, so that the
+    suspensions are unknown."""
 
     def __init__(self, path: str, root: str = "") -> None:
         """`root` is the data folder; below it no symbolic link is followed."""
         self._path, self._root = path, root
 
     def read(self) -> Mapping[str, Suspension]:
-        """Return the suspended transports by name; none if the file does not exist.
-
-        Raises:
-            OSError: it cannot be read now.
-            ValueError: its content is invalid, so the suspensions are unknown.
-        """
+        """Return the suspended transports by name; none if the file does not exist."""
         folder, name = os.path.split(self._path)
         try:
             folder_fd = files.open_dir(folder, self._root)
@@ -58,12 +55,7 @@ class Suspensions:
             os.close(folder_fd)
 
     def suspend(self, name: str, since: float, who: str, why: str) -> bool:
-        """Suspend a transport, durably; False if it was suspended already, which changes nothing.
-
-        Raises:
-            OSError: the file could not be written.
-            ValueError: there is no such transport, or the content of the file is invalid.
-        """
+        """Suspend a transport, durably; False if it was suspended already: nothing is changed."""
         if name not in SUSPENDABLE_NAMES:
             raise ValueError(
                 f"no transport {name!r}: expected one of {', '.join(SUSPENDABLE_NAMES)}"
@@ -77,12 +69,7 @@ class Suspensions:
         return True
 
     def resume(self, name: str) -> bool:
-        """Resume a transport; False if it was not suspended.
-
-        Raises:
-            OSError: the file could not be written.
-            ValueError: the content of the file is invalid.
-        """
+        """Resume a transport; False if it was not suspended."""
         with self._changing() as suspended:
             return suspended.pop(name, None) is not None
 
@@ -137,11 +124,7 @@ def _render_entries(suspended: Mapping[str, Suspension]) -> bytes:
 
 
 def _parse_entries(data: bytes) -> Mapping[str, Suspension]:
-    """Parse the content of the file.
-
-    Raises:
-        ValueError: it contains anything else.
-    """
+    """Parse the content of the file."""
     suspensions = {}
     for name, entry in decode.check_object(decode.load_json(data)).items():
         if name not in SUSPENDABLE_NAMES:

@@ -12,7 +12,7 @@ from engine.config.mail_config import MailSettings
 from engine.mail import failure_reasons, run_program
 from engine.mail.host import full_name
 from engine.mail.model import Mail, NotSent, Reason, Unused, absent_because
-from engine.mail.transports.base import require_single_addresses
+from engine.mail.transports.local_programs import require_single_addresses
 from engine.system import files
 from engine.system.users import Account
 from engine.text.error_text import error_text
@@ -65,11 +65,8 @@ class Curl:
         return "" if settings.password else "the relay has a user and no password"
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
-        """Send a mail to the relay.
-
-        Raises:
-            NotSent: the relay did not accept it, or that is unknown.
-        """
+        """Send a mail to the relay. Raises NotSent: the relay did not accept it, or that is
+        unknown."""
         require_single_addresses(mail)
         password = self._password()
         # A file in memory: needs no disk space and leaves nothing behind.
@@ -121,11 +118,7 @@ class Curl:
 def render_config(
     settings: MailSettings, helo: str, mail: Mail, password: str, message: str
 ) -> bytes:
-    """Return curl's configuration for standard input: send the file `message` to the relay.
-
-    Raises:
-        NotSent: a setting contains a control character.
-    """
+    """Return curl's configuration for standard input: send the file `message` to the relay."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     scheme = "smtps" if settings.port == SMTPS_PORT else "smtp"
     options = [
@@ -183,12 +176,8 @@ def describe_secret_fault(path: str) -> str:
 
 
 def read_secret(path: str) -> str:
-    """Read the password from its file, without the line end.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is not a valid password file; the text contains the reason.
-    """
+    """Read the password from its file, without the line end. Raises OSError: it cannot be read;
+    ValueError: it is not a valid password file; the text contains the reason."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         leak = _describe_leak(path, os.fstat(fd))

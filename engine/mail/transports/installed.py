@@ -33,8 +33,6 @@ class MailProgram(NamedTuple):
 
 
 class _MailProcess(NamedTuple):
-    """A running process from /proc."""
-
     name: str
     uid: int
 
@@ -62,8 +60,7 @@ class System:
         return run_program.environment(self.environ)
 
     def find_program(self, configured: Mapping[str, str], *names: str) -> MailProgram:
-        """Return the first of these programs that can be run; `configured` are paths by
-        name."""
+        """Return the first of these programs that can be run; `configured` are paths by name."""
         paths = [path for name in names for path in self._candidate_paths(configured, name)]
         for path in paths:
             if os.path.isfile(path) and self._permits(path, os.X_OK):
@@ -82,11 +79,9 @@ class System:
         return os.path.isfile(path) and self._permits(path, os.R_OK)
 
     def _permits(self, path: str, need: int) -> bool:
-        """True if the user that runs programs can read or run a file.
-
-        If we are root and the user is another one, the mode bits of the file and of each folder
-        above it are checked; access lists are not.
-        """
+        """True if the user that runs programs can read or run a file. If we are root and the user
+        is another one, the mode bits of the file and of each folder above it are checked; access
+        lists are not."""
         who = self.account
         if who is None or who.uid == 0:
             return os.access(path, need)
@@ -163,7 +158,6 @@ def _parse_status(status: str) -> _MailProcess | None:
 
 
 def _permits_account(file_stat: os.stat_result, who: Account, need: int) -> bool:
-    """True if the mode bits of a file let this account read or run it."""
     if file_stat.st_uid == who.uid:
         return bool(file_stat.st_mode >> 6 & need)
     if file_stat.st_gid in (who.gid, *who.groups):

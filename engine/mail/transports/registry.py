@@ -1,4 +1,4 @@
-"""The list of transports, and the choice of the one to use."""
+"""The list of transports, the choice of the one to use, and the one that sends nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from engine.config.mail_config import MEMORY, METHODS, NOWHERE, MailSettings
-from engine.mail.model import Cause, Transport, Unused, absent_because
+from engine.mail.model import Cause, Mail, Transport, Unused, absent_because
 from engine.mail.transports.installed import System
 
 
@@ -49,10 +49,8 @@ class TransportRegistry:
         return why.reason if why else ""
 
     def choose(self, suspended: Collection[str] = ()) -> TransportChoice:
-        """Choose the first available transport that no operator has suspended.
-
-        A forced one has no fallback.
-        """
+        """Choose the first available transport that no operator has suspended. A forced one has no
+        fallback."""
         why_not: dict[str, Unused] = {}
         for name in self.names():
             why = self._why_disabled(name) or self._check_transport(name)[1]
@@ -81,60 +79,31 @@ class TransportRegistry:
     def _make_transport(self, name: str) -> Transport | None:
         if self._given is not None:
             return self._given.get(name)
-        return _FACTORIES[name](self._settings, self._system)
+        # Imported when it is first needed: most processes use one or none.
+        if name == MEMORY:
+            return MemoryTransport()
+        if name == "curl":
+            from engine.mail.transports.curl import Curl
+
+            return Curl(self._settings, account=self._system.account)
+        from engine.mail.transports.local_programs import LocalTransport
+
+        return LocalTransport(name, self._settings, self._system)
 
 
-# Import a transport's module when it is first needed: most processes use one or none.
+class MemoryTransport:
+    """Keeps every mail in memory and sends none, for tests and demos."""
 
+    name = MEMORY
 
-def _postfix(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.postfix import Postfix
+    def __init__(self) -> None:
+        self.mails: list[Mail] = []
+        """The accepted mails, in order."""
 
-    return Postfix(settings, system)
+    def absence(self) -> Unused | None:
+        """It is always there."""
+        return None
 
-
-def _sendmail(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.sendmail import Sendmail
-
-    return Sendmail(settings, system)
-
-
-def _exim(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.exim import Exim
-
-    return Exim(settings, system)
-
-
-def _msmtp(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.msmtp import Msmtp
-
-    return Msmtp(settings, system)
-
-
-def _curl(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.curl import Curl
-
-    return Curl(settings, account=system.account)
-
-
-def _mailx(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.mailx import Mailx
-
-    return Mailx(settings, system)
-
-
-def _memory(settings: MailSettings, system: System) -> Transport:
-    from engine.mail.transports.memory import MemoryTransport
-
-    return MemoryTransport()
-
-
-_FACTORIES: Mapping[str, Callable[[MailSettings, System], Transport]] = {
-    "postfix": _postfix,
-    "sendmail": _sendmail,
-    "exim": _exim,
-    "msmtp": _msmtp,
-    "curl": _curl,
-    "mailx": _mailx,
-    MEMORY: _memory,
-}
+    def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
+        """Keep the mail."""
+        self.mails.append(mail)

@@ -17,7 +17,6 @@ from engine.config.queue_config import (
     HandlerConfig,
     OutboxConfig,
     Queue,
-    QueueSettings,
     Thresholds,
     Trash,
 )
@@ -116,17 +115,17 @@ def test_every_line_can_be_formatted(written: Callable[[str], Config], tmp_path:
                 retry=exponential(5, limit=4),
             ),
         },
-        queue=QueueSettings(
-            root="/srv/spool",
-            run_dir="/run/spool",
-            max_retries=5,
-            backoff_base=1.5,
-            profile="shipped",
-            rate=Rate(40, 2),
-            run_as="root",
-            place_label="out",
-            durable=False,
-        ),
+        queue={
+            "root": "/srv/spool",
+            "run_dir": "/run/spool",
+            "max_retries": 5,
+            "backoff_base": 1.5,
+            "profile": "shipped",
+            "rate": Rate(40, 2),
+            "run_as": "root",
+            "place_label": "out",
+            "durable": False,
+        },
         logs=("/var/log/a.log",),
         theme="night",
         wire=16000,
@@ -493,9 +492,7 @@ def test_a_retry_value_of_the_real_program_chooses_its_profile(
 def test_the_manual_names_the_values_that_choose_the_profile() -> None:
     """The README names each retry value of the real program."""
     text = (Path(__file__).parents[3] / "MANUAL.md").read_text()
-    names = [
-        name for name, key in queue_config._VARIABLES.items() if key in queue_config._RETRY_VALUES
-    ]
+    names = [row.name for row in queue_config._TABLE if row.field in queue_config._RETRY_VALUES]
     assert len(names) == 3
     assert [name for name in names if name not in text] == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.demo.demo import Demo, class_name
+from engine.demo.demo import Demo
 from engine.demo.keeper import load_demo_place
 from engine.formats.known_formats import FORMATS
 from tests.demo_places import KANNADER, NFTBAN, ZGB, end, ended, start, until
@@ -86,8 +86,8 @@ def test_what_fails_in_the_keeper_is_logged_and_reported_and_ends_nothing_else(
 
 def test_every_format_names_demo_places_by_their_class() -> None:
     """The keeper finds the class that a format names."""
-    classes = {form.demo_place(o) for form in FORMATS.values() for o in form.demo_options}
-    places = [load_demo_place(class_name(each)) for each in classes]
+    classes = {name for form in FORMATS.values() for name in form.demo_places.values()}
+    places = [load_demo_place(name) for name in classes]
 
     assert len({place.name for place in places}) == 6
     for place in places:

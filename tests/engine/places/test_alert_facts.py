@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import time
-from argparse import Namespace
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -51,6 +50,7 @@ from tui.cli.formats.nftban.recorder import RecorderThread
 from tui.cli.print.overview import overview
 from tui.cli.queue.doctor import doctor
 from tui.cli.queue.status import read_status, status
+from tui.cli.setup.output import Answer, print_answer
 from tui.cli.setup.places import make_place
 from tui.session.place_session import PlaceSession, follow_places
 
@@ -107,10 +107,10 @@ def by_console(setup: Setup) -> tuple[Alert, ...]:
     return asyncio.run(follow())
 
 
-def texts_of_overview(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def texts_of_overview(setup: Setup) -> list[str]:
     """The texts of the alerts of `overview --json`."""
-    overview(setup, Namespace(places=[setup.place], at="", over=0.0, filter="", json=True))
-    (place,) = json.loads(capsys.readouterr().out)["places"]
+    answer = overview(setup, [setup.place], at="", over=0.0, filter="")
+    (place,) = json.loads(json.dumps(answer.values()))["places"]
     return [alert["words"] for alert in place["alerts"]]
 
 
@@ -277,7 +277,6 @@ PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
 @each(("spoil", "expected"), PLACES)
 def test_all_readers_of_a_place_find_the_same_alerts(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     spoil: Callable[[Path], None],
     expected: set[AlertKind],
@@ -293,7 +292,7 @@ def test_all_readers_of_a_place_find_the_same_alerts(
 
     assert {alert.kind for alert in alerts} == expected
     assert {alert.text for alert in by_console(setup)} == {alert.text for alert in alerts}
-    assert set(texts_of_overview(setup, capsys)) == {alert.text for alert in alerts}
+    assert set(texts_of_overview(setup)) == {alert.text for alert in alerts}
     assert {alert.text for alert in by_recorder(setup)} == {alert.text for alert in alerts}
 
 
@@ -306,9 +305,7 @@ def a_post_office(folder: Path) -> Setup:
     return setup_for(queue_config.load_config(str(config), {}), str(spool), os.environ)
 
 
-def test_all_readers_find_the_warnings_of_a_mail_spool(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_readers_find_the_warnings_of_a_mail_spool(tmp_path: Path) -> None:
     """No scheduler runs on it; only a queue of ours has a recorder."""
     setup = a_post_office(tmp_path)
 
@@ -316,7 +313,7 @@ def test_all_readers_find_the_warnings_of_a_mail_spool(
 
     assert {alert.kind for alert in alerts} == {AlertKind.WARNED}
     assert {alert.text for alert in by_console(setup)} == {alert.text for alert in alerts}
-    assert set(texts_of_overview(setup, capsys)) == {alert.text for alert in alerts}
+    assert set(texts_of_overview(setup)) == {alert.text for alert in alerts}
 
 
 def test_a_full_disk_of_a_mail_spool_is_an_alert(
@@ -358,7 +355,9 @@ def test_problems_of_a_sample_are_at_least_so_many(
         write_task(tmp_path, "dlq", number).write_text("TASK_ID=$(id)\n")
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
 
-    status(setup, Namespace(exact=False, json=False))
+    answer = status(setup, exact=False)
+    assert isinstance(answer, Answer)
+    print_answer(answer, as_json=False)
 
     lines = capsys.readouterr().out.splitlines()
     assert "          and 2+ more" in lines
@@ -405,7 +404,7 @@ def test_doctor_names_what_a_worker_lacks(
     setup = a_setup(tmp_path)
     a_poor_worker(tmp_path)
 
-    assert doctor(setup, Namespace(json=True)) == 1
+    assert doctor(setup, json=True) == 1
 
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     lack = "feeds_sync not tried: cannot start sync: Resource temporarily unavailable"
@@ -419,7 +418,7 @@ def test_doctor_names_the_limits_that_are_reached(
     setup = a_setup(tmp_path)
     a_full_queue(tmp_path)
 
-    assert doctor(setup, Namespace(json=True)) == 1
+    assert doctor(setup, json=True) == 1
 
     rows = map(json.loads, capsys.readouterr().out.splitlines())
     fixes = {row["problem"]: row["fix"] for row in rows if row["check"] == "limits"}
@@ -432,7 +431,7 @@ def test_doctor_names_the_limits_that_are_reached(
 
 def doctor_rows(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
     """The findings of `doctor --json` that need an action."""
-    doctor(setup, Namespace(json=True))
+    doctor(setup, json=True)
     rows = map(json.loads, capsys.readouterr().out.splitlines())
     return [row for row in rows if row["grade"] not in ("ok", "hidden")]
 
@@ -442,7 +441,7 @@ def test_doctor_reports_a_full_disk_once(
 ) -> None:
     """The check of the room for a full queue includes the disk of its tasks."""
     setup = a_setup(tmp_path)
-    for module in ("engine.system.host", "engine.formats.nftban.doctor.disk"):
+    for module in ("engine.system.host", "engine.formats.nftban.doctor.folders"):
         monkeypatch.setattr(f"{module}.free_units", lambda folder: {"blocks": 0})
 
     rows = [row for row in doctor_rows(setup, capsys) if "on the disk of" in row["problem"]]

@@ -8,7 +8,6 @@ import json
 import shlex
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +27,14 @@ from tests.nftban_queues import (
 )
 from tui import cli
 from tui.cli.print.wait import Observed, result_of, wait
-from tui.cli.setup.output import Progress, choose_color, note_if_empty, show_progress, wants_color
+from tui.cli.setup.output import (
+    Progress,
+    choose_color,
+    note_if_empty,
+    print_answer,
+    show_progress,
+    wants_color,
+)
 
 __all__ = ["root", "spooldeck"]
 
@@ -345,8 +351,10 @@ def run_wait(
         next(steps, None)
 
     setup = setup_for(queue_config.load_config(None, {}), root, {})
-    arguments = Namespace(until="", id=list(ids), timeout=timeout, json=True)
-    code = wait(setup, arguments, lambda: seconds[0], pause)
+    answer = wait(
+        setup, id=list(ids), until="", timeout=timeout, clock=lambda: seconds[0], pause=pause
+    )
+    code = answer if isinstance(answer, int) else print_answer(answer, as_json=True)
     return code, json.loads(capsys.readouterr().out or "{}")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +22,7 @@ from tests.demo_places import KANNADER, NFTBAN, ZGB, demo_of
 from tests.pseudo_terminals import ENTERS, LEAVES, UTF8, Terminal, left
 from tests.pseudo_terminals import console as on_a_terminal
 from tui.cli import open_console
-from tui.cli.splash import splash_lines
+from tui.cli.open_console import splash_lines
 from tui.overview.screen import OverviewScreen
 from tui.terminal.plain_text import screen_text
 
@@ -114,7 +114,7 @@ Told([Place(sys.argv[2], lambda: open_store(sys.argv[2]))]).run()
 
 PAUSED = """
 import signal, sys
-from tui.cli.splash import SplashScreen
+from tui.cli.open_console import SplashScreen
 with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}):
     while True:
         signal.pause()
@@ -138,7 +138,7 @@ def named(modules: set[str], unwanted: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("program", "there", "unwanted"),
     [
-        (LOADED_AT, "tui.cli.splash", AT_OPENING),
+        (LOADED_AT, "tui.cli.open_console", AT_OPENING),
         pytest.param(LOADED_THEN, "tui.app", AT_FIRST_FRAME, marks=pytest.mark.deep),
     ],
     ids=["opening", "first frame"],
@@ -214,7 +214,7 @@ def test_keys_that_are_typed_at_the_opening_are_not_shown() -> None:
 
 IGNORED = """
 import os, signal, weakref
-from tui.cli.splash import SplashScreen
+from tui.cli.open_console import SplashScreen
 class Thing: pass
 with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}) as opening:
     thing = Thing()
@@ -233,7 +233,7 @@ def test_a_signal_in_a_callback_still_ends_the_opening() -> None:
 
 BACKGROUND = """
 import os
-from tui.cli.splash import SplashScreen
+from tui.cli.open_console import SplashScreen
 if os.fork() == 0:
     os.setpgid(0, 0)
     with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}):
@@ -289,20 +289,22 @@ def test_a_folder_with_a_demo_is_not_used_again(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [CONFIG_FILE]
 
 
+def run_demo(**given: object) -> int:
+    """Run `demo` with these options, without a configuration."""
+    options: dict[str, Any] = dict.fromkeys(("redis", "federation", "zmailer"), False)
+    options |= {"tasks": 10, "keep": "", "read_only": False, "mouse": False}
+    options |= {"theme": "", "wire": 0, "open": ""}
+    return open_console.demo(setup_for(queue_config.Config(), "", {}), **options | given)
+
+
 def test_leaving_says_where_the_places_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each step is printed before the screen starts; after it, what became of the places."""
     monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
     monkeypatch.setattr(open_console, "_why_no_screen", lambda: "")
-    folder, arguments = (
-        tmp_path / "demo",
-        Namespace(
-            tasks=10, keep=str(tmp_path / "demo"), redis=False, federation=False, zmailer=False
-        ),
-    )
-    plain = queue_config.Config()
-    assert open_console.demo(setup_for(plain, "", {}), arguments) == 0
+    folder = tmp_path / "demo"
+    assert run_demo(keep=str(folder)) == 0
     again = f"spooldeck --config {folder}/{CONFIG_FILE} {folder}/flowing {folder}/wedged"
     assert f"demo places kept in {folder}; to continue: {again}" in capsys.readouterr().out
 
@@ -313,10 +315,8 @@ def test_a_folder_whose_path_no_socket_can_have_is_refused(tmp_path: Path, optio
     if not find_server():
         pytest.skip("no server program")
     long = tmp_path / ("x" * 100)
-    options = {"redis": False, "federation": False, "zmailer": False} | {option: True}
-    arguments = Namespace(tasks=10, keep=str(long), **options)
     with pytest.raises(CommandError, match=r"socket too long by .* choose a shorter folder"):
-        open_console.demo(setup_for(queue_config.Config(), "", {}), arguments)
+        run_demo(keep=str(long), **{option: True})
     assert not long.exists()
 
 

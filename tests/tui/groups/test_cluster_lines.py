@@ -18,7 +18,7 @@ from engine.text.error_pattern import fold_error, pattern_name
 from tests.console_operator import ConsoleOperator, an_operator
 from tests.console_places import a_task, disk_place, make_spool
 from tests.nftban_queues import Run
-from tui.cli.print.clusters import read_failed
+from tui.cli.print.groups import read_failed
 from tui.groups.screen import ClustersScreen
 from tui.plan.screen import PlanScreen
 

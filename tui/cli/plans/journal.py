@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -23,76 +22,89 @@ from engine.text.time_expressions import Clock, RelativeTime, parse_time
 from engine.text.times import format_time
 from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
-from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, ShownPlan
-from tui.cli.setup.output import note_if_empty
+from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, PlanOptions, ShownPlan
+from tui.cli.setup.output import Answer, note_if_empty
 from tui.operations import operation_lines as view
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
 from tui.text import task_row
 
 
-def journal(setup: Setup, arguments: Namespace) -> int:
+def journal(
+    setup: Setup,
+    words: list[str],
+    *,
+    root: str,
+    since: str,
+    resume: bool,
+    abandon: bool,
+    reason: str,
+    dry_run: bool,
+    apply: int,
+    json: bool,
+) -> Answer | int:
     """List operations, the latest first; or print, continue or abandon one."""
-    setup, op = _split_words(setup, arguments)
-    _require_valid_options(arguments, op)
-    if arguments.abandon or arguments.apply:
+    setup, op = _split_words(setup, root, words)
+    if (resume and abandon) or ((resume or abandon) and not op):
+        fail(EX_USAGE, "expected an operation, and either --resume or --abandon")
+    if resume:
+        plan_command.require_one(dry_run, apply)
+    elif apply or dry_run:
+        fail(EX_USAGE, "--dry-run and --apply N: expected with --resume")
+    if abandon or apply:
         setup.require_writable()
     journal = setup.journal()
-    operations = _settled(
-        setup, journal, [_find_operation(journal, op)] if op else _since(journal, arguments)
-    )
-    if arguments.abandon:
+    found = [_find_operation(journal, op)] if op else _since(journal, since)
+    operations = _settled(setup, journal, found)
+    if abandon:
         return _abandon(setup, journal, operations[0])
-    if arguments.resume:
-        return _continue(setup, journal, operations[0], arguments)
-    for operation in note_if_empty(operations, "operations"):
-        values = as_json(operation)
-        if op:
-            values["rows"] = [_entry(entry) for entry in journal.entries(op)]
-        print(
-            task_row.json_line(values) if arguments.json else operation_line(operation) + "\n",
-            end="",
+    if resume:
+        return _continue(setup, journal, operations[0], PlanOptions(reason, apply, json))
+    if op:
+        (one,) = operations
+        return Answer(
+            lambda: as_json(one) | {"rows": [_entry(entry) for entry in journal.entries(op)]},
+            lambda: _in_full(setup, journal, one),
         )
-    if op and not arguments.json:
-        _in_full(setup, journal, operations[0])
-    return DONE
+    noted = note_if_empty(operations, "operations")
+    return Answer(lambda: map(as_json, noted), lambda: map(operation_line, noted))
 
 
-def undo_operation(setup: Setup, arguments: Namespace) -> int:
+def undo_operation(
+    setup: Setup, words: list[str], *, root: str, reason: str, dry_run: bool, apply: int, json: bool
+) -> Answer | int:
     """Undo an operation by a plan of its own; without one, list those that can be undone."""
-    setup, op = _split_words(setup, arguments)
+    setup, op = _split_words(setup, root, words)
     journal = setup.journal()
     if not op:
-        if arguments.apply or arguments.dry_run:
+        if apply or dry_run:
             fail(EX_USAGE, "expected the operation to undo; without options they are listed")
-        return _list_undoable(setup, journal, arguments)
-    plan_command.require_one(arguments)
-    if arguments.apply:
+        return _list_undoable(setup, journal)
+    plan_command.require_one(dry_run, apply)
+    if apply:
         setup.require_writable()
-        plan_command.require_reason(setup, arguments.reason)
+        plan_command.require_reason(setup, reason)
     (operation,) = _settled(setup, journal, [_find_operation(journal, op)])
     with closing(setup.open_store()) as store:
         shown_plan = _undo_plan(setup, store, journal, operation)
-        return _shown_or_done(setup, store, shown_plan, arguments, ["undo", op])
+        options = PlanOptions(reason, apply, json)
+        return _shown_or_done(setup, store, shown_plan, options, ["undo", op])
 
 
 # ---- which
 
 
-def _split_words(setup: Setup, arguments: Namespace) -> tuple[Setup, str]:
-    """Find the place and the operation among the words, in any order.
-
-    An operation may be named by the eight characters at its end, as the console shows it.
-    """
-    ops = [word for word in arguments.words if _is_operation(word)]
-    places = [word for word in arguments.words if word not in ops]
+def _split_words(setup: Setup, root: str, words: Sequence[str]) -> tuple[Setup, str]:
+    """Find the place and the operation, or the end of its id, among the words, in any order."""
+    ops = [word for word in words if _is_operation(word)]
+    places = [word for word in words if word not in ops]
     for word in places:
         if "/" not in word and not os.path.lexists(word):
             known = "neither an operation (an OP of `spooldeck journal`) nor a place"
             fail(EX_USAGE, f"{safe_line(word)}: {known}")
     if len(ops) > 1 or len(places) > 1:
         fail(EX_USAGE, "expected one operation (an OP of `spooldeck journal`) and one place")
-    setup = plan_command.setup_at(setup, arguments, places)
+    setup = plan_command.setup_at(setup, root, places)
     plan_command.require_place(setup)
     op = ops[0] if ops else ""
     if op and len(op) == SHORT_OP_LENGTH:
@@ -113,22 +125,12 @@ def _is_operation(word: str) -> bool:
     return is_short and not os.path.lexists(word)
 
 
-def _require_valid_options(arguments: Namespace, op: str) -> None:
-    actions = [name for name in ("resume", "abandon") if getattr(arguments, name)]
-    if len(actions) > 1 or (actions and not op):
-        fail(EX_USAGE, "expected an operation, and either --resume or --abandon")
-    if arguments.resume:
-        plan_command.require_one(arguments)
-    elif arguments.apply or arguments.dry_run:
-        fail(EX_USAGE, "--dry-run and --apply N: expected with --resume")
-
-
-def _since(journal: Journal, arguments: Namespace) -> Sequence[Operation]:
+def _since(journal: Journal, text: str) -> Sequence[Operation]:
     try:
         now = time.time()
-        floor = _fixed(parse_time(arguments.since, now), now) if arguments.since else 0.0
+        floor = _fixed(parse_time(text, now), now) if text else 0.0
     except ValueError as error:
-        fail(EX_USAGE, f"--since {safe_line(arguments.since)}: {error}")
+        fail(EX_USAGE, f"--since {safe_line(text)}: {error}")
     return journal.operations(floor)
 
 
@@ -158,15 +160,12 @@ def _settled(setup: Setup, journal: Journal, operations: Sequence[Operation]) ->
 
 
 def _settled_one(store: ChangeableStore, journal: Journal, operation: Operation) -> Operation:
+    if not operation.is_interrupted:
+        return operation
     try:
-        settled = (
-            undo.settle_operation(store, journal, operation).operation
-            if operation.is_interrupted
-            else None
-        )
+        return undo.settle_operation(store, journal, operation).operation or operation
     except Unavailable:
-        settled = None  # without write permission: shown as recorded
-    return settled or operation
+        return operation  # without write permission: shown as recorded
 
 
 # ---- doing
@@ -179,16 +178,11 @@ def _undo_plan(
         fail(NOT_ALL_DONE, f"{operation.op} is still running; undo it after it ends")
     now = time.time()
     back = undo.plan_undo(store, journal, operation, now, setup.queue.retention_days)
-    late = "dead longer than the retention time: held, otherwise the next run deletes them"
-    warnings = [f"{len(back.held):,} {late}"] * bool(back.held)
-    return ShownPlan(
-        back.plan,
-        f"{operation_name(operation)} of {format_time(operation.started)}",
-        warnings=warnings,
-    )
+    scope = f"{operation_name(operation)} of {format_time(operation.started)}"
+    return ShownPlan(back.plan, scope, warnings=plan_command.warn_of_held(len(back.held)))
 
 
-def _continue(setup: Setup, journal: Journal, operation: Operation, arguments: Namespace) -> int:
+def _continue(setup: Setup, journal: Journal, operation: Operation, options: PlanOptions) -> int:
     """Continue an interrupted operation as a new operation that refers to it."""
     if not (operation.is_interrupted and operation.open_rows):
         fail(NOT_ALL_DONE, f"{operation.op} is done: nothing to continue")
@@ -196,31 +190,19 @@ def _continue(setup: Setup, journal: Journal, operation: Operation, arguments: N
         plan = undo.plan_rest(store, journal, operation, time.time())
         now = journal.operation(operation.op)
         half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
-        shown_plan = ShownPlan(plan, f"the rest of {operation.op}", warnings=_half_moved(half))
+        tasks = "1 task is" if half == 1 else f"{half:,} tasks are"
+        crashed = f"{tasks} half moved: this (or --abandon) finishes or reverts the move"
+        scope, warnings = f"the rest of {operation.op}", [crashed] * bool(half)
+        shown_plan = ShownPlan(plan, scope, warnings=warnings)
         if paced := _read_pace(plan, operation.intent):
-            shown_plan = shown_plan._replace(
-                facts=replay_options.describe_pace(setup, shown_plan.amount, paced)
-            )
+            facts = replay_options.describe_pace(setup, shown_plan.amount, paced)
+            shown_plan = shown_plan._replace(facts=facts)
         words = ["journal", operation.op, "--resume"]
-        return _shown_or_done(
-            setup, store, shown_plan, arguments=arguments, words=words, follows=operation
-        )
-
-
-def _half_moved(amount: int) -> list[str]:
-    """Warn about tasks that a crash left in the middle of a move."""
-    if not amount:
-        return []
-    tasks = "1 task is" if amount == 1 else f"{amount:,} tasks are"
-    return [f"{tasks} half moved: this (or --abandon) finishes or reverts the move"]
+        return _shown_or_done(setup, store, shown_plan, options, words, follows=operation)
 
 
 def _read_pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
-    """The pace of a paced operation when it is continued, without an attending operator.
-
-    Raises:
-        CommandError: the recorded pace is invalid.
-    """
+    """The pace of a paced operation when it is continued, without an attending operator."""
     if not intent.pace or not VERBS[plan.verb].paced_name:
         return None
     try:
@@ -233,9 +215,8 @@ def _abandon(setup: Setup, journal: Journal, operation: Operation) -> int:
     if not operation.is_interrupted:
         fail(NOT_ALL_DONE, f"{operation.op} is already done, or still running")
     with closing(setup.open_store()) as store:
-        unchanged = undo.abandon_operation(
-            store, journal, operation, f"abandoned by {setup.current_user().name}"
-        )
+        reason = f"abandoned by {setup.current_user().name}"
+        unchanged = undo.abandon_operation(store, journal, operation, reason)
     print(f"{operation.op} abandoned; {unchanged:,} tasks unchanged")
     return DONE
 
@@ -244,44 +225,34 @@ def _shown_or_done(
     setup: Setup,
     store: ChangeableStore,
     shown_plan: ShownPlan,
-    arguments: Namespace,
+    options: PlanOptions,
     words: Sequence[str],
+    *,
     follows: Operation | None = None,
 ) -> int:
-    if not arguments.apply:
-        command = shlex.join([*setup.command_words, *words, "--apply", str(shown_plan.amount)])
-        plan_command.show_plan(
-            shown_plan,
-            plan_command.plan_view(setup, shown_plan, store, arguments, command),
-            arguments.json,
-        )
+    if not options.apply:
+        command = [*setup.command_words, *words, "--apply", str(shown_plan.amount)]
+        plan_command.show_plan(setup, store, shown_plan, options, command)
         return DONE
-    if not plan_command.check_count(shown_plan, arguments.apply):
+    plan = shown_plan.plan
+    if not plan_command.check_count(shown_plan, options.apply):
         return NOT_ALL_DONE
-    if why := plan_command.guard(setup, shown_plan.plan)():
-        print_error(f"{safe_line(why)}: nothing was changed")
+    if plan_command.is_locked(setup, plan):
         return plan_command.LOCKED
-    intent = plan_command.intent_of(setup, shown_plan, arguments)
+    intent = plan_command.intent_of(setup, shown_plan, options.reason)
+    if follows is not None:
+        reason = options.reason or follows.intent.reason
+        intent = intent._replace(follows=follows.op, reason=reason, pace=follows.intent.pace)
+    pace = _read_pace(plan, intent)
+    code = replay_options.apply_plan(setup, store, plan, intent, pace, as_json=options.json)
     if follows is None:
-        return _done(setup, store, shown_plan.plan, intent, arguments)
-    reason = arguments.reason or follows.intent.reason
-    intent = intent._replace(follows=follows.op, reason=reason, pace=follows.intent.pace)
-    code = _done(setup, store, shown_plan.plan, intent, arguments)
+        return code
     try:
         undo.abandon_operation(store, setup.journal(), follows, undo.REASON_CONTINUED)
     except Unavailable as error:
         print_error(f"{follows.op} is still open: {safe_line(str(error))}")
         return code or NOT_ALL_DONE
     return code
-
-
-def _done(
-    setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent, arguments: Namespace
-) -> int:
-    if paced := _read_pace(plan, intent):
-        return replay_options.run_replay(setup, plan, intent, paced, arguments.json)
-    report = plan_command.carry_out(setup, store, plan, intent)
-    return plan_command.print_report(setup, report, arguments.json)
 
 
 # ---- saying
@@ -293,17 +264,14 @@ def operation_line(operation: Operation) -> str:
     parts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
     if operation.open_rows:
         parts.append(f"{operation.open_rows:,} open")
+    is_control = intent.verb == controls.CONTROL_VERB
+    nothing = view.describe_operation(operation) if is_control else "nothing"
     cells = [
         format_time(operation.started),
         operation.op,
         intent.who.name,
         operation_name(operation),
-        ", ".join(parts)
-        or (
-            "nothing"
-            if intent.verb != controls.CONTROL_VERB
-            else view.describe_operation(operation)
-        ),
+        ", ".join(parts) or nothing,
         operation_state(operation),
         *([f"undoes {intent.undoes}"] if intent.undoes else []),
         *([f"filter {intent.filter}"] if intent.filter else []),
@@ -356,7 +324,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _in_full(setup: Setup, journal: Journal, operation: Operation) -> None:
+def _in_full(setup: Setup, journal: Journal, operation: Operation) -> Iterator[str]:
+    yield operation_line(operation)
     who = operation.intent.who
     facts = {
         "scope": operation.intent.scope,
@@ -369,30 +338,30 @@ def _in_full(setup: Setup, journal: Journal, operation: Operation) -> None:
     }
     for name, words in facts.items():
         if words:
-            print(f"  {name:8}{safe_line(words)}")
+            yield f"  {name:8}{safe_line(words)}"
     for row, ended in journal.entries(operation.op):
         words = "open" if ended is None else f"{ended.result} {ended.reason}".rstrip()
-        print(f"  {safe_line(row.id)}  {row.state}  {safe_line(words)}")
+        yield f"  {safe_line(row.id)}  {row.state}  {safe_line(words)}"
     if operation.is_interrupted and operation.open_rows:
         amount = str(operation.open_rows)
         whole = [*setup.command_words, "journal", operation.op]
-        print(f"continue: {shlex.join([*whole, '--resume', '--apply', amount])}")
-        print(f"abandon:  {shlex.join([*whole, '--abandon'])}")
+        yield f"continue: {shlex.join([*whole, '--resume', '--apply', amount])}"
+        yield f"abandon:  {shlex.join([*whole, '--abandon'])}"
 
 
-def _list_undoable(setup: Setup, journal: Journal, arguments: Namespace) -> int:
+def _list_undoable(setup: Setup, journal: Journal) -> Answer:
     """List what can be undone: safe, recent, with changes that were not undone yet."""
     now = time.time()
     recent_operations = journal.operations(now - setup.config.trash.hours * 3600)
     operations = _settled(setup, journal, recent_operations)
-    for operation, back, done in note_if_empty(_undoable(operations), "operations to undo"):
-        if arguments.json:
-            print(task_row.json_line({**as_json(operation), "undone": back}), end="")
-            continue
-        print(operation_line(operation) + (f" | {back:,} of {done:,} undone" if back else ""))
-        words = [*setup.command_words, "undo", operation.op, "--dry-run"]
-        print(f"    {shlex.join(words)}")
-    return DONE
+    undoable = note_if_empty(_undoable(operations), "operations to undo")
+
+    def lines() -> Iterator[str]:
+        for operation, back, done in undoable:
+            yield operation_line(operation) + (f" | {back:,} of {done:,} undone" if back else "")
+            yield f"    {shlex.join([*setup.command_words, 'undo', operation.op, '--dry-run'])}"
+
+    return Answer(lambda: ({**as_json(one), "undone": back} for one, back, _ in undoable), lines)
 
 
 def _undoable(operations: Sequence[Operation]) -> Iterator[tuple[Operation, int, int]]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import signal
 import sys
 import time
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -30,8 +28,7 @@ from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.figures import format_share
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
-from tui.cli.setup.one_look import print_lines
-from tui.cli.setup.output import Progress
+from tui.cli.setup.output import Progress, columns, print_json, print_lines
 from tui.plan import plan_lines as view
 from tui.text import task_row
 
@@ -43,6 +40,15 @@ MAX_LISTED_ROWS = 50
 
 COMMAND_NAMES = {"retry": "replay"}
 """Verbs whose command has another name."""
+
+
+class PlanOptions(NamedTuple):
+    """The options of each command that shows and applies a plan."""
+
+    reason: str
+    apply: int
+    """The count to apply; 0: only show the plan."""
+    json: bool
 
 
 class ShownPlan(NamedTuple):
@@ -77,13 +83,10 @@ class ShownPlan(NamedTuple):
         return view.PlanSize(size, len(measured))
 
 
-def setup_at(setup: Setup, arguments: Namespace, places: Sequence[str]) -> Setup:
-    """The setup of the place among the words of a command; without one, the given setup.
-
-    Raises:
-        CommandError: there is more than one place.
+def setup_at(setup: Setup, root: str, places: Sequence[str]) -> Setup:
+    """The setup of the place among the words of a command, if it is not that of --root; without
+    one, the given setup.
     """
-    root = getattr(arguments, "root", "")
     named = [root] * bool(root) + [*places]
     if any(not is_same_place(named[0], name) for name in named[1:]):
         fail(EX_USAGE, f"{' and '.join(map(safe_line, named))}: expected only one of them")
@@ -102,25 +105,15 @@ def require_place(setup: Setup) -> None:
         setup.open_store().close()
 
 
-def require_one(arguments: Namespace) -> None:
-    """Require exactly one of --dry-run and --apply.
-
-    Raises:
-        CommandError: none or both are given.
-    """
-    if bool(arguments.dry_run) is bool(arguments.apply):
-        fail(
-            EX_USAGE,
-            "expected either --dry-run, or --apply N with the count that --dry-run printed",
-        )
+def require_one(dry_run: bool, count: int) -> None:
+    """Require exactly one of --dry-run and --apply."""
+    if dry_run is bool(count):
+        expected = "expected either --dry-run, or --apply N with the count that --dry-run printed"
+        fail(EX_USAGE, expected)
 
 
 def require_reason(setup: Setup, reason: str) -> None:
-    """Require a reason if the configuration does.
-
-    Raises:
-        CommandError: the option is missing.
-    """
+    """Require a reason if the configuration does."""
     if setup.config.require_reason and not reason.strip():
         fail(EX_USAGE, "expected --reason TEXT: the configuration has `require_reason: true`")
 
@@ -131,10 +124,14 @@ def guard(setup: Setup, plan: Plan) -> RefusalCheck:
         return always_allowed
     if not setup.format.has_lock:
         return always_allowed  # no lock: the edges decide what may be done to claimed tasks
-    path = setup.lock_path
-    return lambda: why_not_abandoned(
-        setup.examine_lock(), partial(lock_holder.deleted_lock_holder, path)
-    )
+    find_holder = partial(lock_holder.deleted_lock_holder, setup.lock_path)
+    return lambda: why_not_abandoned(setup.examine_lock(), find_holder)
+
+
+def warn_of_held(amount: int) -> list[str]:
+    """A warning of tasks that are held instead of returned to the DLQ, if there are any."""
+    late = f"{amount:,} dead longer than the retention time"
+    return [f"{late}: held, otherwise the next run deletes them"] * bool(amount)
 
 
 def fit_into_trash(
@@ -159,36 +156,13 @@ def fit_into_trash(
     return ShownPlan(plan, "", sizes, refused, (("trash", after),))
 
 
-def plan_view(
-    setup: Setup, shown_plan: ShownPlan, store: ReadableStore, arguments: Namespace, command: str
-) -> view.PlanView:
-    """The view of a plan for the screen."""
-    verb = VERBS[shown_plan.plan.verb]
-    # The journal of a URL's operations is in our own folder, which each user has.
-    whose = "you on this host" if setup.address.is_url else "any operator"
-    return view.PlanView(
-        store.states,
-        store.edges,
-        time.time(),
-        shown_plan.scope,
-        size=shown_plan.size,
-        facts=shown_plan.facts,
-        warnings=shown_plan.warnings,
-        reason=arguments.reason,
-        command=command,
-        undo=_undo_words(verb.name, store.edges, whose),
-        refused=shown_plan.refused,
-    )
-
-
 def _undo_words(verb: str, edges: Edges, whose: str) -> str:
     if verb != "expunge":
         return _UNDO.get(verb, f"spooldeck undo, for 24 h, by {whose}")
     other = {State.TRASH: "`purge` (trash)", State.HELD: "`hold`"}
     alternatives = [words for end, words in other.items() if any(edge[1] is end for edge in edges)]
-    return "none: cannot be undone" + (
-        f". Use {' or '.join(alternatives)} instead" if alternatives else ""
-    )
+    instead = f". Use {' or '.join(alternatives)} instead" if alternatives else ""
+    return f"none: cannot be undone{instead}"
 
 
 _UNDO = {
@@ -198,9 +172,30 @@ _UNDO = {
 }
 
 
-def show_plan(shown_plan: ShownPlan, plan_view: view.PlanView, as_json: bool) -> None:
-    """Print what a plan would do."""
-    if as_json:
+def show_plan(
+    setup: Setup,
+    store: ReadableStore,
+    shown_plan: ShownPlan,
+    options: PlanOptions,
+    command: Sequence[str],
+) -> None:
+    """Print what a plan would do, and the command that applies it."""
+    # The journal of a URL's operations is in our own folder, which each user has.
+    whose = "you on this host" if setup.address.is_url else "any operator"
+    plan_view = view.PlanView(
+        store.states,
+        store.edges,
+        time.time(),
+        shown_plan.scope,
+        size=shown_plan.size,
+        facts=shown_plan.facts,
+        warnings=shown_plan.warnings,
+        reason=options.reason,
+        command=shlex.join(command),
+        undo=_undo_words(shown_plan.plan.verb, store.edges, whose),
+        refused=shown_plan.refused,
+    )
+    if options.json:
         head = json.dumps(_as_json(shown_plan, plan_view))
         sizes, plan = shown_plan.sizes, shown_plan.plan
         values = (view.plan_row_values(plan, r, plan_view, sizes.get(r.id)) for r in plan.rows)
@@ -210,10 +205,9 @@ def show_plan(shown_plan: ShownPlan, plan_view: view.PlanView, as_json: bool) ->
             print(f"{comma}{row_text}", end="")
         print("]}")
         return
-    width = shutil.get_terminal_size((100, 24)).columns
     # The command gets its own unwrapped line, so that it can be copied.
     counted = view.count_plan(shown_plan.plan, plan_view.edges, refused=plan_view.refused)
-    text = view.plan_lines(counted, plan_view._replace(command=""), width)
+    text = view.plan_lines(counted, plan_view._replace(command=""), columns())
     listed = counted.listed[:MAX_LISTED_ROWS]
     ids = max((len(row.id) for row in listed), default=0)
     for row in listed:
@@ -261,9 +255,8 @@ def check_count(shown_plan: ShownPlan, expected_count: int) -> bool:
     amount, past = shown_plan.amount, VERBS[shown_plan.plan.verb].past
     if amount != expected_count:
         why = "".join(f": {reason}" for reason in _why_fewer(shown_plan))
-        print_error(
-            f"{amount:,} would be {past} now, not {expected_count:,}{why}: nothing was changed"
-        )
+        now = f"{amount:,} would be {past} now, not {expected_count:,}"
+        print_error(f"{now}{why}: nothing was changed")
     return amount == expected_count
 
 
@@ -285,13 +278,13 @@ MAX_LISTED_REASONS = 3
 """Maximum reasons listed for tasks that would not be changed."""
 
 
-def intent_of(setup: Setup, shown_plan: ShownPlan, arguments: Namespace) -> Intent:
+def intent_of(setup: Setup, shown_plan: ShownPlan, reason: str) -> Intent:
     """The intent of a plan, for the journal."""
     plan = shown_plan.plan
     return Intent(
         plan.verb,
         setup.current_user(),
-        arguments.reason,
+        reason,
         filter=plan.filter,
         scope=shown_plan.scope,
         undoes=plan.undoes,
@@ -299,14 +292,24 @@ def intent_of(setup: Setup, shown_plan: ShownPlan, arguments: Namespace) -> Inte
     )
 
 
-def carry_out(setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent) -> Report:
-    """Apply a plan with a journal; the first Ctrl-C stops it after the current batch.
+def is_locked(setup: Setup, plan: Plan) -> bool:
+    """True if a plan may not be applied now; the reason is printed."""
+    if why := guard(setup, plan)():
+        print_error(f"{safe_line(why)}: nothing was changed")
+    return bool(why)
+
+
+def carry_out(
+    setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent, *, as_json: bool
+) -> int:
+    """Apply a plan with a journal, print the result and return the exit code; the first Ctrl-C
+    stops it after the current batch.
 
     Raises:
         Unavailable: the journal cannot be written; nothing was changed.
     """
     with SignalCounter() as interrupted, Progress(f"of {plan.amount:,} tasks") as progress:
-        return run_plan.run_journaled_plan(
+        report = run_plan.run_journaled_plan(
             store,
             setup.journal(),
             plan,
@@ -317,6 +320,7 @@ def carry_out(setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent) 
             allowed=guard(setup, plan),
             quota=setup.config.trash.quota,
         )
+    return print_report(setup, report, as_json)
 
 
 class SignalCounter:
@@ -348,10 +352,9 @@ def print_report(setup: Setup, report: Report, as_json: bool, more: Mapping[str,
     words = f"{COMMAND_NAMES.get(verb.name, verb.name)}: {done:,} {verb.past}"
     setup.log_if_allowed("INFO", f"Operator {words}" + (f" ({report.op})" if report.op else ""))
     if as_json:
-        print(task_row.json_line({**_accounted(report), **more}), end="")
+        print_json({**_accounted(report), **more})
     else:
-        width = shutil.get_terminal_size((100, 24)).columns
-        print_lines(view.result_lines(report, width))
+        print_lines(view.result_lines(report, columns()))
         if report.is_undoable:
             # Without a count: tasks claimed in the meantime are excluded.
             back = shlex.join([*setup.command_words, "undo", report.op, "--dry-run"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 import time
-from argparse import Namespace
+from collections.abc import Generator
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import NamedTuple, NoReturn
 
 from engine.formats.base.format import Setup
 from engine.logs import task_events
@@ -19,15 +21,9 @@ from engine.replay import estimate
 from engine.replay.outcome_poller import LogEventReader, OutcomeSources, make_processed_reader
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.replay import Replay, ReplayResult
-from engine.replay.settings import (
-    MAX_RATE,
-    MIN_RATE,
-    RemainderPolicy,
-    ReplayPace,
-    StopRules,
-)
+from engine.replay.settings import MAX_RATE, MIN_RATE, RemainderPolicy, ReplayPace, StopRules
 from engine.replay.shared_rate import BUCKET_NAME
-from engine.store import ReadableStore, StoreError
+from engine.store import ChangeableStore, ReadableStore, StoreError
 from engine.system.command_errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
@@ -35,7 +31,7 @@ from engine.text.times import format_rough_duration
 from engine.text.typed_json import to_json
 from tui.cli.plans import plan_command
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, SignalCounter
-from tui.cli.setup.one_look import print_lines
+from tui.cli.setup.output import columns, print_lines
 from tui.cli.setup.places import make_place
 from tui.session.running_operations import find_worker
 
@@ -48,32 +44,38 @@ PROGRESS_INTERVAL_SECONDS = 1.0
 DEFAULT_PACE = ReplayPace(attended=False)
 """Default pace. No operator is attending: a doubtful canary stops the replay."""
 
-_OPTIONS = ("rate", "canary", "stop_same", "stop_share", "stop_pending", "rest", "timeout")
+
+class PaceOptions(NamedTuple):
+    """The options of the pace, as typed."""
+
+    rate: str
+    canary: str
+    stop_same: int | None
+    stop_share: str
+    stop_pending: int | None
+    rest: str
+    timeout: float
 
 
-def parse_pace(arguments: Namespace) -> ReplayPace | None:
-    """The pace from the options; None: no limit and no waiting for outcomes.
-
-    Raises:
-        CommandError: an option is invalid.
-    """
-    rate = _rate(arguments.rate)
+def parse_pace(options: PaceOptions) -> ReplayPace | None:
+    """The pace from the options; None: no limit and no waiting for outcomes."""
+    rate = _rate(options.rate)
     if rate is None:
         return None
     usual = DEFAULT_PACE.stops
     stops = StopRules(
-        usual.same if arguments.stop_same is None else arguments.stop_same or None,
-        *_share(arguments.stop_share),
-        arguments.stop_pending,
-        RemainderPolicy(arguments.rest),
+        usual.same if options.stop_same is None else options.stop_same or None,
+        *_share(options.stop_share),
+        options.stop_pending,
+        RemainderPolicy(options.rest),
     )
-    canary = _canary(arguments.canary)
-    return ReplayPace(rate, canary, float(arguments.timeout), stops, attended=False)
+    canary = _canary(options.canary)
+    return ReplayPace(rate, canary, float(options.timeout), stops, attended=False)
 
 
-def typed_options(arguments: Namespace) -> list[str]:
+def typed_options(options: PaceOptions) -> list[str]:
     """The options of the pace as typed, without defaults."""
-    given = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in _OPTIONS)
+    given = ((f"--{name.replace('_', '-')}", value) for name, value in options._asdict().items())
     usual = {"--rest": str(RemainderPolicy.STAY), "--timeout": DEFAULT_PACE.timeout}
     return [
         word
@@ -87,6 +89,10 @@ _MAX_TASKS = 10**6 - 1
 """Largest size of a canary batch, and of the window of --stop-share."""
 
 
+def _wrong(option: str, text: str, expected: str) -> NoReturn:
+    fail(EX_USAGE, f"{option} {safe_line(text[:40])}: expected {expected}")
+
+
 def _rate(text: str) -> float | None:
     if text == "now":
         return None
@@ -95,25 +101,19 @@ def _rate(text: str) -> float | None:
     except ValueError:
         rate = 0.0
     if not MIN_RATE <= rate <= MAX_RATE:
-        fail(
-            EX_USAGE,
-            f"--rate {safe_line(text[:40])}: expected tasks per second, up to {MAX_RATE:g}, or "
-            "`now`",
-        )
+        _wrong("--rate", text, f"tasks per second, up to {MAX_RATE:g}, or `now`")
     return rate
 
 
 def _canary(text: str) -> tuple[int, ...]:
     if text == "none":
         return ()
-    sizes = (
-        [parse_digits(size, _MAX_TASKS) or 0 for size in text.split(",")]
-        if text
-        else DEFAULT_PACE.canary
-    )
+    if not text:
+        return DEFAULT_PACE.canary
+    sizes = tuple(parse_digits(size, _MAX_TASKS) or 0 for size in text.split(","))
     if not all(sizes):
-        fail(EX_USAGE, f"--canary {safe_line(text[:40])}: expected numbers such as 1,10, or `none`")
-    return tuple(sizes)
+        _wrong("--canary", text, "numbers such as 1,10, or `none`")
+    return sizes
 
 
 def _share(text: str) -> tuple[float | None, int]:
@@ -125,10 +125,7 @@ def _share(text: str) -> tuple[float | None, int]:
     percent, _, last = text.partition("/")
     share, tasks = parse_digits(percent, 100), parse_digits(last or str(usual.last), _MAX_TASKS)
     if share is None or not tasks:
-        fail(
-            EX_USAGE,
-            f"--stop-share {safe_line(text[:40])}: expected percent/tasks such as 10/20, or `none`",
-        )
+        _wrong("--stop-share", text, "percent/tasks such as 10/20, or `none`")
     return share / 100, tasks
 
 
@@ -150,24 +147,35 @@ def _estimate(setup: Setup, amount: int, pace: ReplayPace) -> estimate.ReplayEst
     return estimate.estimate_replay(amount, pace, known)
 
 
-def run_replay(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_json: bool) -> int:
-    """Run a replay and print its progress on standard error.
+def apply_plan(
+    setup: Setup,
+    store: ChangeableStore,
+    plan: Plan,
+    intent: Intent,
+    pace: ReplayPace | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Apply a plan, print the result and return the exit code; with a pace also the progress, on
+    standard error.
 
-    The first Ctrl-C stops sending and waits for the outcomes of sent tasks; a second ends the wait.
-    It also runs without a worker, which a timer may start, but first prints that none runs.
+    Of a paced plan the first Ctrl-C stops sending and waits for the outcomes of sent tasks; a
+    second ends the wait. It also runs without a worker, which a timer may start, but first prints
+    that none runs.
     """
+    if pace is None:
+        return plan_command.carry_out(setup, store, plan, intent, as_json=as_json)
     replay_estimate = _estimate(setup, plan.amount, pace)
     if replay_estimate.worker and replay_estimate.runs is None:
         patience = format_rough_duration(pace.timeout)
         print_error(f"{replay_estimate.worker}; ends after {patience} without an outcome")
-    waiting = _OutcomeWait(setup)
-    hearing = LogEventReader(
-        (setup.log_path, f"{setup.queue.log_dir}/mail.log", *setup.config.logs)
-    )
+    pending_counts = _count_pending(setup)
+    logs = (setup.log_path, f"{setup.queue.log_dir}/mail.log", *setup.config.logs)
+    hearing = LogEventReader(logs)
 
     def close() -> None:
         hearing.close()
-        waiting.close()
+        pending_counts.close()
 
     replay = Replay(
         setup.open_store,
@@ -176,7 +184,10 @@ def run_replay(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_js
         journal=setup.journal(),
         intent=intent._replace(pace=to_json(pace)),
         facts=OutcomeSources(
-            hearing, make_processed_reader(setup.queue.queue_metrics), waiting, close
+            hearing,
+            make_processed_reader(setup.queue.queue_metrics),
+            partial(next, pending_counts),
+            close,
         ),
         buckets=f"{setup.state_folder}/{BUCKET_NAME}.buckets",
         root=setup.queue.root,
@@ -197,9 +208,8 @@ def _follow(replay: Replay, interrupted: SignalCounter) -> None:
         for order in orders[given:times]:
             replay.order(order)
             if order == "stop":
-                print_error(
-                    "stopping: unsent tasks stay there; Ctrl-C again: do not wait for outcomes"
-                )
+                again = "Ctrl-C again: do not wait for outcomes"
+                print_error(f"stopping: unsent tasks stay there; {again}")
         given = times
         line, now = describe_progress(replay.progress), time.monotonic()
         began = replay.progress.phase is not Phase.STARTING
@@ -238,9 +248,8 @@ def describe_progress(progress: ReplayProgress) -> str:
 def _print_result(setup: Setup, result: ReplayResult, as_json: bool) -> int:
     progress, report = result.progress, result.report
     if report is None:
-        fail(
-            EX_UNAVAILABLE, safe_line(progress.trouble or "the replay ended before it sent a task")
-        )
+        why = progress.trouble or "the replay ended before it sent a task"
+        fail(EX_UNAVAILABLE, safe_line(why))
     tally = progress.tally
     became = {
         **tally._asdict(),
@@ -253,30 +262,23 @@ def _print_result(setup: Setup, result: ReplayResult, as_json: bool) -> int:
     }
     code = plan_command.print_report(setup, report, as_json, {"outcome": became})
     if not as_json:
-        width = shutil.get_terminal_size((100, 24)).columns
-        print_lines([((f" {describe_progress(progress)}"[:width], ""),)])
+        print_lines([((f" {describe_progress(progress)}"[: columns()], ""),)])
     sys.stdout.flush()
     is_successful = not tally.failed and not progress.stopped and progress.phase is Phase.OVER
     return code if code != DONE or is_successful else NOT_ALL_DONE
 
 
-class _OutcomeWait:
-    """Counts the pending tasks for a stop rule; called only on the replay's thread."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._store: ReadableStore | None = None
-
-    def __call__(self) -> int | None:
-        """Number of pending tasks; None if they cannot be counted."""
-        try:
-            if self._store is None:
-                self._store = self._setup.open_store()
-            return self._store.count_tasks()[State.PENDING]
-        except StoreError:
-            return None
-
-    def close(self) -> None:
-        """Close the store."""
-        if self._store is not None:
-            self._store.close()
+def _count_pending(setup: Setup) -> Generator[int | None, None, None]:
+    """Yield the number of pending tasks each time it is asked, for a stop rule; None if they cannot
+    be counted.
+    """
+    with ExitStack() as stack:
+        store: ReadableStore | None = None
+        while True:
+            try:
+                if store is None:
+                    store = stack.enter_context(closing(setup.open_store()))
+                amount: int | None = store.count_tasks()[State.PENDING]
+            except StoreError:
+                amount = None
+            yield amount

@@ -7,22 +7,20 @@
 from __future__ import annotations
 
 import heapq
-import shlex
 import time
-from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import count
 from math import inf
+from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.index.filter_language import Filter
 from engine.index.filter_tasks import select_matching
 from engine.model import Problem, State, Task, own_word
 from engine.operations import plans, trash
-from engine.operations.execute import Report
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace, rest_problem
 from engine.store import ChangeableStore, ReadableStore, Unavailable
@@ -30,7 +28,8 @@ from engine.system.command_errors import EX_NOPERM, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
-from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
+from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, PlanOptions, ShownPlan
+from tui.cli.plans.replay_options import PaceOptions
 from tui.cli.setup.filter_option import parse_filter_option, parse_states, read_data
 from tui.cli.setup.output import show_progress
 from tui.plan.plan_lines import warn_of_whole_state
@@ -38,10 +37,7 @@ from tui.plan.plan_lines import warn_of_whole_state
 NEEDS_STATE = {"expunge": None}
 """Verbs that need an explicit --state, because the tasks are lost."""
 
-RETRY_INSTEAD = {
-    State.PENDING: "promote makes it due now",
-    State.DONE: "rerun runs it again",
-}
+RETRY_INSTEAD = {State.PENDING: "promote makes it due now", State.DONE: "rerun runs it again"}
 """The command to use for a task that is not in the DLQ, if its store has an edge to PENDING."""
 
 
@@ -49,59 +45,97 @@ MAX_LIMIT = 1000
 """Most ids that a plan of the oldest tasks names in its command."""
 
 
-def act(verb: str, setup: Setup, arguments: Namespace) -> int:
-    """Show the plan of a verb, or apply it."""
-    plan_command.require_one(arguments)
-    if limit := getattr(arguments, "limit", 0):
-        if arguments.apply:  # by now the oldest N can be others than those that were shown
+class TaskChoice(NamedTuple):
+    """The options that choose the tasks of a plan."""
+
+    ids: Sequence[str]
+    filter: str = ""
+    state: str = ""
+    limit: int = 0
+    include: Sequence[str] = ()
+    include_all: bool = False
+
+
+def act(
+    verb: str,
+    setup: Setup,
+    *,
+    filter: str,
+    state: str,
+    id: list[str],
+    limit: int,
+    reason: str,
+    dry_run: bool,
+    apply: int,
+    json: bool,
+    include: Sequence[str] = (),
+    include_all: bool = False,
+    rate: str = "",
+    canary: str = "",
+    stop_same: int | None = None,
+    stop_share: str = "",
+    stop_pending: int | None = None,
+    rest: str = "",
+    timeout: float = 0.0,
+) -> int:
+    """Show the plan of a verb, or apply it. Not every verb has the options with a default."""
+    choice = TaskChoice(id, filter, state, limit=limit, include=include, include_all=include_all)
+    options = PlanOptions(reason, apply, json)
+    typed = PaceOptions(
+        rate, canary, stop_same, stop_share, stop_pending, rest=rest, timeout=timeout
+    )
+    plan_command.require_one(dry_run, apply)
+    if limit:
+        if apply:  # by now the oldest N can be others than those that were shown
             fail(EX_USAGE, "--limit: expected --dry-run; the command that it prints names the ids")
         if limit > MAX_LIMIT:
             fail(EX_USAGE, f"--limit: expected at most {MAX_LIMIT:,}")
-    if arguments.apply:
+    if apply:
         setup.require_writable()
-        plan_command.require_reason(setup, arguments.reason)
+        plan_command.require_reason(setup, reason)
     is_paced = bool(VERBS[verb].paced_name)
-    pace = replay_options.parse_pace(arguments) if is_paced else None
+    pace = replay_options.parse_pace(typed) if is_paced else None
     with closing(setup.open_store()) as store:
-        shown_plan = _planned_tasks(verb, setup, store, arguments)
+        shown_plan = _planned_tasks(verb, setup, store, choice)
         if wrong := rest_problem(pace, shown_plan.plan.states, store.edges):
             fail(EX_USAGE, f"--rest hold: {wrong}")
-        if not arguments.apply:
-            if is_paced:
-                facts = replay_options.describe_pace(setup, shown_plan.amount, pace)
-                shown_plan = shown_plan._replace(facts=facts)
-            return show_verb(
-                setup,
-                store,
-                shown_plan,
-                arguments,
-                _verb_command(verb, setup, shown_plan, arguments),
-            )
-        if not plan_command.check_count(shown_plan, arguments.apply):
+        if not apply and is_paced:
+            facts = replay_options.describe_pace(setup, shown_plan.amount, pace)
+            shown_plan = shown_plan._replace(facts=facts)
+        if not apply:
+            command = _verb_command(setup, shown_plan, choice, reason)
+            command += replay_options.typed_options(typed) if is_paced else []
+            command += ["--apply", str(shown_plan.amount)]
+            return _show(setup, store, shown_plan, options, command)
+        if not plan_command.check_count(shown_plan, apply):
             return NOT_ALL_DONE
-        return apply_verb(setup, store, shown_plan, arguments, pace)
+        return _apply(setup, store, shown_plan, options, pace if shown_plan.amount > 1 else None)
 
 
-def restore_named(setup: Setup, arguments: Namespace) -> int:
+def restore_named(setup: Setup, *, ids: list[str], reason: str, dry_run: bool, json: bool) -> int:
     """Restore the tasks in the trash with these ids; needs no count."""
-    if not arguments.dry_run:
+    options = PlanOptions(reason, 0, json)
+    if not dry_run:
         setup.require_writable()
-        plan_command.require_reason(setup, arguments.reason)
+        plan_command.require_reason(setup, reason)
     with closing(setup.open_store()) as store:
-        shown_plan = _planned_tasks("restore", setup, store, arguments)
-        if arguments.dry_run:
-            command = shlex.join([*setup.command_words, "trash", "restore", *arguments.id])
-            return show_verb(setup, store, shown_plan, arguments, command)
-        code = (
-            apply_verb(setup, store, shown_plan, arguments)
-            if shown_plan.plan.rows
-            else NOT_ALL_DONE
-        )
-    return code if len(shown_plan.plan.rows) == len(set(arguments.id)) else NOT_ALL_DONE
+        shown_plan = _planned_tasks("restore", setup, store, TaskChoice(ids))
+        if dry_run:
+            command = [*setup.command_words, "trash", "restore", *ids]
+            return _show(setup, store, shown_plan, options, command)
+        is_all = len(shown_plan.plan.rows) == len(set(ids))
+        if not shown_plan.plan.rows:
+            return NOT_ALL_DONE
+        code = _apply(setup, store, shown_plan, options)
+    return code if is_all else NOT_ALL_DONE
 
 
-def show_verb(
-    setup: Setup, store: ReadableStore, shown_plan: ShownPlan, arguments: Namespace, command: str
+def _show(
+    setup: Setup,
+    store: ReadableStore,
+    shown_plan: ShownPlan,
+    options: PlanOptions,
+    command: Sequence[str],
 ) -> int:
     """Print the plan and the command that applies it."""
     if why := plan_command.guard(setup, shown_plan.plan)():
@@ -109,32 +143,25 @@ def show_verb(
     closed = _row_refusals(store, shown_plan.plan)
     if closed and "" not in closed:
         shown_plan = shown_plan._replace(closed=", ".join(sorted(closed)), facts=())
-    plan_command.show_plan(
-        shown_plan,
-        plan_command.plan_view(setup, shown_plan, store, arguments, command),
-        arguments.json,
-    )
+    plan_command.show_plan(setup, store, shown_plan, options, command)
     return EX_NOPERM if shown_plan.closed else plan_command.DONE
 
 
-def apply_verb(
+def _apply(
     setup: Setup,
     store: ChangeableStore,
     shown_plan: ShownPlan,
-    arguments: Namespace,
+    options: PlanOptions,
     pace: ReplayPace | None = None,
 ) -> int:
-    """Apply a plan, unless a rule forbids it; a replay of several tasks is paced."""
+    """Apply a plan, unless a rule forbids it."""
     if why := next(filter(None, sorted(_row_refusals(store, shown_plan.plan))), ""):
         fail(EX_NOPERM, f"{safe_line(why)}: nothing was changed")
-    if why := plan_command.guard(setup, shown_plan.plan)():
-        print_error(f"{safe_line(why)}: nothing was changed")
+    if plan_command.is_locked(setup, shown_plan.plan):
         return LOCKED
-    intent = plan_command.intent_of(setup, shown_plan, arguments)
-    if pace is not None and shown_plan.amount > 1:
-        return replay_options.run_replay(setup, shown_plan.plan, intent, pace, arguments.json)
-    report: Report = plan_command.carry_out(setup, store, shown_plan.plan, intent)
-    return plan_command.print_report(setup, report, arguments.json)
+    intent = plan_command.intent_of(setup, shown_plan, options.reason)
+    plan = shown_plan.plan
+    return replay_options.apply_plan(setup, store, plan, intent, pace, as_json=options.json)
 
 
 def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
@@ -163,55 +190,48 @@ expunge = partial(act, "expunge")
 # Which tasks
 
 
-def _planned_tasks(
-    verb: str, setup: Setup, store: ReadableStore, arguments: Namespace
-) -> ShownPlan:
+def _planned_tasks(verb: str, setup: Setup, store: ReadableStore, choice: TaskChoice) -> ShownPlan:
     now = time.time()
-    filter = parse_filter_option(arguments.filter, store.states, now, store.words, reads_data=True)
-    words = _words(verb, setup, store, arguments, filter)
+    filter = parse_filter_option(choice.filter, store.states, now, store.words, reads_data=True)
+    words = _words(verb, setup, store, choice, filter)
     careful = VERBS[verb].excludes_suspicious
     sizes: dict[str, int] = {}
-    tasks = _tasks(verb, store, words, arguments=arguments, filter=filter, now=now)
+    tasks = _tasks(verb, store, words, ids=choice.ids, filter=filter, now=now)
     noted_ids = setup.notes().noted_ids() if careful else frozenset()
     total, passed_over = 0, Counter[str]()
-    if limit := getattr(arguments, "limit", 0):
-        why_not = _why_not(verb, store, arguments, noted_ids, now)
-        tasks, total = _take_oldest(tasks, limit, why_not, passed_over)
+    if choice.limit:
+        why_not = _why_not(verb, store, choice, noted_ids, now)
+        tasks, total = _take_oldest(tasks, choice.limit, why_not, passed_over)
     tasks = _measured_tasks(store, tasks, sizes)
     plan = _freeze(verb, store, tasks, now=now, filter=filter.text, noted_ids=noted_ids)
     if careful:
-        plan = _include_suspicious(plan, arguments)
+        plan = _include_suspicious(plan, choice)
     known = ShownPlan(plan, "", sizes, warnings=[*plans.describe_added(plan)])
     if verb == "restore":
         back = trash.plan_restore(store, setup.journal(), plan, now, setup.queue.retention_days)
-        late = (
-            f"{len(back.held):,} dead longer than the retention time: held, otherwise the next run"
-        )
-        known = ShownPlan(
-            back.plan, "", sizes, warnings=[f"{late} deletes them"] if back.held else []
-        )
+        warnings = plan_command.warn_of_held(len(back.held))
+        known = ShownPlan(back.plan, "", sizes, warnings=warnings)
     if any(end is State.TRASH for _, end in VERBS[verb].edges):
         known = plan_command.fit_into_trash(setup, store, plan, sizes)
-    if careful and plan.rows and not (arguments.filter or arguments.id or len(plan.rows) < total):
-        whole = warn_of_whole_state(
-            " and ".join(words), len(plan.rows), sum(store.count_tasks().values())
-        )
+    if careful and plan.rows and not (choice.filter or choice.ids or len(plan.rows) < total):
+        all_tasks = sum(store.count_tasks().values())
+        whole = warn_of_whole_state(" and ".join(words), len(plan.rows), all_tasks)
         known = known._replace(warnings=[*known.warnings, *whole])
     passed = [f"{n:,} excluded: {safe_line(why)}" for why, n in passed_over.most_common()]
     warnings = [*known.warnings, *passed]
-    return known._replace(scope=_scope(plan, words, arguments, total), warnings=warnings)
+    return known._replace(scope=_scope(plan, words, choice, total), warnings=warnings)
 
 
 def _why_not(
-    verb: str, store: ReadableStore, arguments: Namespace, noted_ids: frozenset[str], now: float
+    verb: str, store: ReadableStore, choice: TaskChoice, noted_ids: frozenset[str], now: float
 ) -> Callable[[Task], str]:
     """Why a verb does not act on a task: it is barred, or excluded by the plan; "" if it does."""
-    edges, careful = store.edges, VERBS[verb].excludes_suspicious and not arguments.include_all
+    edges, careful = store.edges, VERBS[verb].excludes_suspicious and not choice.include_all
 
     def why_not(task: Task) -> str:
         if barred := plans.bar_reason(edges, verb, task, now=now):
             return barred
-        if not careful or task.id in arguments.include:
+        if not careful or task.id in choice.include:
             return ""
         excluded = plans.default_exclusion(task.created, task.id in noted_ids, now)
         return f"{excluded} (--include-all)" if excluded else ""
@@ -264,7 +284,7 @@ def _freeze(
 
 
 def _words(
-    verb: str, setup: Setup, store: ReadableStore, arguments: Namespace, filter: Filter
+    verb: str, setup: Setup, store: ReadableStore, choice: TaskChoice, filter: Filter
 ) -> Mapping[str, State]:
     """The store's words for the wanted tasks: from `--state`, else those of the verb's
     usual state.
@@ -273,11 +293,10 @@ def _words(
     verb_edges = edges_of(store.edges, verb)
     starts = tuple(dict.fromkeys(start for start, _ in verb_edges if start is not None))
     if not starts:
-        fail(
-            EX_USAGE, f"{COMMAND_NAMES.get(verb, verb)}: not supported at {safe_line(setup.place)}"
-        )
-    if arguments.state or arguments.id or filter.mentions_field("state"):
-        return parse_states(store, arguments.state, starts)
+        name = COMMAND_NAMES.get(verb, verb)
+        fail(EX_USAGE, f"{name}: not supported at {safe_line(setup.place)}")
+    if choice.state or choice.ids or filter.mentions_field("state"):
+        return parse_states(store, choice.state, starts)
     if verb in NEEDS_STATE or usual not in starts:
         words = ", ".join(parse_states(store, "", starts))
         fail(EX_USAGE, f"expected --state with one of {words}")
@@ -288,14 +307,13 @@ def _tasks(
     verb: str,
     store: ReadableStore,
     words: Mapping[str, State],
-    arguments: Namespace,
+    ids: Sequence[str],
     filter: Filter,
     now: float,
 ) -> Iterator[Task]:
-    refusals = dict.fromkeys(arguments.id, "not found")
-    scan_names = list(refusals) or list(
-        dict.fromkeys(store.states[state] for state in words.values())
-    )
+    refusals = dict.fromkeys(ids, "not found")
+    states = dict.fromkeys(store.states[state] for state in words.values())
+    scan_names = list(refusals or states)
     scan = show_progress(store.scan(scan_names), "tasks read")
     read = partial(read_data, store)
     for scanned in select_matching(scan, filter, now, read) if filter else scan:
@@ -331,44 +349,42 @@ def _measured_tasks(
         yield task
 
 
-def _include_suspicious(plan: Plan, arguments: Namespace) -> Plan:
-    named = frozenset(arguments.include)
+def _include_suspicious(plan: Plan, choice: TaskChoice) -> Plan:
+    named = frozenset(choice.include)
     excluded_ids = {row.id for row, _ in plan.group_rows(named) if row.id and row.default_exclusion}
-    for ident in arguments.include:
+    for ident in choice.include:
         if ident not in excluded_ids:
-            fail(
-                EX_USAGE,
-                f"--include {safe_line(ident)}: expected the id of a task that this plan excludes",
-            )
+            expected = "the id of a task that this plan excludes"
+            fail(EX_USAGE, f"--include {safe_line(ident)}: expected {expected}")
     named = named.union(*(plan.companions.get(ident, ()) for ident in named))
-    return plan._replace(included_ids=named, includes_suspicious=arguments.include_all)
+    return plan._replace(included_ids=named, includes_suspicious=choice.include_all)
 
 
-def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace, total: int) -> str:
+def _scope(plan: Plan, words: Mapping[str, State], choice: TaskChoice, total: int) -> str:
     where = " and ".join(words)
     amount = f"{len(plan.rows) - plan.added:,}"
-    if getattr(arguments, "limit", 0):
-        what = "named " if arguments.id else "matching " if plan.filter else ""
+    if choice.limit:
+        what = "named " if choice.ids else "matching " if plan.filter else ""
         return f"the oldest {amount} of {total:,} {what}in {where}"
-    if arguments.id:
+    if choice.ids:
         return f"{amount} by their ids, in {where}"
     return f"all {amount} {'matching ' if plan.filter else ''}in {where}"
 
 
-def _verb_command(verb: str, setup: Setup, shown_plan: ShownPlan, arguments: Namespace) -> str:
-    """The command that applies the shown plan."""
-    words = [*setup.command_words, COMMAND_NAMES.get(verb, verb)]
-    for name in ("state", "filter", "reason"):
-        if value := getattr(arguments, name):
-            words += [f"--{name}", value]
-    oldest = [row.id for row in shown_plan.plan.rows] if arguments.limit else []
-    for ident in oldest or arguments.id:
+def _verb_command(
+    setup: Setup, shown_plan: ShownPlan, choice: TaskChoice, reason: str
+) -> list[str]:
+    """The command for the shown plan, without its pace and its count."""
+    plan = shown_plan.plan
+    words = [*setup.command_words, COMMAND_NAMES.get(plan.verb, plan.verb)]
+    given = {"state": choice.state, "filter": choice.filter, "reason": reason}
+    for name, value in given.items():
+        words += [f"--{name}", value] if value else []
+    oldest = [row.id for row in plan.rows] if choice.limit else []
+    for ident in oldest or choice.ids:
         words += ["--id", ident]
-    if getattr(arguments, "include_all", False):
-        words.append("--include-all")
-    else:
-        for ident in sorted(shown_plan.plan.included_ids):
-            words += ["--include", ident]
-    if VERBS[verb].paced_name:
-        words += replay_options.typed_options(arguments)
-    return shlex.join([*words, "--apply", str(shown_plan.amount)])
+    if choice.include_all:
+        return [*words, "--include-all"]
+    for ident in sorted(plan.included_ids):
+        words += ["--include", ident]
+    return words

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
-import shutil
 import time
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +15,9 @@ from engine.monitor import lock_diagnosis
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
-from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
+from tui.cli.setup.one_look import contains_words, scan_once
+from tui.cli.setup.output import Answer, columns
+from tui.cli.setup.places import open_places
 from tui.locks import list_lines as view
 from tui.locks.examination import ActiveTask, LockExaminer, LockReport, ProcessSample
 from tui.locks.list_lines import PlaceLock
@@ -46,30 +45,24 @@ class LockSummary(NamedTuple):
     """The examination of the lock; None if the place has no lock."""
 
 
-def locks(setup: Setup, arguments: Namespace) -> int:
+def locks(setup: Setup, places: list[str], *, filter: str) -> Answer:
     """Print every lock; exit 0 OK, 1 one needs attention, 2 a place cannot be read."""
-    places = [
-        p for p in chosen_places(setup, arguments.places) if p.lock is not None or p.has_leases
-    ]
+    locked = [p for p in open_places(setup, places) if p.lock is not None or p.has_leases]
 
     async def ask(sessions: Sequence[PlaceSession]) -> list[LockSummary]:
         return [await _summarize_lock(session) for session in sessions]
 
-    summaries = [
-        one for one in scan_once(places, ask) if contains_words(_words(one), arguments.filter)
-    ]
-    now = time.time()
-    if arguments.json:
-        print(json.dumps({"locks": [_as_row(summary, now) for summary in summaries]}))
-    else:
-        print_lines(_page(summaries, now, shutil.get_terminal_size((100, 24)).columns))
+    summaries = [one for one in scan_once(locked, ask) if contains_words(_words(one), filter)]
+    now, code, found = time.time(), OK, [one.lock.evidence for one in summaries]
     if any(summary.kinds is None for summary in summaries):
-        return UNREADABLE
-    alarming = [
-        one.lock.evidence is not None and one.lock.evidence.verdict in ALARMING_VERDICTS
-        for one in summaries
-    ]
-    return ATTENTION if any(alarming) else OK
+        code = UNREADABLE
+    elif any(one and one.verdict in ALARMING_VERDICTS for one in found):
+        code = ATTENTION
+    return Answer(
+        lambda: {"locks": [_as_row(summary, now) for summary in summaries]},
+        lambda: _page(summaries, now, columns()),
+        code,
+    )
 
 
 def _words(summary: LockSummary) -> str:
@@ -119,10 +112,7 @@ def _free(summary: LockSummary) -> Line:
         return ()
     hold = [word for id in accepted_ids(report) for word in ("--hold", id)]
     words = shlex.join([*summary.command, "queue", "recover", *hold])
-    return (
-        (f" {safe_line(words)}", "key"),
-        (" asks, then frees the lock", ""),
-    )
+    return ((f" {safe_line(words)}", "key"), (" asks, then frees the lock", ""))
 
 
 def _as_row(summary: LockSummary, now: float) -> dict[str, object]:

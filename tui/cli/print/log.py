@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from engine.formats.base.format import Setup
 from engine.logs.log_file import NO_TIME, FileEntry
 from engine.logs.log_filter import LEVELS, BadWords, LineFilter, parse_line_filter, parse_typed_time
-from engine.logs.merged_log import END, LineScan, LogPosition, MergedLog, run_to_end
+from engine.logs.merged_log import END, LineScan, MergedLog, run_to_end
 from engine.logs.rotated_log import NO_LOG_FILE
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
+from tui.cli.setup.output import Answer, print_answer
 from tui.cli.setup.places import open_places
 from tui.log.log_lines import log_name
 from tui.text.task_row import time_fields
@@ -23,26 +24,40 @@ POLL_INTERVAL_SECONDS = 0.5
 """Seconds between two reads for new lines."""
 
 
-def log(setup: Setup, arguments: Namespace) -> int:
+def log(
+    setup: Setup,
+    place: str | None,
+    *,
+    filter: str,
+    level: str,
+    since: str,
+    lines: int,
+    follow: bool,
+    json: bool,
+) -> int:
     """Print the last lines of the logs, ordered by time."""
-    through = _line_filter(arguments)
-    floor = _since_time(arguments)
-    named = arguments.place or getattr(arguments, "root", "")
-    place = open_places(setup, [named] if named else [])[0]
-    book = MergedLog(place.logs)
+    through = _line_filter(filter, level.lower())
+    floor = _since_time(since)
+    logs = open_places(setup, [place] if place else [])[0].logs
+    book = MergedLog(logs)
+    show = partial(_print, as_json=json, sources=len(logs) > 1)
     try:
         book.refresh()
         end_position = book.end_position()
-        scan = LineScan(book, END, through, arguments.lines, forward=False, since=floor)
+        scan = LineScan(book, END, through, lines, forward=False, since=floor)
         while not scan.done and (floor == NO_TIME or scan.horizon() >= floor):
             scan.step()
-        _report_unread(book.troubles, place.logs)
+        _report_unread(book.troubles, logs)
         entries = [entry for entry in scan.entries if entry.key[0] >= floor]
-        if arguments.follow:  # an incomplete line is printed when it is complete
-            entries = [entry for entry in entries if not entry.is_torn]
-        _print(entries, arguments.json, len(place.logs) > 1)
-        if arguments.follow:
-            _follow(book, end_position, through, arguments.json, len(place.logs) > 1)
+        show([entry for entry in entries if not (follow and entry.is_torn)])
+        while follow:  # an incomplete line is printed when it is complete
+            sys.stdout.flush()
+            time.sleep(POLL_INTERVAL_SECONDS)
+            if book.refresh():
+                scan = LineScan(book, end_position, through, sys.maxsize)
+                run_to_end(scan)
+                end_position = scan.reached
+                show([entry for entry in scan.entries if not entry.is_torn])
     finally:
         book.close()
     return 0
@@ -63,41 +78,29 @@ def _report_unread(troubles: Mapping[str, str], logs: Sequence[str]) -> None:
         print_error(f"no log yet: no {names}; the first operation creates it")
 
 
-def _line_filter(arguments: Namespace) -> LineFilter:
-    level = arguments.level.lower()
+def _line_filter(text: str, level: str) -> LineFilter:
     if level and level not in LEVELS:
         fail(EX_USAGE, f"--level {safe_line(level)}: expected {', '.join(LEVELS)}")
     try:
-        return parse_line_filter(arguments.filter, LEVELS.index(level) if level else 0)
+        return parse_line_filter(text, LEVELS.index(level) if level else 0)
     except BadWords as error:
         fail(EX_USAGE, f"--filter: {error} at character {error.at + 1}")
 
 
-def _since_time(arguments: Namespace) -> float:
-    if not arguments.since:
+def _since_time(text: str) -> float:
+    if not text:
         return NO_TIME
     try:
-        return parse_typed_time(arguments.since, time.time())
+        return parse_typed_time(text, time.time())
     except ValueError as error:
-        fail(EX_USAGE, f"--since {safe_line(arguments.since)}: {error}")
+        fail(EX_USAGE, f"--since {safe_line(text)}: {error}")
 
 
-def _follow(
-    book: MergedLog, mark: LogPosition, through: LineFilter, as_json: bool, sources: bool
-) -> None:
-    while True:
-        sys.stdout.flush()
-        time.sleep(POLL_INTERVAL_SECONDS)
-        if book.refresh():
-            scan = LineScan(book, mark, through, sys.maxsize)
-            run_to_end(scan)
-            mark = scan.reached
-            _print([entry for entry in scan.entries if not entry.is_torn], as_json, sources)
-
-
-def _print(entries: Sequence[FileEntry], as_json: bool, sources: bool) -> None:
-    for entry in entries:
-        print(_json(entry) if as_json else _text(entry, sources))
+def _print(entries: Sequence[FileEntry], *, as_json: bool, sources: bool) -> None:
+    answer = Answer(
+        lambda: map(_values, entries), lambda: (_text(entry, sources) for entry in entries)
+    )
+    print_answer(answer, as_json=as_json)
 
 
 def _text(entry: FileEntry, sources: bool) -> str:
@@ -109,17 +112,13 @@ def _text(entry: FileEntry, sources: bool) -> str:
     return f"{when}{name}{level}{safe_line(line.text.expandtabs(8))}{more}"
 
 
-def _json(entry: FileEntry) -> str:
-    import json
-
+def _values(entry: FileEntry) -> dict[str, object]:
     line = entry.line
-    return json.dumps(
-        {
-            **time_fields("when", line.when),
-            "level": line.level,
-            "text": line.text,
-            "log": os.fsdecode(line.source),
-            "hidden_bytes": entry.hidden_bytes,
-            "torn": entry.is_torn,
-        }
-    )
+    return {
+        **time_fields("when", line.when),
+        "level": line.level,
+        "text": line.text,
+        "log": os.fsdecode(line.source),
+        "hidden_bytes": entry.hidden_bytes,
+        "torn": entry.is_torn,
+    }

@@ -1,37 +1,48 @@
-"""`overview`: print one line per place, the alerts, and the ages of the tasks."""
+"""`overview`: print one line per place, the alerts, and the ages of the tasks; with --at the places
+as recorded at a time of the last day.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 import time
-from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine.formats.base.format import Setup
 from engine.index.age_table import BOUNDS_MINUTES, Ages, summarize_ages
+from engine.locks.token_buckets import BucketState
+from engine.logs.log_filter import parse_typed_time
 from engine.model import State
 from engine.monitor import forecast
-from engine.monitor.alerts import needs_attention
+from engine.monitor.alerts import Alert, needs_attention
+from engine.monitor.recorded_history import MissingSpan, RecordedHistory
+from engine.monitor.recorder import DAY_SECONDS, UnreadableRecording, read_samples
+from engine.monitor.recorder import EncodedSample as Recorded
 from engine.monitor.throughput import MIN_RATE_SECONDS
+from engine.places.place import Place
 from engine.store import Unavailable
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
+from tui.cli.print.transports import as_json
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
-from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
+from tui.cli.setup.one_look import parse_place_filter, scan_once
+from tui.cli.setup.output import Answer, columns
+from tui.cli.setup.places import open_places
 from tui.operations import worker_lines
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import place_lines as view
 from tui.overview import snapshot
+from tui.overview.snapshot import PlaceSnapshot
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import kind_figures, worker_rows
 from tui.text import table
 from tui.text.lines import BLANK_LINE, Line, cut_line, heading_line
 from tui.text.styles import bracket_chips
-from tui.text.task_row import with_times
+from tui.text.task_row import time_fields, with_times
+from tui.transports import transport_lines as ways
 
 MAX_AGE_ROWS, MAX_WARNING_LINES = 12, 6
 """Maximum lines for an age table, and for warnings with their heading."""
@@ -45,30 +56,26 @@ class OverviewReport(NamedTuple):
     """None if the place cannot be read."""
 
 
-def overview(setup: Setup, arguments: Namespace) -> int:
+def overview(setup: Setup, places: list[str], *, filter: str, over: float, at: str) -> Answer:
     """Print every place; exit 0 OK, 1 needs attention, 2 one cannot be read."""
-    places = chosen_places(setup, arguments.places)
-    if arguments.at:
-        from tui.cli.print.past import print_past_overview
-
-        return print_past_overview(places, arguments)
+    opened = open_places(setup, places)
+    if at:
+        return _past_overview(opened, at, {"filter": filter, "over": over})
 
     async def ask(sessions: Sequence[PlaceSession]) -> list[OverviewReport]:
-        await asyncio.sleep(arguments.over)  # the places are followed during this time
-        if arguments.over > MIN_RATE_SECONDS:
+        await asyncio.sleep(over)  # the places are followed during this time
+        if over > MIN_RATE_SECONDS:
             await asyncio.gather(*map(_wait_for_rates, sessions))
-        return [await _read_place(session, arguments.filter) for session in sessions]
+        return [await _read_place(session, filter) for session in sessions]
 
-    reports = scan_once(places, ask)
+    reports = scan_once(opened, ask)
     now = time.time()
-    if arguments.json:
-        print(json.dumps({"places": [_as_row(report, now) for report in reports]}))
-    else:
-        width = shutil.get_terminal_size((100, 24)).columns
-        print_lines(_page(reports, now, width))
-    if any(report.table is None for report in reports):
-        return UNREADABLE
-    return ATTENTION if any(needs_attention(report.session.alerts) for report in reports) else OK
+    is_calm = not any(needs_attention(report.session.alerts) for report in reports)
+    return Answer(
+        lambda: {"places": [_as_row(report, now) for report in reports]},
+        lambda: _page(reports, now, columns()),
+        UNREADABLE if any(each.table is None for each in reports) else OK if is_calm else ATTENTION,
+    )
 
 
 async def _wait_for_rates(session: PlaceSession) -> None:
@@ -107,12 +114,11 @@ def _page(reports: Sequence[OverviewReport], now: float, width: int) -> list[Lin
     sessions = [report.session for report in reports]
     names = table.short_names([session.place.name for session in sessions])
     short_by_name = dict(zip([session.place.name for session in sessions], names, strict=True))
-    alerts = alert_view.sort_alerts([alert for session in sessions for alert in session.alerts])
+    alerts = [alert for session in sessions for alert in session.alerts]
     cells = view.table_layout((), width).spark or view.SPARKLINE_CELLS
     place_lines = [view.live_line(session, now, cells) for session in sessions]
     head, rows = view.place_table(place_lines, now, width)
-    alert_lines = alert_view.alert_lines(alerts, short_by_name, width, keys_shown=False)
-    lines = [*map(bracket_chips, alert_lines)] or [alert_view.no_alerts_line(True)]
+    lines = _alerts(alerts, short_by_name, alert_view.no_alerts_line(True), width)
     lines += [BLANK_LINE, head]
     for at, row in enumerate(rows):
         lines += [row, *(line for _, line in view.part_lines(place_lines, at, now, width))]
@@ -127,6 +133,20 @@ def _page(reports: Sequence[OverviewReport], now: float, width: int) -> list[Lin
     return [*lines, *view.warning_lines(logs, width, MAX_WARNING_LINES)]
 
 
+def _alerts(
+    alerts: Sequence[Alert], names: Mapping[str, str], none: Line, width: int
+) -> list[Line]:
+    in_order = alert_view.sort_alerts(alerts)
+    lines = alert_view.alert_lines(in_order, names, width, keys_shown=False)
+    return [*map(bracket_chips, lines)] or [none]
+
+
+def _tokens(tokens: Sequence[BucketState] | str) -> list[dict[str, object]] | None:
+    return (
+        None if isinstance(tokens, str) else [with_times(one._asdict(), "next") for one in tokens]
+    )
+
+
 def _ages(report: OverviewReport, name: str, width: int) -> list[Line]:
     if report.table is None or not report.table[1].total.total:
         return []
@@ -135,12 +155,7 @@ def _ages(report: OverviewReport, name: str, width: int) -> list[Line]:
     table = age_view.table_lines(ages, None, width, MAX_AGE_ROWS)
     heading = age_view.table_heading(ages, name, word, report.session.place.group_titles)
     summary = ((f" backlog {safe_line(summarize_ages(ages))}", ""),)
-    return [
-        BLANK_LINE,
-        heading_line(heading, width),
-        *table,
-        cut_line(summary, width),
-    ]
+    return [BLANK_LINE, heading_line(heading, width), *table, cut_line(summary, width)]
 
 
 def _as_row(report: OverviewReport, now: float) -> dict[str, object]:
@@ -165,9 +180,7 @@ def _as_row(report: OverviewReport, now: float) -> dict[str, object]:
     host = report.session.readings.host
     row["host"] = None if host is None else host._asdict()
     row["forecasts"] = forecast.as_row(report.session.forecasts())
-    row["tokens"] = (
-        None if isinstance(tokens, str) else [with_times(one._asdict(), "next") for one in tokens]
-    )
+    row["tokens"] = _tokens(tokens)
     row["ages"] = None
     if report.table is not None:
         state, ages = report.table
@@ -182,3 +195,103 @@ def _as_row(report: OverviewReport, now: float) -> dict[str, object]:
             "reading": summarize_ages(ages),
         }
     return row
+
+
+def _past_overview(places: Sequence[Place], text: str, others: Mapping[str, object]) -> Answer:
+    """Every place as recorded at the time of a text; exit 0 OK, 1 needed attention, 2 one has no
+    record. `others`: values of options that do not go with it.
+    """
+    now = time.time()
+    try:
+        at = parse_typed_time(text, now)
+    except ValueError as error:
+        fail(EX_USAGE, f"--at {safe_line(text)}: {error}")
+    for option, value in others.items():
+        if value:
+            fail(EX_USAGE, f"--at and --{option}: only counts are recorded, not single tasks")
+    limits = [place.alerts.transport_failures for place in places]
+    histories = [_recorded_history(place, at) for place in places]
+    width = columns()
+    cells = view.table_layout((), width).spark or view.SPARKLINE_CELLS
+    snapshots = [
+        snapshot.recorded_snapshot(place, number, history, at, cells)
+        for number, (place, history) in enumerate(zip(places, histories, strict=True), 1)
+    ]
+    code = ATTENTION if any(needs_attention(each.alerts) for each in snapshots) else OK
+    if any(isinstance(each.recorded, MissingSpan) or each.queue.unavailable for each in snapshots):
+        code = UNREADABLE
+    pairs = list(zip(snapshots, limits, strict=True))
+    return Answer(
+        lambda: {"places": [_past_row(each, limit, at, now) for each, limit in pairs]},
+        lambda: _past_page(snapshots, limits, at, now, width),
+        code,
+    )
+
+
+def _recorded_history(place: Place, at: float) -> RecordedHistory:
+    """What was recorded around a time; an unreadable recording is reported."""
+    samples: Sequence[Recorded] = ()
+    if place.recording is not None:
+        try:
+            samples = read_samples(place.recording, at - DAY_SECONDS, at + DAY_SECONDS)
+        except UnreadableRecording as error:
+            print_error(f"{safe_line(place.name)}: {safe_line(str(error))}")
+    return RecordedHistory(samples, place.name)
+
+
+def _past_page(
+    snapshots: Sequence[PlaceSnapshot], limits: Sequence[float], at: float, now: float, width: int
+) -> list[Line]:
+    names = table.short_names([each.queue.name for each in snapshots])
+    short_by_name = dict(zip([each.queue.name for each in snapshots], names, strict=True))
+    alerts = [alert for each in snapshots for alert in each.alerts]
+    head, rows = view.place_table([each.queue for each in snapshots], at, width)
+    known = all(each.queue.complete for each in snapshots)
+    none = alert_view.no_alerts_line(True) if known else ((" not recorded", "muted"),)
+    lines: list[Line] = [snapshot.shown_time_line(at, now), BLANK_LINE]
+    lines += _alerts(alerts, short_by_name, none, width)
+    lines += [BLANK_LINE, head, *rows]
+    for each, name, limit in zip(snapshots, names, limits, strict=True):
+        lines += [
+            BLANK_LINE,
+            heading_line(name, width),
+            *_past_figures(each, limit, at, now, width),
+        ]
+    return lines
+
+
+def _past_figures(
+    each: PlaceSnapshot, limit: float, at: float, now: float, width: int
+) -> list[Line]:
+    if isinstance(each.recorded, MissingSpan):
+        return [((f" {snapshot.describe_gap(each.recorded, now)}", "unknown"),)]
+    lock = each.lock
+    lines: list[Line] = []
+    if lock is not None:
+        lines.append(((f" lock      {lock.verdict}: {safe_line(lock.reason)}", ""),))
+    lines += snapshot.forecast_lines(each.forecasts, width, len(each.forecasts))
+    if each.tokens:
+        lines.append(view.tokens_line(each.tokens, width))
+    if each.sending is not None and each.sending.transports:
+        titles, rows = ways.transport_rows(each.sending, limit, at, width)
+        lines += [titles, *(line for _, line in rows)]
+    return [cut_line(line, width) for line in lines]
+
+
+def _past_row(each: PlaceSnapshot, limit: float, at: float, now: float) -> dict[str, object]:
+    lock, sending, tokens = each.lock, each.sending, each.tokens
+    return {
+        **view.place_values(each.queue, at),
+        **snapshot.recorded_values(each, at, now),
+        "alerts": [alert_view.alert_row(alert) for alert in each.alerts],
+        "lock": lock
+        and {
+            "verdict": str(lock.verdict),
+            "pid": lock.pid,
+            **time_fields("since", lock.since),
+            "reason": lock.reason,
+        },
+        "forecasts": forecast.as_row(each.forecasts),
+        "tokens": _tokens(tokens),
+        "transports": None if sending is None else as_json("", sending, limit)["transports"],
+    }

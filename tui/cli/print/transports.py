@@ -2,53 +2,37 @@
 
 from __future__ import annotations
 
-import shutil
-from argparse import Namespace
-from collections.abc import Sequence
-
 from engine.formats.base.format import Setup
-from engine.monitor.transport_health import (
-    CountWindow,
-    MailHealth,
-    MailRoutes,
-    TransportHealth,
-    TransportSuspension,
-)
+from engine.monitor.transport_health import CountWindow, MailHealth, MailRoutes, TransportHealth
 from engine.text.safe import safe_line
-from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
+from tui.cli.setup.one_look import contains_words, scan_place
+from tui.cli.setup.output import Answer, columns
+from tui.cli.setup.places import open_places
 from tui.session.place_session import PlaceSession
 from tui.text.task_row import time_fields, with_times
 from tui.transports import detail_lines as view
 
 
-def transports(setup: Setup, arguments: Namespace) -> int:
-    """Print the transports of a place; exit 0 OK, 1 if a transport fails, or if no mail is sent
-    because the file of suspended transports is invalid.
-    """
-    place, *_ = chosen_places(setup, [arguments.place] if arguments.place else [])
+def transports(setup: Setup, place: str | None, *, filter: str) -> Answer:
+    """Print the transports of a place; exit 1 if one fails, or none may send mail."""
+    opened = open_places(setup, [place] if place else [])[0]
 
-    async def ask(sessions: Sequence[PlaceSession]) -> tuple[MailHealth, MailRoutes | None, float]:
-        (session,) = sessions
+    async def ask(session: PlaceSession) -> tuple[MailHealth, MailRoutes | None, float]:
         while session.readings.sending.is_reading:
             # Reading the last hour of a long log takes several scans.
             await session.wait_for_readings()
         return session.readings.sending, session.readings.routes, session.clock()
 
-    sending, routes, now = scan_once([place], ask)
-    limit = place.alerts.transport_failures
-    rows = sending.transports
-    if arguments.filter:
-        rows = tuple(w for w in rows if contains_words(_words(w, limit, routes), arguments.filter))
+    sending, routes, now = scan_place(opened, ask)
+    limit = opened.alerts.transport_failures
+    rows = tuple(w for w in sending.transports if contains_words(_words(w, limit, routes), filter))
     sending = sending._replace(transports=rows)
-    if arguments.json:
-        import json
-
-        print(json.dumps(as_json(place.name, sending, limit, routes)))
-    else:
-        width = shutil.get_terminal_size((120, 24)).columns
-        print_lines(view.page_lines(sending, limit, now, width, routes))
     blocked = routes is not None and routes.blocked
-    return int(blocked or any(one.health(limit) == "failing" for one in sending.transports))
+    return Answer(
+        lambda: as_json(opened.name, sending, limit, routes),
+        lambda: view.page_lines(sending, limit, now, columns(120), routes),
+        int(blocked or any(one.health(limit) == "failing" for one in rows)),
+    )
 
 
 def _words(transport: TransportHealth, limit: float, routes: MailRoutes | None) -> str:
@@ -86,7 +70,8 @@ def _row(transport: TransportHealth, limit: float, routes: MailRoutes | None) ->
         "state": transport.health(limit).value,
         "used": None if routes is None else routes.use(transport.name).value,
         "why_not": None if routes is None else routes.why_not.get(transport.name, ""),
-        "suspended": None if stop is None else _stop(stop),
+        "suspended": stop
+        and {**time_fields("since", stop.since), "who": stop.who, "why": stop.why},
         "totals": None if transport.totals is None else transport.totals._asdict(),
         "windows": {window.name: _window(window) for window in transport.windows},
         **time_fields("last_success", transport.last_success),
@@ -94,10 +79,6 @@ def _row(transport: TransportHealth, limit: float, routes: MailRoutes | None) ->
         "errors": [with_times(fault._asdict(), "first", "last") for fault in transport.faults],
         "failures": [with_times(failure._asdict(), "when") for failure in transport.failures],
     }
-
-
-def _stop(stop: TransportSuspension) -> dict[str, object]:
-    return {**time_fields("since", stop.since), "who": stop.who, "why": stop.why}
 
 
 def _window(window: CountWindow) -> dict[str, object]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from engine.model import State, Task, own_word
 from engine.store import ReadableStore
 from engine.system.command_errors import EX_TIMEOUT, print_error
 from engine.text.safe import safe_line
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import Answer
 
 REACHED, NOT_REACHED = 0, 1
 
@@ -63,12 +62,15 @@ def result_of(observed: Observed, until: str, dead_before: int) -> tuple[str, in
 
 def wait(
     setup: Setup,
-    arguments: Namespace,
+    *,
+    id: list[str],
+    until: str,
+    timeout: float | None,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
-) -> int:
+) -> Answer | int:
     """Scan until the result is reached or the time is over, and print the result."""
-    until, ids = arguments.until or "done", list(dict.fromkeys(arguments.id))
+    until, ids = until or "done", list(dict.fromkeys(id))
     began = clock()
     with closing(setup.open_store()) as store:
         if unknown := _unknown_ids(setup, store, ids):
@@ -82,15 +84,27 @@ def wait(
             dead_before = observed.dead if dead_before < 0 else dead_before
             outcome = result_of(observed, until, dead_before)
             now = clock()
-            remaining = math.inf if arguments.timeout is None else began + arguments.timeout - now
+            remaining = math.inf if timeout is None else began + timeout - now
             if outcome is not None or (remaining <= 0 and not missed - observed.ended.keys()):
                 break
             length = min(LONGEST_PAUSE_SECONDS, 2 * length)
             next_pause = max(length, SCAN_COST_FACTOR * (now - started))
             pause(min(next_pause, max(remaining, SHORTEST_PAUSE_SECONDS)))
     result, code = outcome or ("timeout", EX_TIMEOUT)
-    _print(setup, observed, result, clock() - began, as_json=arguments.json)
-    return code
+    seconds = clock() - began
+    counts = {"pending": observed.pending, "active": observed.active, "dead": observed.dead}
+
+    def values() -> dict[str, object]:
+        ended = {"place": setup.place, "result": result, "seconds": round(seconds, 3)}
+        return {**ended, **counts, "tasks": dict(observed.words)}
+
+    def lines() -> Iterator[str]:
+        for ident, word in observed.words.items():
+            yield f"{safe_line(ident)} {word or 'done'}"
+        counts_text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        yield f"{result} after {seconds:.1f} s: {counts_text}"
+
+    return Answer(values, lines, code)
 
 
 def _observe_queue(store: ReadableStore) -> Observed:
@@ -151,15 +165,3 @@ def _unknown_ids(setup: Setup, store: ReadableStore, ids: Sequence[str]) -> str:
         return ""
     logs = [setup.log_path]
     return next((ident for ident in missing if not find_mentions(logs, ident, 1).lines), "")
-
-
-def _print(setup: Setup, observed: Observed, result: str, seconds: float, *, as_json: bool) -> None:
-    counts = {"pending": observed.pending, "active": observed.active, "dead": observed.dead}
-    if as_json:
-        values = {"place": setup.place, "result": result, "seconds": round(seconds, 3)}
-        print_json({**values, **counts, "tasks": dict(observed.words)})
-        return
-    for ident, word in observed.words.items():
-        print(f"{safe_line(ident)} {word or 'done'}")
-    counts_text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-    print(f"{result} after {seconds:.1f} s: {counts_text}")

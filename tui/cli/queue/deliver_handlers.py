@@ -32,11 +32,7 @@ def missing_library(setup: Setup) -> str:
 
 
 def deliver_handlers(setup: Setup, closing: ExitStack) -> dict[str, Handler]:
-    """The handler of each kind that is sent by HTTP; `closing` closes their connections.
-
-    Raises:
-        CommandError: httpx is not installed, or a file of certificates cannot be used.
-    """
+    """The handler of each kind that is sent by HTTP; `closing` closes their connections."""
     config = setup.config
     if not (kinds := setup.delivered):
         return {}
@@ -51,11 +47,7 @@ def deliver_handlers(setup: Setup, closing: ExitStack) -> dict[str, Handler]:
 
 
 def _handler(
-    setup: Setup,
-    kind: str,
-    handler: HandlerConfig,
-    registry: Registry | None,
-    closing: ExitStack,
+    setup: Setup, kind: str, handler: HandlerConfig, registry: Registry | None, closing: ExitStack
 ) -> Handler:
     from engine.delivery.breaker import Breaker
     from engine.delivery.deliver import DeliverHandler

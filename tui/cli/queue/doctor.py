@@ -7,13 +7,12 @@ import shlex
 import stat
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import chain
 
 from engine.delivery.delivery_parts import open_registry
-from engine.doctor.finding import Finding, Grade, format_finding, needs_action
+from engine.doctor.finding import Finding, Grade, bad, format_finding, needs_action, warn
 from engine.formats.base.format import Setup
 from engine.monitor.alerts import MIN_FREE_TASKS, describe_limit, is_nearly_full
 from engine.places.alert_facts import limits_of_tasks
@@ -28,29 +27,19 @@ from tui.cli.setup.places import make_place
 OK, ATTENTION = 0, 1
 
 
-def doctor(setup: Setup, arguments: Namespace) -> int:
-    """Check a place of any format and print the findings; exit 0 if none needs an action, else 1.
-
-    Changes nothing.
-    """
+def doctor(setup: Setup, *, json: bool) -> int:
+    """Check a place of any format and print the findings; changes nothing."""
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup)
-    library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
+    library = [("handlers", bad(missing, INSTALL))] if missing else []
     named_findings = chain(
-        passwords,
-        library,
-        setup.findings(),
-        _check_limits(setup),
-        _check_deliveries(setup),
+        passwords, library, setup.findings(), _check_limits(setup), _check_deliveries(setup)
     )
-    return print_findings(chain(named_findings, _check_lacks(setup)), as_json=arguments.json)
+    return print_findings(chain(named_findings, _check_lacks(setup)), as_json=json)
 
 
 def print_findings(named_findings: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:
-    """Print findings with the names of their checks, each as soon as it is known.
-
-    Returns 0 if none needs an action, else 1.
-    """
+    """Print named findings, each as soon as it is known; return 1 if one needs an action."""
     findings = []
     if not sys.stdout.isatty():
         named_findings = show_progress(named_findings, "checks done")
@@ -72,7 +61,7 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
         if free_count < MIN_FREE_TASKS and not (has_check and path == setup.queue.pending):
             where = shlex.quote(path)
             what = f"room for {free_count:,} tasks on the disk of {path}"
-            yield "limits", Finding(Grade.BAD, what, f"df -h {where}; df -i {where}  # make room")
+            yield "limits", bad(what, f"df -h {where}; df -i {where}  # make room")
     if setup.address.is_url:
         return  # neither trash nor workers of this host; to ask a server again is expensive
     workers = read_queue_figures(place).workers
@@ -102,7 +91,7 @@ def _check_lacks(setup: Setup) -> Iterator[tuple[str, Finding]]:
             events.read_new(now)
         for one in events.current_lacks(now):
             what = f"{safe_line(one.kind)} not tried: {safe_line(one.error)}"
-            yield "worker", Finding(Grade.WARN, what, "mend it; the worker then goes on by itself")
+            yield "worker", warn(what, "mend it; the worker then goes on by itself")
 
 
 def _check_deliveries(setup: Setup) -> Iterator[tuple[str, Finding]]:
@@ -137,4 +126,4 @@ def _open_passwords(setup: Setup) -> Iterator[Finding]:
     has_password = any(one is not None and one.password for one in addresses)
     if has_password and os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
         what = f"{path} contains a password, other users may read it"
-        yield Finding(Grade.BAD, what, f"chmod go= {shlex.quote(path)}")
+        yield bad(what, f"chmod go= {shlex.quote(path)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
@@ -12,43 +11,41 @@ from functools import partial
 from engine.formats.base.format import Setup
 from engine.model import Problem, State, Task, counted_attempts, own_word
 from engine.store import ReadableStore
-from engine.system.command_errors import (
-    EX_USAGE,
-    fail,
-    print_error,
-)
+from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.text.times import format_time
 from tui.cli.setup.filter_option import parse_states
-from tui.cli.setup.output import note_if_empty, print_json, show_progress
+from tui.cli.setup.output import Answer, note_if_empty, show_progress
 
 
-def list_tasks(setup: Setup, arguments: Namespace) -> int:
+def list_tasks(setup: Setup, *, state: str, filter: str, csv: bool, json: bool) -> Answer:
     """List tasks, state by state."""
-    if arguments.csv and arguments.json:
+    if csv and json:
         fail(EX_USAGE, "expected only one of --csv and --json")
     store = setup.open_store()
-    words = parse_states(store, arguments.state)
-    describe = _line
-    if arguments.csv or arguments.json:
-        from tui.text.task_row import ROW_FIELDS, csv_lines
+    words = parse_states(store, state)
 
-        describe = _csv_line if arguments.csv else _json_line
-        if arguments.csv:
-            print(csv_lines([{name: name for name in ROW_FIELDS}], ROW_FIELDS), end="")
-    try:
-        tasks = _filtered_tasks(store, words, arguments.filter)
-        # On a terminal the tasks themselves are the progress.
-        if not sys.stdout.isatty():
-            tasks = show_progress(tasks, "tasks read")
-        for scanned in note_if_empty(tasks, "tasks"):
-            if isinstance(scanned, Problem):
-                print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")
-                continue
-            print(describe(scanned, own_word(scanned, store.states, store.words)))
-    finally:
-        store.close()
-    return 0
+    def rows() -> Iterator[tuple[Task, str]]:
+        with closing(store):
+            tasks = _filtered_tasks(store, words, filter)
+            # On a terminal the tasks themselves are the progress.
+            if not sys.stdout.isatty():
+                tasks = show_progress(tasks, "tasks read")
+            for scanned in note_if_empty(tasks, "tasks"):
+                if isinstance(scanned, Task):
+                    yield scanned, own_word(scanned, store.states, store.words)
+                else:
+                    print_error(f"{safe_line(scanned.where)}: {safe_line(scanned.what)}")
+
+    def lines() -> Iterator[str]:
+        if csv:
+            from tui.text.task_row import ROW_FIELDS
+
+            yield _csv_line({name: name for name in ROW_FIELDS})
+        for task, word in rows():
+            yield _csv_line(_row(task, word)) if csv else _line(task, word)
+
+    return Answer(lambda: (_values(*row) for row in rows()), lines)
 
 
 def _filtered_tasks(
@@ -80,21 +77,21 @@ def _row(task: Task, word: str) -> dict[str, object]:
     return {**task_row(task, word), "attempts": counted_attempts(task)}
 
 
-def _json_line(task: Task, word: str) -> str:
-    from tui.text.task_row import json_line, time_fields
+def _values(task: Task, word: str) -> dict[str, object]:
+    from tui.text.task_row import time_fields
 
     lease = task.lease and {
         "owner": task.lease.owner,
         **time_fields("since", task.lease.since),
         **time_fields("until", task.lease.until),
     }
-    return json_line({**_row(task, word), "lease": lease}).rstrip("\n")
+    return {**_row(task, word), "lease": lease}
 
 
-def _csv_line(task: Task, word: str) -> str:
+def _csv_line(row: Mapping[str, object]) -> str:
     from tui.text.task_row import ROW_FIELDS, csv_lines
 
-    return csv_lines([_row(task, word)], ROW_FIELDS).rstrip("\r\n")
+    return csv_lines([row], ROW_FIELDS).rstrip("\r\n")
 
 
 def _line(task: Task, word: str) -> str:
@@ -105,23 +102,14 @@ def _line(task: Task, word: str) -> str:
     return " | ".join(safe_line(part) for part in parts if part)
 
 
-def count(setup: Setup, arguments: Namespace) -> int:
-    """Print the number of pending tasks."""
-    return _count(setup, State.PENDING, arguments)
-
-
-def count_dlq(setup: Setup, arguments: Namespace) -> int:
-    """Print the number of dead tasks."""
-    return _count(setup, State.DEAD, arguments)
-
-
-def _count(setup: Setup, state: State, arguments: Namespace) -> int:
+def _count(state: State, setup: Setup) -> Answer:
+    """Print the number of tasks in a state."""
     setup.format.make_queue(setup)
     with closing(setup.open_store()) as store:
-        amount = store.count_tasks().get(state, 0)
-        if arguments.json:
-            word = store.states.get(state, str(state))
-            print_json({"place": setup.place, "state": word, "count": amount})
-        else:
-            print(amount)
-    return 0
+        amount, word = store.count_tasks().get(state, 0), store.states.get(state, str(state))
+    values = {"place": setup.place, "state": word, "count": amount}
+    return Answer(lambda: values, lambda: [str(amount)])
+
+
+count = partial(_count, State.PENDING)
+count_dlq = partial(_count, State.DEAD)

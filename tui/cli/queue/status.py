@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -39,7 +37,7 @@ from engine.system.command_errors import print_error
 from engine.text.figure import Figure
 from engine.text.safe import safe_line
 from engine.text.times import format_rough_duration
-from tui.cli.setup.output import show_progress
+from tui.cli.setup.output import Answer, show_progress
 from tui.cli.setup.places import make_place
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
 from tui.session.history import alert_input
@@ -96,19 +94,19 @@ class PlaceStatus(NamedTuple):
     """Spooled mails without a task."""
 
 
-def status(setup: Setup, arguments: Namespace) -> int:
+def status(setup: Setup, *, exact: bool) -> Answer | int:
     """Print a summary of a place; exit 0 OK, 1 needs attention, 2 unreadable."""
     place = make_place(setup, setup.place, setup.words)
     try:
-        place_status = read_status(place, time.time(), exact=arguments.exact)
+        place_status = read_status(place, time.time(), exact=exact)
     except Unavailable as error:
         print_error(str(error))
         return UNREADABLE
-    if arguments.json:
-        print(json.dumps(_as_row(place, place_status)))
-    else:
-        print("\n".join(_as_text(place, place_status)))
-    return ATTENTION if needs_attention(place_status.alerts) else OK
+    return Answer(
+        lambda: _as_row(place, place_status),
+        lambda: _as_text(place, place_status),
+        ATTENTION if needs_attention(place_status.alerts) else OK,
+    )
 
 
 def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus:

@@ -23,11 +23,7 @@ def parse_filter_option(
     *,
     reads_data: bool = False,
 ) -> Filter:
-    """Parse `--filter` with the states and words of a store; times are resolved at `now`.
-
-    Raises:
-        CommandError: it is no valid filter; the message has the position and what was expected.
-    """
+    """Parse `--filter` with the states and words of a store; times are resolved at `now`."""
     try:
         saved = lookup_in(os.environ)
         return parse_filter(text, states, now, words, saved, reads_data=reads_data)
@@ -59,11 +55,7 @@ def read_data(store: ReadableStore, task: Task) -> str | None:
 def parse_states(
     store: ReadableStore, state: str, among: Iterable[State] = State
 ) -> dict[str, State]:
-    """The words of the store's states that `--state` names, with commas; all of them by default.
-
-    Raises:
-        CommandError: a word is not a state among these.
-    """
+    """The words of the store's states that `--state` names, with commas; all of them by default."""
     known = {
         word: of
         for of in among

@@ -1,21 +1,24 @@
-"""Standard output and error: no control character of a text leaves by them; a pipe whose reader may
-close it (EPIPE), such as `| head`; JSON; colours.
+"""Standard output and error: the answer of a command as JSON or text, and colours. No control
+character of a text leaves by them; the reader of a pipe may close it (EPIPE), such as `| head`.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, redirect_stdout
 from io import BufferedWriter, BytesIO, FileIO, TextIOWrapper, UnsupportedOperation
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 
 from engine.system.command_errors import discard_stream
-from engine.text.safe import safe_text
+from engine.text.safe import safe_line, safe_text
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+    from tui.text.lines import Line, Run
 
 
 T = TypeVar("T")
@@ -104,6 +107,74 @@ def end_with_reader() -> None:
     output = getattr(sys.stdout, "buffer", None)
     if isinstance(output, BufferedWriter) and isinstance(output.raw, PipeOutput):
         output.raw.is_listing = True
+
+
+class Answer(NamedTuple):
+    """What a command prints, as JSON or as text, and its exit code. Only one of both is made."""
+
+    values: Callable[[], Mapping[str, object] | Iterable[Mapping[str, object]]]
+    """One JSON object; or several, one a line."""
+    lines: Callable[[], Iterable[Line | str]]
+    code: int = 0
+
+
+def print_answer(answer: Answer, *, as_json: bool) -> int:
+    """Print the answer of a command, each row as soon as it is known; return the exit code."""
+    if not as_json:
+        print_lines(answer.lines())
+        return answer.code
+    values = answer.values()
+    for row in [values] if isinstance(values, Mapping) else values:
+        print_json(row)
+    return answer.code
+
+
+def columns(usual: int = 100) -> int:
+    """Columns of the terminal; `usual` where there is none."""
+    from shutil import get_terminal_size  # a timer's run does not need it
+
+    return get_terminal_size((usual, 24)).columns
+
+
+COLORS = {
+    **{"muted": "2", "line": "2", "ghost": "2", "strong": "1", "title": "1", "key": "36"},
+    **{"accent": "36", "ok": "32", "warn": "1;33", "error": "1;31", "unknown": "35"},
+    **{"chip-ok": "7;32", "chip-warn": "7;33", "chip-error": "7;31", "chip-accent": "7;36"},
+    **{"chip": "7", "tab": "7", "mark": "1;36"},
+}
+"""SGR parameters (ECMA-48) of styles: the 16 colours, as in the theme `terminal`."""
+
+
+def print_lines(lines: Iterable[Line | str]) -> None:
+    """Print texts, and lines of a screen with the glyphs that the locale has; in colour on a
+    terminal.
+    """
+    for line in lines:
+        if isinstance(line, str):
+            print(line)
+        else:
+            _print_line(line)
+
+
+def _print_line(line: Line) -> None:
+    from tui.text.glyphs import glyphs_of_locale
+
+    glyphs = glyphs_of_locale(os.environ)
+    if not wants_color(os.environ):
+        print("".join(text for text, _ in line).rstrip().translate(glyphs))
+        return
+    runs = [(text.translate(glyphs), COLORS.get(style)) for text, style in _without_end(line)]
+    safe_runs = ((safe_line(text), sgr) for text, sgr in runs)
+    parts = (f"\x1b[{sgr}m{text}\x1b[m" if sgr else text for text, sgr in safe_runs)
+    print_controls(f"{''.join(parts)}\n")
+
+
+def _without_end(line: Line) -> list[Run]:
+    """The runs of a line without the blanks at its end."""
+    runs = list(line)
+    while runs and not runs[-1][0].rstrip():
+        runs.pop()
+    return [*runs[:-1], *((text.rstrip(), style) for text, style in runs[-1:])]
 
 
 def print_json(values: Mapping[str, object]) -> None:

@@ -19,8 +19,7 @@ from engine.formats.known_formats import (
     own_format,
     setup_for,
 )
-from engine.model import AttemptLimit, attempts_allowed
-from engine.policy import RetryPolicy
+from engine.model import attempts_allowed
 from engine.store import Store, Unavailable
 from engine.system.command_errors import EX_UNAVAILABLE, CommandError, fail
 from engine.system.host import count_free_tasks, read_host_figures
@@ -39,11 +38,7 @@ NO_ANSWER = "no answer when opened: start the console again once its file system
 
 
 def open_places(setup: Setup, names: Sequence[str]) -> list[Place]:
-    """The named places; without names, the configured ones, else the installed queue.
-
-    Raises:
-        CommandError: no such folder, or nothing to open.
-    """
+    """The named places; without names, the configured ones, else the installed queue."""
     return make_places(setup, place_names(setup, names))
 
 
@@ -96,7 +91,6 @@ def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
     """The given names; without any, the configured places, else the installed queue.
 
     Raises:
-        CommandError: no such folder, or nothing to open.
         ConfigError: as `default_places`.
     """
     chosen = [*names] or [*default_places(setup.config, os.environ)] or _installed(setup)
@@ -172,7 +166,10 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         from engine.formats.base.destination_controls import place_destinations
 
         destinations = place_destinations(place_setup)
-    no_worker = place_setup.no_worker
+    policy, no_worker = place_setup.retry_policy(), place_setup.no_worker
+    accepted = (one for one in config.alerts.accepted if one.place in ("", name, location))
+    idle = f"spooldeck's worker does nothing: {no_worker}; the format's own program may"
+    obstacle = idle if no_worker else ""
     base = Place(
         name=name,
         open=open_store,
@@ -190,11 +187,9 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         worker_command=() if no_worker else (*argv, *form.work_command),
         no_worker=no_worker,
         command=("spooldeck", "--root", location, *settings),
-        max_attempts=_attempt_limit(place_setup.retry_policy()),
-        alerts=config.alerts._replace(
-            accepted=tuple(a for a in config.alerts.accepted if a.place in ("", name, location))
-        ),
-        claim_obstacle=partial(_why_unworkable, no_worker),
+        max_attempts=lambda one: attempts_allowed(one, policy.of_kind(one.kind).max_runs or None),
+        alerts=config.alerts._replace(accepted=tuple(accepted)),
+        claim_obstacle=lambda kind: obstacle,
         recording=place_setup.recorder_slot(),
         trash=config.trash,
         sweep=partial(
@@ -209,15 +204,3 @@ def _make_place(place_setup: Setup, name: str, location: str) -> Place:
         destinations=destinations,
     )
     return form.complete(place_setup, base)
-
-
-def _attempt_limit(policy: RetryPolicy) -> AttemptLimit:
-    """The maximum number of attempts of a task: its own, else that of its kind."""
-    return lambda task: attempts_allowed(task, policy.of_kind(task.kind).max_runs or None)
-
-
-def _why_unworkable(why: str, kind: str) -> str:
-    """Why our worker would claim no task of a kind now; "" if it would. The format's own
-    program is not considered.
-    """
-    return f"spooldeck's worker does nothing: {why}; the format's own program may" if why else ""

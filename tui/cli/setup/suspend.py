@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Mapping
 
 from engine.config.mail_config import MEMORY, METHODS
@@ -13,45 +12,40 @@ from engine.places.mail_setup import describe_no_transport, describe_suspender
 from engine.system.command_errors import EX_CONFIG, EX_USAGE, fail, print_error
 from engine.text.safe import safe_line
 from engine.text.times import format_time
-from tui.cli.setup.output import print_json
-
-DONE = 0
+from tui.cli.setup.output import Answer
 
 
-def suspend(setup: Setup, arguments: Namespace) -> int:
+def suspend(setup: Setup, name: str, reason: str) -> Answer:
     """Stop sending by a transport until it is resumed."""
-    name = arguments.name
     require_name(name)
     read_suspended(setup)
-    _require_reason(setup, arguments.reason)
-    new, trouble = suspend_transport(setup, name, arguments.reason)
+    if setup.config.require_reason and not reason.strip():
+        fail(EX_USAGE, "expected a REASON: the configuration has `require_reason: true`")
+    new, trouble = suspend_transport(setup, name, reason)
     words = (
         "suspended" if new else f"was already {describe_suspension(read_suspended(setup)[name])}"
     )
-    if not new and arguments.reason:
+    if not new and reason:
         print_error(f"{name}: the reason is unchanged; resume it first to change the reason")
-    return _print_change(setup, f"{name} {words}", trouble, arguments)
+    return _answer(setup, name, words, trouble)
 
 
-def resume(setup: Setup, arguments: Namespace) -> int:
+def resume(setup: Setup, name: str) -> Answer:
     """Send by a transport again."""
-    name = arguments.name
     require_name(name)
     read_suspended(setup)
     new, trouble = resume_transport(setup, name)
-    words = "resumed" if new else "was not suspended"
-    return _print_change(setup, f"{name} {words}", trouble, arguments)
+    return _answer(setup, name, "resumed" if new else "was not suspended", trouble)
 
 
-def _print_change(setup: Setup, words: str, trouble: str, arguments: Namespace) -> int:
+def _answer(setup: Setup, name: str, change: str, trouble: str) -> Answer:
     if trouble:
         print_error(trouble)
-    if arguments.json:
-        is_suspended = arguments.name in read_suspended(setup)
-        print_json({"transport": arguments.name, "suspended": is_suspended, "text": words})
-        return DONE
-    print(f"{words}: {_describe_transport(setup)}")
-    return DONE
+    text = f"{name} {change}"
+    return Answer(
+        lambda: {"transport": name, "suspended": name in read_suspended(setup), "text": text},
+        lambda: [f"{text}: {_describe_transport(setup)}"],
+    )
 
 
 def describe_suspension(suspension: Suspension) -> str:
@@ -61,33 +55,15 @@ def describe_suspension(suspension: Suspension) -> str:
 
 
 def read_suspended(setup: Setup) -> Mapping[str, Suspension]:
-    """The suspended transports.
-
-    Raises:
-        CommandError: the file of suspended transports is invalid.
-    """
+    """The suspended transports."""
     try:
         return setup.mail.suspensions().read()
     except ValueError as error:
         fail(EX_CONFIG, str(error))
 
 
-def _require_reason(setup: Setup, reason: str) -> None:
-    """Require a reason if the configuration does.
-
-    Raises:
-        CommandError: the option is missing.
-    """
-    if setup.config.require_reason and not reason.strip():
-        fail(EX_USAGE, "expected a REASON: the configuration has `require_reason: true`")
-
-
 def require_name(name: str) -> None:
-    """Check that this is the name of a transport.
-
-    Raises:
-        CommandError: it is not; the text lists the names.
-    """
+    """Check that this is the name of a transport."""
     if name not in (*METHODS, MEMORY):
         fail(EX_USAGE, f"transport {safe_line(name)}: expected one of {', '.join(METHODS)}")
 

@@ -91,11 +91,9 @@ class _PeerRequest(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def do_GET(self) -> None:
-        """Describe the server, as /discover."""
         self._answer(self.server.described)
 
     def do_POST(self) -> None:
-        """Acknowledge a delivery or a registration."""
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
         time.sleep(0.05)
         self._answer({"status": "acknowledged"})

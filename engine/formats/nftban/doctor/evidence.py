@@ -7,21 +7,20 @@ import shlex
 import stat
 from collections.abc import Iterable, Iterator
 
-from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.doctor.finding import Finding, hidden, join_first
 from engine.formats.nftban.doctor.place_facts import PlaceFacts, is_hidden
 from engine.system import files
 
 
 def access_denied(what: str) -> Finding:
     """Finding for evidence that we may not read."""
-    return Finding(Grade.HIDDEN, f"{what}: permission denied")
+    return hidden(f"{what}: permission denied")
 
 
 def denied_paths(paths: list[str]) -> Iterator[Finding]:
     """One finding for all paths that we may not read, the first ones by name."""
     if paths:
-        more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
-        yield access_denied(", ".join(paths[:MAX_LISTED]) + more)
+        yield access_denied(join_first(paths))
 
 
 def report_unseen(facts: PlaceFacts, paths: Iterable[str]) -> Iterator[Finding]:
@@ -38,8 +37,9 @@ def report_unread(paths: Iterable[str]) -> Iterator[Finding]:
 
 def report_missing(path: str, stat_or_error: os.stat_result | OSError) -> Finding:
     """Finding for a check that lacks a folder."""
-    hidden = isinstance(stat_or_error, PermissionError)
-    return access_denied(path) if hidden else Finding(Grade.HIDDEN, f"{path} does not exist")
+    if isinstance(stat_or_error, PermissionError):
+        return access_denied(path)
+    return hidden(f"{path} does not exist")
 
 
 def list_names(folder: str) -> list[str]:
@@ -50,11 +50,9 @@ def list_names(folder: str) -> list[str]:
         return []  # missing, reported by another check, or unreadable: see `report_unread`
 
 
-def count_unlisted(facts: PlaceFacts, number: int, words: str) -> Iterator[Finding]:
-    """One finding with the number of problems not listed one by one."""
-    if number > MAX_LISTED:
-        text = f"and {number - MAX_LISTED:,} more {words}"
-        yield Finding(Grade.WARN, text, f"{facts.spooldeck} status")
+def recover_command(facts: PlaceFacts) -> str:
+    """Command that shows how a worker would repair what another one left."""
+    return f"{facts.spooldeck} queue recover --dry-run"
 
 
 def show_owner_command(path: str) -> str:
@@ -64,8 +62,7 @@ def show_owner_command(path: str) -> str:
 
 def show_content_command(path: str) -> str:
     """Command that shows a file's content safely: it does not block, follow links or flood the
-    terminal.
-    """
+    terminal."""
     try:
         file_stat = os.lstat(path)
     except OSError:

@@ -6,12 +6,12 @@ import os
 import shlex
 from collections.abc import Collection, Iterator
 
-from engine.doctor.finding import MAX_LISTED, Finding, Grade
-from engine.doctor.store_checks import CLOCK_SKEW_SECONDS, check_run_times
+from engine.doctor.finding import Finding, Grade, bad, count_are, hidden, list_first, ok, warn
+from engine.doctor.store_checks import CLOCK_FIX, CLOCK_SKEW_SECONDS, check_run_times
 from engine.formats.nftban.doctor.evidence import (
     access_denied,
-    count_unlisted,
     list_names,
+    recover_command,
     report_unread,
     show_content_command,
     show_owner_command,
@@ -26,6 +26,7 @@ from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
 from engine.model import FOR_ALL, Problem, State, Verdict, fold_problems
 from engine.policy import DAY_SECONDS, MAX_WAIT_SECONDS
 from engine.system import files
+from engine.text.figures import format_count
 from engine.text.times import format_time
 
 MIN_CLOCK = 1_577_836_800.0
@@ -33,47 +34,40 @@ MIN_CLOCK = 1_577_836_800.0
 
 DRAFT_AGE_SECONDS = 60.0
 """Age in seconds from which a half-written file next to the lock or the metrics counts as
-abandoned.
-"""
+abandoned."""
 
 
 def check_lock(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the lock: its holder, and whether it must be freed."""
     lock = facts.lock
     path = f"{facts.queue.run_dir}/queue.lock"
-    recover = f"{facts.spooldeck} queue recover --dry-run"
-    hidden = [f"{name} {words}" for name, words in lock.facts if _is_hidden(words)]
+    recover = recover_command(facts)
+    unread = [f"{name} {words}" for name, words in lock.facts if _is_hidden(words)]
     if is_hidden(path):
         yield access_denied(path)
     elif lock.verdict is Verdict.UNKNOWN:
         text, _, todo = f"the lock is {lock.verdict}: {lock.reason}".partition("; ")
         fix = f"{show_owner_command(path)}  # {todo.partition(':')[0] or 'check it'}"
-        yield Finding(Grade.BAD, text, fix)
+        yield bad(text, fix)
     elif lock.verdict in _LOCK_GRADES:
         text = f"the lock is {lock.verdict}: {lock.reason}"
         yield Finding(_LOCK_GRADES[lock.verdict], text, recover)
     else:
-        yield Finding(Grade.OK, f"{lock.verdict}: {lock.reason}")
-    for what in hidden:
-        yield Finding(Grade.HIDDEN, what)
+        yield ok(f"{lock.verdict}: {lock.reason}")
+    yield from (hidden(what) for what in unread)
     try:
         written = os.lstat(path).st_mtime
     except OSError:
         return  # missing or unreadable
     if written > facts.now + CLOCK_SKEW_SECONDS:
-        yield Finding(
-            Grade.WARN, f"{path} is dated in the future ({format_time(written)})", recover
-        )
+        yield warn(f"{path} is dated in the future ({format_time(written)})", recover)
 
 
 def _is_hidden(words: str) -> bool:
     return words.startswith("? ") or words.endswith((PROC_HIDES, PROC_LACKS))
 
 
-_LOCK_GRADES = {
-    Verdict.STALE: Grade.WARN,
-    Verdict.STUCK: Grade.BAD,
-}
+_LOCK_GRADES = {Verdict.STALE: Grade.WARN, Verdict.STUCK: Grade.BAD}
 
 
 def check_drafts(facts: PlaceFacts) -> Iterator[Finding]:
@@ -94,10 +88,12 @@ def check_drafts(facts: PlaceFacts) -> Iterator[Finding]:
     ]
     flocked = files.flocked_inodes()
     old = [path for path in suspects if _is_abandoned(path, flocked, facts.now)]
-    for path in old[:MAX_LISTED]:
-        yield Finding(Grade.WARN, f"{path}: a write was interrupted", f"rm -- {shlex.quote(path)}")
-    if len(old) > MAX_LISTED:
-        yield Finding(Grade.WARN, f"and {len(old) - MAX_LISTED:,} more", "rm -- each of them")
+    yield from list_first(
+        old,
+        lambda path: warn(f"{path}: a write was interrupted", f"rm -- {shlex.quote(path)}"),
+        "more",
+        "rm -- each of them",
+    )
 
 
 def _is_draft(name: str) -> bool:
@@ -120,15 +116,14 @@ def check_staging(facts: PlaceFacts) -> Iterator[Finding]:
     yield from report_unread(f"{facts.staging}/{name}" for name in ("held", "trash", "twice"))
     # Quarantined files have a check of their own.
     misplaced = [p for p in facts.view.misplaced if f"{STAGING_NAME}/{CORRUPT}/" not in p.where]
-    for problem in misplaced[:MAX_LISTED]:
+
+    def describe(problem: Problem) -> Finding:
         path = facts.path_of(problem)
-        what = f"{path}: {problem.what}"
-        if "interrupted" in problem.what:
-            fix = f"{facts.spooldeck} queue recover --dry-run"
-        else:
-            fix = f"{show_content_command(path)}  # compare both, then remove the wrong one"
-        yield Finding(Grade.WARN, what, fix)
-    yield from count_unlisted(facts, len(misplaced), "misplaced files")
+        fix = f"{show_content_command(path)}  # compare both, then remove the wrong one"
+        fix = recover_command(facts) if "interrupted" in problem.what else fix
+        return warn(f"{path}: {problem.what}", fix)
+
+    yield from list_first(misplaced, describe, "more misplaced files", f"{facts.spooldeck} status")
 
 
 def check_quarantine(facts: PlaceFacts) -> Iterator[Finding]:
@@ -137,33 +132,28 @@ def check_quarantine(facts: PlaceFacts) -> Iterator[Finding]:
     yield from report_unread([folder])
     names = [name for name in list_names(folder) if not name.endswith(REASON_SUFFIX)]
     if names:
-        many = "1 broken file" if len(names) == 1 else f"{len(names):,} broken files"
-        yield Finding(
-            Grade.WARN, f"{many} quarantined in {folder}", f"{facts.spooldeck} queue corrupt list"
-        )
+        many = format_count(len(names), "broken file")
+        yield warn(f"{many} quarantined in {folder}", f"{facts.spooldeck} queue corrupt list")
 
 
 def check_broken_files(facts: PlaceFacts) -> Iterator[Finding]:
     """Check the state folders for files that are not tasks."""
-    broken = fold_problems(facts.view.broken)
-    for problem in broken[:MAX_LISTED]:
+
+    def describe(problem: Problem) -> Finding:
         path = facts.path_of(problem)
         what, _, command = problem.what.partition(FOR_ALL)
         if command:
-            yield Finding(Grade.BAD, f"{path}: {what}", command)
-            continue
-        fix = (
-            f"{show_content_command(path)}  # repair or remove it; "
-            f"{_what_becomes_of(problem, path)}"
-        )
-        yield Finding(Grade.WARN, f"{path}: {problem.what}", fix)
-    yield from count_unlisted(facts, len(broken), "broken files")
+            return bad(f"{path}: {what}", command)
+        show, future = show_content_command(path), _what_becomes_of(problem, path)
+        return warn(f"{path}: {problem.what}", f"{show}  # repair or remove it; {future}")
+
+    broken = fold_problems(facts.view.broken)
+    yield from list_first(broken, describe, "more broken files", f"{facts.spooldeck} status")
 
 
 def _what_becomes_of(problem: Problem, path: str) -> str:
     """Describe what a worker does with a broken file, following `TaskClaims` and
-    `Quarantine.quarantine_files`.
-    """
+    `Quarantine.quarantine_files`."""
     met = problem.state in (State.PENDING, State.ACTIVE) and path.endswith(SUFFIX)
     stays = problem.what.startswith("cannot be read now") or "left where it is" in problem.what
     if not met or os.path.isdir(path) or stays:
@@ -174,20 +164,17 @@ def _what_becomes_of(problem: Problem, path: str) -> str:
 def check_clock(facts: PlaceFacts) -> Iterator[Finding]:
     """Check for a clock that is, or was, wrong."""
     if facts.now < MIN_CLOCK:
-        yield Finding(
-            Grade.BAD, f"the clock is at {format_time(facts.now)}", "timedatectl set-ntp true"
-        )
+        yield bad(f"the clock is at {format_time(facts.now)}", "timedatectl set-ntp true")
     yield from check_run_times(facts.staging, facts.queue.root, facts.now)
-    ahead = facts.view.ahead
-    for what in ahead[:MAX_LISTED]:
-        text = f"ahead of the clock ({format_time(facts.now)}): {what}"
-        yield Finding(Grade.WARN, text, "timedatectl  # is the clock right? was it set back?")
-    yield from count_unlisted(facts, len(ahead), "files ahead of the clock")
+    clock = format_time(facts.now)
+    yield from list_first(
+        facts.view.ahead,
+        lambda what: warn(f"ahead of the clock ({clock}): {what}", CLOCK_FIX),
+        "more files ahead of the clock",
+        f"{facts.spooldeck} status",
+    )
     late = facts.view.too_late
     if late:
-        many = "1 task is" if late == 1 else f"{late:,} tasks are"
-        text = (
-            f"{many} due in more than {MAX_WAIT_SECONDS / DAY_SECONDS:.0f} days, the longest "
-            "delay possible"
-        )
-        yield Finding(Grade.WARN, text, "timedatectl  # is the clock right? was it set back?")
+        days = f"{MAX_WAIT_SECONDS / DAY_SECONDS:.0f} days"
+        text = f"{count_are(late, 'task')} due in more than {days}, the longest delay possible"
+        yield warn(text, CLOCK_FIX)

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from engine.config.place_address import parse_address
-from engine.demo.demo import Demo, class_name
+from engine.demo.demo import Demo
 from engine.formats.bullmq.demo import QUEUES, find_server
 from engine.formats.bullmq.place import parse_place
 from engine.formats.bullmq.store import BullmqStore
@@ -22,7 +22,7 @@ def test_the_demo_has_bullmq_queues_if_asked() -> None:
     demo."""
     if not find_server():
         pytest.skip("no server program")
-    with Demo(8, "", PROGRAM, [class_name(FORMATS["bullmq"].demo_place("redis"))]) as demo:
+    with Demo(8, "", PROGRAM, [FORMATS["bullmq"].demo_places["redis"]]) as demo:
         *_, url = demo.wait_for_places()
         place = parse_place(parse_address(url))
         with closing(BullmqStore(place)) as store:

@@ -16,7 +16,6 @@ import pytest
 from engine.logs.log_line import parse_log_line
 from engine.logs.task_events import parse_event
 from engine.mail.send.delivery_log import DeliveryPaths, Ledger
-from engine.mail.send.mail_metrics import MailFigures, render_metrics
 from engine.monitor.prometheus import CounterFiles
 from engine.system import files
 from tests.programs import start_rivals
@@ -116,18 +115,13 @@ def test_metrics_are_those_of_the_real_program(book: Book) -> None:
     assert prom.read_bytes() == (GOLDEN / "mail.after-failure.prom").read_bytes()
 
 
-def test_metrics_have_a_line_for_each_transport() -> None:
+def test_metrics_have_a_line_for_each_transport(book: Book) -> None:
     """Each counter has a line for each of the six transports; the chosen one may be none."""
-    figures = MailFigures(
-        {"exim": 3},
-        {},
-        {"curl": 2, "memory": 9},
-        depth=7,
-        last_success=1,
-        last_failure=2,
-        oldest_age=61.9,
-    )
-    text = render_metrics(figures).decode()
+    counters = CounterFiles(book.places.counters, book.places.root, book.complaints.append)
+    for name, number in (("attempts_exim", 3), ("failures_curl", 2), ("failures_memory", 9)):
+        counters.put(f"mail_{name}", str(number))
+    book.ledger.publish("", 7, 61.9)
+    text = Path(book.places.metrics).read_text()
     assert text.count("\n\n") == 7
     assert 'nftban_mail_send_attempts_total{transport="exim"} 3\n' in text
     assert 'nftban_mail_send_failures_total{transport="curl"} 2\n' in text

@@ -15,8 +15,7 @@ import pytest
 from engine.config.mail_config import METHODS, MailSettings
 from engine.mail.model import Cause, Unused, absent_because
 from engine.mail.transports.installed import System
-from engine.mail.transports.memory import MemoryTransport
-from engine.mail.transports.registry import TransportRegistry
+from engine.mail.transports.registry import MemoryTransport, TransportRegistry
 from engine.system import users
 from tests.mail_sender import Recorder
 from tests.programs import needs_root
@@ -428,7 +427,7 @@ def test_a_transport_is_imported_when_it_is_examined() -> None:
     script = (
         "import sys; from engine.mail.transports.registry import TransportRegistry\n"
         "from engine.config.mail_config import MailSettings\n"
-        "ways = TransportRegistry(MailSettings(method='memory'))\n"
+        "ways = TransportRegistry(MailSettings(method='msmtp'))\n"
         "def known(): return sorted(name.rpartition('.')[2] for name in sys.modules "
         "if name.startswith('engine.mail.transports.') and not name.endswith('.registry'))\n"
         "print(known(), 'subprocess' in sys.modules)\n"
@@ -436,4 +435,4 @@ def test_a_transport_is_imported_when_it_is_examined() -> None:
     )
     argv = [sys.executable, "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "['installed'] False\n['installed', 'memory'] False\n"
+    assert done.stdout == "['installed'] False\n['installed', 'local_programs'] False\n"

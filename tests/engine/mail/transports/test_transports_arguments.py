@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,8 @@ import pytest
 from engine.config.mail_config import MailSettings
 from engine.mail.model import Mail, NotSent, Reason, Transport
 from engine.mail.run_program import PATH
-from engine.mail.transports.exim import Exim
 from engine.mail.transports.installed import System
-from engine.mail.transports.mailx import MAILX_ENVIRONMENT, Mailx
-from engine.mail.transports.msmtp import Msmtp
-from engine.mail.transports.postfix import Postfix
-from engine.mail.transports.sendmail import Sendmail
+from engine.mail.transports.local_programs import MAILX_ENVIRONMENT, LocalTransport
 from tests.engine.sample_mails import never
 from tests.tables import each
 
@@ -41,14 +36,14 @@ with open("{folder}/given", "wb") as file:
     file.write(sys.stdin.buffer.read())
 """
 
-MADE: dict[str, tuple[Callable[[MailSettings, System], Transport], str]] = {
-    "postfix": (Postfix, "sendmail"),
-    "sendmail": (Sendmail, "sendmail"),
-    "exim": (Exim, "exim4"),
-    "msmtp": (Msmtp, "msmtp"),
-    "mailx": (Mailx, "mailx"),
+PROGRAMS = {
+    "postfix": "sendmail",
+    "sendmail": "sendmail",
+    "exim": "exim4",
+    "msmtp": "msmtp",
+    "mailx": "mailx",
 }
-"""By the name of a transport, what makes it and which program it runs."""
+"""The program that each transport runs."""
 
 LIKE_SENDMAIL = ("postfix", "sendmail", "exim", "msmtp")
 
@@ -61,13 +56,13 @@ class Place:
 
     def transport(self, name: str, script: str = RECORDER, seconds: float = 30) -> Transport:
         """A transport that runs this script, and no other program of the machine."""
-        make, program = MADE[name]
+        program = PROGRAMS[name]
         path = self.folder / program
         path.write_text(script.format(python=sys.executable, folder=self.folder))
         path.chmod(0o755)
         environ = {"HOME": "/root", "NFTBAN_SMTP_PASS": "hunter2", "MAILRC": "/tmp/evil"}
         settings = MailSettings(programs={program: str(path)}, max_time=seconds)
-        return make(settings, System(str(self.folder), environ))
+        return LocalTransport(name, settings, System(str(self.folder), environ))
 
     def recorded(self) -> dict[str, object]:
         """The arguments and environment of the recorder."""
@@ -94,7 +89,7 @@ def test_a_program_like_sendmail_gets_envelope_and_mail(place: Place, name: str)
     """Sender and recipient are arguments, the mail comes as it is; no header names a recipient.
     Exim is asked to print why it refuses a mail."""
     place.transport(name).send(MAIL, never)
-    path = str(place.folder / MADE[name][1])
+    path = str(place.folder / PROGRAMS[name])
     options = ["-oep"] if name == "exim" else []
     assert place.recorded()["argv"] == [
         path,
@@ -112,7 +107,7 @@ def test_exim_is_known_behind_the_name_sendmail(place: Place) -> None:
     """As Debian installs it: a link, whose target decides the options; the printed reason is that
     of the failure."""
     place.transport("exim", "#!/bin/sh\n[ $2 = -oep ] && echo message too big; exit 1\n")
-    (place.folder / MADE["exim"][1]).rename(place.folder / "exim4")
+    (place.folder / PROGRAMS["exim"]).rename(place.folder / "exim4")
     sendmail = place.transport("sendmail")
     (place.folder / "sendmail").unlink()
     (place.folder / "sendmail").symlink_to("exim4")
@@ -130,7 +125,7 @@ def test_mailx_gets_subject_addresses_and_text(place: Place) -> None:
     assert place.given() == b"one\n ~!touch pwned\n ~~\n a ~ b\n.\n"
 
 
-@each("name", MADE, place=Place)
+@each("name", PROGRAMS, place=Place)
 def test_a_program_finds_little_around_it(place: Place, name: str) -> None:
     """Neither our environment nor our files nor our folder: above all no password."""
     place.transport(name).send(MAIL, never)
@@ -200,7 +195,7 @@ def test_mailx_refuses_an_address_that_it_takes_for_a_file(tmp_path: Path) -> No
         (tmp_path / "told").unlink()
 
 
-@each("name", MADE)
+@each("name", PROGRAMS)
 @each("size", [1, 1000, 1_000_000], place=Place)
 def test_a_program_must_read_the_whole_mail(place: Place, name: str, size: int) -> None:
     """Status 0 is no success if the program did not read the mail, of any size."""

@@ -17,10 +17,7 @@ from engine.config.mail_config import MailSettings
 from engine.mail.model import Cause, Mail, NotSent, Transport, Unused
 from engine.mail.transports.curl import Curl, quote_value, render_config, with_crlf
 from engine.mail.transports.installed import System
-from engine.mail.transports.mailx import Mailx
-from engine.mail.transports.msmtp import Msmtp
-from engine.mail.transports.postfix import Postfix
-from engine.mail.transports.sendmail import Sendmail
+from engine.mail.transports.local_programs import LocalTransport
 from engine.system import users
 from tests.engine.mail.transports.postfix_null_client import NullClient
 from tests.engine.sample_mails import (
@@ -360,10 +357,12 @@ def msmtprc(home: Path, port: int, *more: str) -> Path:
     return path
 
 
-def an_msmtp(home: Path) -> Msmtp:
+def an_msmtp(home: Path) -> LocalTransport:
     """The transport, for a user with this home folder."""
     programs = {"msmtp": needs("msmtp")}
-    return Msmtp(MailSettings(programs=programs, max_time=60), System(environ={"HOME": str(home)}))
+    return LocalTransport(
+        "msmtp", MailSettings(programs=programs, max_time=60), System(environ={"HOME": str(home)})
+    )
 
 
 @each_body
@@ -436,14 +435,16 @@ def test_connection_failures_of_msmtp_are_understood(tmp_path: Path, pem: Certif
 # mailx
 
 
-def a_mailx(folder: Path, port: int) -> Mailx:
+def a_mailx(folder: Path, port: int) -> LocalTransport:
     """The transport, with Debian's mailx, which is configured to send by msmtp."""
     mailx, msmtp = needs("bsd-mailx"), needs("msmtp")
     handed = a_script(folder / "sendmail", f'exec {msmtp} --file={msmtprc(folder, port)} "$@"')
     (folder / "mailrc").write_text(f"set sendmail={handed}\n")
     run = a_script(folder / "mailx", f'MAILRC={folder}/mailrc exec {mailx} "$@"')
     home = {"HOME": str(folder)}
-    return Mailx(MailSettings(programs={"mailx": run}, max_time=60), System(environ=home))
+    return LocalTransport(
+        "mailx", MailSettings(programs={"mailx": run}, max_time=60), System(environ=home)
+    )
 
 
 @each("text", ["text\n", NASTY.replace("~", "!"), "Grüße, café €\n\n", MANY_DOTS])
@@ -508,19 +509,17 @@ def postfix(relay: Server) -> Iterator[NullClient]:
             client.stop()
 
 
-@each("transport_class", [Postfix, Sendmail])
+@each("name", ["postfix", "sendmail"])
 @each("body", BODIES[:-1])
 def test_postfix_delivers_what_it_was_given(
-    body: str, transport_class: type[Postfix | Sendmail], postfix: NullClient, relay: Server
+    body: str, name: str, postfix: NullClient, relay: Server
 ) -> None:
     """By either transport a mail goes into the queue of a Postfix, and from there to the relay:
     every byte of it, below the one header that each server adds."""
-    settings = MailSettings(
-        programs={"sendmail": postfix.sendmail}, method=transport_class.name, max_time=60
-    )
+    settings = MailSettings(programs={"sendmail": postfix.sendmail}, method=name, max_time=60)
     relay.mails.clear()
     mail = a_mail(body)
-    transport_class(settings, System()).send(mail, never)
+    LocalTransport(name, settings, System()).send(mail, never)
     assert relay.wait_for(1), postfix.said()
     (received,) = relay.mails
     added, _, rest = received.data.partition(b"From: Us")
@@ -535,16 +534,16 @@ def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_pat
     programs = {"sendmail": postfix.sendmail, "postfix": needs("postfix")}
     settings = MailSettings(programs=programs)
     relay.mails.clear()
-    Postfix(settings, System()).send(a_mail(), never)
+    LocalTransport("postfix", settings, System()).send(a_mail(), never)
     assert relay.wait_for(1), postfix.said()
-    assert Postfix(settings, System(postfix.root)).absence() is None
+    assert LocalTransport("postfix", settings, System(postfix.root)).absence() is None
     stopped = Unused(Cause.STOPPED, "Postfix is not running")
-    assert Postfix(settings, System(str(tmp_path))).absence() == stopped
+    assert LocalTransport("postfix", settings, System(str(tmp_path))).absence() == stopped
 
 
 def test_a_mail_that_is_too_large_for_postfix_is_refused_for_ever(postfix: NullClient) -> None:
     """The failure of its sendmail is permanent."""
     settings = MailSettings(programs={"sendmail": postfix.sendmail}, max_time=60)
-    failure = failure_of(Postfix(settings, System()), a_mail(MANY_DOTS))
+    failure = failure_of(LocalTransport("postfix", settings, System()), a_mail(MANY_DOTS))
     assert (failure.word, failure.permanent) == ("rejected_too_large", True)
     assert str(failure).endswith("message file too big")

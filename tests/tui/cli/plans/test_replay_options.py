@@ -18,6 +18,7 @@ from tests.nftban_queues import ids_at, journal_at, write_config
 from tests.tui.cli.plans.queue_of_plans import Command, act, root
 from tui.cli import make_parser
 from tui.cli.plans import replay_options
+from tui.cli.plans.replay_options import PaceOptions
 from tui.plan import planning
 
 __all__ = ["act", "root"]  # fixtures
@@ -95,4 +96,5 @@ def test_a_pace_means_the_same_on_the_command_line(pace: ReplayPace) -> None:
 
     parsed = make_parser(["replay", *words]).parse_args(["replay", *words])
 
-    assert replay_options.parse_pace(parsed) == pace._replace(attended=False)
+    typed = PaceOptions(*(getattr(parsed, name) for name in PaceOptions._fields))
+    assert replay_options.parse_pace(typed) == pace._replace(attended=False)

@@ -1,17 +1,21 @@
-"""`federation work`, `enqueue` and `keys`: deliveries to other servers by two BullMQ queues."""
+"""`federation work`, `enqueue`, `keys`: deliveries to other servers by two BullMQ queues. `doctor`:
+keys, own origin and known servers, then the checks of place and outbox.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from engine.delivery.delivery_parts import open_registry, with_outbox
+from engine.delivery.delivery_parts import open_registry
+from engine.doctor.finding import Finding, bad, ok, warn
 from engine.formats.base.format import Setup
 from engine.formats.bullmq.federation.probe_jobs import JobAdder, add_probe
 from engine.formats.bullmq.federation.settings import FederationConfig
@@ -33,20 +37,24 @@ from engine.system.command_errors import (
     print_result,
 )
 from engine.text.error_text import error_text
-from engine.text.safe import clean_error, safe_line
-from engine.work import lease_worker
+from engine.text.safe import safe_line
+from engine.text.times import format_rough_duration
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
-from tui.cli.formats.bullmq.worker import FORMAT, print_connected, worker_name
-from tui.cli.queue.run_records import RunRecords, print_run
-from tui.cli.setup.output import print_json
+from tui.cli.formats.bullmq import federation
+from tui.cli.formats.bullmq.worker import FORMAT, run_worker
+from tui.cli.queue.doctor import doctor as check_place
+from tui.cli.queue.doctor import print_findings
+from tui.cli.queue.run_records import print_run
+from tui.cli.setup.output import Answer
 from tui.text.task_row import added_line
 
 if TYPE_CHECKING:
-    from engine.destinations.destination import Registry
+    from engine.destinations.destination import Destination, Registry
     from engine.formats.bullmq.federation.keys import OwnKeys
     from engine.formats.bullmq.federation.parts import FederationParts
     from engine.formats.bullmq.federation.profile import Policy
+
 
 ORIGIN_VARIABLE = "BETTER_AUTH_URL"
 """Environment variable with our own origin, as Sipher reads it."""
@@ -56,11 +64,7 @@ INSTALL = "pip install 'spooldeck[federation]'"
 
 
 def require_packages() -> None:
-    """Refuse a command without the packages of the federation.
-
-    Raises:
-        CommandError: the text names them.
-    """
+    """Refuse a command without the packages of the federation."""
     if missing := [name for name in ("cryptography", "nacl", "httpx") if find_spec(name) is None]:
         fail(EX_CONFIG, f"federation: {' and '.join(missing)} not installed: {INSTALL}")
 
@@ -79,53 +83,24 @@ def read_own_keys(settings: FederationConfig) -> OwnKeys:
 # ---- work
 
 
-def work(setup: Setup, arguments: Namespace) -> int:
+def work(setup: Setup, *, until_idle: bool, json: bool) -> int:
     """Run deliveries and probes until a signal."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
     require_packages()
     from engine.formats.bullmq.federation.jobs import SLOTS
 
-    setup.refuse_unwritable(setup.state_folder, made=True)
-    setup.make_folder(setup.state_folder)
-    setup.make_folders()
-    place = parse_place(setup.address, setup.settings)._replace(queues=tuple(SLOTS))
-    with ExitStack() as stack:
-        store = stack.enter_context(closing(BullmqStore(place)))
-        print_connected(store)
-        services = with_outbox(setup.config, _services(setup, store, SLOTS), stack)
-        handled = _handlers(setup, place, services, stack)
-        run = lease_worker.run(
-            setup.queue,
-            store,
-            handled,
-            setup.retry_policy(),
-            services,
-            concurrency=sum(SLOTS.values()),
-            until_idle=arguments.until_idle,
-            owner=worker_name(),
-            watch=partial(store.watch_markers, worker_name()),
-        )
-    return print_run(run, as_json=arguments.json)
-
-
-def _services(setup: Setup, store: BullmqStore, slots: Mapping[str, int]) -> WorkerServices:
-    return (
-        RunRecords(setup, prints=True)
-        .services()
-        ._replace(
-            limits=setup.token_buckets(),
-            shorten_error=clean_error,
-            slots=slots,
-            timeouts=dict.fromkeys(slots, PROGRAM_TIMEOUT_SECONDS),
-            data_kinds=tuple(slots),
-            logs_waits=True,
-            gate=store.claim_gate,
-        )
+    run = run_worker(
+        setup,
+        partial(_handlers, setup),
+        slots=SLOTS,
+        timeouts=dict.fromkeys(SLOTS, PROGRAM_TIMEOUT_SECONDS),
+        until_idle=until_idle,
     )
+    return print_run(run, as_json=json)
 
 
 def _handlers(
-    setup: Setup, place: RedisPlace, services: WorkerServices, stack: ExitStack
+    setup: Setup, store: BullmqStore, services: WorkerServices, stack: ExitStack
 ) -> Mapping[str, Handler]:
     from engine.destinations.database import SqlDatabase
     from engine.destinations.outbox import Outbox
@@ -134,7 +109,7 @@ def _handlers(
     from engine.formats.bullmq.federation.jobs import DELIVERY_QUEUE, HEALTH_QUEUE
     from engine.formats.bullmq.federation.shared_tables import SqlFollows
 
-    parts = _parts(setup, place, services.log, stack)
+    parts = _parts(setup, store.place, services.log, stack)
     config, settings = setup.config, settings_of(setup)
     outbox, address = None, application_database(setup)
     if config.outbox is not None:
@@ -169,9 +144,8 @@ def _parts(
     try:
         keys = read_own_keys(settings)
     except BadKeys as error:
-        fail(
-            EX_CONFIG, f"federation: {safe_line(str(error))}: see spooldeck federation keys --help"
-        )
+        why = safe_line(str(error))
+        fail(EX_CONFIG, f"federation: {why}: see spooldeck federation keys --help")
     origin = own_origin(settings)
     if not origin:
         print_error(f"federation: neither federation.origin nor ${ORIGIN_VARIABLE} is set")
@@ -212,11 +186,7 @@ def own_origin(settings: FederationConfig) -> str:
 
 
 def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
-    """The policies of error codes, with those of the configuration.
-
-    Raises:
-        CommandError: there is no such code.
-    """
+    """The policies of error codes, with those of the configuration."""
     from engine.formats.bullmq.federation.profile import POLICIES
 
     policies = dict(POLICIES)
@@ -230,14 +200,16 @@ def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
 # ---- enqueue
 
 
-def enqueue(setup: Setup, arguments: Namespace) -> int:
+def enqueue(
+    setup: Setup, server: str, name: str, *, json: bool, payload: str, path: str, row: str
+) -> int:
     """Add a delivery and print its id."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
     require_packages()
     from engine.destinations.destination import origin_of
     from engine.formats.bullmq.federation.jobs import PATHS, BadJob, delivery_job, parse_method
 
-    server, payload = arguments.server.rstrip("/"), arguments.payload
+    server = server.rstrip("/")
     if payload == "-":
         payload = sys.stdin.read().strip()
     try:
@@ -245,10 +217,10 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
         parse_method(payload)
     except (BadJob, ValueError) as error:
         fail(EX_USAGE, str(error))
-    path = arguments.path or PATHS.get(arguments.name, "")
+    path = path or PATHS.get(name, "")
     if not path.startswith("/"):
         fail(EX_USAGE, f"--path: expected /PATH at {safe_line(origin)}")
-    job = delivery_job(arguments.name, server, f"{server}{path}", payload, arguments.row)
+    job = delivery_job(name, server, f"{server}{path}", payload, row)
     with closing(JobAdder(parse_place(setup.address, setup.settings))) as adder:
         try:
             task = adder.add(job)
@@ -256,7 +228,7 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
             raise
         except StoreError as error:
             fail(EX_UNAVAILABLE, str(error))
-    code = print_result(added_line(task) if arguments.json else task.id)
+    code = print_result(added_line(task) if json else task.id)
     setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
     return code
 
@@ -264,9 +236,8 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
 # ---- keys
 
 
-def keys(setup: Setup, arguments: Namespace) -> int:
-    """Print our public keys and those of known servers, with fingerprints; make ours if there are
-    none in the configured folder."""
+def keys(setup: Setup, *, forget: str) -> Answer | int:
+    """Print public keys and fingerprints; make ours if there are none in the configured folder."""
     require_packages()
     from engine.formats.bullmq.federation.envelope import fingerprint
     from engine.formats.bullmq.federation.keys import ENCRYPTION_PUBLIC, PUBLIC, BadKeys
@@ -274,42 +245,40 @@ def keys(setup: Setup, arguments: Namespace) -> int:
 
     registry = open_registry(setup.config)
     with closing(registry) if registry is not None else nullcontext():
-        if arguments.forget:
-            return _forget(registry, arguments.forget)
+        if forget:
+            return _forget(registry, forget)
         try:
-            own_keys = _own_keys(settings_of(setup))
+            public = _own_keys(settings_of(setup)).public
         except BadKeys as error:
             fail(EX_CONFIG, str(error))
-        if arguments.json:
-            _print_keys(own_keys, registry)
-            return 0
-        for name, key in zip((PUBLIC, ENCRYPTION_PUBLIC), own_keys.public, strict=True):
-            print_result(f"{name}={key}")
-        print_result(f"fingerprint {fingerprint(own_keys.public.signing)}")
+        known: Sequence[Destination] = []
+        unread = None
         try:
             known = [] if registry is None else registry.all()
         except Unavailable as error:
-            print_error(str(error))
-            known = []
+            unread = error
+    servers = {}
     for one in known:
         with suppress(ValueError):  # a key of another form: none that is used
-            print_result(f"{safe_line(one.origin)} {fingerprint(keys_of(one).signing)}")
-    return 0
-
-
-def _print_keys(own_keys: OwnKeys, registry: Registry | None) -> None:
-    """Print our public keys, and the fingerprints of the known servers, as JSON."""
-    from engine.formats.bullmq.federation.envelope import fingerprint
-    from engine.formats.bullmq.federation.keys import ENCRYPTION_PUBLIC, PUBLIC
-    from engine.formats.bullmq.federation.parts import keys_of
-
-    servers = {}
-    for one in registry.all() if registry is not None else ():
-        with suppress(ValueError):  # a key of another form: none that is used
             servers[one.origin] = fingerprint(keys_of(one).signing)
-    public_keys = dict(zip((PUBLIC, ENCRYPTION_PUBLIC), own_keys.public, strict=True))
-    key_fields = {"keys": public_keys, "fingerprint": fingerprint(own_keys.public.signing)}
-    print_json({**key_fields, "servers": servers})
+    public_keys, own = (
+        dict(zip((PUBLIC, ENCRYPTION_PUBLIC), public, strict=True)),
+        fingerprint(public.signing),
+    )
+
+    def values() -> dict[str, object]:
+        if unread is not None:
+            raise unread
+        return {"keys": public_keys, "fingerprint": own, "servers": servers}
+
+    def lines() -> Iterator[str]:
+        yield from (f"{name}={key}" for name, key in public_keys.items())
+        yield f"fingerprint {own}"
+        if unread is not None:
+            print_error(str(unread))
+        yield from (f"{safe_line(origin)} {mark}" for origin, mark in servers.items())
+
+    return Answer(values, lines)
 
 
 def _own_keys(settings: FederationConfig) -> OwnKeys:
@@ -319,9 +288,8 @@ def _own_keys(settings: FederationConfig) -> OwnKeys:
         try:
             write_keys(settings.keys, make_keys())
         except OSError as error:
-            fail(
-                EX_UNAVAILABLE, f"{safe_line(error.filename or settings.keys)}: {error_text(error)}"
-            )
+            where = safe_line(error.filename or settings.keys)
+            fail(EX_UNAVAILABLE, f"{where}: {error_text(error)}")
         print_error(f"new keys made in {safe_line(settings.keys)}")
     return read_own_keys(settings)
 
@@ -362,3 +330,61 @@ def _forget(registry: Registry | None, server: str) -> int:
     )
     print_result(f"{origin} {old} forgotten")
     return 0
+
+
+def doctor(setup: Setup, *, json: bool) -> int:
+    """Print the findings of all checks; the exit code says whether one needs action."""
+    federation.require_packages()
+    code = print_findings(chain(_check_own(setup), _check_servers(setup)), as_json=json)
+    return max(code, check_place(setup, json=json))
+
+
+def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """Our keys and our origin."""
+    from engine.formats.bullmq.federation.envelope import fingerprint
+    from engine.formats.bullmq.federation.keys import BadKeys
+
+    settings = settings_of(setup)
+    try:
+        keys = federation.read_own_keys(settings)
+    except BadKeys as error:
+        yield "keys", bad(safe_line(str(error)), "spooldeck federation keys")
+    else:
+        yield "keys", ok(f"fingerprint {fingerprint(keys.public.signing)}")
+    origin = federation.own_origin(settings)
+    if not origin:
+        fix = f"set federation.origin, or ${federation.ORIGIN_VARIABLE} of the worker"
+        yield "origin", bad("our own origin is not known", fix)
+    else:
+        unsafe = " (not encrypted)" if origin.startswith("http://") else ""
+        yield "origin", ok(f"{safe_line(origin)}{unsafe}, profile {settings.profile}")
+
+
+def _check_servers(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """Servers of the registry that get no deliveries and are not probed any more."""
+    from engine.formats.bullmq.federation.health import OVERDUE_SECONDS
+    from engine.formats.bullmq.federation.parts import keys_of
+
+    registry = open_registry(setup.config)
+    if registry is None:
+        what = "no registry of destinations is configured"
+        yield "servers", bad(what, "set destinations, such as sqlite:///PATH")
+        return
+    with closing(registry):
+        try:
+            known = registry.all()
+        except Unavailable:
+            return  # the check of destinations reports it
+    with_keys = sum(bool(keys_of(one).signing) for one in known)
+    yield "servers", ok(f"{with_keys:,} servers with known keys")
+    now = time.time()
+    for one in known:
+        if one.healthy or one.blocked:
+            continue
+        if one.next_probe is None:
+            what = f"{one.origin}: unhealthy ({one.reason}), {one.probes} probes have failed"
+            yield "servers", warn(what, "probe it, or wait for a delivery")
+        elif one.next_probe < now - OVERDUE_SECONDS:
+            late = format_rough_duration(now - one.next_probe)
+            what = f"{one.origin}: its probe is overdue by {late}"
+            yield "servers", warn(what, "start spooldeck federation work")

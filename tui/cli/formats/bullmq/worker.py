@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
-from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
+from json import loads
 
 from engine.delivery.delivery_parts import with_outbox
 from engine.formats.base.format import Setup
@@ -34,6 +33,7 @@ from engine.text.times import format_time
 from engine.work import lease_worker
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
+from engine.work.worker import WorkerResult
 from tui.cli.queue.deliver_handlers import deliver_handlers
 from tui.cli.queue.run_records import RunRecords, print_run
 from tui.text.task_row import added_line
@@ -42,40 +42,73 @@ FORMAT = "bullmq"
 """Name of this format."""
 
 
-def worker_name() -> str:
-    """The name of this worker in claims, logs and CLIENT LIST: host and PID."""
-    return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def work(setup: Setup, arguments: Namespace) -> int:
+def work(setup: Setup, *, until_idle: bool, json: bool, queues: list[str], concurrency: int) -> int:
     """Run jobs until a signal; an idle worker waits for the markers of its queues."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
-    queues = _queues(setup, arguments.queues or [])
+    configured = {queue: setup.config.handlers[queue] for queue in _queues(setup, queues)}
+
+    def handlers(
+        store: BullmqStore, services: WorkerServices, stack: ExitStack
+    ) -> Mapping[str, Handler]:
+        for queue in configured:
+            if why := store.claim_gate(queue)[0]:
+                print_error(f"{safe_line(queue)}: {why}")
+        return _handlers(setup, tuple(configured), stack)
+
+    run = run_worker(
+        setup,
+        handlers,
+        slots={queue: concurrency or one.concurrency for queue, one in configured.items()},
+        timeouts={queue: one.timeout for queue, one in configured.items()},
+        concurrency=concurrency,
+        until_idle=until_idle,
+    )
+    return print_run(run, as_json=json)
+
+
+def run_worker(
+    setup: Setup,
+    make_handlers: Callable[[BullmqStore, WorkerServices, ExitStack], Mapping[str, Handler]],
+    *,
+    slots: Mapping[str, int],
+    timeouts: Mapping[str, float],
+    concurrency: int = 0,
+    until_idle: bool,
+) -> WorkerResult:
+    """Run a worker on the queues that have slots; without `concurrency`, so many jobs at a time."""
     setup.refuse_unwritable(setup.state_folder, made=True)
     setup.make_folder(setup.state_folder)
     setup.make_folders()
-    slots = {
-        queue: arguments.concurrency or setup.config.handlers[queue].concurrency for queue in queues
-    }
-    place = parse_place(setup.address, setup.settings)._replace(queues=queues)
+    name = f"{socket.gethostname()}-{os.getpid()}"  # in claims, logs and CLIENT LIST
+    place = parse_place(setup.address, setup.settings)._replace(queues=tuple(slots))
     with ExitStack() as stack:
         store = stack.enter_context(closing(BullmqStore(place)))
-        print_connected(store)
-        run = lease_worker.run(
+        _print_connected(store)
+        services = RunRecords(setup, prints=True).services()
+        services = services._replace(
+            limits=setup.token_buckets(),
+            shorten_error=clean_error,
+            slots=slots,
+            timeouts=timeouts,
+            data_kinds=tuple(slots),
+            logs_waits=True,
+            gate=store.claim_gate,
+        )
+        services = with_outbox(setup.config, services, stack)
+        return lease_worker.run(
             setup.queue,
             store,
-            _handlers(setup, queues, stack),
+            make_handlers(store, services, stack),
             setup.retry_policy(),
-            with_outbox(setup.config, _services(setup, store, queues, slots), stack),
-            concurrency=arguments.concurrency or sum(slots.values()),
-            until_idle=arguments.until_idle,
-            owner=worker_name(),
-            watch=partial(store.watch_markers, worker_name()),
+            services,
+            concurrency=concurrency or sum(slots.values()),
+            until_idle=until_idle,
+            owner=name,
+            watch=partial(store.watch_markers, name),
         )
-    return print_run(run, as_json=arguments.json)
 
 
-def print_connected(store: BullmqStore) -> None:
+def _print_connected(store: BullmqStore) -> None:
     """Print where a worker has connected to, and which of its queues are not there yet."""
     queues = store.place.queues
     print_error(f"connected to {store.place.text}: {list_names(queues)}")
@@ -123,38 +156,34 @@ def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mappin
     }
 
 
-def _services(
-    setup: Setup, store: BullmqStore, queues: tuple[str, ...], slots: Mapping[str, int]
-) -> WorkerServices:
-    records = RunRecords(setup, prints=True)
-    for queue in queues:
-        if why := store.claim_gate(queue)[0]:
-            print_error(f"{safe_line(queue)}: {why}")
-    return records.services()._replace(
-        limits=setup.token_buckets(),
-        shorten_error=clean_error,
-        slots=slots,
-        timeouts={queue: setup.config.handlers[queue].timeout for queue in queues},
-        data_kinds=queues,
-        logs_waits=True,
-        gate=store.claim_gate,
-    )
-
-
 # ---- add
 
 
-def add(setup: Setup, arguments: Namespace) -> int:
+def add(
+    setup: Setup,
+    queue: str,
+    name: str,
+    *,
+    json: bool,
+    data: str,
+    delay: float | None,
+    priority: int | None,
+    attempts: int | None,
+    backoff: str,
+    id: str,
+) -> int:
     """Add a job and print its id."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
+    if id.isdecimal() or ":" in id:
+        fail(EX_USAGE, "--id: a number or a colon, which BullMQ does not accept")
     job = NewJob(
-        arguments.queue,
-        arguments.name,
-        _data(arguments.data),
-        options=_options(arguments),
-        delay=arguments.delay or 0.0,
-        priority=arguments.priority or 0,
-        id=_custom_id(arguments.id),
+        queue,
+        name,
+        _data(data),
+        options=({"attempts": attempts} if attempts else {}) | _backoff(backoff),
+        delay=delay or 0.0,
+        priority=priority or 0,
+        id=id,
     )
     with closing(BullmqStore(parse_place(setup.address, setup.settings))) as store:
         try:
@@ -164,7 +193,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
         except Unsupported as error:
             fail(EX_USAGE, str(error))
     text = task.id if not task.due else f"{task.id} due {format_time(task.due)}"
-    code = print_result(added_line(task) if arguments.json else text)
+    code = print_result(added_line(task) if json else text)
     setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
     return code
 
@@ -177,27 +206,19 @@ def _data(typed: str) -> str:
         raise ValueError(f"{word} is not JSON")
 
     try:
-        json.loads(text, parse_constant=refuse)
+        loads(text, parse_constant=refuse)
     except ValueError as error:
         fail(EX_USAGE, f"--data: not JSON: {safe_line(str(error))}")
     return text.strip()
 
 
-def _options(arguments: Namespace) -> dict[str, object]:
-    options: dict[str, object] = {"attempts": arguments.attempts} if arguments.attempts else {}
-    if not arguments.backoff:
-        return options
-    words = arguments.backoff.split(":")
+def _backoff(text: str) -> dict[str, object]:
+    if not text:
+        return {}
+    words = text.split(":")
     words = words if words[0] in ("fixed", "exponential") else ["fixed", *words]
     try:
         schedule = parse_schedule(" jitter ".join([" ".join(words[:2]), *words[2:]]))
-        return options | job_options(schedule)
+        return job_options(schedule)
     except ValueError:
         fail(EX_USAGE, "--backoff: expected 5s, exponential:1s or exponential:1s:0.5")
-
-
-def _custom_id(text: str) -> str:
-    """An id that BullMQ on Node accepts too."""
-    if text.isdecimal() or ":" in text:
-        fail(EX_USAGE, "--id: a number or a colon, which BullMQ does not accept")
-    return text

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 import tempfile
 import threading
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, nullcontext
 from functools import partial
 from itertools import takewhile
-from typing import BinaryIO
+from json import dumps
 
 from engine.formats.base.format import Setup
 from engine.formats.kannader.enqueue import wire_chunks
@@ -53,7 +51,7 @@ from engine.work.services import WorkerServices
 from engine.work.smtp_send import SmtpSend
 from tui.cli.plans.plan_command import setup_at
 from tui.cli.queue.run_records import RunRecords, print_run
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import Answer
 
 FORMAT = "kannader"
 """Name of this format."""
@@ -62,45 +60,52 @@ RECOVER_PAUSE_SECONDS = 5.0
 """Seconds until a worker tries again to recover a spool."""
 
 
-def init(setup: Setup, arguments: Namespace) -> int:
+def init(setup: Setup, place: str) -> Answer:
     """Make the missing folders of a spool and print the next steps."""
-    require_path(arguments.place)
-    place = os.path.abspath(arguments.place)
-    lacking = [word for word in FOLDERS if not os.path.isdir(f"{place}/{word}")]
-    queue = f"{place}/queue"
+    require_path(place)
+    path = os.path.abspath(place)
+    lacking = [word for word in FOLDERS if not os.path.isdir(f"{path}/{word}")]
+    queue = f"{path}/queue"
     if lacking and os.path.isdir(queue) and files.list_names(queue):
-        fail(
-            EX_USAGE, f"{safe_line(place)} contains another program's queue: choose another folder"
-        )
-    made = make_spool(place)
-    if arguments.json:
-        print_json({"place": place, "made": list(made)})
-        return 0
-    if not made:
-        print(f"{safe_line(place)} is already a complete Kannader spool; nothing was changed")
-    for path in made:
-        print(f"made {safe_line(path)}")
-    where = shlex.quote(arguments.place)
-    print(
-        f"next: spooldeck kannader enqueue --from A --to B FILE {where}   adds a mail\n"
-        f"      spooldeck kannader work {where}   sends mails until stopped, to the server\n"
-        f"      set by stores.kannader.host in the configuration\n"
-        f"      spooldeck {where}   opens the console"
+        fail(EX_USAGE, f"{safe_line(path)} contains another program's queue: choose another folder")
+    made, where = make_spool(path), shlex.quote(place)
+    none = f"{safe_line(path)} is already a complete Kannader spool; nothing was changed"
+    return Answer(
+        lambda: {"place": path, "made": list(made)},
+        lambda: [
+            *([f"made {safe_line(one)}" for one in made] or [none]),
+            f"next: spooldeck kannader enqueue --from A --to B FILE {where}   adds a mail",
+            f"      spooldeck kannader work {where}   sends mails until stopped, to the server",
+            "      set by stores.kannader.host in the configuration",
+            f"      spooldeck {where}   opens the console",
+        ],
     )
-    return 0
 
 
-def enqueue(setup: Setup, arguments: Namespace) -> int:
+def enqueue(
+    setup: Setup,
+    words: list[str],
+    *,
+    root: str,
+    sender: str,
+    recipients: list[str],
+    json: bool,
+    wire: bool,
+) -> int:
     """Add a mail to the spool; print one id per recipient when all is on the disk."""
-    more, file, places = _split_words(arguments.words)
-    setup = setup_at(setup, arguments, places)
+    more, file, places = _split_words(words)
+    setup = setup_at(setup, root, places)
     _settings(setup)
-    recipients = list(dict.fromkeys([*arguments.recipients, *more]))
-    for address in (arguments.sender, *recipients):
-        _require_address(address, null=address is arguments.sender)
-    with _opened(file) as source, tempfile.TemporaryFile() as contents:
+    recipients = list(dict.fromkeys([*recipients, *more]))
+    _require_address(sender, null=True)
+    for address in recipients:
+        _require_address(address, null=False)
+    with (
+        nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source,
+        tempfile.TemporaryFile() as contents,
+    ):
         chunks = iter(lambda: source.read(wire_format.CHUNK_BYTES), b"")
-        contents.writelines(chunks if arguments.wire else wire_chunks(chunks))
+        contents.writelines(chunks if wire else wire_chunks(chunks))
         contents.seek(0)
         try:
             wire_format.check_wire_format(contents)
@@ -110,9 +115,9 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
         setup.require_writable()
         with closing(_store(setup)) as store:
             text = iter(lambda: contents.read(wire_format.CHUNK_BYTES), b"")
-            ids = store.enqueue(arguments.sender, recipients, text, wire=True)
+            ids = store.enqueue(sender, recipients, text, wire=True)
             warning = store.edges[None, State.PENDING].warning
-    lines = [json.dumps({"id": ident}) for ident in ids] if arguments.json else ids
+    lines = [dumps({"id": ident}) for ident in ids] if json else ids
     code = print_result("\n".join(lines))
     if warning:
         print_error(warning)
@@ -129,9 +134,8 @@ def _split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
     more = list(takewhile(lambda word: "@" in word and "/" not in word, words))
     file, *places = [*words[len(more) :], ""]
     if not file or len(places) > 2:
-        fail(
-            EX_USAGE, "expected FILE (or - for stdin) after the recipients, then at most one PLACE"
-        )
+        expected = "FILE (or - for stdin) after the recipients, then at most one PLACE"
+        fail(EX_USAGE, f"expected {expected}")
     return more, file, places[:-1]
 
 
@@ -144,16 +148,7 @@ def _require_address(address: str, *, null: bool) -> None:
         fail(EX_USAGE, "--to is empty, expected an address")
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    with open(path, "rb") as source:
-        yield source
-
-
-def work(setup: Setup, arguments: Namespace) -> int:
+def work(setup: Setup, *, concurrency: int, until_idle: bool, json: bool) -> int:
     """Send mails until a signal, woken by changes of the spool."""
     settings = _settings(setup)
     to = destination(settings)
@@ -166,7 +161,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
         if store.kannaders:
             who = name_kannaders(store.kannaders)
             fail(EX_NOPERM, f"{who} is running: a mail could be sent twice or lost")
-        for line in recover_at_start(store.recover, not arguments.until_idle):
+        for line in recover_at_start(store.recover, not until_idle):
             setup.log("WARN", f"Recovered {line}")
         handler = make_handler(letters, to, partial(setup.log, "WARN"))
         with closing(KannaderSpool(setup.place)) as spool, closing(handler):
@@ -177,12 +172,12 @@ def work(setup: Setup, arguments: Namespace) -> int:
                 {MAIL_KIND: handler},
                 retry_policy(settings)._replace(age=setup.run_clock().age),
                 _services(setup, store, settings, metrics_writer),
-                concurrency=arguments.concurrency or settings.concurrency,
-                until_idle=arguments.until_idle,
+                concurrency=concurrency or settings.concurrency,
+                until_idle=until_idle,
                 watch=partial(_watch_changes, setup, store),
             )
             metrics_writer.write()
-    return print_run(run, as_json=arguments.json)
+    return print_run(run, as_json=json)
 
 
 def _watch_changes(setup: Setup, store: Store, wake: Callable[[], None]) -> FolderWatch:
@@ -224,24 +219,19 @@ def _gauges(spool: KannaderSpool, now: float) -> QueueGauges:
     return QueueGauges(len(arrivals), sending, 0, now - min(arrivals, default=now))
 
 
-def recover(setup: Setup, arguments: Namespace) -> int:
+def recover(setup: Setup, *, dry_run: bool, anyway: bool) -> Answer:
     """Recover interrupted mail and repair what is safe; print a line for each action."""
     _settings(setup)
-    dry = arguments.dry_run
-    if not dry:
+    if not dry_run:
         setup.require_writable()
     with closing(_store(setup)) as store:
-        lines = store.recover(dry=dry, anyway=arguments.anyway)
-    if arguments.json:
-        print_json({"place": setup.place, "dry_run": dry, "done": True, "lines": list(lines)})
-    for line in lines:
-        if not arguments.json:
-            print(safe_line(line))
-        if not dry:
-            setup.log_if_allowed("WARN", f"Recovered {line}")
-    if not lines and not arguments.json:
-        print("nothing to recover")
-    return 0
+        lines = store.recover(dry=dry_run, anyway=anyway)
+    for line in () if dry_run else lines:
+        setup.log_if_allowed("WARN", f"Recovered {line}")
+    return Answer(
+        lambda: {"place": setup.place, "dry_run": dry_run, "done": True, "lines": list(lines)},
+        lambda: map(safe_line, lines or ["nothing to recover"]),
+    )
 
 
 # ---- shared by these commands
@@ -251,16 +241,13 @@ def _settings(setup: Setup) -> KannaderSettings:
     """The settings of the Kannader spool at the place.
 
     Raises:
-        CommandError: the place is no Kannader spool, or none was named.
         Unavailable: permission denied.
     """
     if setup.format_name != FORMAT:
         setup.require_readable()  # an unreadable place may be a spool
-        fail(
-            EX_UNAVAILABLE,
-            f"{safe_line(setup.place)} is no Kannader spool, expected the folders "
-            f"{', '.join(FOLDERS)} (spooldeck kannader init DIR makes them)",
-        )
+        expected = f"{', '.join(FOLDERS)} (spooldeck kannader init DIR makes them)"
+        where = f"{safe_line(setup.place)} is no Kannader spool"
+        fail(EX_UNAVAILABLE, f"{where}, expected the folders {expected}")
     settings: KannaderSettings = setup.settings
     return settings
 

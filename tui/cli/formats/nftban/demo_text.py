@@ -36,11 +36,7 @@ class OperatorShell(NamedTuple):
     config_path: str
 
     def show(self, words: str, *codes: int) -> int:
-        """Print a command, run it with our output, and return its exit code, one of `codes` (0).
-
-        Raises:
-            CommandError: it ended with another code.
-        """
+        """Print a command, run it with our output, and return its exit code, one of `codes` (0)."""
         print(f"$ spooldeck {words}", flush=True)
         code = self._run(words).returncode
         print(flush=True)
@@ -49,11 +45,7 @@ class OperatorShell(NamedTuple):
         return code
 
     def read(self, words: str) -> dict[str, object]:
-        """The first JSON object that a command prints, with any exit code.
-
-        Raises:
-            CommandError: it printed none; the error has what it printed instead.
-        """
+        """The first JSON object that a command prints, with any exit code."""
         ended = self._run(f"{words} --json", subprocess.PIPE, subprocess.PIPE)
         try:
             answer: dict[str, object] = json.loads(ended.stdout.partition(b"\n")[0])
@@ -64,9 +56,6 @@ class OperatorShell(NamedTuple):
     def apply(self, words: str) -> None:
         """Plan, then apply with the number of the plan. Plan again if the number has changed since:
         the traffic goes on.
-
-        Raises:
-            CommandError: it ended with another code than 0 each time.
         """
         for is_last in (False, False, True):
             amount = self.read(f"{words} --dry-run").get("acted_on", "?")
@@ -84,11 +73,7 @@ class OperatorShell(NamedTuple):
 def run_as_text(
     folder: str, config_path: str, program: Sequence[str], places: Sequence[str]
 ) -> None:
-    """Do an operator's work on the demo's places, as commands with their output.
-
-    Raises:
-        CommandError: a command ended with an unexpected exit code, or the lock is never stuck.
-    """
+    """Do an operator's work on the demo's places, as commands with their output."""
     shell = OperatorShell(folder, program, config_path)
     names = [os.path.relpath(place, folder) if place.startswith("/") else place for place in places]
     _say("What is wrong, at all places? (exit code 1: something needs attention)")

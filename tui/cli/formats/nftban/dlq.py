@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 
 from engine.formats.base.format import Setup
 from engine.formats.nftban.queue_folders import make_queue, open_spool
@@ -20,7 +20,7 @@ from engine.store import Gone, Unavailable
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.durations import duration_hint, parse_duration
 from engine.text.safe import safe_line, safe_lines
-from tui.cli.setup.output import Progress, note_if_empty, print_json, show_progress
+from tui.cli.setup.output import Answer, Progress, note_if_empty, show_progress
 from tui.text.task_row import task_row
 
 MAX_DAYS = 999_999
@@ -33,17 +33,12 @@ SHOWN_ERROR_CHARS = 50
 """Characters of an error in the list, as the contract's own command shows it."""
 
 
-def list_dead(setup: Setup, arguments: Namespace) -> int:
+def list_dead(setup: Setup) -> Answer:
     """Print one line for each dead task, in the form of the contract's own command."""
     make_queue(setup)
-    store = open_spool(setup, "queue list --state DEAD")
-    for task in note_if_empty(_dead(store), "dead tasks"):
-        if arguments.json:
-            print_json(task_row(task, store.states[State.DEAD]))
-        else:
-            print(_line(task))
-    store.close()
-    return 0
+    with closing(open_spool(setup, "queue list --state DEAD")) as store:
+        dead, word = note_if_empty(_dead(store), "dead tasks"), store.states[State.DEAD]
+    return Answer(lambda: (task_row(task, word) for task in dead), lambda: map(_line, dead))
 
 
 def _dead(store: NftbanStore) -> list[Task]:
@@ -70,43 +65,35 @@ def _local(moment: float | str | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(float(moment)))
 
 
-def show(setup: Setup, arguments: Namespace) -> int:
+def show(setup: Setup, id: str) -> Answer | int:
     """Print the file of one dead task, line by line; as JSON with its row."""
-    store = open_spool(setup, "queue list --json --filter id=ID")
-    try:
-        for task in store.scan({arguments.id}):
-            if isinstance(task, Task) and task.state is State.DEAD:
-                lines = list(safe_lines(store.read(task)))
-                if arguments.json:
-                    print_json({**task_row(task, store.states[State.DEAD]), "lines": lines})
-                else:
-                    print("\n".join(lines))
-                return 0
-    except Gone:
-        pass  # moved between scan and read: reported as not found
-    finally:
-        store.close()
-    print_error(f"Task not found in DLQ: {safe_line(arguments.id)}")
+    with (
+        closing(open_spool(setup, "queue list --json --filter id=ID")) as store,
+        suppress(Gone),  # moved between scan and read: reported as not found
+    ):
+        tasks = (task for task in store.scan({id}) if isinstance(task, Task))
+        if task := next((task for task in tasks if task.state is State.DEAD), None):
+            lines, row = (
+                list(safe_lines(store.read(task))),
+                task_row(task, store.states[task.state]),
+            )
+            return Answer(lambda: {**row, "lines": lines}, lambda: lines)
+    print_error(f"Task not found in DLQ: {safe_line(id)}")
     return 1
 
 
-def retry(setup: Setup, arguments: Namespace) -> int:
+def retry(setup: Setup, ids: list[str]) -> Answer:
     """Move dead tasks to pending; exit 1 if one was not found or not moved."""
     setup.require_writable()
-    store = open_spool(setup, "replay --filter id=ID --dry-run")
-    ids = list(dict.fromkeys(arguments.ids))
-    dead_tasks = {
-        task.id: task
-        for task in store.scan(ids)
-        if isinstance(task, Task) and task.state is State.DEAD
-    }
-    missing = [ident for ident in ids if ident not in dead_tasks]
-    for ident in missing:
-        # The contract's text, which callers search for.
-        print(f"Task not found in DLQ: {safe_line(ident)}", file=sys.stderr)
-    failed = _retry(setup, store, dead_tasks.values(), arguments, missing)
-    store.close()
-    return 1 if missing or failed else 0
+    ids = list(dict.fromkeys(ids))
+    with closing(open_spool(setup, "replay --filter id=ID --dry-run")) as store:
+        tasks = [task for task in store.scan(ids) if isinstance(task, Task)]
+        dead_tasks = {task.id: task for task in tasks if task.state is State.DEAD}
+        missing = [ident for ident in ids if ident not in dead_tasks]
+        for ident in missing:
+            # The contract's text, which callers search for.
+            print(f"Task not found in DLQ: {safe_line(ident)}", file=sys.stderr)
+        return _retry(setup, store, dead_tasks.values(), missing)
 
 
 def acted_row(
@@ -125,35 +112,26 @@ def acted_row(
 
 
 def _retry(
-    setup: Setup,
-    store: NftbanStore,
-    tasks: Iterable[Task],
-    arguments: Namespace,
-    missing: Iterable[str] = (),
-) -> int:
-    """Retry tasks, print the result of each and return how many were not moved."""
-    report = run_with_journal(
-        setup, store, plans.freeze_plan("retry", tasks, time.time()), JOURNAL_SCOPE
-    )
-    if arguments.json:
-        gone = (*missing, *report.gone)
-        print_json(acted_row("retry", report.done, gone, report.failed))
+    setup: Setup, store: NftbanStore, tasks: Iterable[Task], missing: Sequence[str] = ()
+) -> Answer:
+    """Retry tasks; exit 1 if one was not moved, or is missing."""
+    plan = plans.freeze_plan("retry", tasks, time.time())
+    report = run_with_journal(setup, store, plan, JOURNAL_SCOPE)
     for ident in report.done:
-        if not arguments.json:
-            print(f"Task {ident} moved from DLQ to pending queue")
         setup.log_if_allowed("INFO", f"DLQ task retried: {ident}")
     for ident in report.gone:
         print_error(f"{ident}: skipped: changed since the scan")
     for ident, reason in report.failed:
         print_error(f"{ident}: {reason}")
-    return len(report.gone) + len(report.failed)
+    return Answer(
+        lambda: acted_row("retry", report.done, [*missing, *report.gone], report.failed),
+        lambda: (f"Task {ident} moved from DLQ to pending queue" for ident in report.done),
+        int(bool(missing or report.gone or report.failed)),
+    )
 
 
 def run_with_journal(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -> Report:
-    """Run a plan, with a journal if it can be written: the contract has no journal.
-
-    `scope` describes the requested tasks.
-    """
+    """Run a plan, with a journal if it can be written: the contract has no journal."""
     if not plan.rows:
         return Report(plan, (), (), ())
     intent = Intent(plan.verb, setup.current_user(), scope=scope)
@@ -179,31 +157,26 @@ def run_with_journal(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -
     return again._replace(done=(*report.done, *again.done), gone=(*report.gone, *again.gone))
 
 
-def retry_all(setup: Setup, arguments: Namespace) -> int:
+def retry_all(setup: Setup, *, dry_run: bool) -> Answer:
     """Move all dead tasks to pending."""
-    if not arguments.dry_run:
+    if not dry_run:
         setup.require_writable()
-    store = open_spool(setup, "replay --state DEAD --dry-run")
-    dead = _dead(store)
-    if arguments.dry_run:
-        _show_planned("retry", dead, arguments)
-        if not arguments.json:
-            print(f"{len(dead)} would move from DLQ to pending queue; nothing was changed")
-        store.close()
-        return 0
-    failed = _retry(setup, store, dead, arguments)
-    store.close()
-    return 1 if failed else 0
+    with closing(open_spool(setup, "replay --state DEAD --dry-run")) as store:
+        dead = _dead(store)
+        if dry_run:
+            return _planned("retry", "retry", dead, "would move from DLQ to pending queue")
+        return _retry(setup, store, dead)
 
 
-def _show_planned(verb: str, tasks: Iterable[Task], arguments: Namespace) -> None:
-    """Print what a dry run would do to each task."""
-    if arguments.json:
-        print_json(acted_row(verb, [task.id for task in tasks], is_dry_run=True))
-        return
-    word = "delete permanently" if verb == "expunge" else verb
-    for task in tasks:
-        print(f"would {word} {_line(task)}")
+def _planned(verb: str, word: str, tasks: Sequence[Task], end: str) -> Answer:
+    """What a dry run would do to each task."""
+    return Answer(
+        lambda: acted_row(verb, [task.id for task in tasks], is_dry_run=True),
+        lambda: [
+            *(f"would {word} {_line(task)}" for task in tasks),
+            f"{len(tasks)} {end}; nothing was changed",
+        ],
+    )
 
 
 def _days(text: str) -> float:
@@ -217,32 +190,27 @@ def _days(text: str) -> float:
     return days
 
 
-def expunge(setup: Setup, arguments: Namespace) -> int:
+def expunge(setup: Setup, days: str | None, *, dry_run: bool) -> Answer:
     """Delete tasks that died more than so many days ago (contract: `dlq purge`)."""
-    days = setup.queue.retention_days if arguments.days is None else _days(arguments.days)
-    if not arguments.dry_run:
+    limit = setup.queue.retention_days if days is None else _days(days)
+    if not dry_run:
         setup.require_writable()
     now = time.time()
-    store = open_spool(setup, "expunge --state DEAD --dry-run")
-    expired = list(store.find_expired(lambda died: now - died, days))
-    if arguments.dry_run:
-        _show_planned("expunge", expired, arguments)
-        if not arguments.json:
-            print(f"{len(expired)} would be deleted permanently; nothing was changed")
-        store.close()
-        return 0
-    plan = plans.freeze_plan("expunge", expired, now)
-    plan = plan._replace(includes_suspicious=True)
-    report = run_with_journal(setup, store, plan, JOURNAL_SCOPE)
-    store.close()
+    with closing(open_spool(setup, "expunge --state DEAD --dry-run")) as store:
+        expired = list(store.find_expired(lambda died: now - died, limit))
+        if dry_run:
+            end = "would be deleted permanently"
+            return _planned("expunge", "delete permanently", expired, end)
+        plan = plans.freeze_plan("expunge", expired, now)._replace(includes_suspicious=True)
+        report = run_with_journal(setup, store, plan, JOURNAL_SCOPE)
     purged = len(report.done)
-    if arguments.json:
-        print_json(acted_row("expunge", report.done, report.gone, report.failed))
-    else:
-        print(f"Purged {purged} tasks from DLQ")
     for ident in report.gone:
         print_error(f"{ident}: not deleted: changed since the scan")
     for ident, reason in report.failed:
         print_error(f"{ident}: not deleted: {safe_line(reason)}")
-    setup.log_if_allowed("INFO", f"Purged {purged} DLQ tasks older than {days:g} days")
-    return 0 if purged == len(expired) else 1
+    setup.log_if_allowed("INFO", f"Purged {purged} DLQ tasks older than {limit:g} days")
+    return Answer(
+        lambda: acted_row("expunge", report.done, report.gone, report.failed),
+        lambda: [f"Purged {purged} tasks from DLQ"],
+        0 if purged == len(expired) else 1,
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from functools import partial
+from typing import NamedTuple
 
 from engine import verbs
 from engine.formats.base.format import Setup
@@ -39,66 +40,71 @@ free but a task could not be recovered, the code is EX_IOERR.
 """
 
 
-def recover(setup: Setup, arguments: Namespace) -> int:
+class RecoverOptions(NamedTuple):
+    """How a lock is to be freed."""
+
+    dry_run: bool
+    yes: bool
+    """True: end the holder without asking for its PID."""
+    can_ask: bool
+    seen: str
+    hold: Collection[str]
+    """Active tasks to hold."""
+
+
+def recover(
+    setup: Setup, *, dry_run: bool, yes: bool, seen: str, hold: list[str], json: bool
+) -> int:
     """Free the lock, finish interrupted moves, fail or hold orphaned tasks."""
-    if not arguments.dry_run:
+    if not dry_run:
         require_lockable(setup)
-    with captured_lines(arguments.json) as lines:
-        code = _recover_or_refuse(setup, arguments)
-    if arguments.json:
-        values = {"place": setup.place, "dry_run": arguments.dry_run, "done": code == DONE}
-        print_json({**values, "lines": lines})
+    options = RecoverOptions(dry_run, yes, not json, seen, hold)
+    with captured_lines(json) as lines, closing(open_spool(setup)) as store:
+        try:
+            code = _recover(setup, store, options)
+        except (queue_lock.LockBusy, lock_breaker.UnsafeToSignal) as why:
+            evidence = examine_lock(setup)
+            print_error(f"lock not taken: {safe_line(str(why))}; it is now {evidence.verdict}")
+            code = NOT_TAKEN
+    if json:
+        print_json({"place": setup.place, "dry_run": dry_run, "done": code == DONE, "lines": lines})
     return code
 
 
-def _recover_or_refuse(setup: Setup, arguments: Namespace) -> int:
-    store = open_spool(setup)
-    try:
-        return _recover(setup, store, arguments)
-    except (queue_lock.LockBusy, lock_breaker.UnsafeToSignal) as why:
-        evidence = examine_lock(setup)
-        print_error(f"lock not taken: {safe_line(str(why))}; it is now {evidence.verdict}")
-        return NOT_TAKEN
-    finally:
-        store.close()
-
-
-def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
+def _recover(setup: Setup, store: NftbanStore, options: RecoverOptions) -> int:
     evidence = examine_lock(setup)
     if evidence.verdict is Verdict.UNKNOWN:
         print_error(describe_lock(evidence))
         return NOT_TAKEN
     _say(f"the lock is {evidence.verdict}: {evidence.reason}")
     # A free lock cannot be confused with another one.
-    if arguments.seen not in ("", evidence.identity) and evidence.verdict is not Verdict.FREE:
+    if options.seen not in ("", evidence.identity) and evidence.verdict is not Verdict.FREE:
         raise lock_breaker.UnsafeToSignal("another process took the lock since the scan")
     if evidence.verdict is Verdict.HELD:
         print_error(describe_lock(evidence))
         return NOT_TAKEN
-    if not arguments.seen:  # with --seen the evidence and steps were shown before
-        _show(store, evidence, arguments.hold)
+    if not options.seen:  # with --seen the evidence and steps were shown before
+        _show(store, evidence, options.hold)
     if evidence.signal_refusal:
         _say(lock_breaker.manual_advice(evidence))
         print_error(describe_lock(evidence))
         return NOT_TAKEN
-    if arguments.dry_run:
+    if options.dry_run:
         _say("nothing was changed")
         return DONE
-    if evidence.verdict is Verdict.STUCK and not (
-        arguments.yes or _confirm_pid(evidence, can_ask=not arguments.json)
-    ):
+    is_stuck = evidence.verdict is Verdict.STUCK
+    if is_stuck and not (options.yes or _confirm_pid(evidence, can_ask=options.can_ask)):
         return NOT_TAKEN
     setup.make_folders()
-    if evidence.verdict is Verdict.STUCK:
+    if is_stuck:
         lock = take_stuck_lock(setup, store, evidence, _say)
     else:
-        lock = queue_lock.acquire_lock(
-            setup.lock_path, setup.queue.stuck_threshold, seen=evidence.identity
-        )
+        limit = setup.queue.stuck_threshold
+        lock = queue_lock.acquire_lock(setup.lock_path, limit, seen=evidence.identity)
     if evidence.verdict is not Verdict.FREE:
         _say("the lock is taken over")
     with lock:
-        _recover_tasks(setup, store, lock, arguments.hold)
+        _recover_tasks(setup, store, lock, options.hold)
         forget_alert(setup)
         unrecovered = list(_unrecovered(store))
     _say("the lock is free")
@@ -177,9 +183,8 @@ def _recover_tasks(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collec
     for task in _in_work(store):
         if task.id in hold:
             store.swap(task, verbs.hold(task, time.time()))
-            report_step(
-                "WARN", f"Held: {task.id}, which was active; it runs again only when released"
-            )
+            held = f"Held: {task.id}, which was active; it runs again only when released"
+            report_step("WARN", held)
     services = worker_services(setup, store, ran=_last_run(setup))
     Worker(
         store,

@@ -12,8 +12,7 @@ import re
 import shlex
 import stat
 import sys
-from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from grp import getgrgid
 
@@ -27,7 +26,7 @@ from engine.system.command_errors import EX_CONFIG, EX_USAGE, LOST_NULL, fail, p
 from engine.text.safe import safe_line
 from engine.version import program_command
 from engine.work.worker import HANDLER_GRACE_SECONDS
-from tui.cli.setup.output import captured_lines, print_json
+from tui.cli.setup.output import Answer
 from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, TEXTS, fill_template
 
 _SHELL_INIT = f"{os.path.dirname(os.path.abspath(__file__))}/texts/shell-init.sh"
@@ -44,15 +43,15 @@ _UNITS = (
 # ---- bash functions
 
 
-def shell_init(arguments: Namespace) -> int:
+def shell_init(config: str, root: str) -> int:
     """Print bash functions with the contract's names; options given now become part of them.
 
     They are for no single queue and do not depend on the configuration now: each call reads it.
     """
     command = program_command()
-    for option in ("config", "root"):
-        if hasattr(arguments, option):
-            command += [f"--{option}", os.path.abspath(getattr(arguments, option))]
+    for option, path in (("config", config), ("root", root)):
+        if path:
+            command += [f"--{option}", os.path.abspath(path)]
     values = {
         "command": shlex.join(command),
         "variables": " ".join(_variables()),
@@ -76,35 +75,24 @@ def _variables() -> list[str]:
 # ---- systemd, tmpfiles, logrotate
 
 
-def install_units(setup: Setup, arguments: Namespace) -> int:
+def install_units(setup: Setup, folder: str) -> Answer:
     """Write units and snippets for this queue into a folder, and print the next steps."""
-    where = arguments.folder
-    if not os.path.isdir(where):
-        fail(EX_USAGE, f"{safe_line(where)}: expected a folder to write into (mkdir it first)")
+    if not os.path.isdir(folder):
+        fail(EX_USAGE, f"{safe_line(folder)}: expected a folder to write into (mkdir it first)")
     open_spool(setup).close()  # its error names what is missing
     values = _values(setup)
-    with captured_lines(arguments.json) as lines:
-        _write_units(setup, where, values)
-    for warning in _warnings(setup):
-        print_error(warning)
-    if arguments.json:
-        print_json({"folder": where, "lines": lines})
-    else:
-        steps = _NEXT_STEPS.format(where=shlex.quote(os.path.abspath(where)))
-        if not values["logs"]:
-            steps = "".join(s for s in steps.splitlines(keepends=True) if "logrotate" not in s)
-        print(steps, end="")
-    sys.stdout.flush()
-    return 0
-
-
-def _write_units(setup: Setup, where: str, values: Mapping[str, str]) -> None:
+    written, steps = [], _NEXT_STEPS.format(where=shlex.quote(os.path.abspath(folder))).splitlines()
     for name in _UNITS:
         if name == "spooldeck.logrotate" and not values["logs"]:
             why = f"logrotate cannot name files in {safe_line(setup.queue.log_dir)}"
             print_error(f"{name} not written: {why}")
+            steps = [step for step in steps if "logrotate" not in step]
             continue
-        print(_write_unit(f"{where}/{name}", fill_template(f"{TEXTS}/{name}", values).encode()))
+        data = fill_template(f"{TEXTS}/{name}", values).encode()
+        written.append(_write_unit(f"{folder}/{name}", data))
+    for warning in _warnings(setup):
+        print_error(warning)
+    return Answer(lambda: {"folder": folder, "lines": written}, lambda: [*written, *steps])
 
 
 _NEXT_STEPS = """\
@@ -142,13 +130,11 @@ def _values(setup: Setup) -> dict[str, str]:
     service_user = "root" if _as_others(setup, user) else user
     mail = setup.mail.settings() if setup.mail.is_ours else None
     mta = "" if mail is None else _used_mta(setup, mail)
-    timeouts = [
-        h.timeout for h in setup.config.handlers.values() if h.command or h.deliver is not None
-    ]
+    running = [h for h in setup.config.handlers.values() if h.command or h.deliver is not None]
+    timeouts = [h.timeout for h in running]
     longest = max([*timeouts, *([] if mail is None else [mail.max_time])], default=0)
-    stop = math.ceil(
-        min(longest, 1e9) + KILL_DELAY_SECONDS + HANDLER_GRACE_SECONDS
-    )  # a billion: systemd counts microseconds
+    # A billion: systemd counts microseconds.
+    stop = math.ceil(min(longest, 1e9) + KILL_DELAY_SECONDS + HANDLER_GRACE_SECONDS)
     folders = _folders(setup, mail)
     started, *words = program_command()
     words = [_quoted(word).replace("$", "$$") for word in (*words, *_arguments(setup))]
@@ -260,14 +246,12 @@ def _needed(setup: Setup) -> list[str]:
 
 
 def _names(owner: os.stat_result) -> tuple[str, str]:
-    try:
+    user, group = str(owner.st_uid), str(owner.st_gid)
+    with suppress(KeyError):
         user = pwd.getpwuid(owner.st_uid).pw_name
-    except KeyError:
-        user = str(owner.st_uid)
-    try:
-        return user, getgrgid(owner.st_gid).gr_name
-    except KeyError:
-        return user, str(owner.st_gid)
+    with suppress(KeyError):
+        group = getgrgid(owner.st_gid).gr_name
+    return user, group
 
 
 def _as_others(setup: Setup, user: str) -> bool:

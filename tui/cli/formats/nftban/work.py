@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -26,13 +25,14 @@ DONE, NOTHING_DUE, LOCKED, FAILED = 0, 1, 2, 3
 """Exit codes of the contract ("nftban_queue_process_next")."""
 
 
-def process_next(setup: Setup, arguments: Namespace) -> int:
+def process_next(setup: Setup, *, quiet: bool, timer: bool, json: bool) -> int:
     """Run at most one task."""
     require_workable(setup)
-    if not arguments.timer:
-        return _one_task(setup, arguments)[0]
-    setup.log_if_allowed("INFO", "Queue processor started by systemd timer")
-    code, message = _one_task(setup, arguments)
+    if timer:
+        setup.log_if_allowed("INFO", "Queue processor started by systemd timer")
+    code, message = _one_task(setup, quiet=quiet, timer=timer, as_json=json)
+    if not timer:
+        return code
     if message:
         setup.log_if_allowed(_TIMER_LEVELS[code], message)
     # None of these results is a failure of the unit: the queue retries the task.
@@ -42,23 +42,19 @@ def process_next(setup: Setup, arguments: Namespace) -> int:
 _TIMER_LEVELS = {DONE: "INFO", NOTHING_DUE: "DEBUG", LOCKED: "DEBUG", FAILED: "WARN"}
 
 
-def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
-    """Run one task. Return the contract's exit code, and the log line for a run by the timer.
-
-    Raises:
-        CommandError: the lock was lost, or the outcome could not be stored.
-    """
+def _one_task(setup: Setup, *, quiet: bool, timer: bool, as_json: bool) -> tuple[int, str]:
+    """Run one task. Return the contract's exit code, and the log line for a run by the timer."""
     began = time.monotonic()
-    with _WorkerRun(setup, quiet=arguments.quiet) as work:
+    with _WorkerRun(setup, quiet=quiet) as work:
         if work.worker is None:
             return LOCKED, "Queue processor already running, skipping this cycle"
         run = work.run(work.worker.process_next)
         if run.done or run.failed or run.gone:
             taken = int(time.monotonic() - began)
             setup.log("DEBUG", f"Queue processor completed in {taken}s")
-        waiting = work.pending if arguments.timer else 0
+        waiting = work.pending if timer else 0
         unsettled = work.unsettled
-    if arguments.json:
+    if as_json:
         print_run_json(run)
     if run.lost:
         fail(LOCKED, run.lost)
@@ -75,33 +71,33 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
         return EX_TIMEOUT, "Task was not tried: the worker lacks something"
     if run.done:
         return DONE, "Queue cycle completed successfully"
-    if not arguments.quiet:
+    if not quiet:
         print_error(_describe_idle(run, unsettled))
     why = "; ".join(_refusal_texts(run)) or "waiting for backoff"
     return NOTHING_DUE, f"No eligible tasks ({waiting} pending, {why})" if waiting else ""
 
 
-def work(setup: Setup, arguments: Namespace) -> int:
+def work(setup: Setup, *, concurrency: int, until_idle: bool, json: bool) -> int:
     """Run tasks until a signal, woken by changes of the queue."""
     require_workable(setup)
-    with _WorkerRun(setup, arguments.concurrency) as work:
+    with _WorkerRun(setup, concurrency) as work:
         if work.worker is None:
             return LOCKED
-        run = work.until_stopped(until_idle=arguments.until_idle)
+        run = work.until_stopped(until_idle=until_idle)
         unsettled = work.unsettled
-    if arguments.json:
+    if json:
         print_run_json(run)
     if run.lost:
         print_error(run.lost)
         return LOCKED
     taken_text = f", {run.gone} taken by others while they ran" if run.gone else ""
     print_error(f"{run.done} done, {run.failed} failed{taken_text}")
-    if arguments.until_idle and run.refused:
+    if until_idle and run.refused:
         print_error(_describe_idle(run, unsettled))
     if run.owed:
         print_error(f"cannot store {run.owed} outcomes; the next worker counts failed attempts")
         return FAILED
-    if arguments.until_idle and run.lacks:
+    if until_idle and run.lacks:
         print_error(_describe_lacks(run))
         return EX_TIMEOUT
     return DONE
@@ -140,6 +136,7 @@ class _WorkerRun:
         for line in store.recover():
             setup.log("WARN", f"Recovered {line}")
         mailing = setup.mail.handler()
+        services = worker_services(setup, store, mailing)
         self.worker = Worker(
             store,
             handlers(setup, store, self._closing, mailing),
@@ -147,9 +144,7 @@ class _WorkerRun:
             owner=str(os.getpid()),
             lock=self._lock,
             concurrency=self._concurrency,
-            services=with_outbox(
-                setup.config, worker_services(setup, store, mailing), self._closing
-            ),
+            services=with_outbox(setup.config, services, self._closing),
         )
         return self
 
@@ -206,9 +201,8 @@ class _WorkerRun:
 
         assert self.worker is not None and self._store is not None
         worker, wake = self.worker, self.worker.wake
-        watch = FolderWatch(
-            self._store.changes, partial(open_spool, self._setup), lambda names: wake(), wake
-        )
+        reopen = partial(open_spool, self._setup)
+        watch = FolderWatch(self._store.changes, reopen, lambda names: wake(), wake)
         flight = RecorderThread(self._setup)
         if not until_idle:
             watch.start(patience=1.0)

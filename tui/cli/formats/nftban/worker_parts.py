@@ -33,10 +33,7 @@ MAIL_CHECK_PAUSE_SECONDS = 1.0
 
 
 def handlers(
-    setup: Setup,
-    store: NftbanStore,
-    closing: ExitStack,
-    mailing: MailHandler | None = None,
+    setup: Setup, store: NftbanStore, closing: ExitStack, mailing: MailHandler | None = None
 ) -> Mapping[str, Handler]:
     """The handler for each kind of task from this store; `closing` ends the processes that they
     share."""
@@ -165,9 +162,8 @@ def apply_retention(setup: Setup, store: NftbanStore) -> None:
 
 
 def queue_spooled_mail(setup: Setup, store: NftbanStore, *, always: bool = False) -> list[str]:
-    """Make a task for each spooled mail without one; at most once a minute, unless `always`.
-
-    Returns a log line for each.
+    """Make a task for each spooled mail without one, at most once a minute unless `always`; return
+    a log line for each.
     """
     keeper = setup.housekeeping()
     if not always and not keeper.is_mail_check_due(time.time()):

@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import time
-from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -28,7 +27,7 @@ from engine.formats.zgb.queue_place import CRON_SCHEDULE, ZgbPlace, cron_line, z
 from engine.formats.zgb.scan import ROW_PREFIX
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import Enqueued, ZgbStore
-from engine.model import Problem, State, Task
+from engine.model import Problem, State
 from engine.schedules import refusal_delay_seconds
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.system import files
@@ -47,7 +46,7 @@ from engine.work.metrics_writer import MetricsWriter, count_tasks
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.queue.doctor import print_findings
 from tui.cli.queue.run_records import RunRecords
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import Answer, print_json
 from tui.text.task_row import task_row
 
 FORMAT = "zgb"
@@ -66,37 +65,33 @@ _SIGNAL_POLL_SECONDS = 1.0
 # ---- init and enqueue
 
 
-def init(setup: Setup, arguments: Namespace) -> int:
+def init(setup: Setup, place: str) -> Answer:
     """Make a new, empty mail queue; it sends nothing until mailQueueEnabled is 1."""
-    path = arguments.place
-    require_path(path)
+    require_path(place)
     try:
-        create(path)
+        create(place)
     except FileExistsError:
-        fail(EX_USAGE, f"{safe_line(path)} already exists; nothing was changed")
-    if arguments.json:
-        print_json({"place": path, "made": [path]})
-        return DONE
-    where = safe_line(shlex.quote(path))
-    print(
-        f"made {safe_line(path)}: paused until mailQueueEnabled is 1 in its table config\n"
-        "next: set stores.zgb.types.user.template and .organizer.template in the configuration\n"
-        f"      spooldeck control mailQueueEnabled --root {where} --value 1 --apply 1   "
-        "starts sending\n"
-        f"      spooldeck zgb enqueue --root {where} NUMBER   adds the mails of a registration\n"
-        f"      {CRON_SCHEDULE} {cron_line(path, setup.config.path)}   sends, in crontab -e\n"
-        f"      spooldeck zgb doctor {where}   checks the settings\n"
-        f"      spooldeck {where}   opens the console"
+        fail(EX_USAGE, f"{safe_line(place)} already exists; nothing was changed")
+    where = safe_line(shlex.quote(place))
+    starts = f"spooldeck control mailQueueEnabled --root {where} --value 1 --apply 1"
+    return Answer(
+        lambda: {"place": place, "made": [place]},
+        lambda: [
+            f"made {safe_line(place)}: paused until mailQueueEnabled is 1 in its table config",
+            "next: set stores.zgb.types.user.template and .organizer.template in the configuration",
+            f"      {starts}   starts sending",
+            f"      spooldeck zgb enqueue --root {where} NUMBER   adds the mails of a registration",
+            f"      {CRON_SCHEDULE} {cron_line(place, setup.config.path)}   sends, in crontab -e",
+            f"      spooldeck zgb doctor {where}   checks the settings",
+            f"      spooldeck {where}   opens the console",
+        ],
     )
-    return DONE
 
 
-def enqueue(setup: Setup, arguments: Namespace) -> int:
-    """Queue the mails of a registration; print of each whether it is new or existed, and
-    its state.
-    """
+def enqueue(setup: Setup, number: int, *, type: str) -> Answer:
+    """Queue the mails of a registration; print of each its state, and whether it is new."""
     place = zgb_place(setup)._replace(rolls_back=True)
-    kinds = (arguments.type,) if arguments.type else place.zgb_settings.enqueued_kinds
+    kinds = (type,) if type else place.zgb_settings.enqueued_kinds
     for kind in kinds:
         if kind not in place.zgb_settings.enqueued_kinds:
             fail(EX_CONFIG, f"{kind} mails are disabled: stores.zgb.types.{kind}.enabled")
@@ -107,35 +102,31 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
         if refused := store.edges[None, State.PENDING].refusal:
             fail(EX_NOPERM, refused)
         try:
-            done = store.enqueue(arguments.number, kinds)
+            done = store.enqueue(number, kinds)
         except Unsupported as error:
             fail(EX_USAGE, str(error))
-        for one in done:
-            if arguments.json:
-                word = one.task.word or store.states[one.task.state]
-                print_json({**task_row(one.task, word), "is_new": one.is_new})
-            else:
-                print(_enqueued(store, one))
-        if not arguments.json and not store.settings().is_enabled:
-            print(f"paused, {store.backlog(time.time()).waiting:,} waiting")
-    return DONE
+        rows = [(one, one.task.word or store.states[one.task.state]) for one in done]
+        lines = [_enqueued(*row) for row in rows]
+        if not store.settings().is_enabled:
+            lines.append(f"paused, {store.backlog(time.time()).waiting:,} waiting")
+    return Answer(
+        lambda: ({**task_row(one.task, word), "is_new": one.is_new} for one, word in rows),
+        lambda: lines,
+    )
 
 
-def _enqueued(store: ZgbStore, one: Enqueued) -> str:
+def _enqueued(one: Enqueued, word: str) -> str:
+    task = one.task
     if one.is_new:
-        return f"{one.task.id} created"
-    return f"{one.task.id} already exists: {_standing(store, one.task)}"
-
-
-def _standing(store: ZgbStore, task: Task) -> str:
-    words = [task.word or store.states[task.state]]
+        return f"{task.id} created"
+    words = [word]
     if task.attempts:
         words.append(f"attempts {task.attempts}")
     if task.state is State.PENDING and task.due and task.due > time.time():
         words.append(f"due {format_time(task.due)}")
     if task.error:
         words.append(safe_line(task.error))
-    return ", ".join(words)
+    return f"{task.id} already exists: {', '.join(words)}"
 
 
 # ---- work
@@ -146,27 +137,16 @@ class _StopZgbWorker:
 
     def __init__(self) -> None:
         self.asked = False
-        self._worker: Worker | None = None
+        self.worker: Worker | None = None
 
     def request_stop(self, number: int = 0, frame: FrameType | None = None) -> None:
         """Stop the worker; a second call also stops the running tasks."""
         self.asked = True
-        if self._worker is not None:
-            self._worker.stop()
-
-    @contextmanager
-    def stop_with_signal(self, worker: Worker) -> Iterator[None]:
-        """Register the worker that is stopped by a signal while in the block."""
-        self._worker = worker
-        if self.asked:
-            worker.stop()
-        try:
-            yield
-        finally:
-            self._worker = None
+        if self.worker is not None:
+            self.worker.stop()
 
 
-def work(setup: Setup, arguments: Namespace) -> int:
+def work(setup: Setup, *, loop: bool, quiet: bool, json: bool) -> int:
     """Do one run, as from cron each minute; with --loop one each minute and whenever work arrives.
 
     Exit 2 if another run holds the lock: one process keeps the hourly limit and the log of sent
@@ -185,25 +165,20 @@ def work(setup: Setup, arguments: Namespace) -> int:
         signal.signal(number, stop.request_stop)
     with _worker_lock(setup.state_folder) as alone:
         if not alone:
-            if not arguments.quiet:
-                print_error(
-                    f"another run is active on {safe_line(place.path)}{_describe_pids(setup)}"
-                )
+            if not quiet:
+                pids = ", ".join(map(str, worker_files.running_pids(setup.queue)))
+                who = f" (PID {pids})" if pids else ""
+                print_error(f"another run is active on {safe_line(place.path)}{who}")
             return BUSY
         with worker_files.registered_worker(setup.queue):
-            if arguments.loop:
+            if loop:
                 return _loop(place, stop)
             ran = _SingleRun(place, stop).run()
-    if arguments.json:
+    if json:
         print_json({"place": place.path, "text": ran.words})
-    elif not arguments.quiet:
+    elif not quiet:
         print(ran.words)
     return ran.code
-
-
-def _describe_pids(setup: Setup) -> str:
-    pids = worker_files.running_pids(setup.queue)
-    return f" (PID {', '.join(map(str, pids))})" if pids else ""
 
 
 def _require_writing(place: ZgbPlace) -> None:
@@ -297,10 +272,8 @@ def _until_needed(store: ZgbStore, stop: _StopZgbWorker, *, may_repeat: bool) ->
 
 
 def _has_work(store: ZgbStore) -> bool:
-    now = time.time()
-    return (
-        store.settings().is_enabled and store.backlog(now).due > 0 and store.figures(now).tokens > 0
-    )
+    now, is_enabled = time.time(), store.settings().is_enabled
+    return is_enabled and store.backlog(now).due > 0 and store.figures(now).tokens > 0
 
 
 class _SingleRun:
@@ -353,9 +326,8 @@ class _SingleRun:
         assert not claimed, "no kind was accepted"
 
     def _published(self, store: ZgbStore) -> MetricsWriter:
-        return MetricsWriter(
-            self._place.setup.queue, self._place.setup.counters(), partial(count_tasks, store)
-        )
+        setup = self._place.setup
+        return MetricsWriter(setup.queue, setup.counters(), partial(count_tasks, store))
 
     def _skipped(self, store: ZgbStore) -> _ZgbRun:
         self._keep_house(store)
@@ -373,13 +345,11 @@ class _SingleRun:
     def _work(self, store: ZgbStore, run_fields: dict[str, object]) -> WorkerResult:
         place = self._place
         zgb_settings, settings = place.zgb_settings, mail_settings(place.setup, place.zgb_settings)
-        post = place.setup.mail.sender(
-            settings, place.setup.mail.registry(settings), complain=print_error
-        )
+        mail = place.setup.mail
+        post = mail.sender(settings, mail.registry(settings), complain=print_error)
         parts = MailingParts(zgb_settings, settings, post, self._log, place.open)
-        hourly = (
-            HourlyLimit(zgb_settings.hourly_limit, self._log) if zgb_settings.hourly_limit else None
-        )
+        limit = zgb_settings.hourly_limit
+        hourly = HourlyLimit(limit, self._log) if limit else None
         if hourly is not None:
             run_fields["allowed"] = min(store.claim_report.tokens, hourly.remaining())
 
@@ -416,8 +386,13 @@ class _SingleRun:
                 logs_waits=True,
             ),
         )
-        with self._stop.stop_with_signal(worker):
+        self._stop.worker = worker
+        if self._stop.asked:
+            worker.stop()
+        try:
             return worker.process_all(until_idle=True)
+        finally:
+            self._stop.worker = None
 
     def _ended(self, store: ZgbStore, run_fields: dict[str, object], error: str) -> None:
         counts = self._log.counts
@@ -448,9 +423,8 @@ class _SingleRun:
         words = [f"{counts['sent']:,} sent", f"{counts['failed'] + counts['parked']:,} failed"]
         words.append(f"{backlog.waiting:,} waiting")
         if backlog.due and not figures.tokens:
-            words.append(
-                f"next token in {format_rough_duration(max(0.0, figures.next_token - now))}"
-            )
+            seconds = max(0.0, figures.next_token - now)
+            words.append(f"next token in {format_rough_duration(seconds)}")
         refusals = []
         if backlog.waiting and (damaged_rows := _unreadable(store)):
             rows = f"{damaged_rows:,} rows are damaged" if damaged_rows > 1 else "1 row is damaged"
@@ -476,6 +450,6 @@ def _tokens(store: ZgbStore) -> float | None:
     return None if reset else round(bucket.units / 3600, 4)
 
 
-def doctor(setup: Setup, arguments: Namespace) -> int:
+def doctor(setup: Setup, *, json: bool) -> int:
     """`zgb doctor`: the same as `doctor`, also of a file that is no mail queue."""
-    return print_findings(check_queue(setup), as_json=arguments.json)
+    return print_findings(check_queue(setup), as_json=json)

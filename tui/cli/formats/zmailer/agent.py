@@ -5,7 +5,6 @@ Its options are letters, as those of the agents of ZMailer (smtp(8zm), hold(8zm)
 
 from __future__ import annotations
 
-import argparse
 import getopt
 import os
 import signal
@@ -54,7 +53,7 @@ def _open_smtp(folders: PostofficeFolders, options: Mapping[str, str]) -> Iterat
         timeout=_number(options, "-T", 300, 86400),
     )
     log = SchedulerLog(options["-l"], time.time) if "-l" in options else None
-    agent = SmtpAgent(settings, _name("smtp"), log.write if log else lambda text: None)
+    agent = SmtpAgent(settings, f"smtp[{os.getpid()}]", log.write if log else lambda text: None)
     try:
         yield agent.deliver
     finally:
@@ -70,8 +69,8 @@ def _open_hold(folders: PostofficeFolders, options: Mapping[str, str]) -> Iterat
 def _open_errormail(folders: PostofficeFolders, options: Mapping[str, str]) -> Iterator[Deliver]:
     forms = environment.read_files(environment.ZmailerSettings(), os.environ).forms
     read_form = partial(spool_mail.read_form, forms)
-    settings = ReportSettings(this_host().name)
-    yield ErrormailAgent(Router(folders.fd), settings, read_form, _name("errormail")).deliver
+    settings, name = ReportSettings(this_host().name), f"errormail[{os.getpid()}]"
+    yield ErrormailAgent(Router(folders.fd), settings, read_form, name).deliver
 
 
 _AGENTS = {
@@ -79,10 +78,6 @@ _AGENTS = {
     "hold": _Agent("hold", "vVc:", _open_hold),
     "errormail": _Agent("error", "vVc:", _open_errormail),
 }
-
-
-def _name(program: str) -> str:
-    return f"{program}[{os.getpid()}]"
 
 
 def _number(options: Mapping[str, str], letter: str, default: int, most: int) -> int:
@@ -106,10 +101,10 @@ def _parse(kind: _Agent, words: Sequence[str]) -> tuple[dict[str, str], str]:
     return dict(options), hosts[0] if hosts else ""
 
 
-def agent(setup: Setup, arguments: argparse.Namespace) -> int:
+def agent(setup: Setup, kind: str, words: list[str]) -> int:
     """Serve the jobs of a scheduler on standard input, until it ends; works in transport/."""
-    kind = _AGENTS[arguments.kind]
-    options, host = _parse(kind, arguments.words)
+    known = _AGENTS[kind]
+    options, host = _parse(known, words)
     try:
         folders = PostofficeFolders(POSTOFFICE)
     except Unavailable as error:
@@ -119,8 +114,8 @@ def agent(setup: Setup, arguments: argparse.Namespace) -> int:
             fail(EX_USAGE, f"{safe_line(os.getcwd())}: {EXPECTED_FOLDER}")
         # At a slow stop the scheduler signals all agents: the job is finished first.
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-        with contextmanager(kind.open_agent)(folders, options) as deliver:
-            channel = options.get("-c") or kind.channel
+        with contextmanager(known.open_agent)(folders, options) as deliver:
+            channel = options.get("-c") or known.channel
             jobs = AgentJobs(folders, channel, host, deliver, time.time)
             run_agent(jobs.serve, sys.stdin.fileno(), sys.stdout.fileno())
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import getopt
 import os
 import sys
@@ -56,11 +55,7 @@ class MailqOptions(NamedTuple):
 
 
 def parse_options(words: list[str]) -> MailqOptions:
-    """Parse the words of the command.
-
-    Raises:
-        CommandError: one is wrong.
-    """
+    """Parse the words of the command."""
     try:
         options, addresses = getopt.gnu_getopt(words, "Qvc:h:U:p:", ["password-file="])
     except getopt.GetoptError as error:
@@ -87,9 +82,9 @@ def parse_options(words: list[str]) -> MailqOptions:
     )
 
 
-def mailq(setup: Setup, arguments: argparse.Namespace) -> int:
+def mailq(setup: Setup, words: list[str]) -> int:
     """Print the threads with their messages, or a report; a rendezvous file is one of version 1."""
-    options = parse_options(arguments.words)
+    options = parse_options(words)
     if is_dump(options.address):
         path = os.path.abspath(options.address)
         _print(_dump_text(RendezvousFile(path).read(), options))
@@ -155,9 +150,8 @@ def _message_details(folder: str, job: JobView) -> Iterator[str]:
         control = parse_control_file(data)
         users = {one.offset: one.quad.user for one in control.recipients}
         recipients = [users[at].decode("utf-8", "replace") for at in job.offsets if at in users]
-        identity, sender = (
-            text.decode("utf-8", "replace") for text in (control.log_id, control.sender)
-        )
+        names = (control.log_id, control.sender)
+        identity, sender = (text.decode("utf-8", "replace") for text in names)
         yield from job_text.message_details(identity, sender, recipients)
 
 
@@ -190,10 +184,8 @@ def _read_password(options: MailqOptions) -> str:
         fd = files.open_file(options.password_file)
         try:
             if os.fstat(fd).st_mode & 0o077:
-                fail(
-                    EX_USAGE,
-                    f"{safe_line(options.password_file)}: readable by others: run chmod 600",
-                )
+                path = safe_line(options.password_file)
+                fail(EX_USAGE, f"{path}: readable by others: run chmod 600")
             return os.read(fd, _MAX_PASSWORD_BYTES).decode().rstrip("\n")
         finally:
             os.close(fd)

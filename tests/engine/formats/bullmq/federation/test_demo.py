@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.config.place_address import parse_address
-from engine.demo.demo import Demo, class_name
+from engine.demo.demo import Demo
 from engine.destinations.sql_registry import SqlRegistry
 from engine.formats.bullmq.demo import find_server
 from engine.formats.bullmq.place import parse_place
@@ -22,7 +22,7 @@ def test_the_demo_has_servers_to_deliver_to_if_asked() -> None:
     """Our worker delivers to three servers by BullMQ queues, and registers them as healthy."""
     if not find_server():
         pytest.skip("no server program")
-    with Demo(8, "", PROGRAM, [class_name(FORMATS["bullmq"].demo_place("federation"))]) as demo:
+    with Demo(8, "", PROGRAM, [FORMATS["bullmq"].demo_places["federation"]]) as demo:
         *_, url = demo.wait_for_places()
         folder = Path(demo.folder)
         address = parse_address(f"sqlite://{folder}/destinations.db")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
-from typing import NamedTuple
 
-from engine import verbs
 from engine.config.mail_config import MailSettings
 from engine.formats.base.format import Setup
 from engine.formats.nftban.queue_folders import open_spool
@@ -20,75 +16,62 @@ from engine.mail.model import BadMail, Reason
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.model import Move, State, Task
 from engine.operations import plans
-from engine.places.mail_setup import MAIL_SEND_KIND
 from engine.store import Full, StoreError
 from engine.system.command_errors import EX_USAGE, fail, print_error
 from engine.text.safe import hide_domain, safe_line
 from engine.text.times import format_rough_duration, format_time
 from tui.cli.formats.nftban.dlq import run_with_journal
+from tui.cli.formats.nftban.mail.send import task_for_mail
 from tui.cli.formats.nftban.mail.spool import describe_error, read_mail, resend_command, tasks_of
 from tui.cli.setup.output import captured_lines, print_json
 
 QUEUING_GRACE_SECONDS = 5.0
 """Seconds after its spooling in which a mail without a task is skipped: the program that spooled it
-is about to queue it.
-"""
+is about to queue it."""
 
 BATCH_MAILS = 100
 """Mails queued in one batch: for each batch all task files are read once, and one folder per mail
-is open and locked.
-"""
+is open and locked."""
 
 
-def retry_spooled(setup: Setup, arguments: Namespace) -> int:
+def retry_spooled(
+    setup: Setup, ids: Sequence[str], *, all: bool, refused: bool, to: str, json: bool
+) -> int:
     """Send these mails now, each by its existing task or by a new one."""
-    if arguments.to and (arguments.all or len(arguments.ids) > 1):
-        fail(EX_USAGE, f"--to needs the id of one mail, not {'--all' if arguments.all else 'more'}")
-    if (arguments.refused and not arguments.all) or bool(arguments.ids) == arguments.all:
-        ids = "the ids of mails, as `mail spool list` prints them"
-        fail(EX_USAGE, f"expected {ids}, or --all, or --all --refused")
+    if to and (all or len(ids) > 1):
+        fail(EX_USAGE, f"--to needs the id of one mail, not {'--all' if all else 'more'}")
+    if (refused and not all) or bool(ids) == all:
+        names = "the ids of mails, as `mail spool list` prints them"
+        fail(EX_USAGE, f"expected {names}, or --all, or --all --refused")
     setup.require_mail("mail spool")
     setup.require_writable()
     spool = setup.mail.spool()
     # A configured program decides what it can send.
     settings = setup.mail.settings() if setup.mail.is_ours else None
-    with closing(open_spool(setup)) as store, captured_lines(arguments.json) as lines:
+    with closing(open_spool(setup)) as store, captured_lines(json) as lines:
         retry = _SpoolRetry(setup, spool, store, settings)
-        if arguments.all:
-            retry.all(refused=arguments.refused)
+        if all:
+            retry.all(refused=refused)
         else:
-            retry.named(dict.fromkeys(arguments.ids), arguments.to)
-    if arguments.json:
+            retry.named(dict.fromkeys(ids), to)
+    if json:
         print_json({"queued": retry.queued, "failed": retry.failed, "lines": lines})
     return 1 if retry.failed else 0
 
 
 def _is_stopped(task: Task, now: float) -> bool:
-    """True if a task is dead or in backoff."""
     return task.state is State.DEAD or (task.state is State.PENDING and (task.due or 0.0) > now)
 
 
 def _is_refused(mail: Spooled, task: Task) -> bool:
     """True if a server refused the mail permanently (5xx), so that another attempt cannot
-    succeed.
-    """
+    succeed."""
     return bool(mail.refused) or (
         task.state is State.DEAD and task.error.startswith(f"{Reason.REJECTED}_")
     )
 
 
-class _SortedMails(NamedTuple):
-    """Mails of a spool, with and without a task."""
-
-    orphans: list[Spooled]
-    """Mails without a task."""
-    tasks: list[tuple[Spooled, Task]]
-    """Mails with a task, as scanned."""
-
-
 class _SpoolRetry:
-    """One run of the command on one spool."""
-
     def __init__(
         self, setup: Setup, spool: MailSpool, store: NftbanStore, settings: MailSettings | None
     ) -> None:
@@ -102,8 +85,7 @@ class _SpoolRetry:
 
     def named(self, idents: Iterable[str], to: str = "") -> None:
         """Send these mails, with a new recipient if there is one; the state of their tasks does not
-        matter.
-        """
+        matter."""
         mails = []
         for ident in idents:
             try:
@@ -116,19 +98,13 @@ class _SpoolRetry:
                     print(f"{mail.id}: already sent {format_time(mail.sent.at)} by {by}")
             except (BadMail, StoreError, OSError) as error:
                 self._refuse(ident, error)
-        sorted_mails = self._sorted(mails)
-        self._retry_tasks(sorted_mails.tasks)
-        self._queue(sorted_mails.orphans)
+        orphans, with_tasks = self._sorted(mails)
+        self._retry_tasks(with_tasks)
+        self._queue(orphans)
 
     def _redirect(self, mail: Spooled, to: str) -> Spooled:
         """Replace the recipient of a mail, unless its task runs or waits for an operator; return
-        the mail. The log gets both recipients.
-
-        Raises:
-            BadMail: its task must not be changed now, or the mail does not exist any more.
-            StoreError: the queue cannot be read now.
-            OSError: another process has the mail locked, or it cannot be written.
-        """
+        the mail. The log gets both recipients."""
         with self._spool.lock_mail(mail.id):  # no other process makes a task for it
             task = tasks_of(self._store).get(mail.meta)
             if task is None:
@@ -151,22 +127,21 @@ class _SpoolRetry:
 
     def all(self, *, refused: bool = False) -> None:
         """Send all mails without a task, with a dead task, or in backoff; with `refused` also mails
-        that a server refused permanently.
-        """
+        that a server refused permanently."""
         if sys.stderr.isatty():
             print_error(f"reading every mail in {safe_line(self._spool.folder)}")
         everything = list(self._spool.read_all())
         mails = [mail for mail in everything if isinstance(mail, Spooled)]
         unsent = [mail for mail in mails if mail.sent is None]
-        sorted_mails = self._sorted(unsent)
-        orphans = [mail for mail in sorted_mails.orphans if refused or not mail.refused]
+        all_orphans, with_tasks = self._sorted(unsent)
+        orphans = [mail for mail in all_orphans if refused or not mail.refused]
         now = time.time()
-        stopped = [pair for pair in sorted_mails.tasks if _is_stopped(pair[1], now)]
+        stopped = [pair for pair in with_tasks if _is_stopped(pair[1], now)]
         tasks = [pair for pair in stopped if refused or not _is_refused(*pair)]
         fit = {mail.id for mail in self._sendable([*orphans, *(mail for mail, _ in tasks)])}
         self._retry_tasks([pair for pair in tasks if pair[0].id in fit])
         self._queue([mail for mail in orphans if mail.id in fit])
-        states = [task.state for _, task in sorted_mails.tasks]
+        states = [task.state for _, task in with_tasks]
         parked = sum(state in (State.HELD, State.TRASH) for state in states)
         going = len(states) - parked - len(stopped)
         send_count = len(orphans) + len(tasks)
@@ -181,17 +156,12 @@ class _SpoolRetry:
         print(f"{self.queued:,} of {send_count:,} will be sent now", end="")
         print(f"; skipped: {skipped}" if skipped else "")
 
-    def _sorted(self, mails: Iterable[Spooled]) -> _SortedMails:
+    def _sorted(self, mails: Iterable[Spooled]) -> tuple[list[Spooled], list[tuple[Spooled, Task]]]:
+        """The mails without a task, and those with one, as scanned."""
         # After the mails: each mail is spooled before its task is queued.
-        tasks = tasks_of(self._store)
-        sorted_mails = _SortedMails([], [])
-        for mail in mails:
-            task = tasks.get(mail.meta)
-            if task is None:
-                sorted_mails.orphans.append(mail)
-            else:
-                sorted_mails.tasks.append((mail, task))
-        return sorted_mails
+        tasks, mails = tasks_of(self._store), list(mails)
+        orphans = [mail for mail in mails if mail.meta not in tasks]
+        return orphans, [(mail, tasks[mail.meta]) for mail in mails if mail.meta in tasks]
 
     def _sendable(self, mails: Iterable[Spooled]) -> Iterator[Spooled]:
         for mail in mails:
@@ -203,12 +173,7 @@ class _SpoolRetry:
                 yield mail
 
     def _require_sendable(self, mail: Spooled) -> None:
-        """Check what each attempt checks first.
-
-        Raises:
-            BadMail: every attempt would fail.
-            OSError: the mail cannot be read now.
-        """
+        """Check what each attempt checks first."""
         from engine.mail.address import require_addresses
 
         if self._settings is None:
@@ -220,13 +185,15 @@ class _SpoolRetry:
             raise BadMail(f"{mail.id}: cannot be sent; skipped: {error}") from error
 
     def _refuse(self, ident: str, error: Exception) -> None:
-        print_error(describe_error(ident, error))
+        self._fail(describe_error(ident, error))
+
+    def _fail(self, text: str) -> None:
+        print_error(text)
         self.failed += 1
 
     # ---- mails with a task
 
     def _retry_tasks(self, pairs: Sequence[tuple[Spooled, Task]]) -> None:
-        """Retry or promote the tasks of these mails, or report why not."""
         moves: dict[str, list[tuple[Spooled, Task]]] = {"retry": [], "promote": []}
         for mail, task in pairs:
             if task.state is State.ACTIVE:
@@ -234,8 +201,7 @@ class _SpoolRetry:
             elif task.state is State.PENDING and not task.due:
                 print(f"{mail.id}: task {task.id} is already due")
             elif why := _why_parked(self._setup, mail, task):
-                print_error(f"{mail.id}: {why}")
-                self.failed += 1
+                self._fail(f"{mail.id}: {why}")
             else:
                 moves["retry" if task.state is State.DEAD else "promote"].append((mail, task))
         for verb, some in moves.items():
@@ -331,11 +297,8 @@ class _SpoolRetry:
                 yield mail, task
                 continue
             where = safe_line(named[mail.meta])
-            print_error(
-                f"{mail.id}: skipped: {where} names it: a task that is being moved, is quarantined "
-                "or has another kind"
-            )
-            self.failed += 1
+            kind = "a task that is being moved, is quarantined or has another kind"
+            self._fail(f"{mail.id}: skipped: {where} names it: {kind}")
 
     def _may_be_queued(self, mail: Spooled, now: float) -> bool:
         """False if another process may be about to queue the mail; then print an error."""
@@ -343,8 +306,7 @@ class _SpoolRetry:
         if mail.unqueued or not 0 <= age < QUEUING_GRACE_SECONDS:
             return True
         wait = format_rough_duration(QUEUING_GRACE_SECONDS - age)
-        print_error(f"{mail.id}: just spooled, its task may follow: wait for {wait}")
-        self.failed += 1
+        self._fail(f"{mail.id}: just spooled, its task may follow: wait for {wait}")
         return False
 
     def _say_queued(self, mail: Spooled, task: Task) -> None:
@@ -369,8 +331,4 @@ def _why_parked(setup: Setup, mail: Spooled, task: Task) -> str:
 
 
 def _task(mail: Spooled) -> Task:
-    description = f"Spooled mail to {hide_domain(mail.to)}"
-    now = time.time()
-    return verbs.enqueue(
-        MAIL_SEND_KIND, now, verbs.token_at(now, os.urandom(2)), description, mail.meta
-    )
+    return task_for_mail(f"Spooled mail to {hide_domain(mail.to)}", mail.meta)

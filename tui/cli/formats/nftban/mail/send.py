@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shlex
 import signal
 import sys
 import time
-from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from json import dumps
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -20,8 +20,9 @@ from engine.config.mail_config import METHODS, MailSettings
 from engine.config.validators import ConfigError
 from engine.formats.base.format import Setup
 from engine.mail.model import BadMail, Cause, MailError, NotSent
+from engine.mail.send.delivery_log import LAST_FAILURE, LAST_REASON, LAST_SUCCESS
 from engine.mail.send.sender import SendResult
-from engine.mail.send.suspensions import Suspension
+from engine.model import Task
 from engine.places.mail_setup import MAIL_SEND_KIND, describe_no_transport
 from engine.store import StoreError
 from engine.system import files
@@ -37,7 +38,7 @@ from engine.system.command_errors import (
 from engine.text.error_text import error_text
 from engine.text.safe import hide_domain, safe_line
 from engine.text.times import format_rough_duration, format_time
-from tui.cli.setup.output import captured_lines
+from tui.cli.setup.output import Answer, captured_lines
 from tui.text.glyphs import ASCII, glyphs_of_locale
 from tui.text.task_row import time_fields, with_times
 
@@ -51,43 +52,72 @@ KEPT_NULL = 3
 
 OK, NO_TRANSPORT, UNAVAILABLE = 0, 1, 2
 """Exit codes of `status`, as in the contract's program: a transport is available; none; the only
-ones are suspended or not running.
-"""
+ones are suspended or not running."""
 
 
-def send(setup: Setup, arguments: Namespace) -> int:
+class _Letter(NamedTuple):
+    content: str | None
+    """A text, a path, or `-` for standard input."""
+    recipient: str
+    subject: str
+    literal: bool
+    """True: a content of `-` is text."""
+
+
+def send(
+    setup: Setup,
+    content: str | None,
+    recipient: str,
+    *,
+    subject: str,
+    literal: bool,
+    null: bool,
+    json: bool,
+) -> int:
     """Send a mail in one attempt to each recipient (contract, "nftban_mail_send")."""
     settings = setup.mail.settings()
-    _read_null_words(arguments, settings)
-    text = _content(arguments, settings)
+    letter = _read_null_words(_Letter(content, recipient, subject, literal), settings, null=null)
+    text = _content(letter, settings)
     _make_folders(setup)
     code = DONE
     with _interruptible() as stop:
         post = setup.mail.sender(settings, setup.mail.registry(settings), stop.pause)
-        for recipient in post.recipients(arguments.recipient):
+        for to in post.recipients(letter.recipient):
             try:
-                sent = post.send(text, recipient, arguments.subject, cancelled=stop.asked)
+                sent = post.send(text, to, letter.subject, cancelled=stop.asked)
             except (MailError, OSError) as error:
-                _print_outcome(arguments, "failed", recipient, reason=_why(error))
+                _print_outcome(json, "failed", to, reason=_why(error))
                 code = _not_sent(error)
             else:
-                if arguments.json:
-                    _print_outcome(arguments, "accepted", sent.recipient)
-                else:
-                    _submitted(sent.recipient)
+                _print_outcome(json, "accepted", sent.recipient)
     return code
 
 
 def _print_outcome(
-    arguments: Namespace, result: str, recipient: str = "", task: str = "", reason: str = ""
+    as_json: bool, result: str, recipient: str, task: str = "", reason: str = ""
 ) -> None:
-    """With --json print what became of a mail."""
-    if arguments.json:
+    """Print what became of a mail as JSON; as text, if it was accepted."""
+    if as_json:
         values = {"recipient": recipient or None, "task": task or None, "reason": reason or None}
-        print_result(json.dumps({"result": result, **values}))
+        print_result(dumps({"result": result, **values}))
+    elif result == "accepted":
+        # The contract's text: an accepted mail may still bounce. Its exit code is 0 even if this
+        # cannot be printed: no id is lost, and a script must not send the mail again.
+        to = safe_line(recipient)
+        message = f"Email submitted to transport for: {to} (delivery not confirmed)"
+        print_result(f"{_sign(True, sys.stdout)}{message}")
 
 
-def send_with_retry(setup: Setup, arguments: Namespace) -> int:
+def send_with_retry(
+    setup: Setup,
+    content: str | None,
+    recipient: str,
+    subject: str,
+    *,
+    literal: bool,
+    null: bool,
+    json: bool,
+) -> int:
     """Send a mail in several attempts; if all fail, spool and queue it (contract).
 
     Exit 0: sent; 1: spooled (contract); with --null 3, because 1 is also the exit code of an
@@ -97,103 +127,92 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
     If a setting is invalid, the mail is spooled without an attempt, and the worker waits until the
     setting is repaired: the sender of an alert cannot repair it.
     """
+    letter = _Letter(content, recipient, subject, literal)
     try:
-        return _send_with_retry(setup, arguments)
+        setup.require_mail("mail spool")
+        settings, registry, fault = _settings_or_fault(setup)
+        letter = _read_null_words(letter, settings, null=null)
+        text = _content(letter, settings)
+        _make_folders(setup)
+        if setup.fault:
+            setup.alert(_describe_fault(setup))
+        with _interruptible() as stop:
+            post = setup.mail.sender(settings, registry, stop.pause, unmeant=fault)
+            results = post.send_with_retry(
+                text,
+                letter.recipient,
+                letter.subject,
+                enqueue=partial(enqueue, setup),
+                cancelled=stop.asked,
+                report_failure=print_error if sys.stderr.isatty() else lambda text: None,
+            )
+            recipients = post.recipients(letter.recipient)
+        for ended, to in zip(results, recipients, strict=True):
+            if ended.lost:
+                _report_loss(setup, ended.lost, to, letter.subject, as_json=json)
+            elif json or ended.sent:
+                result = "accepted" if ended.sent else "spooled"
+                _print_outcome(json, result, to, ended.task_id, safe_line(ended.text))
+            else:
+                _print_spooled(setup, ended)
     except Exception as error:
-        report_lost_mail(setup.queue.syslog, arguments, str(error) or type(error).__name__)
+        why = str(error) or type(error).__name__
+        report_lost_mail(setup.queue.syslog, letter.subject, why)
         raise
-
-
-def report_lost_mail(syslog: str, arguments: Namespace, why: str, recipient: str = "") -> None:
-    """Send a mail that is neither sent nor kept to the syslog socket: subject, recipient without
-    its domain and reason, as an alert. Callers of the contract's functions often discard standard
-    error.
-    """
-    from engine.system import syslog_handler  # loaded only for errors
-
-    subject = getattr(arguments, "subject", "") or "without a subject"
-    to = f" (to {hide_domain(recipient)})" if recipient else ""
-    text = f"mail lost, neither sent nor kept: {safe_line(subject)[:200]}{to}: {safe_line(why)}"
-    syslog_handler.send_message(syslog, "ALERT", text, time.time())
-
-
-def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
-    setup.require_mail("mail spool")
-    settings, registry, fault = _settings_or_fault(setup)
-    _read_null_words(arguments, settings)
-    text = _content(arguments, settings)
-    _make_folders(setup)
-    if setup.fault:
-        setup.alert(_describe_fault(setup))
-    with _interruptible() as stop:
-        post = setup.mail.sender(settings, registry, stop.pause, unmeant=fault)
-        results = post.send_with_retry(
-            text,
-            arguments.recipient,
-            arguments.subject,
-            enqueue=lambda description, payload: enqueue(setup, description, payload),
-            cancelled=stop.asked,
-            report_failure=print_error if sys.stderr.isatty() else _ignore_text,
-        )
-        recipients = post.recipients(arguments.recipient)
-    for ended, recipient in zip(results, recipients, strict=True):
-        if ended.lost:
-            _report_loss(setup, arguments, ended.lost, recipient)
-        elif arguments.json:
-            result = "accepted" if ended.sent else "spooled"
-            _print_outcome(arguments, result, recipient, ended.task_id, safe_line(ended.text))
-        else:
-            _print_result(setup, ended, recipient)
     if any(ended.lost for ended in results):
-        return LOST_NULL if arguments.null else EX_IOERR
+        return LOST_NULL if null else EX_IOERR
     if all(ended.sent for ended in results):
         return DONE
-    return KEPT_NULL if arguments.null else NOT_SENT
+    return KEPT_NULL if null else NOT_SENT
+
+
+def report_lost_mail(syslog: str, subject: str, why: str, recipient: str = "") -> None:
+    """Send a mail that is neither sent nor kept to the syslog socket: subject, recipient without
+    its domain and reason, as an alert. Callers of the contract's functions often discard standard
+    error."""
+    from engine.system import syslog_handler  # loaded only for errors
+
+    subject = safe_line(subject or "without a subject")[:200]
+    to = f" (to {hide_domain(recipient)})" if recipient else ""
+    text = f"mail lost, neither sent nor kept: {subject}{to}: {safe_line(why)}"
+    syslog_handler.send_message(syslog, "ALERT", text, time.time())
 
 
 def _describe_fault(setup: Setup) -> str:
     """Name the folder of a mail that a fault of the configuration keeps, "" if it has none: if the
-    file cannot be parsed, that is the default folder.
-    """
+    file cannot be parsed, that is the default folder."""
     folder = safe_line(setup.queue.mail_spool)
     return f"mail is kept in {folder} and not sent: {setup.fault}" if setup.fault else ""
 
 
-def _report_loss(setup: Setup, arguments: Namespace, error: OSError, recipient: str) -> None:
-    """Print and send to syslog why a mail was not sent, and why it could not be stored."""
+def _report_loss(
+    setup: Setup, error: OSError, recipient: str, subject: str, *, as_json: bool
+) -> None:
     why = "".join(f"{safe_line(note)}; " for note in getattr(error, "__notes__", ()))
-    _print_outcome(arguments, "failed", recipient, reason=f"{why}{_why(error)}")
+    _print_outcome(as_json, "failed", recipient, reason=f"{why}{_why(error)}")
     to = f" to {safe_line(recipient)}" if recipient else ""
     _not_sent(error, f"{why}mail{to} lost, cannot spool it: ")
     text = f"{why}mail lost, cannot spool it: {_why(error)}"
-    report_lost_mail(setup.queue.syslog, arguments, text, recipient)
-
-
-def _ignore_text(text: str) -> None:
-    """Ignore progress messages: standard error is not a terminal."""
+    report_lost_mail(setup.queue.syslog, subject, text, recipient)
 
 
 def _settings_or_fault(setup: Setup) -> tuple[MailSettings, TransportRegistry, str]:
     """The mail settings and transports; if any setting is invalid, enough to spool, and the
-    reason.
-    """
+    reason."""
     from engine.mail.transports.registry import TransportRegistry
 
-    if setup.fault:
-        settings = setup.mail.lenient_settings()
-        return settings, TransportRegistry(settings, {}), setup.fault
-    try:
-        settings = setup.mail.settings()
-        return settings, setup.mail.registry(settings), ""
-    except ConfigError as error:
-        settings = setup.mail.lenient_settings()
-        return settings, TransportRegistry(settings, {}), safe_line(str(error))
+    fault = setup.fault
+    if not fault:
+        try:
+            settings = setup.mail.settings()
+            return settings, setup.mail.registry(settings), ""
+        except ConfigError as error:
+            fault = safe_line(str(error))
+    settings = setup.mail.lenient_settings()
+    return settings, TransportRegistry(settings, {}), fault
 
 
-def _print_result(setup: Setup, ended: SendResult, recipient: str) -> None:
-    if ended.sent:
-        _submitted(recipient)
-        return
+def _print_spooled(setup: Setup, ended: SendResult) -> None:
     if ended.permanent:
         print_error(f"refused permanently: {safe_line(ended.text)}")
     elif ended.doubtful_since:
@@ -224,62 +243,54 @@ _DOUBT_TEXT = "may have been accepted; another attempt may deliver it twice"
 
 
 def enqueue(setup: Setup, description: str, payload: str) -> str:
-    """Queue a task that delivers a spooled mail; returns its id.
-
-    Raises:
-        StoreError: the queue refuses it or does not exist.
-        OSError: it could not be written.
-    """
+    """Queue a task that delivers a spooled mail; returns its id. Raises StoreError: the queue
+    refuses it or does not exist; OSError: it could not be written."""
     from engine.formats.nftban.queue_folders import make_queue, open_spool
 
-    now = time.time()
-    token = verbs.token_at(now, os.urandom(2))
-    task = verbs.enqueue(MAIL_SEND_KIND, now, token, description, payload)
+    task = task_for_mail(description, payload)
     try:
         make_queue(setup)
     except CommandError as error:
         raise StoreError(str(error)) from error
-    store = open_spool(setup)
-    try:
-        refused = store.edges[None, task.state].refusal
-        if refused:
+    with closing(open_spool(setup)) as store:
+        if refused := store.edges[None, task.state].refusal:
             raise StoreError(refused)
         store.swap(None, task)
-    finally:
-        store.close()
     setup.log_queued(task)
     return task.id
 
 
-def _read_null_words(arguments: Namespace, settings: MailSettings) -> None:
-    """With --null read recipient, subject and content from standard input, with a NUL between
-    them: arguments have a maximum length (128 KiB on Linux), and other users can read them in the
-    list of processes.
+def task_for_mail(description: str, payload: str) -> Task:
+    """A new task that delivers the spooled mail with this meta.sh."""
+    now = time.time()
+    token = verbs.token_at(now, os.urandom(2))
+    return verbs.enqueue(MAIL_SEND_KIND, now, token, description, payload)
 
-    Raises:
-        CommandError: they are given twice, or not all there.
-    """
-    if not arguments.null:
-        if arguments.content is None:
+
+def _read_null_words(letter: _Letter, settings: MailSettings, *, null: bool) -> _Letter:
+    """With --null read recipient, subject and content from standard input, with a NUL between them:
+    arguments have a maximum length (128 KiB on Linux), and other users can read them in the list of
+    processes. Raises CommandError: they are given twice, or not all there."""
+    if not null:
+        if letter.content is None:
             fail(EX_USAGE, "expected CONTENT: a text, the path of a file, or - for standard input")
-        return
-    if arguments.content is not None:
+        return letter
+    if letter.content is not None:
         fail(EX_USAGE, "--null: expected CONTENT on standard input only")
     # Longer content is cut; that it is too long is found later.
     words = sys.stdin.buffer.read(4 * settings.max_file_size).split(b"\0", 2)
     if len(words) < 3:
         fail(EX_USAGE, "standard input: expected RECIPIENT NUL SUBJECT NUL CONTENT")
-    arguments.recipient, arguments.subject, arguments.content = map(os.fsdecode, words)
-    arguments.literal = True
+    recipient, subject, content = map(os.fsdecode, words)
+    return _Letter(content, recipient, subject, literal=True)
 
 
-def _content(arguments: Namespace, settings: MailSettings) -> str:
+def _content(letter: _Letter, settings: MailSettings) -> str:
     """The text to send: the argument, or standard input for `-`; a longer one than allowed is cut
-    after the limit, so that `load_content` refuses it.
-    """
-    content: str = arguments.content
-    if content != "-" or arguments.literal:
-        return content
+    after the limit, so that `load_content` refuses it."""
+    assert letter.content is not None
+    if letter.content != "-" or letter.literal:
+        return letter.content
     data = sys.stdin.buffer.read(settings.max_file_size + 1)
     # With a line end it is always text, never the path of a file.
     return data.decode("utf-8", "replace").removesuffix("\n") + "\n"
@@ -299,12 +310,9 @@ def _make_folders(setup: Setup) -> None:
 
 
 class _StopSending:
-    """Notes a signal that asks us to end, and ends a pause.
-
-    The interpreter writes each signal's number to a pipe when it arrives (`signal.set_wakeup_fd`).
-    A handler alone runs too late: for a signal that arrives just before select(2) blocks, only
-    after the pause.
-    """
+    """Notes a signal that asks us to end, and ends a pause. The interpreter writes each signal's
+    number to a pipe when it arrives (`signal.set_wakeup_fd`). A handler alone runs too late: for a
+    signal that arrives just before select(2) blocks, only after the pause."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -316,15 +324,12 @@ class _StopSending:
         signal.signal(number, signal.SIG_DFL)
 
     def asked(self) -> bool:
-        """True after a signal."""
         return self._asked
 
     def pause(self, seconds: float) -> None:
-        """Wait until a signal comes, at most so many seconds."""
         select.select([self._reader], [], [], seconds)
 
     def close(self) -> None:
-        """Close the pipe."""
         os.close(self._reader)
         os.close(self.writer)
 
@@ -355,13 +360,6 @@ def _sign(good: bool, stream: TextIO) -> str:
     return "" if glyphs_of_locale(os.environ) is ASCII else sign
 
 
-def _submitted(recipient: str) -> None:
-    # The contract's text: an accepted mail may still bounce. Its exit code is 0 even if this cannot
-    # be printed: no id is lost, and a script must not send the mail again.
-    message = f"Email submitted to transport for: {safe_line(recipient)} (delivery not confirmed)"
-    print_result(f"{_sign(True, sys.stdout)}{message}")
-
-
 def _not_sent(error: Exception, prefix: str = "") -> int:
     print_result(
         f"{_sign(False, sys.stderr)}Failed to send email: {prefix}{_why(error)}", sys.stderr
@@ -386,23 +384,20 @@ def _words(error: Exception) -> str:
 # ---- test
 
 
-def test(setup: Setup, arguments: Namespace) -> int:
+def test(setup: Setup, email: str, *, transport: str, dry_run: bool, json: bool) -> int:
     """Send one mail and print each step."""
     settings = setup.mail.settings()
-    name = arguments.transport
-    if name:
+    if transport:
         from tui.cli.setup import suspend  # loads the journal
 
-        suspend.require_name(name)
-        settings = settings._replace(method=name)
-    with captured_lines(arguments.json) as lines:
-        code = send_test(
-            setup, settings, arguments.email, allows_suspended=bool(name), dry=arguments.dry_run
-        )
-    if arguments.json:
+        suspend.require_name(transport)
+        settings = settings._replace(method=transport)
+    with captured_lines(json) as lines:
+        code = send_test(setup, settings, email, allows_suspended=bool(transport), dry=dry_run)
+    if json:
         steps = [{"step": line[:10].rstrip(), "text": line[11:]} for line in lines]
-        values = {"dry_run": arguments.dry_run, "accepted": steps[-1]["step"] == "accepted"}
-        print_result(json.dumps({**values, "steps": steps}))
+        values = {"dry_run": dry_run, "accepted": steps[-1]["step"] == "accepted"}
+        print_result(dumps({**values, "steps": steps}))
     return code
 
 
@@ -431,14 +426,11 @@ def send_test(
     suspended = suspend.read_suspended(setup)
     choice = registry.choose(() if allows_suspended else suspended)
     if choice.transport is None:
-        return _step(
-            "transport", describe_no_transport(settings, choice.why_not, suspended), NOT_SENT
-        )
+        why = describe_no_transport(settings, choice.why_not, suspended)
+        return _step("transport", why, NOT_SENT)
     name = choice.transport.name
-    suspension_note = (
-        f", though {suspend.describe_suspension(suspended[name])}" if name in suspended else ""
-    )
-    _step("transport", f"{name}{_relay(name, settings)}{suspension_note}")
+    note = f", though {suspend.describe_suspension(suspended[name])}" if name in suspended else ""
+    _step("transport", f"{name}{_relay(name, settings)}{note}")
     subject = f"spooldeck test from {this_host().name} at {format_time(time.time())}"
     _step("subject", subject)
     if dry:
@@ -472,111 +464,63 @@ def _relay(name: str, settings: MailSettings) -> str:
 # ---- status
 
 
-class _TransportReport(NamedTuple):
-    """The state of the transports and of the mail spool."""
-
-    settings: MailSettings
-    chosen: str
-    """The transport of the next mail; "" if none."""
-    none: str
-    """Why no transport can be used."""
-    shut: bool
-    """True if a transport is suspended or not running."""
-    why_not: Mapping[str, str]
-    """Why each other transport is not used."""
-    suspended: Mapping[str, Suspension]
-    no_queue: str
-    """Why spooled mail cannot be queued; "" if it can."""
-    problems: Mapping[str, str]
-    """Problems that stop all mail, by the line of the output."""
-    figures: Mapping[str, Mapping[str, int]]
-    """The counters of each transport."""
-    last_success: int
-    last_failure: int
-    """Epoch seconds UTC; 0 for never."""
-    last_reason: str
-    depth: int
-    oldest: float
-    """Seconds."""
-
-    @property
-    def code(self) -> int:
-        """What `status` ends with."""
-        if self.chosen:
-            return UNAVAILABLE if self.problems else OK
-        return UNAVAILABLE if self.shut else NO_TRANSPORT
-
-
-def status(setup: Setup, arguments: Namespace) -> int:
+def status(setup: Setup) -> Answer:
     """Print the selected transport, why not the others, the spool, and the last results."""
     setup.require_readable()
-    report = _read_report(setup)
-    if arguments.json:
-        print(json.dumps(_as_json(report)))
-    else:
-        print("\n".join(_as_text(report)))
-    return report.code
+    report = _TransportReport(setup)
+    return Answer(lambda: _as_json(report), lambda: _as_text(report), report.code)
 
 
 COUNTERS = {"attempts": "mail_attempts", "success": "mail_success", "failures": "mail_failures"}
 """Counter of each column, by the start of its name."""
 
 
-def _read_report(setup: Setup) -> _TransportReport:
-    settings = setup.mail.settings()
-    from tui.cli.setup import suspend
+class _TransportReport:
+    """The state of the transports and of the mail spool, read once."""
 
-    suspended = suspend.read_suspended(setup)
-    registry = setup.mail.registry(settings)
-    choice = registry.choose(suspended)
-    chosen = "" if choice.transport is None else choice.transport.name
-    only = f"another method is forced: {settings.method}" if settings.method else ""
-    others = {name: only or registry.absence(name) for name in METHODS}
-    others |= {name: why.reason for name, why in choice.why_not.items()}
-    count = setup.counters().read
-    figures = {
-        name: {what: count(f"{begins}_{name}") for what, begins in COUNTERS.items()}
-        for name in METHODS
-    }
-    problems = _wrong_addresses(settings)
-    depth, oldest = 0, 0.0
-    try:
-        depth, oldest = setup.mail.spool().depth_and_oldest(time.time())
-    except OSError as error:
-        problems["spool"] = f"cannot be read: {_words(error)}"
-    return _TransportReport(
-        settings,
-        chosen,
-        describe_no_transport(settings, choice.why_not, suspended),
-        shut=any(why.cause in (Cause.SUSPENDED, Cause.STOPPED) for why in choice.why_not.values()),
-        why_not={name: why for name, why in others.items() if why and name != chosen},
-        suspended=suspended,
-        no_queue=_no_queue(setup),
-        problems=problems,
-        figures=figures,
-        last_success=count("mail_last_success_ts"),
-        last_failure=count("mail_last_failure_ts"),
-        last_reason=_last_reason(setup),
-        depth=depth,
-        oldest=oldest,
-    )
+    def __init__(self, setup: Setup) -> None:
+        from engine.mail.message.compose import invalid_addresses
+        from tui.cli.setup import suspend
 
-
-def _wrong_addresses(settings: MailSettings) -> dict[str, str]:
-    """Invalid sender or recipient addresses, by the rules of the sending code."""
-    from engine.mail.address import require_address, require_addresses
-
-    wrong = {}
-    for name, text, check, strict in (
-        ("sender", settings.sender, require_address, False),
-        ("recipient", settings.recipient, require_addresses, settings.strict),
-    ):
+        self.settings = settings = setup.mail.settings()
+        self.suspended = suspend.read_suspended(setup)
+        registry = setup.mail.registry(settings)
+        choice = registry.choose(self.suspended)
+        self.chosen = "" if choice.transport is None else choice.transport.name
+        """The transport of the next mail; "" if none."""
+        self.none = describe_no_transport(settings, choice.why_not, self.suspended)
+        """Why no transport can be used."""
+        only = f"another method is forced: {settings.method}" if settings.method else ""
+        others = {name: only or registry.absence(name) for name in METHODS}
+        others |= {name: why.reason for name, why in choice.why_not.items()}
+        self.why_not = {name: why for name, why in others.items() if why and name != self.chosen}
+        """Why each other transport is not used."""
+        count = setup.counters().read
+        self.figures = {
+            name: {what: count(f"{begins}_{name}") for what, begins in COUNTERS.items()}
+            for name in METHODS
+        }
+        """The counters of each transport."""
+        self.problems = invalid_addresses(settings)
+        """Problems that stop all mail, by the line of the output."""
+        self.depth, self.oldest = 0, 0.0
+        """The number of spooled mails, and the age of the oldest in seconds."""
         try:
-            if text:
-                check(text, strict)
-        except BadMail as error:
-            wrong[name] = str(error)
-    return wrong
+            self.depth, self.oldest = setup.mail.spool().depth_and_oldest(time.time())
+        except OSError as error:
+            self.problems["spool"] = f"cannot be read: {_words(error)}"
+        self.no_queue = _no_queue(setup)
+        """Why spooled mail cannot be queued; "" if it can."""
+        self.last_success = count(LAST_SUCCESS)
+        self.last_failure = count(LAST_FAILURE)
+        """Epoch seconds UTC; 0 for never."""
+        self.last_reason = _last_reason(setup)
+        causes = {why.cause for why in choice.why_not.values()}
+        is_shut = bool(causes & {Cause.SUSPENDED, Cause.STOPPED})
+        self.code = UNAVAILABLE if is_shut else NO_TRANSPORT
+        """What `status` ends with."""
+        if self.chosen:
+            self.code = UNAVAILABLE if self.problems else OK
 
 
 def _no_queue(setup: Setup) -> str:
@@ -587,11 +531,7 @@ def _no_queue(setup: Setup) -> str:
     return ""
 
 
-LAST_REASON = "mail_last_failure_reason"
-
-
 def _last_reason(setup: Setup) -> str:
-    """The error of the last mail that was given up; "" if none."""
     queue = setup.queue
     try:
         folder_fd = files.open_dir_path(queue.counters, queue.root)
@@ -635,7 +575,6 @@ def _as_text(report: _TransportReport) -> list[str]:
 
 
 def _standing(report: _TransportReport, name: str) -> str:
-    """Why a transport is used or not."""
     from tui.cli.setup import suspend
 
     if name in report.suspended:

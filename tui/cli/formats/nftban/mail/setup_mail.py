@@ -6,10 +6,10 @@ import os
 import re
 import stat
 import time
-from argparse import Namespace
 from collections.abc import Mapping
 
 from engine.config import nftban_variables, shell_assignments
+from engine.config.mail_config import MailSettings
 from engine.formats.base.format import Setup
 from engine.mail.address import require_addresses
 from engine.mail.model import BadMail
@@ -18,7 +18,7 @@ from engine.system.command_errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fa
 from engine.text.error_text import error_text
 from engine.text.safe import safe_line
 from tui.cli.formats.nftban.mail.send import send_test
-from tui.cli.setup.output import captured_lines, print_json
+from tui.cli.setup.output import Answer, captured_lines, print_json
 
 NAME = "mail.conf.local"
 
@@ -44,9 +44,11 @@ BASH = "/bin/bash"
 """Checks the syntax of a file with `-n`, which runs nothing."""
 
 
-def setup_mail(setup: Setup, arguments: Namespace) -> int:
+def setup_mail(
+    setup: Setup, email: str, *, show: bool, all: bool, test: bool, dry_run: bool, json: bool
+) -> int | Answer:
     """Write the settings, keep the other lines, and make a backup."""
-    if bool(arguments.email) is arguments.show:
+    if bool(email) is show:
         fail(EX_USAGE, "expected the new EMAIL, or --show")
     folder = f"{nftban_variables.config_dir(os.environ)}/conf.d"
     if not os.path.isabs(folder):
@@ -56,21 +58,25 @@ def setup_mail(setup: Setup, arguments: Namespace) -> int:
         expected = "expected the configuration of NFTBan there; NFTBAN_CONFIG_DIR names another"
         fail(EX_UNAVAILABLE, f"{safe_line(above)}: no such folder, {expected}")
     path = f"{folder}/{NAME}"
-    if arguments.show:
-        return _show(setup, path, arguments)
+    if show:
+        return _show(setup, path)
     try:
-        email = ",".join(require_addresses(arguments.email))
+        email = ",".join(require_addresses(email))
     except BadMail as error:
         fail(EX_USAGE, str(error))
-    with captured_lines(arguments.json) as lines:
-        code = _change(setup, path, email, arguments)
-    if arguments.json:
-        print_json({"file": path, "dry_run": arguments.dry_run, "done": code == 0, "lines": lines})
+    with captured_lines(json) as lines:
+        settings = _change(setup, path, email, enables_all=all, dry_run=dry_run)
+        code = 0
+        if test and dry_run:
+            print(f"would send a test mail to {email}")
+        elif test:
+            code = send_test(setup, settings, email)
+    if json:
+        print_json({"file": path, "dry_run": dry_run, "done": code == 0, "lines": lines})
     return code
 
 
-def _show(setup: Setup, path: str, arguments: Namespace) -> int:
-    """Print the settings of the mail, as all sources together set them; no password."""
+def _show(setup: Setup, path: str) -> Answer:
     settings = setup.mail.settings()
     text, _ = _read(path)
     variables = shell_assignments.parse_variables(text, {}, {})
@@ -86,23 +92,29 @@ def _show(setup: Setup, path: str, arguments: Namespace) -> int:
         "password_set": bool(settings.password or settings.password_file),
     }
     triggers = {name: variables[name].text if name in variables else None for name in TRIGGERS}
-    if arguments.json:
-        print_json({**values, "triggers": triggers})
-        return 0
     yes_no = {True: "yes", False: "no", None: "-"}
-    for name, value in {**values, **triggers}.items():
-        cell = yes_no[value] if value is None or isinstance(value, bool) else value
-        print(f"{name.replace('_', ' ') if name in values else name:<13} {safe_line(str(cell))}")
-    return 0
+    rows = {**{name.replace("_", " "): value for name, value in values.items()}, **triggers}
+    cells = {
+        name: yes_no[value] if value is None or isinstance(value, bool) else value
+        for name, value in rows.items()
+    }
+    return Answer(
+        lambda: {**values, "triggers": triggers},
+        lambda: [f"{name:<13} {safe_line(str(cell))}" for name, cell in cells.items()],
+    )
 
 
-def _change(setup: Setup, path: str, email: str, arguments: Namespace) -> int:
-    """Set the recipient, and make a backup of the file; print what was done."""
+def _change(
+    setup: Setup, path: str, email: str, *, enables_all: bool, dry_run: bool
+) -> MailSettings:
+    """Set the recipient, and make a backup of the file; print what was done. Return the settings
+    of mail after that."""
     assignments = {"NFTBAN_MAIL_ENABLED": "YES", RECIPIENT: email}
-    assignments |= dict.fromkeys(TRIGGERS if arguments.all else (), "YES")
+    assignments |= dict.fromkeys(TRIGGERS if enables_all else (), "YES")
+    ours = "".join(files.format_assignment(name, value) for name, value in assignments.items())
     before, file_stat = _read(path)
     other_lines = _kept_lines(before, assignments, path)
-    after = _written(other_lines, assignments)
+    after = ("".join(f"{line}\n" for line in other_lines) or HEADER) + ours
     if other_lines and not other_lines[-1]:
         _require_whole(after, path)
     settings = setup.mail.settings(planned={RECIPIENT: email})
@@ -112,26 +124,15 @@ def _change(setup: Setup, path: str, email: str, arguments: Namespace) -> int:
             f"mail from {safe_line(setup.queue.root)} still goes to {other}: the environment, "
             "spooldeck's own configuration or another data folder overrides this file"
         )
-    if arguments.dry_run:
+    if dry_run:
         print(f"would write {safe_line(path)}:")
         if other_lines:
             # Not printed: the lines may contain a password.
             print(f"(other lines that are kept: {len(other_lines)})")
-        print("".join(_format_assignments(assignments)), end="")
-        if arguments.test:
-            print(f"would send a test mail to {email}")
-        return 0
-    _write_config(path, before, after, file_stat)
-    return send_test(setup, settings, email) if arguments.test else 0
-
-
-def _format_assignments(assignments: Mapping[str, str]) -> list[str]:
-    return [files.format_assignment(name, value) for name, value in assignments.items()]
-
-
-def _written(other_lines: list[str], assignments: Mapping[str, str]) -> str:
-    head = "".join(f"{line}\n" for line in other_lines) or HEADER
-    return head + "".join(_format_assignments(assignments))
+        print(ours, end="")
+    else:
+        _write_config(path, before, after, file_stat)
+    return settings
 
 
 def _kept_lines(before: str, assignments: Mapping[str, str], path: str) -> list[str]:
@@ -154,10 +155,8 @@ def _kept_lines(before: str, assignments: Mapping[str, str], path: str) -> list[
         if not _COMMENT.match(line) and _LOCKS.search(line) and any(n in line for n in assignments):
             fail(EX_CONFIG, f"{safe_line(path)}: line {number}: readonly; repair it by hand first")
         if _ENDS.match(line):
-            fail(
-                EX_CONFIG,
-                f"{safe_line(path)}: line {number}: ends the file; repair it by hand first",
-            )
+            where = f"{safe_line(path)}: line {number}"
+            fail(EX_CONFIG, f"{where}: ends the file; repair it by hand first")
     other_lines = list(lines)
     while other_lines and _sets(other_lines[-1], assignments) and _is_plain(other_lines[-1]):
         other_lines.pop()
@@ -190,11 +189,8 @@ def _is_plain(line: str) -> bool:
 
 
 def _require_whole(text: str, path: str) -> None:
-    """Check with `bash -n` that a script is complete.
-
-    Raises:
-        CommandError: it is not, or bash cannot run.
-    """
+    """Check with `bash -n` that a script is complete. Raises CommandError: it is not, or bash
+    cannot run."""
     import subprocess
 
     argv = [BASH, "--norc", "--noprofile", "-n"]
@@ -212,12 +208,8 @@ def _require_whole(text: str, path: str) -> None:
 
 
 def _read(path: str) -> tuple[str, os.stat_result | None]:
-    """The text and stat of the file; "" and None if it does not exist.
-
-    Raises:
-        CommandError: it is not a plain text file.
-        OSError: it cannot be read.
-    """
+    """The text and stat of the file; "" and None if it does not exist. Raises CommandError: it is
+    not a plain text file; OSError: it cannot be read."""
     try:
         folder_fd = files.open_dir_path(os.path.dirname(path))
     except FileNotFoundError:
@@ -251,13 +243,12 @@ def _write_config(path: str, before: str, after: str, file_stat: os.stat_result 
     files.make_folders(folder, mode=0o755 if is_own_config else files.FOLDER_MODE)
     folder_fd = files.open_dir(folder)
     try:
-        if file_stat is not None:
-            print(f"backup: {safe_line(folder)}/{_copy(folder_fd, before, file_stat)}")
         new = f".{NAME}.{os.urandom(6).hex()}"
         if file_stat is None:
             owner = None if is_own_config else _owner(os.fstat(folder_fd))
             _write(new, folder_fd, after, owner, 0o644 if is_own_config else files.FILE_MODE)
         else:
+            print(f"backup: {safe_line(folder)}/{_copy(folder_fd, before, file_stat)}")
             _write(new, folder_fd, after, _same_owner(file_stat), stat.S_IMODE(file_stat.st_mode))
         try:
             # Other processes see the file only after it is completely on the disk.
@@ -281,7 +272,6 @@ def _copy(folder_fd: int, before: str, file_stat: os.stat_result) -> str:
 
 
 def _write(name: str, folder_fd: int, text: str, owner: tuple[int, int] | None, mode: int) -> None:
-    """Create a file and fsync it; remove it if that fails."""
     fd = files.create_file(name, folder_fd, owner, mode)
     try:
         files.write_all(fd, text.encode())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import TypeVar
 
 from engine.formats.base.format import Setup
 from engine.formats.nftban.queue_folders import open_spool
@@ -23,11 +24,13 @@ from engine.text.safe import hide_domain, safe_line
 from engine.text.times import format_time
 from tui.cli.formats.nftban.dlq import SHOWN_ERROR_CHARS
 from tui.cli.formats.nftban.mail.send import spool_retry
-from tui.cli.setup.output import print_json, show_progress
+from tui.cli.setup.output import Answer, print_json, show_progress
 from tui.text.task_row import time_fields
 
+T = TypeVar("T")
 
-def list_spool(setup: Setup, arguments: Namespace) -> int:
+
+def list_spool(setup: Setup) -> Answer:
     """Print one line for each mail, in the form of the contract's own command."""
     # A format with its own mail: our empty spool would suggest that there is no mail.
     setup.require_mail("mail spool")
@@ -35,35 +38,36 @@ def list_spool(setup: Setup, arguments: Namespace) -> int:
     tasks = tasks_by_payload(setup)
     mails = [mail for mail in all_mails if isinstance(mail, Spooled)]
     broken = [mail for mail in all_mails if isinstance(mail, Broken)]
-    if arguments.json:
-        for mail in mails:
-            print_json(_mail_row(mail, tasks))
-        for each in broken:
-            print_error(f"{safe_line(each.id)}: {safe_line(each.why)}")
-        return 0
+    return Answer(
+        lambda: _reporting(broken, (_mail_row(mail, tasks) for mail in mails)),
+        lambda: _reporting(broken, _list_lines(setup.queue.mail_spool, mails, broken, tasks)),
+    )
+
+
+def _reporting(broken: Sequence[Broken], rows: Iterable[T]) -> Iterator[T]:
+    """The rows; then print an error for each broken mail."""
+    yield from rows
+    for each in broken:
+        print_error(f"{safe_line(each.id)}: {safe_line(each.why)}")
+
+
+def _list_lines(
+    folder: str, mails: Sequence[Spooled], broken: Sequence[Broken], tasks: dict[str, Task] | None
+) -> Iterator[str]:
     pending = [mail for mail in mails if mail.sent is None]
     sent = [mail for mail in mails if mail.sent is not None]
-    empty = sum(
-        not os.path.lexists(f"{setup.queue.mail_spool}/{each.id}/{META}") for each in broken
-    )
+    empty = sum(not os.path.lexists(f"{folder}/{each.id}/{META}") for each in broken)
     # `mail status` counts the pending and the broken mails together.
     counts = (len(pending), len(broken) - empty, empty, len(sent))
     words = zip(counts, ("pending", "broken", "empty", "sent"), strict=True)
     count_text = ", ".join(f"{count} {word}" for count, word in words if count)
-    print("Mail Spool Status\n=================")
-    print(f"Directory: {safe_line(setup.queue.mail_spool)}")
-    print(
-        f"Spooled mails: {len(all_mails)}"
-        + (f" ({count_text})" if len(pending) != len(all_mails) else "")
-    )
+    yield from ("Mail Spool Status", "=================", f"Directory: {safe_line(folder)}")
+    number = len(mails) + len(broken)
+    yield f"Spooled mails: {number}" + (f" ({count_text})" if len(pending) != number else "")
     for title, some in (("Pending", pending), ("Sent", sent)):
         if some:
-            print(f"\n{title} mails:")
-        for mail in some:
-            print(f"  {_line(mail)} | {_describe_task(mail, tasks)}")
-    for each in broken:
-        print_error(f"{safe_line(each.id)}: {safe_line(each.why)}")
-    return 0
+            yield from ("", f"{title} mails:")
+        yield from (f"  {_line(mail)} | {_describe_task(mail, tasks)}" for mail in some)
 
 
 def _mail_row(mail: Spooled, tasks: dict[str, Task] | None) -> dict[str, object]:
@@ -92,7 +96,6 @@ def _line(mail: Spooled) -> str:
 
 
 def _describe_task(mail: Spooled, tasks: dict[str, Task] | None) -> str:
-    """Describe whether a mail was sent, or which task delivers it."""
     if mail.sent is not None:
         return f"Sent: {format_time(mail.sent.at)} by {safe_line(mail.sent.transport)}"
     return f"Task: {_of_task(mail, tasks)}{_marked(mail)}"
@@ -102,16 +105,12 @@ def _of_task(mail: Spooled, tasks: dict[str, Task] | None) -> str:
     if tasks is None:
         return "unknown"
     task = tasks.get(mail.meta)
-    if task is None:
-        return "none"
-    error = (
-        f" | Error: {safe_line(task.error[:SHOWN_ERROR_CHARS])}" if task.state is State.DEAD else ""
-    )
-    return f"{task.id} ({_WORDS[task.state]}){error}"
+    is_dead = task is not None and task.state is State.DEAD
+    error = f" | Error: {safe_line(task.error[:SHOWN_ERROR_CHARS])}" if task and is_dead else ""
+    return f"{_name_task(task)}{error}"
 
 
 def _marked(mail: Spooled) -> str:
-    """Warn that a mail may have arrived already, or was refused permanently."""
     doubt = "" if mail.trying is None else f" | In doubt since: {format_time(mail.trying.at)}"
     return f"{doubt} | Refused: {safe_line(mail.refused)}" if mail.refused else doubt
 
@@ -140,20 +139,13 @@ _STATE_ORDER = (State.ACTIVE, State.PENDING, State.HELD, State.DEAD, State.TRASH
 
 def tasks_by_payload(setup: Setup) -> dict[str, Task] | None:
     """The task that delivers each mail, by payload path; None if the tasks are unreadable
-    (reported).
-    """
+    (reported)."""
     try:
-        store = open_spool(setup)
+        with closing(open_spool(setup)) as store:
+            return tasks_of(store)
     except StoreError as error:
         print_error(str(error))
         return None
-    try:
-        return tasks_of(store)
-    except StoreError as error:
-        print_error(str(error))
-        return None
-    finally:
-        store.close()
 
 
 def tasks_of(store: NftbanStore) -> dict[str, Task]:
@@ -168,73 +160,67 @@ def tasks_of(store: NftbanStore) -> dict[str, Task]:
     return task_by_payload
 
 
-def show_spooled(setup: Setup, arguments: Namespace) -> int:
+def show_spooled(setup: Setup, id: str, *, json: bool) -> int:
     """Print one mail as text; no link is fetched and no content is run."""
     from engine.text.render_bytes import render_data
 
     setup.require_mail("mail spool")
     spool = setup.mail.spool()
     try:
-        mail = read_mail(spool, arguments.id)
+        mail = read_mail(spool, id)
     except BadMail as error:
         print_error(str(error))
-        return 1 if arguments.json else _show_broken(setup, spool, arguments.id)
-    if arguments.json:
-        row = _mail_row(mail, tasks_by_payload(setup))
-        return _show_json(spool, mail, row)
-    rows = [
-        ("mail", mail.id),
-        ("to", mail.to),
-        ("subject", mail.subject),
-        ("spooled", format_time(mail.created)),
-    ]
-    if mail.sent is not None:
-        rows.append(("sent", f"{format_time(mail.sent.at)} by {mail.sent.transport}"))
-    if mail.trying is not None:
-        began = f"began {format_time(mail.trying.at)} by {mail.trying.transport}, result unknown"
-        rows.append(("attempt", began))
-    if mail.refused:
-        rows.append(("refused", mail.refused))
-    tasks = tasks_by_payload(setup) if mail.sent is None else None
-    if mail.sent is None and tasks is None:
-        rows.append(("task", "unknown"))
-    elif tasks is not None:
-        task = tasks.get(mail.meta)
-        rows.append(("task", "none" if task is None else f"{task.id} ({_WORDS[task.state]})"))
-        if task is not None and task.error:
-            rows.append(("error", task.error))
-        if command := resend_command(setup, mail, task):
-            rows.append(("again", command))
-    print("\n".join(f"{name:<8} {safe_line(text)}" for name, text in rows))
-    if not mail.body:
-        return 0
-    try:
-        body = spool.preview_file(mail.id, os.path.basename(mail.body), MAX_PART_BYTES)
-        size = os.stat(mail.body, follow_symlinks=False).st_size
-    except (BadMail, OSError) as error:
-        print_error(describe_error(mail.id, error))
-        return 1
-    letter = render_data(body)
-    cut = f", of which these are the first {len(body):,}" if size > len(body) else ""
-    print(f"{'body':<8} {letter.kind}, {size:,} bytes{cut}\n")
-    print("\n".join(letter.lines))
-    return 0
-
-
-def _show_json(spool: MailSpool, mail: Spooled, row: dict[str, object]) -> int:
-    """Print a mail with the lines of its body; exit 1 if that cannot be read."""
-    from engine.text.render_bytes import render_data
-
-    lines: list[str] | None = []
+        return 1 if json else _show_broken(setup, spool, id)
+    tasks = tasks_by_payload(setup) if json or mail.sent is None else None
+    if not json:
+        rows = _show_rows(setup, mail, tasks)
+        print("\n".join(f"{name:<8} {safe_line(text)}" for name, text in rows))
+    body, size, failure = b"", 0, ""
     try:
         if mail.body:
             body = spool.preview_file(mail.id, os.path.basename(mail.body), MAX_PART_BYTES)
-            lines = list(render_data(body).lines)
+            size = os.stat(mail.body, follow_symlinks=False).st_size
     except (BadMail, OSError) as error:
-        print_error(describe_error(mail.id, error))
-        lines = None
-    print_json({**row, "lines": lines})
-    return 1 if lines is None else 0
+        failure = describe_error(mail.id, error)
+        print_error(failure)
+    letter = render_data(body)
+    if json:
+        lines = list(letter.lines) if mail.body else []
+        print_json({**_mail_row(mail, tasks), "lines": None if failure else lines})
+    elif mail.body and not failure:
+        cut = f", of which these are the first {len(body):,}" if size > len(body) else ""
+        print(f"{'body':<8} {letter.kind}, {size:,} bytes{cut}\n")
+        print("\n".join(letter.lines))
+    return 1 if failure else 0
+
+
+def _show_rows(
+    setup: Setup, mail: Spooled, tasks: dict[str, Task] | None
+) -> Iterator[tuple[str, str]]:
+    yield "mail", mail.id
+    yield "to", mail.to
+    yield "subject", mail.subject
+    yield "spooled", format_time(mail.created)
+    if mail.sent is not None:
+        yield "sent", f"{format_time(mail.sent.at)} by {mail.sent.transport}"
+    if mail.trying is not None:
+        began = f"began {format_time(mail.trying.at)} by {mail.trying.transport}"
+        yield "attempt", f"{began}, result unknown"
+    if mail.refused:
+        yield "refused", mail.refused
+    if tasks is not None:
+        task = tasks.get(mail.meta)
+        yield "task", _name_task(task)
+        if task is not None and task.error:
+            yield "error", task.error
+        if command := resend_command(setup, mail, task):
+            yield "again", command
+    elif mail.sent is None:
+        yield "task", "unknown"
+
+
+def _name_task(task: Task | None) -> str:
+    return "none" if task is None else f"{task.id} ({_WORDS[task.state]})"
 
 
 def _show_broken(setup: Setup, spool: MailSpool, ident: str) -> int:
@@ -251,7 +237,7 @@ def _show_broken(setup: Setup, spool: MailSpool, ident: str) -> int:
     tasks = tasks_by_payload(setup)
     task = (tasks or {}).get(spool.meta_path(ident))
     if tasks is not None:
-        print(f"---- task: {'none' if task is None else f'{task.id} ({_WORDS[task.state]})'}")
+        print(f"---- task: {_name_task(task)}")
     where = safe_line(os.path.dirname(spool.meta_path(ident)))
     print(
         f"---- to send it: correct {where}/{META} ({_META_RULES}), then "
@@ -276,11 +262,7 @@ def _pieces(spool: MailSpool, ident: str) -> Iterator[tuple[str, bytes]]:
 
 
 def read_mail(spool: MailSpool, ident: str) -> Spooled:
-    """Read the mail of an id.
-
-    Raises:
-        BadMail: it does not exist or is invalid.
-    """
+    """Read the mail of an id. Raises BadMail: it does not exist or is invalid."""
     if "/" in ident or not ident.startswith("mail-"):
         raise BadMail(f"{safe_line(ident)}: expected the id of a spooled mail, as `list` prints it")
     if not os.path.isdir(f"{spool.folder}/{ident}"):
