@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
 from textual.app import App, SuspendNotSupported
 
@@ -24,7 +24,6 @@ from tui.screens.palette_commands import PaletteCommand, PaletteScope
 from tui.screens.progress import ProgressScreen
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
-from tui.session.place_session import PlaceSession
 from tui.terminal import clipboard, plain_text
 from tui.text import export, keys
 from tui.text.export import Export, ExportRefused, ExportTable
@@ -58,22 +57,11 @@ GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitabl
 """A global action for the screen that asked for it."""
 
 
-@runtime_checkable
-class PlansVerbs(Protocol):
-    """A screen whose capital-letter keys open plans."""
-
-    session: PlaceSession
-
-    def refusals(self) -> Mapping[str, str]:
-        """Why verbs are refused now, by the key."""
-        ...
-
-
 def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     refusals: Mapping[str, str] = {}
     words: Mapping[str, str] = {}
-    if isinstance(screen, PlansVerbs):
-        refusals, words = screen.refusals(), planning.help_words(screen.session.inspector.edges)
+    if (session := screen.verbs_session()) is not None:
+        refusals, words = screen.refusals(), planning.help_words(session.inspector.edges)
     without = screen.without()
     terminal = services.terminal
     app.push_screen(
