@@ -221,6 +221,20 @@ def a_broken_package(tmp_path: Path, how: str) -> Path:
     return site
 
 
+def test_doctor_names_a_broken_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever place is checked: its own places are opened by no one."""
+    install(monkeypatch, a_broken_package(tmp_path, BROKEN["contract"][0]))
+    make_spool(tmp_path / "own", [])
+
+    assert main(["doctor", str(tmp_path / "own"), "--json"]) == 1
+
+    rows = map(json.loads, capsys.readouterr().out.splitlines())
+    (row,) = (row for row in rows if row["check"] == "formats")
+    assert row["problem"].startswith("format broken unusable: broken 2.0: ValueError")
+
+
 TAKES_ALL = "BrokenFormat.detects = lambda self, at: True"
 
 

@@ -14,6 +14,7 @@ from itertools import chain
 from engine.delivery.delivery_parts import open_registry
 from engine.doctor.finding import Finding, Grade, bad, format_finding, needs_action, warn
 from engine.formats.base.format import Setup
+from engine.formats.known_formats import foreign_formats
 from engine.monitor.alerts import MIN_FREE_TASKS, describe_limit, is_nearly_full
 from engine.places.alert_facts import limits_of_tasks
 from engine.places.place_watcher import limit_open_files, read_lock, read_queue_figures
@@ -32,10 +33,8 @@ def doctor(setup: Setup, *, json: bool) -> int:
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup)
     library = [("handlers", bad(missing, INSTALL))] if missing else []
-    named_findings = chain(
-        passwords, library, setup.findings(), _check_limits(setup), _check_deliveries(setup)
-    )
-    return print_findings(chain(named_findings, _check_lacks(setup)), as_json=json)
+    checks = (setup.findings(), _check_limits(setup), _check_deliveries(setup), _check_lacks(setup))
+    return print_findings(chain(passwords, library, _check_formats(), *checks), as_json=json)
 
 
 def print_findings(named_findings: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:
@@ -50,6 +49,12 @@ def print_findings(named_findings: Iterable[tuple[str, Finding]], *, as_json: bo
             print("\n".join(format_finding(name, finding)))
         findings.append(finding)
     return ATTENTION if needs_action(findings) else OK
+
+
+def _check_formats() -> Iterator[tuple[str, Finding]]:
+    """The formats of other packages that cannot be used; their places are opened by no one."""
+    for why in foreign_formats().broken.values():
+        yield "formats", warn(why, "install another version of the package, or uninstall it")
 
 
 def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
