@@ -8,8 +8,7 @@ from tui.groups import actions
 from tui.groups.parts import GroupParts
 from tui.plan import refusals
 from tui.plan.verb_row import verb_row
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker
+from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.rows_parts import Change
 from tui.screens.target import Target
 from tui.text import keys

@@ -15,8 +15,7 @@ from tui.operations.worker_action import show_worker_plan
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GraphPane
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker, is_read_only
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session import index_queries

@@ -138,7 +138,7 @@ def _ask(
     take: Callable[[str], Change],
 ) -> Change:
     """Prompt for a text, and take it if there is one."""
-    from tui.screens.text_prompt import AskScreen
+    from tui.screens.menu import AskScreen
 
     def done(text: str | None) -> None:
         if text:

@@ -7,8 +7,7 @@ from functools import partial
 from engine.model import State
 from tui.log import actions
 from tui.log.parts import Change, LogParts
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker
+from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.target import Target
 from tui.text import keys
 

@@ -1,15 +1,31 @@
-"""Widget of log lines: paints a page of a merged log of any length."""
+"""Widget of log lines: paints a page of a merged log of any length. The terminal scrolls the lines
+(DECSTBM), so that only new ones are sent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from textual.strip import Strip
+from textual.widget import Widget
 
 from tui.log.page import LogPage
-from tui.terminal.scroll import scroll_up
+from tui.terminal.safe_app import SafeApp
 from tui.text.lines import Line
 from tui.widgets.line_widgets import Painted
+
+
+def scroll_up(widget: Widget, rows: int) -> None:
+    """Scroll the lines of a widget up on the terminal, before they are painted again.
+
+    Nothing happens if the widget is not as wide as the screen, or without a terminal.
+    """
+    app, region = widget.app, widget.region
+    is_whole = region.width == app.size.width and widget.screen.is_active
+    if is_whole and isinstance(app, SafeApp) and app.output is not None:
+        top = region.y + widget.gutter.top
+        app.send(app.cells.scroll_up(top, top + widget.size.height - 1, rows))
+
 
 MAX_OTHER_LINES = 2
 """Lines that may change while the others scroll: those that the cursor leaves and goes to."""

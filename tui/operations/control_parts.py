@@ -14,8 +14,7 @@ from tui.operations.control_action import show_control_plan
 from tui.plan.refusals import control_refusal, pause_control
 from tui.screens.base import Copy
 from tui.screens.console_context import READ_ONLY
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker, is_read_only
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.rows_parts import ROW_HAS_LEFT, Change, RowsParts
 from tui.screens.target import Target
 from tui.text import keys

@@ -13,8 +13,8 @@ from tui.operations.operation_lines import ListedOperation
 from tui.operations.undo_plans import show_undo
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.edge_lines import TopLine
 from tui.screens.page import Page
-from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.frames import Frame

@@ -20,7 +20,7 @@ from engine.text.times import format_rough_duration
 from engine.verbs import VERBS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import SENT_AS_REQUEST
-from tui.session.runners import RunningOperation
+from tui.session.running_operations import RunningOperation
 from tui.text.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
 from tui.text.graphs import braille_line
 from tui.text.lines import (

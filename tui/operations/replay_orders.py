@@ -20,7 +20,7 @@ from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY
 from tui.screens.rows_parts import Change
 from tui.screens.target import Target
-from tui.session.runners import RunningOperation
+from tui.session.running_operations import RunningOperation
 from tui.text import keys
 
 _CLUSTER_MARK = re.compile(r"\bF-[0-9A-F]{4}\b")

@@ -18,10 +18,9 @@ from tui.operations.operations_parts import OperationsParts
 from tui.plan.planning import preparing
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY, ConsoleContext
-from tui.screens.key_rows import KeyRow
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.list_panes import ListPanes
-from tui.screens.row_maker import RowMaker, is_read_only
 from tui.screens.rows_parts import Change
 from tui.screens.rows_screen import RowsScreen
 from tui.screens.target import Target

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from tui.operations.worker_action import show_worker_plan
 from tui.operations.workers_parts import WorkersParts
 from tui.screens.console_context import ConsoleContext
-from tui.screens.key_rows import KeyRow
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
 from tui.screens.list_panes import ListPanes
-from tui.screens.row_maker import RowMaker, is_read_only
 from tui.screens.rows_parts import Change
 from tui.screens.rows_screen import RowsScreen
 from tui.screens.target import Target

@@ -12,8 +12,7 @@ from tui.plan.refusals import control_refusal, pause_control
 from tui.plan.verb_row import verb_row
 from tui.queue import actions
 from tui.queue.parts import Change, QueueParts
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker, is_read_only
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.target import Target
 from tui.text import keys
 

@@ -29,7 +29,7 @@ from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GRAPH_READ_SECONDS
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
-from tui.screens.palette_commands import PaletteCommand
+from tui.screens.palette import PaletteCommand
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys, task_row

@@ -1,4 +1,6 @@
-"""The task under the cursor as text: all fields beside a wide list, four lines below another."""
+"""The task under the cursor: what is looked up about it once the cursor rests, and its text: all
+fields beside a wide list, four lines below another.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,21 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine.logs.task_events import Attempt
+from engine.index.schema import Query
+from engine.logs.task_events import Attempt, task_attempts, task_history
 from engine.model import AttemptLimit, Part, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
 from engine.operations.trash import trashed_at
 from engine.policy import died_at
+from engine.store import StoreError, Unavailable
+from engine.text.error_pattern import fold_error, pattern_name
 from engine.text.figure import UNKNOWN, Figure
 from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line, state_name
-from tui.session.recurrence_check import CheckedCluster
+from engine.waiting_reasons import join_reasons
+from tui.session.place_session import PlaceSession
+from tui.session.recurrence_check import CheckedCluster, check_clusters
+from tui.task.why_waiting import reasons
 from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
 from tui.text.styles import STILL_LOOKS
 from tui.text.task_list import count_runs
@@ -181,3 +189,56 @@ def _attempt_rows(attempts: Sequence[Attempt]) -> list[tuple[str, Line]]:
         line: Line = ((stamp, ""), (f"  {safe_line(attempt.error)}", "muted"))
         rows.append(("" if rows else "tries", line))
     return rows
+
+
+CLUSTERS_SECONDS = 10.0
+"""Age in seconds from which the clusters of the details are read again."""
+
+
+class TaskLookup:
+    """The findings about one task; the clusters of its state are kept for some seconds."""
+
+    def __init__(self, session: PlaceSession) -> None:
+        self._session = session
+        self._found = TaskFindings()
+        self._clusters: tuple[State | None, float, tuple[CheckedCluster, ...]] = (None, 0.0, ())
+
+    def of(self, task: Task) -> TaskFindings:
+        """What was found out about a task; nothing if another one was looked up."""
+        return self._found if self._found.id == task.id else TaskFindings()
+
+    async def look_up(self, task: Task) -> None:
+        """Find out why it waits, its parts, attempts and error cluster.
+
+        Raises:
+            Unavailable: the place was closed.
+        """
+        session, now = self._session, self._session.clock()
+        why = await reasons(
+            session.inspector,
+            session.place,
+            session.readings.lock,
+            task=task,
+            now=now,
+            alerts=session.alerts,
+        )
+        attempts = task_attempts(task_history(session.events(), task.id))
+        cluster = await self._find_cluster(task, now) if task.error else None
+        parts = await self._read_parts(task)
+        self._found = TaskFindings(task.id, join_reasons(why), parts, attempts, cluster)
+
+    async def _find_cluster(self, task: Task, now: float) -> CheckedCluster | None:
+        state, read, clusters = self._clusters
+        if state is not task.state or not 0 <= now - read < CLUSTERS_SECONDS:
+            clusters = await check_clusters(self._session, Query(task.state))
+            self._clusters = task.state, now, clusters
+        mark = pattern_name(fold_error(task.error))
+        return next((each for each in clusters if each.cluster.mark == mark), None)
+
+    async def _read_parts(self, task: Task) -> tuple[Part, ...]:
+        try:
+            return tuple(await self._session.inspector.actions.parts(task))
+        except Unavailable:
+            raise
+        except StoreError:
+            return ()  # it has just changed: the list is about to show that

@@ -1,12 +1,17 @@
-"""A question that is answered by one letter, on the last lines of the screen below."""
+"""Dialogs on the last lines of the screen below: a question that is answered by one letter or by a
+line of text, and the progress of a long action.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Input
 
 from engine.text.safe import safe_line
 from tui.screens.base import key_bindings
@@ -14,8 +19,10 @@ from tui.terminal.sized_screen import SizedModalScreen
 from tui.text import keys
 from tui.text.hints import hint_lines
 from tui.text.keys import Hint
-from tui.text.lines import heading_line
+from tui.text.lines import cut_line, heading_line
+from tui.text.progress_bar import ProgressBar, bar_line
 from tui.widgets.line_widgets import Lines
+from tui.widgets.text_input import Words
 
 
 class Option(NamedTuple):
@@ -57,3 +64,82 @@ class MenuScreen(SizedModalScreen[str]):
 
     def action_back(self) -> None:
         self.dismiss("")
+
+
+class AskScreen(SizedModalScreen[str]):
+    """Returns the typed text, or "" if closed."""
+
+    BINDINGS = key_bindings(keys.MENU)
+
+    def __init__(self, title: str, value: str, wrong: Callable[[str], str]) -> None:
+        """`wrong` returns what is wrong with an answer, "" if nothing."""
+        super().__init__()
+        self._title, self._value, self._check = title, value, wrong
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="ask"):
+            yield Lines(id="ask-title")
+            with Horizontal(id="ask-line"):
+                yield Words(self._value, compact=True, select_on_focus=False)
+            yield Lines(id="ask-word")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).cursor_blink = False
+        self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        width = self.size.width
+        self.query_one("#ask-title", Lines).show([heading_line(self._title, width)])
+        self._show_error(self._check(self.query_one(Input).value))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._show_error(self._check(event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        if not self._check(event.value):
+            self.dismiss(event.value)
+
+    def _show_error(self, wrong: str) -> None:
+        text = (f" {wrong}", "warn") if wrong else (" Enter OK  Esc cancel", "muted")
+        self.query_one("#ask-word", Lines).show([cut_line((text,), self.size.width)])
+
+    def action_back(self) -> None:
+        self.dismiss("")
+
+
+UPDATE_INTERVAL_SECONDS = 0.25
+"""Seconds between two updates of the bar."""
+
+
+class ProgressScreen(SizedModalScreen[None]):
+    """Stays until the action dismisses it or the operator stops the action."""
+
+    BINDINGS = key_bindings(keys.PROGRESS)
+
+    def __init__(
+        self, title: str, unit: str, far: Callable[[], ProgressBar], stop: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self._title, self._unit, self._read_progress, self._stop = title, unit, far, stop
+        self._began = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="menu")
+
+    def on_mount(self) -> None:
+        self.set_interval(UPDATE_INTERVAL_SECONDS, self.paint)
+
+    def on_resize(self) -> None:
+        self.paint()
+
+    def paint(self) -> None:
+        width = self.size.width
+        line = bar_line(self._read_progress(), time.monotonic() - self._began, self._unit, width)
+        hints = hint_lines(keys.hints_of(keys.PROGRESS), width, 1)
+        self.query_one(Lines).show([heading_line(self._title, width), line, *hints])
+
+    def action_back(self) -> None:
+        """Stop the action."""
+        self._stop()

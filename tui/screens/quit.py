@@ -12,8 +12,8 @@ from engine.model import State
 from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.screens.base import TOO_EARLY, key_bindings
-from tui.session.runners import RunningOperation
-from tui.terminal.paste_detector import ConfirmGuard
+from tui.session.running_operations import RunningOperation
+from tui.terminal.key_queue import ConfirmGuard
 from tui.terminal.sized_screen import SizedModalScreen
 from tui.text import keys
 from tui.text.lines import Line, cut_line, fold_text

@@ -7,8 +7,8 @@ from enum import Flag, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tui.screens.console_context import ConsoleContext
+from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
-from tui.screens.row_maker import ScreenActions
 from tui.session.place_session import PlaceSession
 from tui.text.frames import Frame
 from tui.text.lines import Line

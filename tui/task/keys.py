@@ -10,8 +10,7 @@ from tui.plan import planning, refusals
 from tui.plan.planning import VerbRequest
 from tui.plan.refusals import TASK_JUST_CHANGED
 from tui.plan.verb_row import verb_row
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker, is_read_only
+from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.target import Target
 from tui.task.parts import Change, TaskParts
 from tui.text import keys

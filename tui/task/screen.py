@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 
 from engine.model import Task
 from engine.operations.execute import Report
+from engine.text.figures import format_bytes
+from engine.text.safe import safe_line
 from tui.plan.open_plan import open_plan
 from tui.plan.planning import VerbRequest
 from tui.screens.base import Copy, opened_from
@@ -24,18 +26,75 @@ from tui.screens.keyed_screen import KeyedScreen, row_bindings
 from tui.screens.list_panes import frame_panes, is_large
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.task import board
+from tui.task import parts_lines
 from tui.task import task_lines as view
-from tui.task.board import TaskBoard
 from tui.task.keys import ROWS
 from tui.task.parts import TABS, WITH_CONTENT, Change, TaskParts
+from tui.task.parts_lines import Opened
 from tui.task.task_lines import TaskDetails
 from tui.text import keys, task_row
 from tui.text.frames import BOX, BOX_FRAME_CELLS, Frame, frame_border
 from tui.text.lines import Line
 from tui.text.task_list import TaskContext, short_id, task_columns, task_line
+from tui.widgets.board import Board, Panel
 from tui.widgets.line_widgets import Lines, LongText
 from tui.widgets.picker import Picker
+
+FILES_LINES = 50
+"""From so many lines on the facts of the files have a pane."""
+
+LOG_SHARE = 5
+"""The log has at most one in so many lines."""
+
+
+IN_OTHER_PANES = ("state", "dead since")
+"""Fields that the other panes show."""
+
+
+def panels(
+    details: TaskDetails, opened: Sequence[Opened], now: float, width: int, height: int
+) -> Mapping[str, Panel]:
+    """The content of each pane, for a board of that size."""
+    half, task = width // 2 - BOX_FRAME_CELLS, details.task
+    chip = ((f" {details.state_word.upper()} ", "chip"),)
+    findings, log = details.findings, view.log_lines(details, width - BOX_FRAME_CELLS)
+    many = len(findings.log.lines) if findings.log is not None else 0
+    limit = "" if details.max_runs is None else f" of {details.max_runs:,}"
+    size = next((part.size for part in details.parts if part.where == task.payload), None)
+    payload = parts_lines.payload_lines(opened, now, half) if opened else []
+    files = parts_lines.file_lines(details.parts, now, half) if height >= FILES_LINES else []
+    without = IN_OTHER_PANES + (("attempts",) if findings.attempts else ())
+    room = max(3, height // LOG_SHARE)
+    first = Frame(short_id(task.id), amount=safe_line(task.kind), right=chip)
+    return {
+        "waits": Panel(first, view.head_lines(details, now, width - BOX_FRAME_CELLS)),
+        "facts": Panel(Frame("Task"), view.fact_lines(details, now, half, without)),
+        "timeline": Panel(Frame("Timeline"), view.timeline_lines(details, now, half)),
+        "error": Panel(Frame("Last error"), view.error_lines(details, now, half)),
+        "attempts": Panel(
+            Frame("Attempts", amount=f"{len(findings.attempts):,}{limit}"),
+            view.attempt_lines(details, now, half) if findings.attempts else [],
+        ),
+        "payload": Panel(
+            Frame("Payload", amount="" if size is None else format_bytes(size)),
+            payload[:height],
+        ),
+        "files": Panel(Frame("Files", amount=f"{len(details.parts):,}"), files),
+        "mentions": Panel(
+            Frame("Log", "t", amount=f"{many:,}"), view.last_lines(log, room) if many else []
+        ),
+    }
+
+
+class TaskBoard(Board):
+    """Why it waits above, two columns, the log below."""
+
+    ABOVE, BELOW = ("waits",), ("mentions",)
+    LEFT = ("facts", "timeline")
+    RIGHT = ("error", "attempts", "files", "payload")
+    FILLS = frozenset({"timeline", "payload"})
+    FOCUSED = "waits"
+
 
 MIN_RELATIVES = 3
 """Fewest lines for parent and children, if there are as many."""
@@ -147,14 +206,14 @@ class TaskScreen(KeyedScreen):
         if details is None or (tab in WITH_CONTENT and not opened):
             is_board, text = False, [((f" {parts.empty_text()}", "muted"),)]
         elif is_board:
-            panels = await asyncio.to_thread(board.panels, details, opened, now, width, height)
+            shown = await asyncio.to_thread(panels, details, opened, now, width, height)
         else:
             text = await asyncio.to_thread(TABS[tab], details, opened, now, inner)
         if not self.is_paintable:
             return
         self.text.display, self.board.display = not is_board, is_board
         if is_board:
-            self.board.show(panels)
+            self.board.show(shown)
         self._tops[self.shown_tab] = self.text.top
         self.text.show(text)
         self.text.add_class("pane")

@@ -23,7 +23,7 @@ from textual.geometry import Size
 from textual.message import Message
 
 from tui.terminal.bandwidth import OutputWait
-from tui.terminal.paste_detector import PasteDetector
+from tui.terminal.key_queue import PasteDetector
 from tui.terminal.screen_cells import ScreenCells
 from tui.text.glyphs import UTF8, Glyphs
 

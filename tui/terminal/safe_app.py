@@ -22,8 +22,7 @@ from textual.widget import Widget
 from engine.text.safe import safe_line
 from tui.terminal.crash_report import EX_SOFTWARE, report_crash
 from tui.terminal.driver import Output, Terminal, has_job_control_shell
-from tui.terminal.key_queue import KeyQueue
-from tui.terminal.paste_detector import guard_of, is_burst
+from tui.terminal.key_queue import KeyQueue, guard_of, is_burst
 from tui.terminal.render_cache import CachedRender
 from tui.terminal.screen_cells import CellUpdate, ScreenCells
 

@@ -6,8 +6,7 @@ from engine.monitor.transport_health import Failure
 from engine.text.safe import safe_line
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker
+from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession

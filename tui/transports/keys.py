@@ -13,8 +13,7 @@ from engine.text.safe import safe_line
 from tui.plan.open_plan import plan_rows
 from tui.plan.planning import VerbRequest
 from tui.screens.base import PASTED
-from tui.screens.key_rows import KeyRow
-from tui.screens.row_maker import RowMaker
+from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.rows_parts import Change
 from tui.screens.target import Target
 from tui.text import keys

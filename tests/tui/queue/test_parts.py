@@ -15,8 +15,7 @@ from tui.plan.planning import VerbRequest
 from tui.queue import painters
 from tui.queue.filter_text import FilterText
 from tui.queue.keys import ROWS
-from tui.queue.marks import Marks
-from tui.queue.parts import Change, QueueParts
+from tui.queue.parts import Change, Marks, QueueParts
 from tui.queue.tabs import Tabs
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, hints_of, press, refusals_of

@@ -23,7 +23,7 @@ from tests.console_places import (
     until,
 )
 from tui.app import Console
-from tui.terminal.stylesheet_cache import CachedStylesheet
+from tui.terminal.render_cache import CachedStylesheet
 from tui.text import keys
 from tui.text.styles import mark_words
 from tui.widgets import theme as themes
