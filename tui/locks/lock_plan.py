@@ -1,5 +1,5 @@
-"""The plan to free a lock: what it was made for, whether it still applies, its steps, their progress
-by the output of the recovery process, and its result.
+"""The plan to free a lock: what it was made for, whether it still applies, its result, and its
+steps with their progress by the output of the recovery process.
 """
 
 from __future__ import annotations

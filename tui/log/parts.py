@@ -1,5 +1,5 @@
-"""The parts of the log screen, without Textual: what is read, counted and shown, and the task that a
-line names.
+"""The parts of the log screen, without Textual: what is read, counted and shown, and the task that
+a line names.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Read parts of a merged log in jobs, on a thread of its own, for the log screen: the window of some
-pages around its cursor.
+"""Read parts of a merged log in jobs, on a thread of its own, for the log screen: the window of
+some pages around its cursor.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The parts of the task screen, without Textual: its tab, and what is read of the task: why it waits,
-its log lines, its parts, its cluster.
+"""The parts of the task screen, without Textual: its tab, and what is read of the task: why it
+waits, its log lines, its parts, its cluster.
 """
 
 from __future__ import annotations
