@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.model import State
 from engine.monitor.metrics_check import GAUGES, MetricsReading, OwnCounts, find_differences
@@ -16,10 +16,8 @@ from engine.text.figures import fit_count, format_count
 from engine.text.safe import safe_line, state_name
 from tui.plan import planning
 from tui.queue.keys import ROWS
-from tui.queue.lock_line import LockLineFacts, slowest_latency
-from tui.queue.next_step import STATE_DIGITS, Situation, next_step
 from tui.queue.parts import QueueParts
-from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
+from tui.queue.task_details import brief_lines, detail_lines
 from tui.screens.key_rows import hints_of
 from tui.text.frames import RULE, Frame
 from tui.text.graphs import bar
@@ -141,14 +139,6 @@ def tabs(parts: QueueParts, width: int) -> Line:
     )
 
 
-def lock_facts(parts: QueueParts) -> LockLineFacts:
-    """What the line of facts shows besides the lock."""
-    session, readings = parts.session, parts.session.readings
-    rates = None if parts.change.unavailable else session.flow.rates(parts.clock())
-    worker = session.worker.pid if parts.place.has_leases else None
-    return LockLineFacts(rates, readings.tokens, slowest_latency(readings.kinds or ()), worker)
-
-
 def filter_count(parts: QueueParts) -> Line:
     """The number of matches, marks and new rows, or why there is no match; a parse error has
     priority.
@@ -244,10 +234,8 @@ def details(parts: QueueParts, width: int, *, wide: bool) -> tuple[Sequence[Line
     task = parts.rows.view.task_here
     if task is None:
         return (), Frame("Task")
-    trash = None if parts.place.trash is None else parts.place.trash.hours
-    terms = PlaceTerms(states, parts.place.max_attempts, trash)
     show = detail_lines if wide else brief_lines
-    lines = show(task, parts.lookup.of(task), terms, now, width)
+    lines = show(task, parts.lookup.of(task), parts.session, now, width)
     return lines, Frame(short_id(task.id), right=((safe_line(task.kind), "muted"),))
 
 
@@ -283,32 +271,12 @@ def scope_line(parts: QueueParts, width: int, *, lock_alarms: bool) -> Line:
     """A message or the next step, and what a key acts on."""
     scope = parts.scope
     if parts.tabs.on_problems or parts.rows.view.loaded or parts.change.unavailable:
-        parts.next_step = parts.state, next_step(_situation(parts, lock_alarms))
+        parts.next_step = parts.state, next_step(parts, lock_alarms=lock_alarms)
     state, (key, does) = parts.next_step
     if state is not parts.state:  # the rows of another tab are read now
         key = does = ""
     message = "" if scope.filter_error else parts.message.text  # the scope shows the error
     return next_line(key, does, scope_words(scope), width, message)
-
-
-def _situation(parts: QueueParts, lock_alarms: bool) -> Situation:
-    on_problems, active = parts.tabs.on_problems, parts.filter.filter
-    return Situation(
-        parts.state,
-        parts.inspector.states,
-        parts.change.counts,
-        len(parts.problems) if on_problems else parts.rows.view.matching,
-        parts.scope,
-        has_filter=bool(active),
-        is_one_cluster=active.is_only("cluster"),
-        unavailable=bool(parts.change.unavailable),
-        read_only=parts.context.arming.read_only,
-        lacks_worker=parts.lacks_worker,
-        lock_alarms=lock_alarms,
-        can_start_worker=bool(parts.place.worker_command),
-        problem=parts.problem if on_problems else None,
-        at=parts.clock(),
-    )
 
 
 def hints(parts: QueueParts, width: int, *, is_typing: bool) -> Line:
@@ -322,3 +290,67 @@ def hints(parts: QueueParts, width: int, *, is_typing: bool) -> Line:
     closed = planning.closed_verbs(parts.inspector.edges, parts.state)
     rows = TYPING_HINTS if is_typing else tuple(hints_of(ROWS, parts, closed))
     return hint_lines(rows, width)[0]
+
+
+STATE_DIGITS = {State.PENDING: "2", State.ACTIVE: "3", State.DEAD: "4"}
+"""Digit keys that show the tasks of a state."""
+
+
+def next_step(parts: QueueParts, *, lock_alarms: bool) -> tuple[str, str]:
+    """A key and what it does; two empty texts if nothing is to be done."""
+    state, scope, on_problems = parts.state, parts.scope, parts.tabs.on_problems
+    read_only = parts.context.arming.read_only
+    if parts.change.unavailable or not parts.inspector.states or scope.filter_error:
+        return "", ""
+    if scope.ranged:
+        return "v", "marks the rows of the range, Esc drops it"
+    if scope.is_gone:
+        return "j", "goes on to the next row"
+    if not (parts.problems if on_problems else parts.rows.view.matching):
+        return _step_without_rows(parts)
+    problem = parts.problem if on_problems else None
+    if problem is not None and problem.quarantined_at is not None:
+        seconds = problem.quarantined_at - parts.clock()
+        if seconds <= 0:
+            return "", "the next worker run moves it to quarantine"
+        return "", f"worker moves it to quarantine in {seconds:.0f}s"
+    if lock_alarms and state in (State.PENDING, State.ACTIVE):
+        return ("5", "shows the locks") if read_only else ("U", "shows the evidence")
+    if state is State.PENDING and parts.lacks_worker and parts.place.worker_command:
+        return ("Enter", "shows why it waits") if read_only else ("W", "starts a worker")
+    if state is State.DEAD and parts.filter.filter.is_only("cluster"):  # replay all of them
+        if read_only:
+            return "t", "shows the log of the task"
+        if scope.acts_on_all or scope.marked:
+            return "R", "replays them, attempts reset"
+        return "*", "selects all of this cluster; then R replays them"
+    return _READ_ONLY_STEPS.get(state, _ENTER) if read_only else _STEPS[state]
+
+
+_ENTER = ("Enter", "shows why it waits, and when it runs")
+
+_STEPS: Mapping[State | None, tuple[str, str]] = {
+    State.PENDING: _ENTER,
+    State.ACTIVE: ("t", "shows the log of the task"),
+    State.HELD: ("L", "releases it"),
+    State.DEAD: ("c", "groups these errors before you retry"),
+    State.DONE: ("Enter", "shows the task"),
+    State.TRASH: ("R", "restores; X deletes permanently"),
+    None: ("Enter", "shows the first bytes of the file"),
+}
+_READ_ONLY_STEPS: Mapping[State | None, tuple[str, str]] = {
+    State.ACTIVE: _STEPS[State.ACTIVE],
+    State.DEAD: ("c", "groups these errors"),
+    None: _STEPS[None],
+}
+
+
+def _step_without_rows(parts: QueueParts) -> tuple[str, str]:
+    if parts.filter.filter:
+        return "Esc", "clears the filter"
+    counts, states = parts.change.counts, parts.inspector.states
+    for state in (State.DEAD, State.PENDING, State.ACTIVE):
+        if counts.get(state) and state is not parts.state:
+            name = state_name(states.get(state, state))
+            return STATE_DIGITS[state], f"shows {format_count(counts[state], 'task')} in {name}"
+    return "1", "back to the overview"

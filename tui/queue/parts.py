@@ -22,9 +22,8 @@ from engine.text.safe import safe_line
 from tui.plan import planning, refusals
 from tui.plan.planning import VerbRequest
 from tui.queue.filter_text import FilterText, SavedFilters
-from tui.queue.next_step import describe_departure, purged_by
 from tui.queue.tabs import Tabs
-from tui.queue.task_details import TaskLookup
+from tui.queue.task_details import TaskLookup, describe_departure, purged_by
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message

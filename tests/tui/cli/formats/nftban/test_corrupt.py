@@ -13,7 +13,7 @@ from engine.model import Problem, State, Task
 from engine.operations.retention import MAIL_CHECK_MARKER
 from tests.nftban_queues import Run, store_at
 from tui.cli.formats.nftban.worker_parts import worker_services
-from tui.queue.next_step import Situation, next_step
+from tui.queue.painters import Situation, next_step
 from tui.queue.problems_screen import problem_rows
 from tui.text.hints import Scope
 
