@@ -319,7 +319,6 @@ def show_result(console: Console) -> None:
 
 
 def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
-    """Progress of the operations of all places; () if there are none."""
     if works := [work for session in sessions for work in session.operations]:
         from tui.session.running_operations import operations_line
 

@@ -41,18 +41,13 @@ class AppServices(NamedTuple):
     leave: Callable[[BaseScreen, bool], Awaitable[None]]
     """Close a screen; the last one quits the console if the flag is set."""
     send: Callable[[str], None]
-    """Write a control sequence to the terminal."""
     context: ConsoleContext
     states: Mapping[State, str]
-    """States of the open place, in its own words."""
     places: tuple[str, ...]
-    """Names of all places, in order."""
     terminal: tuple[str, ...]
-    """Facts about the terminal, one per line."""
 
 
 GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitable[None] | None]
-"""A global action for the screen that asked for it."""
 
 
 @runtime_checkable
@@ -101,7 +96,6 @@ async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> 
 async def _run_command(
     screen: BaseScreen, services: AppServices, command: PaletteCommand, argument: str
 ) -> None:
-    """Run a command of the palette."""
     if command.action:
         await screen.run_action(f"{command.action}({argument!r})" if argument else command.action)
     elif command.theme:
@@ -202,4 +196,3 @@ GLOBAL_ACTIONS: Mapping[str, GlobalAction] = {
     "leave": _leave,
     "back": _back,
 }
-"""Global actions by their name in `BaseScreen.ActionRequest`."""

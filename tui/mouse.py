@@ -20,7 +20,6 @@ from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
 
 WHEEL_LINES = 3
-"""Lines per step of the mouse wheel."""
 
 MAX_TABS = 20
 """More tabs than any screen has."""
@@ -29,7 +28,6 @@ TAB_LINES = {"tabs", "parts"}
 """Lines with tabs; the key `right` goes on to the next one."""
 
 CURRENT_TAB_LOOKS = {"tab", "chip-accent"}
-"""Looks of the current tab."""
 
 _NAMED_KEYS = {"Space": "space", "Esc": "escape", "Enter": "enter"}
 """Keys of hints that are not in the key table: those of a menu or an input line."""
@@ -101,7 +99,6 @@ def _activate_pane(screen: Screen[Any], widget: Widget) -> bool:
 
 
 def _switch_tab(screen: Screen[Any], widget: Lines, name: str) -> None:
-    """Go on from tab to tab until the one of that name is the current one."""
     for _ in range(MAX_TABS if name else 0):
         current = [text for text, style in widget.lines[0] if style in CURRENT_TAB_LOOKS]
         if any(text.strip(" []").startswith(name) for text in current):

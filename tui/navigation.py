@@ -257,4 +257,3 @@ OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {
     keys.TASK: _open_task,
     keys.LOCK: _open_lock,
 }
-"""How each screen of the key table is opened."""

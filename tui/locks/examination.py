@@ -31,7 +31,6 @@ MAX_HOLDERS = 3
 """Maximum number of holder processes examined; normally there is one."""
 
 MAX_ACTIVE_TASKS = 20
-"""Maximum number of active tasks examined."""
 
 READING_LOGS = "reading the logs"
 """Shown for a task until the logs were searched."""
@@ -42,7 +41,6 @@ class ProcessSample(NamedTuple):
 
     now: ProcessStats
     delta: ProcessDelta | None = None
-    """None after the first sample."""
 
 
 class ActiveTask(NamedTuple):

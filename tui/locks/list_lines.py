@@ -24,10 +24,8 @@ from tui.text.table import REST, Column, Table, alarm_sign, short_names
 from tui.text.times import format_minutes
 
 NO_LOCK_NOTE = "more workers may run: each task is claimed by one of them"
-"""Note on workers in a place without a lock."""
 
 MAX_KINDS = 6
-"""Maximum number of task kinds listed."""
 
 WORST_FIRST = (Verdict.STUCK, Verdict.UNKNOWN, Verdict.STALE, Verdict.HELD, Verdict.FREE)
 """Order of the rows; places without a lock come last."""
@@ -177,7 +175,6 @@ def _no_lock_reason(lock: PlaceLock) -> str:
 
 
 def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
-    """Details of a place without a lock."""
     lines = _folded(f"lock: {lock.why_no_lock}", width)
     if lock.worker is not None:
         words = f"worker: PID {lock.worker}, started by this console: W stops it"

@@ -76,7 +76,6 @@ class LocksParts(RowsParts):
             await asyncio.sleep(CHANGED_COUNT_SECONDS)
 
     async def _count(self) -> Change:
-        """Count the tasks behind the lock under the cursor, by kind."""
         loop = asyncio.get_running_loop()
         while True:
             session, began = self.selected, loop.time()
@@ -247,4 +246,3 @@ ROWS: tuple[KeyRow[LocksParts, Change], ...] = (
     KeyRow(key("worker"), worker, refusal=LocksParts.no_lock_reason, is_absent=is_read_only),
     *make.ends(),
 )
-"""All keys; pressing one is the Textual action `key` of the screen."""

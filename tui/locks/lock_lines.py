@@ -31,7 +31,6 @@ from tui.text.task_list import SHORT_ID_CELLS, short_id
 from tui.text.times import format_age, format_clock, format_minutes
 
 NAME_CELLS = 12
-"""Width of the fact names in cells."""
 
 SECONDS_UP_TO = 120.0
 """Ages below this many seconds are shown in seconds: limits are often one or two minutes."""

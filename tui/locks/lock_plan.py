@@ -42,7 +42,6 @@ class RecoveryProgress(StrEnum):
     DOING = "doing"
     DONE = "done"
     IGNORED = "ignored"
-    """The signal did not end the process."""
     SKIPPED = "skipped"
     BROKEN = "aborted"
 
@@ -204,7 +203,6 @@ def plan_lines(
 
 
 PROGRESS_CELLS, TIME_CELLS = 11, 8
-"""Widths of progress and time in cells."""
 
 
 def progress_lines(at: Sequence[StepState], width: int) -> list[Line]:

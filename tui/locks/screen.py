@@ -184,10 +184,8 @@ class LockPanes:
 
 
 EXAMINE_SECONDS = 1.0
-"""Seconds between two examinations."""
 
 OUTPUT_READ_SECONDS = 0.2
-"""Seconds between two reads of the recovery's output."""
 
 CURSOR_CHANGE_SECONDS = 0.3
 """Seconds after a change of the cursor's task during which verbs are refused."""

@@ -137,7 +137,6 @@ def _ask(
     error: Callable[[str], str],
     take: Callable[[str], Change],
 ) -> Change:
-    """Prompt for a text, and take it if there is one."""
     from tui.screens.menu import AskScreen
 
     def done(text: str | None) -> None:

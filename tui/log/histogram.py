@@ -18,7 +18,6 @@ from tui.text.lines import MARGIN_CELLS, Line, Run, cut_line, join_ends
 from tui.widgets.line_widgets import Lines
 
 PERIOD_SECONDS = 3600.0
-"""Length of the period that is shown."""
 
 MAX_PERIOD_BYTES = 64 << 20
 """Logs with more bytes in the period are not counted."""

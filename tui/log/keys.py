@@ -16,7 +16,6 @@ own, key = make.own, make.key
 
 
 def _no_line(parts: LogParts) -> bool:
-    """Nothing to act on."""
     return parts.page.selected_entry is None
 
 
@@ -85,4 +84,3 @@ ROWS: tuple[KeyRow[LogParts, Change], ...] = (
     KeyRow(key("back"), actions.back),
     make.app(key("app.suspend_process")),
 )
-"""All keys; pressing one is the Textual action `key` of the screen."""

@@ -32,9 +32,7 @@ class LogPage:
         self._notice: Sequence[Line] = ()
         self._rows: list[Line] = []
         self._starts: list[int] = []
-        """First row of each entry."""
         self._top = 0
-        """The row at the top of the screen."""
         self._made: dict[tuple[Key, bool], list[Line]] = {}
         self._made_for: tuple[LogStyle, int] = (LogStyle(), 0)
 

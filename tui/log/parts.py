@@ -84,7 +84,6 @@ MAX_COUNTED_BYTES = 256 << 20
 """Maximum log size in bytes up to which all lines are counted."""
 
 MAX_CACHED_COUNTS = 8
-"""Number of filters whose counts are cached."""
 
 COUNT_STEP_CELLS, COUNT_PAUSE_SECONDS = 16, 0.005
 """Cells counted at a time, and seconds between, so that counting stays in the background."""
@@ -154,7 +153,6 @@ class Change(Flag):
 
     NOTHING = 0
     EDGES = auto()
-    """The message and the keys."""
     STATUS = auto()
     """The line under the cursor, the counts, and what follows from them."""
     LINES = auto()

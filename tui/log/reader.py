@@ -22,7 +22,6 @@ from engine.logs.merged_log import (
 )
 
 MAX_ENTRIES = 400
-"""Maximum number of entries in the window."""
 
 
 class LogWindow:
@@ -94,7 +93,6 @@ def _moved_position(
 T = TypeVar("T")
 
 READ_PAGES = 3
-"""Pages read at a time."""
 
 SHOW_PROGRESS_SECONDS = 0.3
 """Seconds after which a read shows its progress and first results."""
@@ -121,7 +119,6 @@ class LogReader:
         self.book, self.filter = MergedLog(logs), sieve
         self.window = LogWindow(self.book, sieve)
         self.page = 1
-        """Height of the page in lines."""
         self.step_cells = step_cells
         self.is_stopping = False
         """True if the running job shall end where it is."""

@@ -133,7 +133,6 @@ class LogScreen(KeyedScreen):
         await self.parts.reader.close()
 
     async def _count(self) -> Change:
-        """Count all lines and the histogram in the background."""
         parts, reader = self.parts, self.parts.reader
         try:
             while True:

@@ -92,7 +92,6 @@ def _version(script: str = "import platform; print(platform.python_version())") 
 
 
 def _values(home: Path) -> dict[str, str]:
-    """What is filled into the texts of the package."""
     major, minor = map(int, _version().split(".")[:2])
     stop = LONGEST_SECONDS + 30
     (site,) = home.glob("lib/python3*/site-packages")
@@ -165,7 +164,6 @@ def _describe(package: Message) -> str:
 
 
 def _write_root(root: Path, values: Values) -> None:
-    """Write the command and the configuration."""
     for name, path, mode in (
         ("command", "usr/bin/spooldeck", 0o755),
         ("config.yaml", "etc/spooldeck/config.yaml", 0o644),
@@ -187,7 +185,6 @@ _UNITS = {
 
 
 def _write_debian(folder: Path, values: Values) -> None:
-    """Write what debhelper reads."""
     (folder / "source").mkdir(parents=True)
     (folder / "source" / "format").write_text("3.0 (native)\n")
     for path in sorted(Path(TEXTS, "debian").iterdir()):

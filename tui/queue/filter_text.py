@@ -57,7 +57,6 @@ class FilterText:
         return (self.filter, self._error) != before
 
     def _apply_complete_clauses(self, words: str, at: int) -> None:
-        """Apply the clauses before an incomplete last one, such as `tries>`."""
         clause_text = words[at:]
         if clause_text.startswith('"') or not clause_text.strip() or len(clause_text.split()) == 1:
             with suppress(BadFilter):

@@ -20,7 +20,6 @@ Row = KeyRow[QueueParts, Change]
 
 
 def _only_tasks(parts: QueueParts) -> str | None:
-    """No hint on the problems."""
     return "" if parts.tabs.on_problems else None
 
 
@@ -179,4 +178,3 @@ ROWS: tuple[Row, ...] = (
     make.app(key("app.cancel", keys.SHARED)),
     make.app(key("app.suspend_process")),
 )
-"""All keys; pressing one is the Textual action `key` of the screen."""

@@ -110,7 +110,6 @@ def metrics_differences(queue: MetricsReading, own_counts: OwnCounts, now: float
 
 
 TYPING_HINTS = (Hint("Enter", "apply"), Hint("Esc", "clear"))
-"""Hints while typing a filter."""
 
 ORDER_NAMES = {"created": "age", "died": "time of death", "since": "time in work"}
 """Orders of the index whose names on screen differ."""

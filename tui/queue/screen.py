@@ -209,7 +209,6 @@ class QueueScreen(KeyedScreen):
             self.show_change(self.parts.show_target())
 
     def _run_action(self) -> None:
-        """Run the action for which the screen was opened, if its rows are read."""
         is_read = self.is_current and self.parts.rows.view.loaded
         if is_read and (action := self.parts.pending.take_action(self.parts.clock())):
             self.call_later(self.run_action, action)

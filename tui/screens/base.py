@@ -49,7 +49,6 @@ class Copy(NamedTuple):
 
 
 def _request(what: str) -> Callable[[BaseScreen], None]:
-    """An action that asks the app for a global action."""
 
     def action(screen: BaseScreen) -> None:
         screen.post_message(BaseScreen.ActionRequest(screen, what))

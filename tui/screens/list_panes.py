@@ -104,7 +104,6 @@ class ListPanes:
         return bool(self._percent) and is_large(size)
 
     def _details_cells(self, size: Size) -> int:
-        """Width of the details with their frame."""
         return size.width * self._percent // 100 if self.is_beside(size) else size.width
 
     def rows_width(self, size: Size) -> int:

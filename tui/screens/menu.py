@@ -110,7 +110,6 @@ class AskScreen(SizedModalScreen[str]):
 
 
 UPDATE_INTERVAL_SECONDS = 0.25
-"""Seconds between two updates of the bar."""
 
 
 class ProgressScreen(SizedModalScreen[None]):

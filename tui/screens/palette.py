@@ -30,11 +30,9 @@ class PaletteCommand(NamedTuple):
     name: str
     """Name to type; with `argument`, the first word of the input."""
     description: str
-    """Description."""
     shown: str = ""
     """Keys with the same effect."""
     also: tuple[str, ...] = ()
-    """Other names."""
     action: str = ""
     """Action of the screen; "" if the app runs the command itself. It gets the argument."""
     target: Target | None = None
@@ -55,7 +53,6 @@ class PaletteScope(NamedTuple):
     screen: str
     """The screen below the palette, by its name in the key table."""
     keys_on: KeysOn
-    """The keys of each screen."""
     without: Collection[str] = ()
     """Actions that the screen does not offer now."""
     extra: Sequence[PaletteCommand] = ()
@@ -63,7 +60,6 @@ class PaletteScope(NamedTuple):
     states: Mapping[State, str] = {}
     """The states of the place, in its own words."""
     places: Sequence[str] = ()
-    """Names of all places, in order."""
     themes: Sequence[str] = ()
     read_only: bool = False
 
@@ -122,7 +118,6 @@ _MORE_NAMES = {
     **{"order": ("sort",), "suspend": ("resume",), "unlock": ("free lock",)},
     **{"pause_queue": ("resume queue",)},
 }
-"""Other names of those actions."""
 
 
 def list_commands(scope: PaletteScope) -> tuple[PaletteCommand, ...]:

@@ -21,7 +21,6 @@ from tui.text.task_fields import states_name
 from tui.widgets.line_widgets import Lines
 
 BOX_CELLS = 58
-"""Width of the box, in cells."""
 
 
 def describe_ending(work: RunningOperation, states: Mapping[State, str]) -> str:

@@ -71,7 +71,6 @@ class History:
         self.error = ""
         """Why the journal cannot be read or written; "" if it can."""
         self.is_read = False
-        """True once the journal was read."""
 
     @property
     def interrupted(self) -> tuple[Operation, ...]:

@@ -137,7 +137,6 @@ class PlaceSession:
         """
         self.place, self.clock, self.number = place, clock, number
         self.name = name or safe_line(place.name)
-        """Short name, for headers and tables."""
         self.opened_at = clock()
         """Time of opening, epoch seconds UTC."""
         quota = None if place.trash is None else place.trash.quota
@@ -188,7 +187,6 @@ class PlaceSession:
         self.active: Sequence[Task] = ()
         """Active tasks, as many as any screen shows."""
         self.waiting_kinds: Mapping[str, int] = {}
-        """Number of pending tasks by kind."""
         self.oldest_by_kind: Mapping[str, float | None] = {}
         """Creation time of the oldest of them, epoch seconds UTC; None if no task has one."""
         self.due_kinds: Mapping[str, DueTasks] = {}
@@ -207,7 +205,6 @@ class PlaceSession:
         self.alerts: tuple[Alert, ...] = ()
         """Current alerts, most urgent first."""
         self.recording = RecorderStatus(Role.IDLE, "" if records else "read only: recorder off")
-        """State of the flight recorder."""
         self.recorded_flow = FlowHistory()
         """Recorded data of the minutes before the place was opened."""
         self.free_since: float | None = None
@@ -512,7 +509,6 @@ class PlaceSession:
                     self.messages.append(f"{op} is still open: {safe_line(str(error))}")
 
     async def _sweep(self) -> None:
-        """Delete expired tasks from the trash."""
         if self._sweeps and self.place.sweep is not None:
             trouble = await asyncio.to_thread(self.place.sweep)
             if trouble:
@@ -834,7 +830,6 @@ def seen_destinations(session: PlaceSession) -> tuple[SeenDestination, ...]:
 
 
 def _note_lock(session: PlaceSession) -> None:
-    """Note since when the lock of a place has been free."""
     lock = session.readings.lock
     if lock is None or lock.verdict is not Verdict.FREE:
         session.free_since = None
@@ -843,7 +838,6 @@ def _note_lock(session: PlaceSession) -> None:
 
 
 def _add_counts(session: PlaceSession) -> None:
-    """Add the present counts to the samples of a place."""
     latest, now = session.inspector.latest, session.clock()
     if latest.is_complete and not session.is_replaced:
         session.count_samples.append((now, latest.counts))

@@ -34,7 +34,6 @@ DETACH_TIMEOUT_SECONDS = 3.0
 """Seconds to wait for the current batch when the console quits."""
 
 PROGRESS_INTERVAL_SECONDS = 0.1
-"""Seconds between two checks of an operation's progress."""
 
 
 class RunningOperation:
@@ -282,7 +281,6 @@ RESULT_WORDS: Mapping[RowResult, str] = {
     RowResult.EXCLUDED: "excluded",
     RowResult.UNAPPLIED: "not applied",
 }
-"""The result of a row on screen."""
 
 
 def start_plan(

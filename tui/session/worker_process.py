@@ -14,7 +14,6 @@ from typing import IO
 from engine.store import Unavailable
 
 STOP_TIMEOUT_SECONDS = 5.0
-"""Seconds for the worker to finish when the console is closed."""
 
 
 class WorkerProcess:

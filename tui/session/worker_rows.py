@@ -33,7 +33,6 @@ class WorkerRow(NamedTuple):
     number: int
     """Number of the place, from 1."""
     name: str
-    """Short name of the place."""
     pid: int | None = None
     task: str = ""
     """Id of the task that runs; "" if none does."""
@@ -45,7 +44,6 @@ class WorkerRow(NamedTuple):
     """True if any kind of the place has a time limit."""
     destination: str = ""
     heartbeat_seconds: float | None = None
-    """Seconds since the last heartbeat of the lock."""
     is_stuck: bool = False
     """Needs a hand: without a heartbeat, over its limit, or a task without a worker."""
     is_abandoned: bool = False
@@ -53,7 +51,6 @@ class WorkerRow(NamedTuple):
     owner: str = ""
     """The worker, if its store or server knows it by a name other than a PID."""
     lease_seconds: float | None = None
-    """Seconds until its claim expires."""
     is_suspected: bool = False
     """True if that the worker has ended is only likely (`STALLED_KEY`)."""
     connection: str = ""

@@ -20,7 +20,6 @@ Row = KeyRow[TaskParts, Change]
 
 
 def _open_relative(parts: TaskParts) -> Change:
-    """Open the parent or the child under the cursor."""
     details, id = parts.reader.details, parts.screen.relative_key
     family = () if details is None else (details.relatives.parent, *details.relatives.children)
     relative = next((one for one in family if one is not None and one.id == id), None)
@@ -33,20 +32,17 @@ def _open_relative(parts: TaskParts) -> Change:
 
 
 def _turn(parts: TaskParts, pressed: str) -> Change:
-    """Go to the previous or the next tab."""
     titles = parts.tab_titles()
     parts.tab = titles[(titles.index(parts.tab) + keys.step_of(pressed)) % len(titles)]
     return Change.EDGES | Change.TEXT
 
 
 def _open_log(parts: TaskParts) -> Change:
-    """Open the log, filtered for this task."""
     parts.screen.go(Target(keys.LOG, id=parts.reader.id))
     return Change.NOTHING
 
 
 def _neighbor(parts: TaskParts, by: int) -> Change:
-    """Open another row of the list below."""
     parts.screen.open(lambda screen: screen.action_neighbor(by))
     return Change.NOTHING
 
@@ -57,7 +53,6 @@ def _reread(parts: TaskParts) -> Change:
 
 
 def _plan(parts: TaskParts, verb: str) -> Change:
-    """Open the plan for this task, as shown."""
     task = parts.task
     assert task is not None  # else the row is refused
     if asyncio.get_running_loop().time() - parts.reader.altered_at < SEEN_SECONDS:
@@ -76,7 +71,6 @@ def _other_verbs(parts: TaskParts) -> str:
 
 
 def _note(parts: TaskParts) -> Change:
-    """Prompt for a note on the task."""
     from tui.plan.note_prompt import prompt_for_note
 
     session, context, task = parts.session, parts.context, parts.task
@@ -116,4 +110,3 @@ ROWS: tuple[Row, ...] = (
     make.arm(Change.EDGES),
     *make.ends(),
 )
-"""All keys; pressing one is the Textual action `key` of the screen."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # mail parsing is loaded with the first payload, not at start
     from tui.task.task_lines import LogFindings
 
 MAX_LOG_LINES = 500
-"""Maximum number of log lines shown of one task."""
 
 CLOCK_SKEW_SECONDS = 60.0
 """Seconds by which a task's creation time may be ahead of the log's clock."""

@@ -43,7 +43,6 @@ REASONS_SECONDS = 2.0
 """Seconds after which the reasons for waiting are read again, even without a change."""
 
 MAX_CHILDREN = 100
-"""Children of a task that are listed."""
 
 
 class TaskReader:
@@ -144,7 +143,6 @@ class TaskReader:
             self._notify()
 
     async def _read_parts(self, task: Task) -> None:
-        """List the parts of the task."""
         if self.gone:
             return
         try:
@@ -376,7 +374,6 @@ class TaskParts:
         return next_line(key, does, short_id(task.id), width)
 
     def _next_key(self, task: Task) -> tuple[str, str]:
-        """The key of the next step, and what it does."""
         place, is_pending = self.session.place, task.state is State.PENDING
         if is_pending and self.session.lacks_worker and place.worker_command:
             return "3", "opens the workers: W there starts one"

@@ -30,7 +30,6 @@ class Opened(NamedTuple):
 
     part: Part
     data: bytes = b""
-    """Its first bytes."""
     refused: str = ""
     """Why it was not read; "" if it was."""
 
@@ -76,7 +75,6 @@ def _is_spooled(first: Opened) -> bool:
 
 
 def _mail_lines(meta: Opened, siblings: Sequence[Opened], now: float, width: int) -> list[Line]:
-    """A mail as text: recipient, subject, body, delivery state."""
     marks = [each for each in siblings if each.part.name in _MARKER_STATES]
     bodies = [each for each in siblings if each.part.name.startswith(_BODY)]
     others = [each for each in siblings if each not in marks and each not in bodies]
@@ -106,7 +104,6 @@ def _parse_assigned(each: Opened) -> dict[str, str]:
 
 
 def _envelope_lines(assigned: Mapping[str, str], now: float, width: int) -> list[Line]:
-    """Recipient, subject and the other values of meta.sh."""
     created = assigned.get("MAIL_CREATED_EPOCH", "")
     rows: list[Run] = [
         ("To", safe_line(assigned.get("MAIL_TO", "")) or UNKNOWN),
@@ -132,7 +129,6 @@ def _title(key: str) -> str:
 
 
 def _marker_lines(each: Opened, now: float, width: int) -> list[Line]:
-    """Delivery state from a marker file."""
     word = _MARKER_STATES[each.part.name]
     try:
         assigned = _parse_assigned(each)

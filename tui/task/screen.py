@@ -115,7 +115,6 @@ class TaskScreen(KeyedScreen):
         self.parts = TaskParts(session, context, self, id)
         self._is_painting = self._is_outdated = False
         self.shown_tab = self.parts.tab
-        """The tab that is on screen."""
         self._tops: dict[str, int] = {}
         """The first visible line of the tabs that were shown before."""
 
@@ -195,7 +194,6 @@ class TaskScreen(KeyedScreen):
             self._is_painting = False
 
     async def _paint(self) -> None:
-        """Paint the open tab, or all panes; the text is laid out on a thread."""
         parts, reader, (width, height) = self.parts, self.parts.reader, self.size
         tab, is_board = parts.tab, parts.tab == "summary" and is_large(self.size)
         if reader.details is not None and (is_board or tab in WITH_CONTENT):
@@ -239,7 +237,6 @@ class TaskScreen(KeyedScreen):
             part.show_frame(Frame(title, amount=amount, right=right), focused=True)
 
     def _paint_edges(self) -> None:
-        """Paint everything around the text."""
         parts, width, edges = self.parts, self.size.width, self.edges
         below, target = opened_from(self), Target(keys.TASK, id=parts.reader.id)
         position = "" if below is None else below.row_words(target)

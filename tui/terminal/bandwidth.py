@@ -23,17 +23,14 @@ SLOW_LINK_SECONDS = 60.0
 SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
 """Environment variables that sshd sets; one of them is enough."""
 PERIODS_SECONDS = (1.0, 2.0, 5.0)
-"""Seconds between two repaints without a key."""
 FASTER_SHARE = 0.8
 """A faster period is used again if it would need at most this share of the budget."""
 IDLE_SAMPLES = 10
-"""Idle seconds measured before the period is changed."""
 ANSWER_SECONDS = 2.0
 """Seconds after a key in which output may still belong to its answer."""
 RATE_SAMPLES = 5
 """Seconds over which the shown rate is averaged."""
 SAMPLE_SECONDS = 1.0
-"""Seconds between two measurements."""
 MAX_SAMPLE_SECONDS = 3.0
 """A longer gap between two measurements means that the console was stopped: not an idle second."""
 

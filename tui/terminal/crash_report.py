@@ -28,7 +28,6 @@ MAX_FRAMES = 40
 """Maximum traceback lines per error, half from either end: a recursion has thousands."""
 
 MAX_ERRORS = 16
-"""Maximum errors in a chain of causes."""
 
 TERMINAL_VARIABLES = (
     "TERM",
@@ -164,7 +163,6 @@ def _innermost(error: BaseException) -> str:
 
 
 def _short(filename: str) -> str:
-    """A source path relative to the installation folder."""
     for folder in sorted((str(ROOT), *filter(None, sys.path)), key=len, reverse=True):
         if filename.startswith(f"{folder}/"):
             return filename.removeprefix(f"{folder}/")

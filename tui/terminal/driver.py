@@ -47,7 +47,6 @@ CLEAR_SEQUENCE = "\x1b[0m\x1b[2J\x1b[H"
 """Clears a terminal without an alternate screen (linux, vt100)."""
 
 BUFFER_CHARACTERS = 1 << 16
-"""Characters collected before they are written."""
 
 SIGNAL_EXIT_CODES: Mapping[int, int] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
 """Signals that close the console and restore the terminal, with their exit codes."""
@@ -67,7 +66,6 @@ class Output:
     def __init__(self, fd: int, glyphs: Glyphs, gone: Callable[[], None]) -> None:
         """`gone` is called, from any thread, when the terminal cannot be written any more."""
         self.bytes_written = 0
-        """Bytes written so far."""
         self._write_began: float | None = None
         self._longest_wait = 0.0
         self._fd, self._glyphs, self._gone = fd, glyphs, gone
@@ -144,7 +142,6 @@ class Terminal(LinuxDriver):
         self._loop.add_signal_handler(signal.SIGCONT, self._resume_process)
 
     def _report_loss(self) -> None:
-        """Tell the app that the terminal is gone."""
         leave: Callable[[], None] = getattr(self._app, "terminal_gone", self._app.exit)
         try:
             self._loop.call_soon_threadsafe(leave)

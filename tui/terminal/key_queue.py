@@ -183,7 +183,6 @@ class KeyQueue:
         return self._known == (self._app.screen, self._app.focused)
 
     def _is_laid_out(self) -> bool:
-        """True if the screen is laid out and painted."""
         screen = self._app.screen
         if screen._compositor.size != self._app.size:
             return False  # a new size is under way

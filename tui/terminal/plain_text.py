@@ -12,7 +12,6 @@ from textual.app import App
 from textual.screen import Screen
 
 CHECK_SECONDS = 0.1
-"""Seconds between checks whether a signal has ended the app."""
 
 
 def screen_text(screen: Screen[Any]) -> str:

@@ -25,7 +25,6 @@ FRAME_LOOKS = (("-warn", "warn"), ("-focused", "accent"), ("pane", "line"))
 """The styles of a frame, by the class of its widget."""
 
 FRAME_SIGNS = "─│╭╮╰╯+-|"
-"""The signs that a frame is made of."""
 
 
 class CachedLines(StylesCache):

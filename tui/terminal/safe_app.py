@@ -43,7 +43,6 @@ class SafeApp(App[None], inherit_bindings=False):
         self.crash: BaseException | None = None
         """The first uncaught error; the caller writes a crash report of it."""
         self.cells = ScreenCells()
-        """What the terminal shows."""
         self._terminal_size: Size | None = None
         """Size that the terminal reported last; None before the first report."""
         self._typed = KeyQueue(self, self._act)

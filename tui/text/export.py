@@ -13,7 +13,6 @@ from engine.text.error_text import error_text
 from tui.text import task_row
 
 ExportRow: TypeAlias = Mapping[str, object]
-"""A row: column name to value."""
 
 RowSink: TypeAlias = Callable[[Sequence[ExportRow], int, int], bool]
 """Takes some rows, the number of rows so far and the total; returns False to stop."""
@@ -26,7 +25,6 @@ class ExportTable(NamedTuple):
     """Rows that a screen offers for export."""
 
     name: str
-    """Name of the data, used in the file name."""
     columns: tuple[str, ...]
     """The columns, and the keys of JSON lines."""
     pass_rows: Callable[[RowSink], Awaitable[int]]

@@ -14,7 +14,6 @@ from tui.text.graphs import braille_line, overlay, rounded_top
 from tui.text.lines import Line, Run, cut_line, join_ends, width_of
 
 AXIS_CELLS = 6
-"""Cells for the numbers at the left of the graph."""
 
 RANGES = {"10m": 600.0, "1h": 3600.0, "24h": 86400.0}
 """Ranges of the graph, by their names on screen, in seconds."""

@@ -13,10 +13,8 @@ CURSOR, MARK, GONE, MORE = "▶", "●", "✗", "…"
 """The row under the cursor, a marked row, a row that has left, and the end of a cut text."""
 
 RISING, FALLING = "▲", "▼"
-"""Ascending and descending sort order."""
 
 SPARKS = "▁▂▃▄▅▆▇█"
-"""Levels of a sparkline, from low to high."""
 
 Glyphs: TypeAlias = Mapping[int, str]
 """Replacement of each character, for `str.translate`; the width in cells is kept."""

@@ -49,7 +49,6 @@ class Totals(NamedTuple):
     dead: int
     """Tasks in the DLQ."""
     stuck: int
-    """Stuck locks."""
     workers: int
     """Running workers; 0 if unknown."""
     places: int

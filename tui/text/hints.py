@@ -20,13 +20,11 @@ class Scope(NamedTuple):
     row: str = ""
     """The id under the cursor; "" if none."""
     is_gone: bool = False
-    """The task under the cursor has left the list."""
     marked: int = 0
     hidden: int = 0
     """Marked tasks that the filter hides; verbs do not act on them."""
     acts_on_all: bool = False
     matching: str = UNKNOWN
-    """Number of tasks that match the filter."""
     ranged: int = 0
     """Rows between the start of a range and the cursor; they are not marked yet."""
     filter_error: str = ""

@@ -22,9 +22,7 @@ class Key(NamedTuple):
     hint: str
     """One to three words for the hint lines; "" to leave the key out of them."""
     description: str
-    """Description in the help."""
     group: str
-    """Heading in the help."""
     screens: frozenset[str]
     """Screens on which the key works."""
     verb: str = ""

@@ -24,7 +24,6 @@ Line: TypeAlias = tuple[Run, ...]
 BLANK_LINE: Line = ()
 
 UNKNOWN_RUN: Run = (UNKNOWN, "unknown")
-"""A value that is not known."""
 
 
 def cells_of(text: str) -> int:
@@ -104,7 +103,6 @@ def merge_runs(runs: Iterable[Run]) -> Line:
 
 
 def _is_seen(*looks: str) -> bool:
-    """True if one of these styles can be seen on blanks."""
     return any(style == "error" or style.startswith(_GROUNDS) for style in looks)
 
 

@@ -21,7 +21,6 @@ class ProgressBar(NamedTuple):
 
 
 STOP_HINT: Line = (("  Esc", "key"), (" stops", ""))
-"""Hint shown next to the bar."""
 
 
 def bar_line(progress: ProgressBar, seconds: float, unit: str, width: int) -> Line:

@@ -55,7 +55,6 @@ BARE = "@bare"
 """Appended to a style's name: the same without underline, strike and reverse, for blanks."""
 
 STILL_LOOKS = {StillHappens.YES: "warn", StillHappens.NO: "ok", StillHappens.UNKNOWN: "unknown"}
-"""The styles of the answers whether an error still happens."""
 
 _WORD = re.compile(r"[\w!?+-]")
 

@@ -31,7 +31,6 @@ from tui.text.task_fields import is_number
 from tui.text.times import format_minutes
 
 SHORT_ID_CELLS = 8
-"""Characters of a long id in a list."""
 
 MAX_NAME_CELLS = 16
 """Characters of an id that stays whole where it has room, such as `13-organizer`."""
@@ -103,7 +102,6 @@ def count_runs(task: Task, limit: int | None) -> int | None:
 
 @lru_cache(maxsize=16)  # equal columns have the same cell
 def _tries_cell(limit: AttemptLimit) -> TaskCell:
-    """The cell of the attempts, with their limit if that is known."""
 
     def tries(row: ListedTask) -> Run:
         most = limit(row.task)
@@ -318,7 +316,6 @@ class TaskContext(NamedTuple):
     is_gone: bool = False
     """The task has left the list; its row stays for a while and refuses actions."""
     has_note: bool = False
-    """The task has a note."""
     left: str = ""
     """Why it has left: `retried by ben 2s ago`; "" if unknown."""
 

@@ -142,7 +142,6 @@ class Lines(Painted):
     def __init__(self, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.lines: tuple[Line, ...] = ()
-        """The lines that are shown."""
 
     def show(self, lines: Sequence[Line]) -> None:
         """Show these lines; unchanged ones are not repainted."""

@@ -18,7 +18,6 @@ GHOST_SECONDS = 10.0
 """Seconds for which a row that has left stays under the cursor."""
 
 ROW_LEFT_SUFFIX = "  no longer here"
-"""Ends a row that has left the list."""
 
 
 class Picker(Painted, can_focus=True):

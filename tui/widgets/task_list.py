@@ -39,11 +39,8 @@ class RowSigns(NamedTuple):
     """What is shown at the rows, or instead of them."""
 
     marks: Collection[str] = ()
-    """Ids of marked tasks."""
     everything: bool = False
-    """All tasks are marked."""
     notes: Collection[str] = ()
-    """Ids of tasks with a note."""
     notice: tuple[Line, ...] = ()
     """Shown instead of the rows, if it is not empty."""
     shown: frozenset[str] = frozenset()

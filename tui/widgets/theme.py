@@ -24,7 +24,6 @@ DEFAULT_THEME = "terminal"
 """Default theme: the terminal's own 16 colours and background, readable on every terminal."""
 
 LIGHT_THEME = "terminal-light"
-"""The same on a light background."""
 
 MONO_THEME = "mono"
 """Theme without colours, for `NO_COLOR`."""
@@ -48,7 +47,6 @@ FORMER_STYLES = {
 """Former names of styles: files with them are still read."""
 
 TERMINAL_COLOR = "ansi_default"
-"""The terminal's own default colour."""
 
 _THEME_KEYS = {"about", "based_on", "ansi", "dark", "foreground", "background", "looks"}
 _STYLE_KEYS = {"color", "background", "style"}
@@ -331,7 +329,6 @@ def theme_styles(theme: Theme) -> dict[str, Style]:
 
 
 def _is_filled(style: Style, styles: Mapping[str, Style]) -> bool:
-    """True if a style has a ground of its own."""
     return style.bgcolor not in (None, styles[""].bgcolor)
 
 
