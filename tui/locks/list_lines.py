@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from engine.index.age_table import Ages
@@ -121,14 +121,12 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
     """Titles and one line per lock, in the given order."""
     rows = []
     for lock, name in zip(locks, short_names([lock.name for lock in locks]), strict=True):
-        why = _no_lock_reason(lock) if lock.evidence is None else lock.evidence.reason
+        evidence, own = lock.evidence, "" if lock.worker is None else "; worker started here"
+        why = f"{lock.why_no_lock}{own}" if evidence is None else evidence.reason
         cells = (name, "strong"), *_cells(lock, now), (safe_line(why), "muted")
-        rows.append([alarm_sign(_alarms(lock)), *cells])
+        alarms = evidence is not None and evidence.verdict in ALARMING_VERDICTS
+        rows.append([alarm_sign(alarms), *cells])
     return LOCK_TABLE.lines(rows, width)
-
-
-def _alarms(lock: PlaceLock) -> bool:
-    return lock.evidence is not None and lock.evidence.verdict in ALARMING_VERDICTS
 
 
 def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
@@ -157,7 +155,7 @@ def detail_lines(
         return _no_lock_lines(lock, width)
     if lock.evidence is None:
         return [cut_line(((" not examined yet", "muted"),), width)]
-    report = matching_report(lock.evidence, report)
+    report = _matching_report(lock.evidence, report)
     lines = _folded(report.finding.sentence, width)
     lines += _backlog_lines(lock, kinds, now, width)
     facts = view.evidence_lines(report, width)
@@ -165,13 +163,6 @@ def detail_lines(
     works = view.active_task_lines(report, now, width)
     lines += section("tasks in work, by the logs", works) if works else []
     return [*lines, *section("recovery", _steps(lock, lock.evidence, width))]
-
-
-def _no_lock_reason(lock: PlaceLock) -> str:
-    """Why there is no lock, and that a worker runs anyway."""
-    return (
-        f"{lock.why_no_lock}; worker started here" if lock.worker is not None else lock.why_no_lock
-    )
 
 
 def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
@@ -182,19 +173,12 @@ def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
     return lines
 
 
-def matching_report(evidence: LockEvidence, report: LockReport | None) -> LockReport:
+def _matching_report(evidence: LockEvidence, report: LockReport | None) -> LockReport:
     """The report of a lock if it is for this evidence; otherwise a new one."""
-    if report is not None and _same(report.evidence, evidence):
+    facts = attrgetter("identity", "verdict", "holders")
+    if report is not None and facts(report.evidence) == facts(evidence):
         return report
     return LockReport(evidence, lock_diagnosis.diagnose_lock(evidence))
-
-
-def _same(one: LockEvidence, other: LockEvidence) -> bool:
-    return (one.identity, one.verdict, one.holders) == (
-        other.identity,
-        other.verdict,
-        other.holders,
-    )
 
 
 def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) -> list[Line]:

@@ -184,29 +184,25 @@ class LocksParts(RowsParts):
 # What the keys do
 
 
-def unlock(parts: LocksParts) -> Change:
-    """Open the lock screen of the place under the cursor."""
+def _unlock(parts: LocksParts) -> Change:
     if (session := parts.selected) is not None:
         parts.screen.go(Target(keys.LOCK, place=session.number))
     return Change.NOTHING
 
 
-def worker(parts: LocksParts) -> Change:
-    """Plan to start or stop a worker of the place under the cursor."""
+def _worker(parts: LocksParts) -> Change:
     if (session := parts.selected) is not None:
         parts.screen.open(lambda screen: show_worker_plan(screen, session, parts.context))
     return Change.NOTHING
 
 
-def next_range(parts: LocksParts) -> Change:
-    """Show the next range of the graph of the place under the cursor."""
+def _next_range(parts: LocksParts) -> Change:
     parts.graph.next_range()
     parts.screen.run("graph", parts.follow_graph)
     return Change.NOTHING
 
 
-def open_digit(parts: LocksParts, digit: str) -> Change:
-    """Open the screen with that digit for the place under the cursor."""
+def _open_digit(parts: LocksParts, digit: str) -> Change:
     session = parts.selected
     number = 0 if session is None else session.number
     parts.screen.go(SCREEN_TARGETS[digit]._replace(place=number))
@@ -220,29 +216,29 @@ ROWS: tuple[KeyRow[LocksParts, Change], ...] = (
     *make.moves(lambda parts, how: parts.move(how)),
     make.own(
         "open | enter | Enter | open | View | lock details: holder, evidence, recovery",
-        unlock,
+        _unlock,
         refusal=LocksParts.unlock_refusal,
     ),
     KeyRow(key("pane(1)"), lambda parts: parts.screen.switch_pane()),
     KeyRow(
         key("graph_range", keys.LOCK),
-        next_range,
+        _next_range,
         is_absent=lambda parts: not parts.screen.is_large,
     ),
     KeyRow(key("reread"), LocksParts.reread),
-    KeyRow(key("screen"), open_digit),
+    KeyRow(key("screen"), _open_digit),
     make.repaint(),
     make.asks(key("yank")),
     make.asks(key("plain")),
     make.goes(key("operations"), Target(keys.OPERATIONS)),
     KeyRow(
         key("unlock"),
-        unlock,
+        _unlock,
         refusal=LocksParts.unlock_refusal,
         is_absent=lambda parts: (
             bool(parts.sessions) and all(session.place.has_leases for session in parts.sessions)
         ),
     ),
-    KeyRow(key("worker"), worker, refusal=LocksParts.no_lock_reason, is_absent=is_read_only),
+    KeyRow(key("worker"), _worker, refusal=LocksParts.no_lock_reason, is_absent=is_read_only),
     *make.ends(),
 )

@@ -66,7 +66,8 @@ def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
         parts.append(((f"   {due} {waits}", "error" if alarms else ""),))
         if waiting.oldest_due is not None:
             parts.append(((f", oldest {format_minutes(now - waiting.oldest_due)}", ""),))
-    drain = _drain_words(report) if alarms else ""
+    due_number = 0 if waiting is None else waiting.due
+    drain = lock_diagnosis.describe_drain_rate(due_number, report.rate_before) if alarms else ""
     drain_part = f"   {drain}" if drain else ""
     fits = width_of(tuple(run for part in parts for run in part)) + len(drain_part) <= width
     head = parts_that_fit([*parts, *([((drain_part, "muted"),)] if fits else [])], width)
@@ -75,11 +76,6 @@ def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
         *lines,
         *(folded_lines(drain, width, "muted", (("   ", ""),)) if drain and not fits else []),
     ]
-
-
-def _drain_words(report: LockReport) -> str:
-    due = None if report.backlog is None else report.backlog.due
-    return lock_diagnosis.describe_drain_rate(due or 0, report.rate_before)
 
 
 def timeline_lines(report: LockReport, now: float, width: int) -> list[Line]:

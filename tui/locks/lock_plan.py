@@ -149,23 +149,16 @@ def step_progress(
         passed = at < (last if step.begin_pattern else settled) or (
             not running and bool(output) and output[-1].text == LOCK_FREED_LINE
         )
-        if ended:
-            states.append(StepState(step, ended, begun))
-        elif begun is not None:
-            over = (
-                RecoveryProgress.DONE
-                if passed
-                else RecoveryProgress.DOING
-                if running
-                else RecoveryProgress.BROKEN
-            )
-            states.append(StepState(step, over, begun))
+        if ended is not None:
+            progress = ended
+        elif begun is None:
+            is_open = running and not passed
+            progress = RecoveryProgress.TO_DO if is_open else RecoveryProgress.SKIPPED
         elif passed:
-            states.append(StepState(step, RecoveryProgress.SKIPPED))
+            progress = RecoveryProgress.DONE
         else:
-            states.append(
-                StepState(step, RecoveryProgress.TO_DO if running else RecoveryProgress.SKIPPED)
-            )
+            progress = RecoveryProgress.DOING if running else RecoveryProgress.BROKEN
+        states.append(StepState(step, progress, begun))
     return tuple(states)
 
 
@@ -174,7 +167,9 @@ def _step_result(
 ) -> tuple[float | None, RecoveryProgress | None]:
     """Start time and result of a step; None if not reached."""
     if not step.begin_pattern:
-        begun = _time_of_line(step.end_pattern, output)
+        begun = next(
+            (line.after for line in output if re.search(step.end_pattern, line.text)), None
+        )
         return begun, None if begun is None else RecoveryProgress.DONE
     begun = None
     for line in output:
@@ -185,10 +180,6 @@ def _step_result(
         elif step.ignored and re.fullmatch(step.ignored, line.text):
             return begun, RecoveryProgress.IGNORED
     return begun, None
-
-
-def _time_of_line(words: str, output: Sequence[OutputLine]) -> float | None:
-    return next((line.after for line in output if re.search(words, line.text)), None)
 
 
 def plan_lines(

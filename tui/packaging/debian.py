@@ -129,7 +129,10 @@ def _values(home: Path) -> dict[str, str]:
         "stop_seconds": str(stop),
         "service": fill_template(f"{TEXTS}/service.conf", service).rstrip("\n"),
         "folders": "\n".join(
-            ("d /var/lib/spooldeck 0755 root root - -", *(_tmpfile(path) for path in owned))
+            (
+                "d /var/lib/spooldeck 0755 root root - -",
+                *(f"d {path} 0750 spooldeck spooldeck - -" for path in owned),
+            )
         ),
     }
 
@@ -145,10 +148,6 @@ _FOLDERS = (
     "mailspool",
 )
 """What `spooldeck init` makes, but its log folder."""
-
-
-def _tmpfile(path: str) -> str:
-    return f"d {path} 0750 spooldeck spooldeck - -"
 
 
 def _read_metadata(folder: Path) -> Message:

@@ -73,13 +73,10 @@ async def check_clusters(session: PlaceSession, query: Query) -> tuple[CheckedCl
         recurrences = check_recurrences(clusters, events, now, sent_to=sent_to, registry=registry)
         return tuple(map(CheckedCluster, clusters, recurrences))
 
-    gone = _gone_clusters(session.readings.queue_figures) if _is_all_failed(query) else ()
+    is_all_failed = query in (Query(State.DEAD), Query(None))
+    gone = _gone_clusters(session.readings.queue_figures) if is_all_failed else ()
     judged = await asyncio.to_thread(judge)
     return tuple(sorted((*judged, *gone), key=lambda one: -one.cluster.count))
-
-
-def _is_all_failed(query: Query) -> bool:
-    return query in (Query(State.DEAD), Query(None))
 
 
 def _gone_clusters(figures: WholeQueueFigures) -> Iterator[CheckedCluster]:

@@ -156,13 +156,10 @@ class BandwidthBudget:
     def describe_rate(self) -> str:
         """Current rate and, if longer than usual, the period: `0.7kB/s, refresh 5s`."""
         slow = f", refresh {self.period:.0f}s" if self.period > PERIODS_SECONDS[0] else ""
-        return f"{_format_rate(sample_rate(self._samples))}{slow}"
+        rate = sample_rate(self._samples)
+        return (f"{rate / 1000:.0f}kB/s" if rate >= 9950 else f"{rate / 1000:.1f}kB/s") + slow
 
 
 def sample_rate(seconds: deque[BandwidthSample]) -> float:
     """Bytes per second; 0 before the first measurement."""
     return sum(s.size for s in seconds) / (sum(s.seconds for s in seconds) or 1.0)
-
-
-def _format_rate(rate: float) -> str:
-    return f"{rate / 1000:.0f}kB/s" if rate >= 9950 else f"{rate / 1000:.1f}kB/s"

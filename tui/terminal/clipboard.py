@@ -30,7 +30,8 @@ def osc52_sequence(text: str, environ: Mapping[str, str]) -> str:
         ClipboardTooLong: the text is longer than the limit.
     """
     encoded = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
-    cap = _limit_bytes(environ.get(LIMIT_VARIABLE, ""))
+    setting = environ.get(LIMIT_VARIABLE, "")
+    cap = int(setting) if setting.isascii() and setting.isdigit() else DEFAULT_LIMIT_BYTES
     if len(encoded) > cap:
         raise ClipboardTooLong(
             f"{len(encoded):,} bytes encoded; a terminal takes {cap:,} ({LIMIT_VARIABLE})"
@@ -39,7 +40,3 @@ def osc52_sequence(text: str, environ: Mapping[str, str]) -> str:
     if not environ.get("TMUX"):
         return plain
     return f"{plain}\x1bPtmux;{plain.replace(chr(27), chr(27) * 2)}\x1b\\"
-
-
-def _limit_bytes(setting: str) -> int:
-    return int(setting) if setting.isascii() and setting.isdigit() else DEFAULT_LIMIT_BYTES

@@ -68,7 +68,7 @@ def make_report(error: BaseException, environ: Mapping[str, str], now: float) ->
         f"when       {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(now))}",
         *(f"{name:<10} {words}" for name, words in _versions()),
         *(
-            f"{name:<10} {_setting_text(name, environ)}"
+            f"{name:<10} {'is set' if name in _HIDDEN else ascii(environ[name])[:60]}"
             for name in TERMINAL_VARIABLES
             if name in environ
         ),
@@ -179,10 +179,6 @@ def _versions() -> Iterator[tuple[str, str]]:
             yield package, "not installed"
     yield "python", platform.python_version()
     yield "system", f"{platform.system()} {platform.release()}"
-
-
-def _setting_text(name: str, environ: Mapping[str, str]) -> str:
-    return "is set" if name in _HIDDEN else ascii(environ[name])[:60]
 
 
 def _size() -> str:

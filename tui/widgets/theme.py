@@ -267,12 +267,9 @@ def _derived_parts(
     color = styles.get(style_name.removeprefix("chip-"), {}).get("color")
     if color is None:  # no colours: the chip has brackets, see `Painted.strip_of`
         return {"style": "reverse" if style_name == "chip-error" else "bold"}
-    return {"color": _on_filled(background), "background": color, "style": "bold"}
-
-
-def _on_filled(background: str) -> str:
-    """The colour of words on a filled chip: the ground, or black on one of the 16 colours."""
-    return "ansi_black" if background == TERMINAL_COLOR else background
+    # Words on a filled chip have the colour of the ground, or are black on one of the 16 colours.
+    words = "ansi_black" if background == TERMINAL_COLOR else background
+    return {"color": words, "background": color, "style": "bold"}
 
 
 # Using a theme
