@@ -159,12 +159,12 @@ class ConsoleOperator:
 
 PERIODS = {
     "tui.app": ("SAMPLE_SECONDS",),
-    "tui.widgets.theme_loader": ("CHECK_SECONDS",),
+    "tui.widgets.theme": ("CHECK_SECONDS",),
     "tui.widgets.task_rows": ("GHOST_SECONDS",),
     "tui.session.place_session": ("JOURNAL_INTERVAL_SECONDS",),
     "tui.terminal.bandwidth": ("ANSWER_SECONDS", "SAMPLE_SECONDS", "MAX_SAMPLE_SECONDS"),
     "tui.locks.screen": ("EXAMINE_SECONDS", "OUTPUT_READ_SECONDS"),
-    "tui.locks.list_parts": ("CHANGED_COUNT_SECONDS",),
+    "tui.locks.list_screen": ("CHANGED_COUNT_SECONDS",),
     "tui.overview.reads": ("CHANGED_READ_SECONDS",),
     "tui.operations.operations_parts": ("JOURNAL_READ_SECONDS",),
     "tui.plan.plan_facts": ("DRIFT_CHECK_SECONDS",),

@@ -36,7 +36,7 @@ from tui.text.glyphs import ASCII, Glyphs
 from tui.text.glyphs import glyphs_of_locale as glyphs_of
 from tui.text.lines import Line
 from tui.text.table import short_names
-from tui.widgets.theme_loader import ThemeLoader
+from tui.widgets.theme import ThemeLoader
 
 if TYPE_CHECKING:
     from tui.global_actions import AppServices
@@ -71,7 +71,7 @@ class ConsoleExit:
         if not pids and not works:
             self._leave("stop")
             return
-        from tui.screens.quit import QuitScreen
+        from tui.screens.dialogs import QuitScreen
 
         self._app.push_screen(QuitScreen(pids, works), self._leave)
 

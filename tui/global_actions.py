@@ -17,8 +17,8 @@ from tui.plan import planning
 from tui.screens import palette
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
+from tui.screens.dialogs import AskScreen, MenuScreen, Option, ProgressScreen
 from tui.screens.help import HelpScreen
-from tui.screens.menu import AskScreen, MenuScreen, Option, ProgressScreen
 from tui.screens.palette import PaletteCommand, PaletteInput, PaletteScope, PaletteScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession

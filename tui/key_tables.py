@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tui.groups.keys import CLUSTER_ROWS, GROUP_ROWS
-from tui.locks.list_parts import ROWS as LOCKS_ROWS
+from tui.locks.list_screen import ROWS as LOCKS_ROWS
 from tui.log.keys import ROWS as LOG_ROWS
 from tui.operations.control_parts import ROWS as CONTROL_ROWS
 from tui.operations.running_screen import ROWS as RUNNING_ROWS

@@ -12,7 +12,7 @@ from tui.confirm.action import Action, Question, Reason, why_outdated
 from tui.confirm.confirm_screen import ConfirmScreen, PlanWords
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
-from tui.screens.menu import AskScreen
+from tui.screens.dialogs import AskScreen
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.lines import Line, Run

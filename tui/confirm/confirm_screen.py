@@ -13,9 +13,9 @@ from engine.text.safe import safe_line
 from tui.confirm.confirmation import Confirmation, Press
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
+from tui.screens.dialogs import AskScreen
 from tui.screens.edge_lines import TopLine
 from tui.screens.list_panes import frame_panes
-from tui.screens.menu import AskScreen
 from tui.screens.message import Message
 from tui.session.place_session import PlaceSession
 from tui.terminal.key_queue import ConfirmGuard

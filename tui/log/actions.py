@@ -137,7 +137,7 @@ def _ask(
     error: Callable[[str], str],
     take: Callable[[str], Change],
 ) -> Change:
-    from tui.screens.menu import AskScreen
+    from tui.screens.dialogs import AskScreen
 
     def done(text: str | None) -> None:
         if text:

@@ -21,8 +21,7 @@ from engine.verbs import VERBS
 from tui.operations.worker_lines import format_seconds
 from tui.plan.plan_lines import SENT_AS_REQUEST
 from tui.session.running_operations import RunningOperation
-from tui.text.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
-from tui.text.graphs import braille_line
+from tui.text.graphs import LAST_OF_LINES, LatestFlow, braille_line, flow_graph
 from tui.text.lines import (
     Line,
     Run,

@@ -39,8 +39,8 @@ from tui.screens.graph_pane import GRAPH_LINES
 from tui.screens.list_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
-from tui.text.flow_graph import AXIS_CELLS, time_axis
 from tui.text.frames import BOX_FRAME_CELLS, Frame
+from tui.text.graphs import AXIS_CELLS, time_axis
 from tui.text.lines import Line, cut_line
 from tui.text.table import Choice
 from tui.widgets.line_widgets import Lines, Painted

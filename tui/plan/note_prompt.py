@@ -9,7 +9,7 @@ from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import READ_ONLY, ConsoleContext
-from tui.screens.menu import AskScreen
+from tui.screens.dialogs import AskScreen
 from tui.session.place_session import PlaceSession
 
 

@@ -43,7 +43,7 @@ def order(parts: QueueParts) -> Change:
     now, choices = parts.tabs.order[0], order_choices(parts.state)
 
     def open_menu(screen: BaseScreen) -> None:
-        from tui.screens.menu import MenuScreen, Option
+        from tui.screens.dialogs import MenuScreen, Option
 
         options = [
             Option(key, f"{name}{' (reverse)' if column == now else ''}")

@@ -22,8 +22,8 @@ from tui.screens.edge_lines import TopLine
 from tui.screens.graph_pane import GraphPane
 from tui.screens.list_panes import WIDE_COLUMNS, WIDE_LINES, frame_panes
 from tui.terminal.render_cache import Across, Down
-from tui.text.flow_graph import AXIS_CELLS, time_axis
 from tui.text.frames import Frame, frame_border
+from tui.text.graphs import AXIS_CELLS, time_axis
 from tui.text.lines import Line, cut_line, fact_line
 from tui.text.lock import ALARMING_VERDICTS, lock_line
 from tui.text.log_line import log_line, shorten_ids

@@ -12,7 +12,8 @@ from engine.monitor.recorder import UnreadableRecording
 from engine.monitor.throughput import HISTORY_SECONDS, FlowSeries
 from engine.store import Unavailable
 from tui.session.place_session import PlaceSession
-from tui.text.flow_graph import (
+from tui.text.frames import Frame
+from tui.text.graphs import (
     AXIS_CELLS,
     LAST_OF_LINES,
     RANGES,
@@ -21,7 +22,6 @@ from tui.text.flow_graph import (
     graph_steps,
     time_axis,
 )
-from tui.text.frames import Frame
 from tui.text.lines import Line
 from tui.widgets.line_widgets import Lines
 

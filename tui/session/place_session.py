@@ -56,9 +56,8 @@ from engine.replay.settings import ReplayPace
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from engine.text.times import format_duration
-from tui.session.background_command import MailTestProcess, RecoveryProcess
+from tui.session.background_command import MailTestProcess, RecoveryProcess, WorkerProcess
 from tui.session.history import History, alert_input, operation_name
-from tui.session.worker_process import WorkerProcess
 from tui.text.header import Totals
 
 if TYPE_CHECKING:  # imported late: not needed when the console opens

@@ -73,7 +73,7 @@ AT_FIRST_FRAME = {
     "tui.plan.screen",
     "tui.locks.screen",
     "tui.task.screen",
-    "tui.screens.quit",
+    "tui.screens.dialogs",
     "tui.queue.problems_screen",
     "engine.demo.demo",
     "engine.doctor",

@@ -30,7 +30,7 @@ from tui.log.log_lines import LogStatus, LogStyle, LogTimeFormat
 from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.menu import AskScreen
+from tui.screens.dialogs import AskScreen
 from tui.screens.target import Target
 from tui.task.screen import TaskScreen
 from tui.text import keys

@@ -47,8 +47,8 @@ from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.console_context import ARMED_SECONDS, Arming
+from tui.screens.dialogs import QuitScreen
 from tui.screens.help import HelpScreen
-from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.widgets.line_widgets import Lines, LongText

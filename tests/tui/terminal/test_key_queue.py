@@ -49,7 +49,7 @@ from tui.confirm.confirm_screen import ConfirmScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen
 from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
-from tui.screens.quit import QuitScreen
+from tui.screens.dialogs import QuitScreen
 from tui.terminal import key_queue
 from tui.terminal.driver import parse_keys
 from tui.terminal.key_queue import BURST_KEYS, BURST_SECONDS, ConfirmGuard, PasteDetector, is_burst

@@ -23,8 +23,8 @@ from tui.plan.pace_form import PaceScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
+from tui.screens.dialogs import QuitScreen
 from tui.screens.help import FILTER_ACTION, HelpScreen, help_lines
-from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
 from tui.text import keys
 from tui.transports.screen import FailuresScreen, TransportsScreen

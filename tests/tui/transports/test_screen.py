@@ -37,7 +37,7 @@ from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
 from tui.overview import side_panes
 from tui.overview.screen import OverviewScreen
-from tui.screens.menu import AskScreen
+from tui.screens.dialogs import AskScreen
 from tui.screens.target import Target
 from tui.session.background_command import address_error
 from tui.text import keys
