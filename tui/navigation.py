@@ -11,7 +11,7 @@ from textual.screen import Screen
 from engine.index.schema import Query
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
-from tui.screens.target import CURRENT_PLACE, Target
+from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 
@@ -41,11 +41,11 @@ class Navigator:
         """The place that is open now."""
         return self.sessions[self._place_number - 1]
 
-    def queue_screen(self, place: int = CURRENT_PLACE) -> QueueScreen:
-        """The queue screen of a place; it keeps its state."""
+    def queue_screen(self) -> QueueScreen:
+        """The queue screen of the place; it keeps its state."""
         from tui.queue.screen import QueueScreen
 
-        number = place or self._place_number
+        number = self._place_number
         if number not in self.queues:
             screen = self.queues[number] = QueueScreen(self.sessions[number - 1], self.context)
             self.app.install_screen(screen, f"queue {number}")  # keeps the screen when it is closed

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from engine.logs.log_file import FileEntry, Key
 from tui.log.log_lines import LogStyle, entry_lines, quiet_line
 from tui.text.glyphs import CURSOR
+from tui.text.keys import motion_rows
 from tui.text.lines import BLANK_LINE, Line
 from tui.text.styles import cursor_line
 
@@ -79,12 +80,10 @@ class LogPage:
 
     def move(self, how: str) -> None:
         """Move as in the key table: down, up, page_down, page_up, half_down, half_up."""
-        page, half = self.height, max(1, self.height // 2)
-        step = 1 if how.endswith("down") else -1
+        by, step = motion_rows(how, self.height), 1 if how.endswith("down") else -1
         if how in ("down", "up"):
             by, cursor = 0, self.cursor + step
         else:
-            by = step * (page if how.startswith("page") else half)
             cursor = self._entry_at(self._first_row(self.cursor) + by)
             cursor += step * (cursor == self.cursor)
         self.cursor = max(0, min(cursor, len(self.entries) - 1))

@@ -252,6 +252,12 @@ def step_of(pressed: str) -> int:
     return -1 if pressed in ("left", "h") else 1
 
 
+def motion_rows(how: str, page: int) -> int:
+    """By how many rows a motion goes down: down, up, page_down, half_up and so on; 0 for others."""
+    rows = {"page": page, "half": max(1, page // 2)}.get(how.partition("_")[0], 1)
+    return rows if how.endswith("down") else -rows if how.endswith("up") else 0
+
+
 def arm_hint(armed: bool) -> str:
     """Hint of the arming key: it arms or disarms."""
     return "disarm" if armed else "arm"

@@ -18,6 +18,7 @@ from tui.terminal.render_cache import CachedRender
 from tui.terminal.sized_screen import SizedWidget
 from tui.text.frames import Frame
 from tui.text.glyphs import UTF8, Glyphs
+from tui.text.keys import motion_rows
 from tui.text.lines import BLANK_LINE, Line, cells_of
 from tui.text.styles import bracket_chips, mark_words
 
@@ -197,12 +198,8 @@ class LongText(Lines, can_focus=True):
 
     def move(self, action: str) -> None:
         """Scroll by a motion of the key table: down, up, half_down, page_down, first and so on."""
-        page = max(1, self.size.height - 1)
-        half = max(1, page // 2)
-        steps = {"down": 1, "up": -1, "page_down": page, "page_up": -page}
-        steps |= {"half_down": half, "half_up": -half}
-        whole = {"first": 0, "last": len(self.lines)}
-        self.move_to(whole[action] if action in whole else self._top + steps[action])
+        rows = motion_rows(action, max(1, self.size.height - 1))
+        self.move_to({"first": 0, "last": len(self.lines)}.get(action, self._top + rows))
 
     def on_resize(self) -> None:
         """Show lines from above if the screen got higher."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from engine.index.schema import Query, Window
 from engine.model import Task
 from engine.text.figure import Figure
+from tui.text.keys import motion_rows
 
 JUMP_DIVISOR = 3
 """At its edge the view jumps by this part of a page: a jump repaints all lines, a step two."""
@@ -117,9 +118,7 @@ class ListView(NamedTuple):
 
     def move(self, action: str, height: int) -> ListView:
         """Move by a motion of the key table: down, up, half_down, page_down, first and so on."""
-        half = max(1, height // 2)
-        steps = {"down": 1, "up": -1, "page_down": height, "page_up": -height}
-        step = (steps | {"half_down": half, "half_up": -half}).get(action, 0)
+        step = motion_rows(action, height)
         end_positions = {"first": 0, "last": self.total - 1}
         at = max(0, min(end_positions.get(action, self.cursor.at + step), self.total - 1))
         task = task_at(self.window, at)

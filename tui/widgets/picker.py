@@ -9,6 +9,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from tui.text.glyphs import CURSOR
+from tui.text.keys import motion_rows
 from tui.text.lines import BLANK_LINE, Line, fit_text
 from tui.text.styles import cursor_line
 from tui.text.table import Choice
@@ -103,14 +104,8 @@ class Picker(Painted, can_focus=True):
 
     def move(self, how: str) -> bool:
         """Move the cursor by a motion of the key table; return True if it moved."""
-        page = max(1, self._height)
-        half = max(1, page // 2)
-        steps = {
-            **{"down": 1, "up": -1, "page_down": page, "page_up": -page},
-            **{"half_down": half, "half_up": -half},
-            **{"first": -len(self._rows), "last": len(self._rows)},
-        }
-        return self._go(self._at + steps[how])
+        rows = motion_rows(how, max(1, self._height))
+        return self._go({"first": 0, "last": len(self._rows)}.get(how, self._at + rows))
 
     def _go(self, at: int) -> bool:
         before, at = self._at, max(0, min(at, len(self._rows) - 1))

@@ -142,7 +142,7 @@ async def test_the_help_leaves_out_what_is_not_offered() -> None:
     """A console that may only read offers no verb, lock, mark or worker, in help and hints."""
     console = a_console(a_place(a_memory([])), read_only=True)
     async with console.run_test():
-        without = console.navigator.queue_screen(1).without()
+        without = console.navigator.queue_screen().without()
     hints = {key.hint for key in keys_on(keys.LIST, without)}
     assert not hints & {"retry", "purge", "arm", "worker", "unlock", "mark", "all"}
 
