@@ -68,12 +68,6 @@ class RunningOperation:
         return len(self.plan.rows)
 
     @property
-    def handled(self) -> int:
-        """Rows tried so far."""
-        untried = (RowResult.EXCLUDED, RowResult.UNAPPLIED)
-        return sum(amount for end, amount in self.counts.items() if end not in untried)
-
-    @property
     def settled(self) -> int:
         """Rows whose outcome is known or will never be."""
         return sum(self.counts.values())
@@ -167,7 +161,6 @@ class ReplayRun(RunningOperation):
 
     @property
     def progress(self) -> ReplayProgress:  # type: ignore[override]
-        """Progress of the replay."""
         return self.replay.progress
 
     @property
@@ -184,13 +177,11 @@ class ReplayRun(RunningOperation):
 
     @property
     def settled(self) -> int:
-        """Rows whose outcome is known or will never be."""
         now = self.progress
         return now.planned - now.tally.unsettled - (0 if now.stopped else now.unsent)
 
     @property
     def report(self) -> Report | None:  # type: ignore[override]
-        """Results of all rows; None while it runs."""
         if self.ended is None:
             return None
         if (report := self.replay.result.report) is not None:
@@ -201,17 +192,14 @@ class ReplayRun(RunningOperation):
 
     @property
     def result(self) -> ReplayResult | None:  # type: ignore[override]
-        """Real outcomes of the tasks; None while it runs."""
         return None if self.ended is None else self.replay.result
 
     @property
     def op(self) -> str:
-        """Id of the operation in the journal."""
         return self.progress.op
 
     @property
     def ended(self) -> float | None:  # type: ignore[override]
-        """End time; None while it runs."""
         now = self.progress
         return now.now if now.is_over else None
 
@@ -264,7 +252,6 @@ class PullBackRun(RunningOperation):
 
     @property
     def ended(self) -> float | None:  # type: ignore[override]
-        """End time; None while it runs."""
         if self._ended is None and self.report is not None:
             self._ended = self.clock()
         return self._ended
