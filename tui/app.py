@@ -101,7 +101,6 @@ class Cancels(Protocol):
 
     def cancels(self) -> bool:
         """Cancel the input; return True if the console should quit instead."""
-        ...
 
 
 HEADSTART_SECONDS = 0.1
@@ -209,15 +208,11 @@ class Console(SafeApp, inherit_bindings=False):
             self.navigator.goto(Target(keys.OVERVIEW))  # Esc closes it, so it needs a screen below
         self.navigator.goto(Target(self._first))
 
-    # Bytes to the terminal
-
     async def on_event(self, event: events.Event) -> None:
         """Count the following output as an answer to a key or to a new terminal size."""
         if isinstance(event, events.InputEvent | events.Resize):
             self.bandwidth.note_key()
         await super().on_event(event)
-
-    # Theme
 
     @property
     def looks(self) -> Mapping[str, Style]:
@@ -232,8 +227,6 @@ class Console(SafeApp, inherit_bindings=False):
             self._shown_trouble = trouble
             self.sessions[0].messages.append(safe_line(trouble))
         show_result(self)
-
-    # Mouse
 
     def on_mouse_scroll_down(self) -> None:
         from tui import mouse
@@ -250,8 +243,6 @@ class Console(SafeApp, inherit_bindings=False):
         from tui import mouse
 
         mouse.click(self, event)
-
-    # Navigation
 
     def on_base_screen_go(self, event: BaseScreen.Go) -> None:
         self.navigator.goto(event.target)

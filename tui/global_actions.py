@@ -58,7 +58,6 @@ class PlansVerbs(Protocol):
 
     def refusals(self) -> Mapping[str, str]:
         """Why verbs are refused now, by the key."""
-        ...
 
 
 def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:

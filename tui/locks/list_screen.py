@@ -57,8 +57,6 @@ class LocksParts(RowsParts):
         self._exams: dict[int, LockExaminer] = {}
         self._moved = asyncio.Event()
 
-    # What is read
-
     def start(self) -> None:
         self.screen.run("what waits", self._count)
         self.screen.run("examination", self._examine)
@@ -116,8 +114,6 @@ class LocksParts(RowsParts):
         await self.graph.follow(lambda: self.selected, lambda: self.screen.show_change(Change.ROWS))
         return Change.NOTHING
 
-    # What is under the cursor
-
     @property
     def selected(self) -> PlaceSession | None:
         """The place under the cursor; before it is painted, the one that gets the cursor."""
@@ -137,8 +133,6 @@ class LocksParts(RowsParts):
         """Why the lock under the cursor cannot be freed; "" if it can."""
         session, read_only = self.selected, self.context.arming.read_only
         return self.no_lock_reason() if session is None else session.place.why_no_unlock(read_only)
-
-    # What is shown
 
     def trail(self) -> tuple[str, ...]:
         """All locks, independent of the place."""
@@ -183,9 +177,6 @@ class LocksParts(RowsParts):
             Copy("i", "place", session.place.name),
             Copy("e", "evidence", "\n".join(lines)),
         )
-
-
-# What the keys do
 
 
 def _unlock(parts: LocksParts) -> Change:
@@ -282,8 +273,6 @@ class LocksScreen(RowsScreen):
         if self._graph.display and self.is_paintable and session is not None:
             width = self.panes.rows_width(self.size)
             parts.graph.show(self._graph, session, parts.context.clock(), width)
-
-    # The rows, from a lock that one of them has opened
 
     def neighbor(self, by: int) -> Target | None:
         while self.panes.rows.move("down" if by > 0 else "up"):

@@ -287,8 +287,6 @@ class LockPlan:
             except Unavailable:
                 return  # keep the last result
 
-    # Text
-
     def next_step(self, is_armed: bool) -> tuple[str, str]:
         """The key of the next step, and what it does."""
         can_start = bool(self._session.place.worker_command)

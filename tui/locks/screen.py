@@ -255,8 +255,6 @@ class LockScreen(ConfirmScreen):
                 await self._examine()
             await asyncio.sleep(OUTPUT_READ_SECONDS)
 
-    # The plan
-
     @property
     def expected_digits(self) -> str:
         return self._plan.expected_digits
@@ -282,8 +280,6 @@ class LockScreen(ConfirmScreen):
         hold = self._plan.begin(report)
         self._panes.text.move("first")
         self._free(planned.identity, hold)
-
-    # Painting
 
     def describe(self) -> PlanWords:
         key, does = self._plan.next_step(self.context.arming.is_armed)
@@ -323,8 +319,6 @@ class LockScreen(ConfirmScreen):
     def _note_slip(self) -> None:
         """The task under the cursor has left: verbs are refused for a moment."""
         self._slipped = asyncio.get_running_loop().time()
-
-    # Keys
 
     def action_digit(self, digit: str) -> None:
         """Type the PID; once the recovery has ended, open the screen of that digit."""

@@ -223,8 +223,6 @@ class LogParts:
         """How many matching lines came since the log is not followed."""
         return self.counter.news.matching if self.counter.news else 0
 
-    # Reading
-
     async def follow(self, first: Callable[[], Awaitable[object]]) -> Change:
         """Run a job, then read new lines in a loop; repaint at most as often.
 
@@ -305,8 +303,6 @@ class LogParts:
         """Look up the task of the line under the cursor."""
         await self.line_task.look_up()
         return Change.EDGES
-
-    # What changes
 
     def say(self, text: str, style: str = "warn") -> Change:
         """Show a message for some seconds."""

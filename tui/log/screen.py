@@ -159,8 +159,6 @@ class LogScreen(KeyedScreen):
             *(Copy("i", "id", id) for id in ids),
         )
 
-    # Painting
-
     def on_resize(self) -> None:
         frame_panes(self, frame_border(*self.size))
 

@@ -177,9 +177,6 @@ def _fit_table(lines: Sequence[str]) -> str:
 _TERM_AND_TEXT = ("term", "text")
 
 
-# ---- commands
-
-
 def _commands(group: str) -> Iterator[str]:
     words = [word for word in COMMAND_WORDS if _is_in(word, group)]
     yield "# SYNOPSIS\n"

@@ -115,15 +115,12 @@ class QueueActions(ScreenActions[Change], Protocol):
 
     def move(self, how: str) -> Change:
         """Move the cursor, or scroll the details if they have the focus."""
-        ...
 
     def switch_pane(self) -> Change:
         """Move the focus to the details, or back to the rows."""
-        ...
 
     def next_graph_range(self) -> Change:
         """Show the next range of the graph."""
-        ...
 
     def plan(self, asked: VerbRequest, task: Task | None) -> None:
         """Open a plan; `task` is the one that is edited."""

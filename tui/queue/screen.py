@@ -64,8 +64,6 @@ class QueueScreen(KeyedScreen):
     def compose(self) -> ComposeResult:
         yield from self.widgets.compose()
 
-    # Following the place
-
     def on_mount(self) -> None:
         self.widgets.list.focus()
         self.run_worker(self._follow(), name="follow")
@@ -109,8 +107,6 @@ class QueueScreen(KeyedScreen):
                 parts.rows.store_changed()
             self.widgets.list.tick(now)
             self.show_change(Change.HEADER)
-
-    # Keys
 
     def action_move(self, how: str) -> None:
         self.show_change(self.move(how))
@@ -198,8 +194,6 @@ class QueueScreen(KeyedScreen):
     def _plan_applied(self, report: Report) -> None:
         self.show_change(self.parts.plan_applied(report))
 
-    # Opened by others
-
     def aim(self, target: Target) -> None:
         """Show the target's state, filter or task, as soon as the states are known; run its action
         once the rows are read.
@@ -225,8 +219,6 @@ class QueueScreen(KeyedScreen):
     def row_words(self, target: Target) -> str:
         is_here = target.id == self.parts.rows.view.cursor.id
         return self.widgets.list.row_words if is_here else ""
-
-    # What the widgets report
 
     def on_descendant_focus(self) -> None:
         """Update the hints: while typing a filter, letters are no keys."""
@@ -260,8 +252,6 @@ class QueueScreen(KeyedScreen):
         if self.is_paintable:
             self.widgets.list.tick(self.parts.clock())
             self._run_action()
-
-    # Painting
 
     def paint(self) -> None:
         if self.is_paintable:

@@ -95,7 +95,6 @@ class ScreenActions(Protocol[C_contra]):
     @property
     def is_pasted(self) -> bool:
         """True if the current key came in a burst too fast for typing."""
-        ...
 
     def go(self, target: Target) -> None:
         """Open another screen."""
@@ -123,11 +122,9 @@ class KeyParts(Protocol[C]):
     @property
     def screen(self) -> ScreenActions[C]:
         """The screen."""
-        ...
 
     def say(self, text: str) -> C:
         """Show a message for some seconds."""
-        ...
 
 
 PartsT = TypeVar("PartsT", bound=KeyParts[Any])
@@ -167,8 +164,6 @@ class RowMaker(Generic[PartsT, C]):
 
     def _called(self, key: Key) -> Key:
         return key._replace(call=f"key({key.keys[0]!r})", screens=frozenset({self._screen}))
-
-    # What these keys do is the same everywhere
 
     def moves(self, move: Callable[[PartsT, str], C]) -> Iterator[KeyRow[PartsT, C]]:
         """The keys that move; `move` gets the name of a motion."""

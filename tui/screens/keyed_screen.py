@@ -40,8 +40,6 @@ class KeyedScreen(BaseScreen):
         session: PlaceSession = self.parts.session
         return session
 
-    # Painting
-
     def on_mount(self) -> None:
         self.set_interval(1.0, self.tick)
 
@@ -64,8 +62,6 @@ class KeyedScreen(BaseScreen):
     def show_change(self, change: Any) -> None:
         """Paint what has changed."""
         raise NotImplementedError
-
-    # Keys
 
     def say(self, text: str, style: str = "warn") -> None:
         self.show_change(self.parts.say(text, style))

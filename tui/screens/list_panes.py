@@ -80,8 +80,6 @@ class ListPanes:
         yield self.edges.message
         yield self.edges.hints
 
-    # The cursor
-
     def focus(self, *, details: bool) -> None:
         """Give the keys that move to the details, or to the rows; the cursor stays on its row."""
         self.in_details = details
@@ -96,8 +94,6 @@ class ListPanes:
         is_cursor = bool(self.rows.rows) and not scrolls
         (self.rows if is_cursor else self.details).move(how)
         return is_cursor
-
-    # Sizes
 
     def is_beside(self, size: Size) -> bool:
         """True if on a screen of that size the details are beside the rows."""
@@ -123,8 +119,6 @@ class ListPanes:
     @staticmethod
     def _frame_cells(size: Size) -> int:
         return BOX_FRAME_CELLS if frame_border(*size) == BOX else 0
-
-    # Painting
 
     @property
     def shows_board(self) -> bool:

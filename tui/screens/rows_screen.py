@@ -69,15 +69,11 @@ class RowsScreen(KeyedScreen):
         self.panes.focus(details=widget is self.panes.details)
         self.paint_frames()
 
-    # What the app asks for
-
     def copies(self) -> tuple[Copy, ...]:
         return self.parts.copies()
 
     def export_table(self) -> ExportTable | None:
         return self.parts.export_table()
-
-    # Painting
 
     def paint(self) -> None:
         self.show_change(Change.ROWS)

@@ -260,7 +260,6 @@ class TaskActions(ScreenActions[Change], Protocol):
     @property
     def relative_key(self) -> str:
         """Id of the parent or child under the cursor; "" if there is none."""
-        ...
 
     def move(self, how: str) -> Change:
         """Move through parent and children, or scroll the text."""

@@ -166,8 +166,6 @@ class TaskScreen(KeyedScreen):
         word = details.states.get(details.task.state, "")
         return task_copies(details.task, word, details.command, self.parts.context.clock())
 
-    # Painting
-
     def paint(self) -> None:
         self.show_change(Change.TEXT)
 

@@ -150,8 +150,6 @@ class TaskList(Painted, can_focus=True):
         self.rows.resize(max(1, self.size.height - 1) if self.size.width else 0)
         self.paint()
 
-    # Painting
-
     def paint(self, rows: Collection[int] | None = None) -> None:
         """Paint the titles and all rows, or these ones, where they differ from those on screen."""
         width = self.size.width
