@@ -21,8 +21,8 @@ from tui.key_tables import KEYS
 from tui.queue.screen import QueueScreen
 from tui.task.screen import TaskScreen
 from tui.terminal import bandwidth
+from tui.terminal.clipboard import screen_text
 from tui.terminal.key_queue import BURST_KEYS, PasteDetector
-from tui.terminal.plain_text import screen_text
 from tui.text import keys
 from tui.text.lines import Line
 from tui.widgets.line_widgets import Lines

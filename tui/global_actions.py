@@ -22,7 +22,7 @@ from tui.screens.help import HelpScreen
 from tui.screens.palette import PaletteCommand, PaletteInput, PaletteScope, PaletteScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.terminal import clipboard, plain_text
+from tui.terminal import clipboard
 from tui.text import export, keys
 from tui.text.export import Export, ExportRefused, ExportTable
 from tui.text.progress_bar import ProgressBar
@@ -113,8 +113,8 @@ async def _run_command(
 async def _plain(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     try:
         cut = [copy.text for copy in screen.copies() if copy.name == WHOLE_COMMAND]
-        text = "\n".join([plain_text.screen_text(screen), *cut])
-        await plain_text.show_plain_text(app, text)
+        text = "\n".join([clipboard.screen_text(screen), *cut])
+        await clipboard.show_plain_text(app, text)
     except SuspendNotSupported:
         screen.say("this terminal cannot be suspended")
 

@@ -15,8 +15,8 @@ from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.dialogs import AskScreen
 from tui.screens.edge_lines import TopLine
-from tui.screens.list_panes import frame_panes
 from tui.screens.message import Message
+from tui.screens.rows_screen import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.key_queue import ConfirmGuard
 from tui.text import keys

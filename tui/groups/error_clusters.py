@@ -11,8 +11,8 @@ from engine.model import State, Task
 from engine.text.figure import UNKNOWN
 from engine.text.safe import safe_line
 from tui.groups import cluster_lines as view
+from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.text.frames import Frame
 from tui.text.hints import next_line
 from tui.text.lines import Line

@@ -16,8 +16,7 @@ from tui.plan.open_plan import plan_rows
 from tui.plan.planning import VerbRequest
 from tui.screens.console_context import ConsoleContext
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import ListPanes
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 

@@ -17,9 +17,8 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GraphPane
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import ListPanes
 from tui.screens.rows_parts import Change, RowsActions, RowsParts
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession

@@ -26,7 +26,7 @@ from tui.screens.base import PASTED, key_bindings, opened_from
 from tui.screens.console_context import READ_ONLY, ConsoleContext
 from tui.screens.edge_lines import TopLine
 from tui.screens.graph_pane import GraphPane
-from tui.screens.list_panes import WIDE_COLUMNS, WIDE_LINES
+from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box

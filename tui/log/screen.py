@@ -1,7 +1,7 @@
 """The log screen: the logs of a place merged by time, with follow, filter, search, and open
 task.
 
-It shows its parts (`tui.log.parts`), and passes keys to their rows (`tui.log.keys`).
+It shows its parts (`tui.log.parts`), and passes keys to their rows (`tui.log.actions`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from engine.text.figures import format_count
 from engine.text.safe import safe_line
 from tui.log import actions
 from tui.log import log_lines as view
+from tui.log.actions import ROWS
 from tui.log.histogram import LogHistogram
-from tui.log.keys import ROWS
 from tui.log.log_widget import LogLines
 from tui.log.parts import Change, LogParts
 from tui.log.reader import SHOW_PROGRESS_SECONDS
@@ -27,7 +27,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines
 from tui.screens.key_rows import hints_of
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
-from tui.screens.list_panes import frame_panes
+from tui.screens.rows_screen import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.text.frames import Frame, frame_border

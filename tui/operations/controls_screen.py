@@ -5,8 +5,7 @@ from __future__ import annotations
 from tui.operations.control_parts import ROWS, ControlParts
 from tui.screens.console_context import ConsoleContext
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import ListPanes
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 

@@ -15,9 +15,8 @@ from tui.operations.running_parts import RunningParts
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import KeyRow, RowMaker
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import FIXED_LINES, ListPanes
 from tui.screens.rows_parts import Change
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import RunningOperation
 from tui.text import keys

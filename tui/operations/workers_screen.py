@@ -12,9 +12,8 @@ from tui.operations.workers_parts import WorkersParts
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import KeyRow, RowMaker, is_read_only
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import ListPanes
 from tui.screens.rows_parts import Change
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import ListPanes, RowsScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys

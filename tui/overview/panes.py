@@ -36,7 +36,7 @@ from tui.overview.side_panes import (
     PaneRows,
 )
 from tui.screens.graph_pane import GRAPH_LINES
-from tui.screens.list_panes import frame_panes
+from tui.screens.rows_screen import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import BOX_FRAME_CELLS, Frame

@@ -23,8 +23,8 @@ from engine.text.figures import format_bytes, format_count
 from engine.text.safe import safe_line, state_name
 from engine.verbs import VERBS
 from engine.waiting_reasons import join_reasons
+from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.task.why_waiting import reasons
 from tui.text.lines import Line, Run, cut_line, fit_text, fold_text
 from tui.text.styles import STILL_LOOKS

@@ -20,7 +20,7 @@ from tui.queue.task_details import BRIEF_LINES
 from tui.screens.base import BaseScreen
 from tui.screens.edge_lines import TopLine
 from tui.screens.graph_pane import GraphPane
-from tui.screens.list_panes import WIDE_COLUMNS, WIDE_LINES, frame_panes
+from tui.screens.rows_screen import WIDE_COLUMNS, WIDE_LINES, frame_panes
 from tui.terminal.render_cache import Across, Down
 from tui.text.frames import Frame, frame_border
 from tui.text.graphs import AXIS_CELLS, time_axis

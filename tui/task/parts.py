@@ -26,8 +26,8 @@ from tui.plan.planning import VerbRequest
 from tui.screens.console_context import ConsoleContext
 from tui.screens.key_rows import ScreenActions
 from tui.screens.message import Message
+from tui.session.index_queries import check_clusters
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import check_clusters
 from tui.task import lookup, parts_lines
 from tui.task import task_lines as view
 from tui.task.parts_lines import Opened

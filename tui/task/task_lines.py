@@ -19,7 +19,7 @@ from engine.text.figure import UNKNOWN
 from engine.text.figures import format_count
 from engine.text.safe import safe_line, state_name
 from engine.text.times import format_rough_duration
-from tui.session.recurrence_check import CheckedCluster
+from tui.session.index_queries import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
 from tui.text import glyphs
 from tui.text import lines as lines_text

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tui.screens.console_context import ConsoleContext
 from tui.screens.keyed_screen import row_bindings
-from tui.screens.list_panes import FIXED_LINES, ListPanes
-from tui.screens.rows_screen import RowsScreen
+from tui.screens.rows_screen import FIXED_LINES, ListPanes, RowsScreen
 from tui.session.place_session import PlaceSession
 from tui.text import keys
 from tui.transports.board import TransportBoard, panels

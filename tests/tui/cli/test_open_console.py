@@ -24,7 +24,7 @@ from tests.pseudo_terminals import console as on_a_terminal
 from tui.cli import open_console
 from tui.cli.splash import splash_lines
 from tui.overview.screen import OverviewScreen
-from tui.terminal.plain_text import screen_text
+from tui.terminal.clipboard import screen_text
 
 AT_OPENING = {
     "textual",

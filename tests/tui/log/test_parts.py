@@ -11,7 +11,7 @@ from engine.logs.log_filter import DEBUG
 from tests.console_places import Clock, a_memory, a_place, some_tasks
 from tests.tui.asked_screen import AskedScreen
 from tui.log import screen
-from tui.log.keys import ROWS
+from tui.log.actions import ROWS
 from tui.log.parts import Change, LogParts
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.key_rows import absent_actions, press

@@ -51,9 +51,9 @@ from tui.queue.problems_screen import ProblemsScreen
 from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
 from tui.screens.dialogs import QuitScreen
 from tui.terminal import key_queue
+from tui.terminal.clipboard import screen_text
 from tui.terminal.driver import parse_keys
 from tui.terminal.key_queue import BURST_KEYS, BURST_SECONDS, ConfirmGuard, PasteDetector, is_burst
-from tui.terminal.plain_text import screen_text
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.sized_screen import SizedScreen
 from tui.text import keys

@@ -17,8 +17,8 @@ from engine.system.command_errors import EX_USAGE, fail
 from engine.text.safe import safe_line
 from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
 from tui.groups import cluster_lines as view
+from tui.session.index_queries import CheckedCluster, check_clusters
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.text import task_row
 
 
