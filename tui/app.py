@@ -114,9 +114,7 @@ MAX_CLOSELY_FOLLOWED = 4
 
 
 class Console(SafeApp, inherit_bindings=False):
-    """The operator console. The mouse is off by default, so that the terminal's own selection
-    works.
-    """
+    """The operator console. The mouse is off, so that the terminal's own selection works."""
 
     TITLE = "spooldeck"
     # Read here: Textual would read CSS_PATH on the event loop.
@@ -270,9 +268,7 @@ class Console(SafeApp, inherit_bindings=False):
         self.leaving.end(code)
 
     async def on_unmount(self) -> None:
-        """Close the places, so that their threads and temporary files are gone however the app
-        ends.
-        """
+        """Close the places: their threads and temporary files are gone however the app ends."""
         for number in SIGNAL_EXIT_CODES:
             asyncio.get_running_loop().remove_signal_handler(number)
         await self.leaving.close_places(keep_worker=False)

@@ -14,12 +14,13 @@ from engine.store import StoreError
 from engine.text.figures import format_count
 from tui.key_tables import keys_on
 from tui.plan import planning
-from tui.screens import palette
+from tui.screens import palette_commands
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.dialogs import AskScreen, MenuScreen, Option, ProgressScreen
 from tui.screens.help import HelpScreen
-from tui.screens.palette import PaletteCommand, PaletteInput, PaletteScope, PaletteScreen
+from tui.screens.palette import PaletteInput, PaletteScreen
+from tui.screens.palette_commands import PaletteCommand, PaletteScope
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.terminal import clipboard
@@ -83,7 +84,7 @@ async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> 
         themes=await asyncio.to_thread(theme_names),
         read_only=services.context.arming.read_only,
     )
-    offered = palette.list_commands(scope)
+    offered = palette_commands.list_commands(scope)
 
     async def act(palette_input: PaletteInput | None) -> None:
         if palette_input is not None:

@@ -1,6 +1,4 @@
-"""Clicks: a row is selected, then opened; a title orders; a tab is switched to; a hint presses its
-key.
-"""
+"""Clicks: a row is selected, then opened; a title orders; a tab opens; a hint is its key."""
 
 from __future__ import annotations
 

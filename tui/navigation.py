@@ -159,8 +159,7 @@ def _open_test_mail(to: Navigator, target: Target) -> None:
 
 
 def _open_suspend(to: Navigator, target: Target) -> None:
-    """Open the plan to suspend or resume a transport, or to block, unblock or probe a
-    destination."""
+    """Suspend or resume a transport, or block, unblock or probe a destination."""
     from tui.transports.destination_action import DestinationAction
     from tui.transports.suspend_action import SuspendAction
 

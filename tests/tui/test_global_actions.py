@@ -54,10 +54,10 @@ from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.help import SCREEN_TITLES, HelpScreen
-from tui.screens.palette import (
+from tui.screens.palette import PaletteScreen
+from tui.screens.palette_commands import (
     PaletteCommand,
     PaletteScope,
-    PaletteScreen,
     list_commands,
     match_commands,
 )

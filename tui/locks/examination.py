@@ -1,6 +1,4 @@
-"""Examine the lock of a place repeatedly: evidence, holder process, active tasks and their log
-lines.
-"""
+"""Examine the lock of a place: evidence, holder process, active tasks and their log lines."""
 
 from __future__ import annotations
 
@@ -171,10 +169,7 @@ class LockExaminer:
         }
 
     async def read_logs(self) -> bool:
-        """Search the logs for the active tasks; True if something new was read.
-
-        This may be slow with large logs, so `look` does not wait for it.
-        """
+        """Search the logs for the active tasks, maybe long; True if something new was read."""
         tasks = [work.task for work in self.report.active_tasks] if self.report is not None else []
         missing = [task for task in tasks if (task.id, task.rev) not in self._log_summaries]
         for task in missing:

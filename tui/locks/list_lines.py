@@ -147,10 +147,7 @@ def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
 def detail_lines(
     lock: PlaceLock, kinds: Ages | None, now: float, width: int, report: LockReport | None = None
 ) -> list[Line]:
-    """Details of one lock: evidence, backlog, recovery.
-
-    `kinds` are the due tasks by kind; `report` is the last one, possibly of another lock.
-    """
+    """Evidence, backlog by `kinds`, and recovery of a lock; `report` may be of another one."""
     if lock.why_no_lock:
         return _no_lock_lines(lock, width)
     if lock.evidence is None:

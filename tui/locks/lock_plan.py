@@ -331,9 +331,7 @@ class LockPlan:
         return confirmation.prompt(digits if has_room else "type the PID", yes, columns)
 
     def step_lines(self, report: LockReport, width: int, with_notes: bool) -> list[Line]:
-        """The steps; with progress and times once the recovery was started; or why there are
-        none.
-        """
+        """The steps, with progress and times once they were begun; or why there are none."""
         if self.is_begun:
             output = map(OutputLine, self._recovery.lines, self._recovery.line_seconds)
             at = step_progress(self._steps, [*output], self._recovery.running)
@@ -347,9 +345,7 @@ class LockPlan:
         return folded_lines(self._why_no_steps(report), width, "muted")
 
     def _why_no_steps(self, report: LockReport) -> str:
-        """Why no steps are shown: before the lock was examined, those of the first report are, but
-        cannot be applied.
-        """
+        """Why no steps are shown; those of the first report are, but cannot be applied yet."""
         is_early = self.planned is None and not self.is_begun
         return view.why_no_plan(report.evidence) if is_early else self.why_not_applicable()
 

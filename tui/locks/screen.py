@@ -195,9 +195,7 @@ LOG_READ_TIMEOUT_SECONDS = 5.0
 
 
 class LockScreen(ConfirmScreen):
-    """Live evidence, a plan for the lock as first seen, and plans for the tasks that its worker
-    left.
-    """
+    """Live evidence, a plan for the lock as first seen, and plans for the tasks of its worker."""
 
     KIND = keys.LOCK
     BINDINGS = key_bindings(keys.LOCK)
@@ -209,9 +207,7 @@ class LockScreen(ConfirmScreen):
         free: Callable[[str, Sequence[str]], None],
         context: ConsoleContext,
     ) -> None:
-        """`free` starts the recovery: it takes what was seen of the lock, and ids of tasks to
-        hold.
-        """
+        """`free` starts the recovery of the lock that was seen; it gets ids of tasks to hold."""
         super().__init__(session, context)
         self._free = free
         self._exam, self._plan = LockExaminer(session), LockPlan(session)

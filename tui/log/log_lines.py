@@ -280,10 +280,7 @@ def empty_lines(
     width: int,
     troubles: Mapping[str, str],
 ) -> list[Line]:
-    """Text if no line is shown.
-
-    `looking`: the search still runs; `troubles`: read errors by path.
-    """
+    """Text if no line is shown; `looking`: the search still runs; `troubles`: errors by path."""
     if looking:
         text = "loading ..."
     elif not paths:

@@ -13,9 +13,7 @@ from tui.text.lines import BLANK_LINE, Line
 from tui.text.styles import cursor_line
 
 SCROLL_DIVISOR = 3
-"""At an edge the page scrolls by this part of its height: scrolling repaints all lines, so do it
-rarely.
-"""
+"""At an edge the page scrolls by this part of its height: rarely, as that repaints all lines."""
 
 
 class LogPage:

@@ -58,9 +58,7 @@ class LogWindow:
         self.end, self.at_end = after.reached, after.exhausted
 
     def add_more(self, scan: LineScan, forward: bool) -> None:
-        """Add the entries of a scan at one end; a line that is complete now replaces its first
-        part.
-        """
+        """Add the entries of a scan at one end; a line that is complete now replaces its part."""
         if forward:
             complete = [entry for entry in self.entries if not entry.is_torn]
             self.entries = [*complete, *scan.entries]
@@ -241,9 +239,7 @@ class LogReader:
         return scan.exhausted
 
     async def find_time(self, when: float, line: str = "") -> tuple[LogPosition, bool] | None:
-        """The position of a time, or of the first `line` since then and whether it was found; None
-        if the search was stopped.
-        """
+        """The position of a time, or of the first `line` since and True; None if it was stopped."""
         search = TimeSearch(self.book, when, self.step_cells)
         if not await self.run(search):
             return None

@@ -105,9 +105,7 @@ class LogScreen(KeyedScreen):
         at: float | None = None,
         line: str = "",
     ) -> None:
-        """`find` shows only lines that mention a task; `at` (epoch seconds UTC) starts at that
-        time, on the first matching `line`.
-        """
+        """`find`: only lines that mention a task; `at` (epoch seconds UTC), `line`: its start."""
         super().__init__()
         self.parts = parts = LogParts(session, context, self, find, is_following=at is None)
         self._first_job = (

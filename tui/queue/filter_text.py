@@ -34,10 +34,7 @@ class FilterText:
 
     @property
     def error(self) -> str:
-        """The error in the text; "" if it is valid. It may quote the text.
-
-        With an error, more tasks may be listed than intended.
-        """
+        """The error in the text, which it may quote; "" if none. More tasks may match then."""
         return self._error.message if self._error is not None else ""
 
     def replace(self, words: str) -> bool:

@@ -28,12 +28,10 @@ from tui.text.lines import BLANK_LINE, Line, Run, cut_line, fit_text, fold_text
 from tui.text.progress_bar import first_scan_line
 from tui.text.task_list import short_id
 from tui.text.times import format_age, format_minutes
-from tui.widgets.task_list import RowSigns
+from tui.widgets.list_view import RowSigns
 
 STALE_SECONDS = 180.0
-"""Age in seconds from which a metrics file is outdated: three missed runs of a processor that
-runs every minute.
-"""
+"""Age in seconds from which a metrics file is outdated: three missed runs, one a minute."""
 
 NAME_CELLS, COUNT_CELLS = 11, 8
 """Cells for the name of a state and its count, before its bar."""
@@ -139,9 +137,7 @@ def tabs(parts: QueueParts, width: int) -> Line:
 
 
 def filter_count(parts: QueueParts) -> Line:
-    """The number of matches, marks and new rows, or why there is no match; a parse error has
-    priority.
-    """
+    """A parse error, else why there is no match, else the number of matches, marks, new rows."""
     view, of = parts.rows.view, parts.change.counts.get(parts.state, 0) if parts.state else 0
     explained, why = parts.explained
     if parts.filter.error:
@@ -247,9 +243,7 @@ def own_counts(parts: QueueParts) -> OwnCounts:
 
 
 def metrics_warning(parts: QueueParts) -> Run:
-    """Where the metrics file differs; nothing while the place cannot be reached: the reason is on
-    screen, and no next run writes the file.
-    """
+    """Where the metrics file differs; nothing while the place cannot be read: none is written."""
     if parts.change.unavailable:
         return "", ""
     queue = parts.session.readings.queue
@@ -279,9 +273,7 @@ def scope_line(parts: QueueParts, width: int, *, lock_alarms: bool) -> Line:
 
 
 def hints(parts: QueueParts, width: int, *, is_typing: bool) -> Line:
-    """The keys; during the first scan its progress. Verbs that the store refuses for all tasks of
-    the tab stay, grey.
-    """
+    """The keys, or the progress of the first scan. Verbs that the store refuses in a tab stay."""
     session = parts.session
     seconds = parts.clock() - session.opened_at
     if far := first_scan_line(parts.change, parts.inspector.states, seconds, width):

@@ -83,8 +83,7 @@ THEN_SECONDS = 2.0
 
 
 class Change(Flag):
-    """The parts of the screen that an action changed, in the order of painting; no others are
-    painted again."""
+    """The parts that an action changed, in the order of painting; no others are painted again."""
 
     NOTHING = 0
     FILTER = auto()

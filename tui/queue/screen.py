@@ -29,7 +29,7 @@ from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GRAPH_READ_SECONDS
 from tui.screens.keyed_screen import KeyedScreen, row_bindings
-from tui.screens.palette import PaletteCommand
+from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.text import keys, task_row
@@ -195,9 +195,7 @@ class QueueScreen(KeyedScreen):
         self.show_change(self.parts.plan_applied(report))
 
     def aim(self, target: Target) -> None:
-        """Show the target's state, filter or task, as soon as the states are known; run its action
-        once the rows are read.
-        """
+        """Show the target once the states are known; run its action once the rows are read."""
         self.parts.pending.set(target, self.parts.clock())
         if self.is_paintable:
             self.show_change(self.parts.show_target())
@@ -236,8 +234,7 @@ class QueueScreen(KeyedScreen):
         self.show_change(Change.FILTER | Change.CURSOR | Change.TITLE)
 
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
-        """Report that the chosen task, or the one for which the list was opened, is gone; what was
-        to be done with it is dropped."""
+        """The chosen task is gone, or the one that was asked for: its action is dropped."""
         self.parts.pending.take_action(0.0)
         self.say(f"{event.id} is gone; the cursor is on another task")
 

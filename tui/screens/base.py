@@ -16,7 +16,7 @@ from tui.text import keys
 from tui.text.lines import Line
 
 if TYPE_CHECKING:
-    from tui.screens.palette import PaletteCommand
+    from tui.screens.palette_commands import PaletteCommand
     from tui.terminal.key_queue import ConfirmGuard
     from tui.text.export import ExportTable
 

@@ -176,9 +176,7 @@ class QuitScreen(SizedModalScreen[str]):
         pids: tuple[int, ...],
         works: Sequence[tuple[RunningOperation, Mapping[State, str]]] = (),
     ) -> None:
-        """`pids`: workers that this console started; `works`: its running operations, each with the
-        words of its store.
-        """
+        """`pids`: workers started here; `works`: its running operations, with the store's words."""
         super().__init__()
         self.guard = ConfirmGuard()
         self._pids, self._works = pids, tuple(works)

@@ -39,9 +39,7 @@ class TopLine(Lines):
 
 
 class EdgeLines:
-    """Their widgets, for a screen to compose. Widths are those of the screen: the widgets have none
-    before it is laid out.
-    """
+    """Their widgets, which have no width before the layout: widths are those of the screen."""
 
     def __init__(self) -> None:
         self.top = TopLine(id="top-line")

@@ -33,9 +33,7 @@ GRAPH_READ_SECONDS = 10.0
 
 
 def latest_flow(session: PlaceSession, now: float) -> LatestFlow:
-    """The figures of a place that every table and graph prints; those of the lines until the first
-    scan has ended.
-    """
+    """The figures that all tables and graphs print; until the first scan, those of the lines."""
     if not session.inspector.latest.is_complete:
         return LAST_OF_LINES
     waiting = session.inspector.latest.counts.get(State.PENDING, 0)

@@ -67,9 +67,7 @@ def absent_actions(rows: Iterable[KeyRow[P, C]], parts: P) -> set[str]:
 
 
 def hints_of(rows: Iterable[KeyRow[P, C]], parts: P, stays: Collection[str] = ()) -> Iterable[Hint]:
-    """The hints now: grey where a key is refused. Those are dropped first, but not the actions of
-    `stays`.
-    """
+    """The hints now: grey and dropped first where a key is refused, but not those of `stays`."""
     for row in rows:
         label = row.label(parts)
         text = row.key.hint if label is None else label
@@ -109,9 +107,7 @@ class ScreenActions(Protocol[C_contra]):
         """Let a dialog open above the screen."""
 
     def run(self, what: str, ask: Callable[[], Awaitable[C_contra]]) -> None:
-        """Ask something in the background and show what that changed; an unfinished question of the
-        same name is cancelled.
-        """
+        """Ask in the background and show what changed; cancels a question of the same name."""
 
 
 class KeyParts(Protocol[C]):

@@ -80,9 +80,7 @@ class KeyedScreen(BaseScreen):
         self.action_key("escape")
 
     def quits(self) -> bool:
-        """Ctrl-c had nothing to cancel: True the second time, while the message of the first one
-        is visible.
-        """
+        """Ctrl-c had nothing to cancel: True the second time, while its message is visible."""
         again = self.parts.message.text == QUIT_AGAIN
         if not again:
             self.say(QUIT_AGAIN)

@@ -97,9 +97,7 @@ class ListPanes:
         (self.details if details else self.rows).focus()
 
     def move(self, how: str) -> bool:
-        """Move the cursor and return True, or scroll the details; without rows there is only the
-        text.
-        """
+        """Move the cursor and return True, or scroll the details, the only text without rows."""
         is_page = self._page_keys_scroll and ("page" in how or "half" in how)
         scrolls = not self.shows_board and (self.in_details or is_page)
         is_cursor = bool(self.rows.rows) and not scrolls

@@ -47,9 +47,7 @@ class BackgroundCommand:
         self._is_detached = True
 
     def _begin(self) -> None:
-        """Forget the last run. Not in the coroutine that follows: the screen must not show the run
-        before this one.
-        """
+        """Forget the last run now: the screen must not show it while the next one begins."""
         self.running, self.outcome = True, ("", "")
         self.lines, self.line_seconds, self.elapsed_seconds = (), (), 0.0
 
@@ -102,9 +100,7 @@ class BackgroundCommand:
 
 
 class MailTestProcess(BackgroundCommand):
-    """Sends a test mail by a command to which transport and address are appended. The console
-    itself sends nothing.
-    """
+    """Sends a test mail by a command; the console itself sends nothing."""
 
     transport = to = ""
     """Transport and address of the last one; "" before the first."""
@@ -144,15 +140,10 @@ EXIT_MESSAGES: Mapping[int, Run] = {0: ("lock freed", "ok"), 2: ("lock unchanged
 
 
 class RecoveryProcess(BackgroundCommand):
-    """Runs the lock recovery command, which continues when the screen or the console is closed; the
-    console itself signals no process.
-    """
+    """Runs the lock recovery command; the console itself signals no process."""
 
     def run(self, identity: str, hold: Sequence[str] = ()) -> Coroutine[None, None, str]:
-        """Free exactly the lock that was seen; return the result as text.
-
-        `hold`: ids of active tasks to hold, so that they do not run again.
-        """
+        """Free exactly the lock that was seen, and hold these tasks; return the result as text."""
         self._begin()
         return self._free((identity, *(word for id in hold for word in ("--hold", id))))
 

@@ -87,8 +87,7 @@ class History:
         return next((one for one in self.operations if one.op == op), None)
 
     def may_have_changed(self, stamp: int) -> bool:
-        """True if the journal may differ from what was read, given the time of its folder in
-        nanoseconds."""
+        """True if the journal may differ from what was read; `stamp`: mtime of its folder, ns."""
         if self._place.journal is None:
             return not self.is_read
         # Read again after a change: two changes within one clock tick have the same mtime.

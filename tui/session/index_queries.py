@@ -1,5 +1,5 @@
-"""Queries of a place's index: age tables, due tasks by kind, groups, and error clusters, each with the
-answer to "still happening?".
+"""Queries of the index of a place: age tables, due tasks by kind, groups, and error clusters with
+the answer whether they still happen.
 """
 
 from __future__ import annotations

@@ -85,9 +85,7 @@ MAX_CLUSTERS_AGE_SECONDS = 120.0
 """Age from which a number of error clusters counts as unknown."""
 
 ACTIVE_SECONDS = 5.0
-"""Seconds for which a task must be active to count: at the start and end of a run its task is
-active while the lock is free.
-"""
+"""Seconds for which a task must be active to count: while it starts or ends the lock is free."""
 
 FIRST_QUERY_SECONDS, UNCHANGED_QUERY_SECONDS = 0.1, 5.0
 """Seconds until the due tasks are queried: from one look whether the first scan has ended to the
@@ -95,9 +93,7 @@ next, and after a query without a change.
 """
 
 QUERY_COST_FACTOR = 20
-"""Minimum pause between two queries, as a multiple of the last query's duration, which grows with
-the backlog.
-"""
+"""Minimum pause between two queries, as a multiple of the last one: it grows with the backlog."""
 
 FIRST_TASKS_SECONDS = 1.0
 """Maximum seconds to wait for the first tasks before everything else starts."""
@@ -238,8 +234,7 @@ class PlaceSession:
         return reports or bool(self.inspector.controls)
 
     def find_silence(self) -> str:
-        """For how long a read of the place has hung; "" if none does. The file system of another
-        host, or a disk, may never answer."""
+        """For how long a read has hung, as a remote file system or a disk may; "" if none does."""
         if self._reading_since is None:
             return ""
         seconds = monotonic() - self._reading_since
@@ -266,8 +261,7 @@ class PlaceSession:
         )
 
     def take_turn(self, *, is_shown: bool) -> None:
-        """Start what is due now. The counts of a place that is not shown are noted at each turn,
-        also if nothing else is read."""
+        """Start what is due now. The counts of a hidden place are noted even if no read is due."""
         self._is_shown = is_shown
         if self.find_silence():
             self.evaluate_alerts()
@@ -278,8 +272,7 @@ class PlaceSession:
         self._turns.take()
 
     async def _wait_for_tasks(self) -> None:
-        """Wait for the first tasks, until the scan has ended or failed, at most
-        `FIRST_TASKS_SECONDS` seconds."""
+        """Wait for the first tasks, at most `FIRST_TASKS_SECONDS`, or until the scan ends."""
         with suppress(TimeoutError, Unavailable):  # or closed already: then the loops end at once
             async with asyncio.timeout(FIRST_TASKS_SECONDS):
                 latest = self.inspector.latest
@@ -455,10 +448,7 @@ class PlaceSession:
         pace: ReplayPace | None = None,
         allowed: RefusalCheck = always_allowed,
     ) -> RunningOperation:
-        """Start a plan on another thread; it continues whichever screen is shown.
-
-        A plan that undoes a running replay is carried out by that replay.
-        """
+        """Start a plan in the background; one that undoes a running replay is passed to it."""
         from tui.session import running_operations
 
         inspector, clock = self.inspector, self.clock
@@ -481,9 +471,7 @@ class PlaceSession:
         return watching
 
     async def _follow_operation(self, work: RunningOperation) -> None:
-        """Report the end of an operation; close the operation that it resumes as soon as it has
-        begun.
-        """
+        """Report its end; close the operation that it resumes as soon as it has begun."""
         from tui.session.running_operations import describe_result
 
         follows = work.intent.follows
@@ -795,8 +783,7 @@ async def _give_turns(
     period: Callable[[], float],
     is_shown: Callable[[PlaceSession], bool],
 ) -> None:
-    """Give each place a turn in `period()` seconds. One timer serves all places: the wake-up of one
-    for each would cost more than what is done."""
+    """Give each place a turn in `period()` seconds; one timer for all costs fewer wake-ups."""
     loop = asyncio.get_running_loop()
     for session in sessions:
         session.take_turn(is_shown=is_shown(session))

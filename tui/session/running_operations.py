@@ -279,10 +279,7 @@ def start_plan(
     pace: ReplayPace | None = None,
     allowed: RefusalCheck = always_allowed,
 ) -> RunningOperation:
-    """Start a plan, paced if it has a pace; returns immediately.
-
-    Call it on the event loop.
-    """
+    """Start a plan, paced if it has a pace, from the event loop; returns immediately."""
     if pace is None:
         return DirectRun(inspector, plan, intent, clock, allowed)
     hearing = LogEventReader(place.logs, clock)
@@ -317,10 +314,7 @@ def start_pull_back(
     clock: Callable[[], float],
     allowed: RefusalCheck = always_allowed,
 ) -> RunningOperation | None:
-    """Let a running replay carry out the plan that undoes it.
-
-    None if the plan is no such plan, or the replay does not run in this console.
-    """
+    """Let a replay that runs here carry out the plan that undoes it; None if there is none."""
     for one in running:
         if plan.verb == "undo" and one.op and one.op == plan.undoes:
             assert isinstance(one, ReplayRun)
@@ -375,8 +369,7 @@ def find_worker(
     *,
     is_of_console: bool = False,
 ) -> WorkerPresence:
-    """Who works a queue, from its lock or else its figures, and its logs; `is_of_console`: a worker
-    of this console."""
+    """Who works a queue, by its lock or figures, and its logs; or a worker of this console."""
     has_worker = (
         figures.has_worker if lock is None else lock.verdict in (Verdict.HELD, Verdict.STUCK)
     )

@@ -50,10 +50,7 @@ async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
 async def read_request(
     inspector: Inspector, task: Task, parts: Sequence[Part], url_fields: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """URL, method and size of the request that a delivery sends; () if no part has one.
-
-    `url_fields` are the fields that may have the URL.
-    """
+    """URL (in one of these fields), method, size of a delivery's request; () without one."""
     for part in parts:
         opened = await _read_part(inspector, task, part)
         if opened.data and (facts := request_facts(opened.data, url_fields)):

@@ -147,10 +147,7 @@ class BandwidthBudget:
 
     @property
     def skips_repaint(self) -> bool:
-        """True if this second passes without a repaint, unless a key asks for one.
-
-        While earlier output still waits, another frame would only wait behind it.
-        """
+        """True if this second has no repaint; a frame would wait behind earlier output."""
         return self._is_blocked or self._turns % round(self.period / SAMPLE_SECONDS) != 0
 
     def describe_rate(self) -> str:

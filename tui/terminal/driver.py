@@ -59,9 +59,7 @@ ESCAPE_TIMEOUT_MS = 100
 
 
 class Output:
-    """Buffered output to the terminal that counts bytes; after the terminal is gone, output is
-    dropped.
-    """
+    """Buffered output to the terminal that counts bytes; dropped after the terminal is gone."""
 
     def __init__(self, fd: int, glyphs: Glyphs, gone: Callable[[], None]) -> None:
         """`gone` is called, from any thread, when the terminal cannot be written any more."""

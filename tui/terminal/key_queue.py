@@ -63,10 +63,7 @@ def is_burst(key: Key) -> bool:
 
 
 class ConfirmGuard:
-    """Decide whether a confirming key arrived after its plan was on screen for long enough.
-
-    Times are monotonic, in seconds.
-    """
+    """Decide if a confirming key came late enough after its plan; monotonic times in seconds."""
 
     def __init__(self) -> None:
         self._since = math.inf

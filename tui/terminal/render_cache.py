@@ -116,10 +116,7 @@ class CachedRender:
         self._styles_cache = CachedLines()
 
     def repaint_regions(self, regions: Iterable[Region]) -> None:
-        """Paint regions of the content again with the next frame.
-
-        `refresh` would pass three messages through the queues of the widget and of its screen.
-        """
+        """Paint regions with the next frame; `refresh` would pass three messages through queues."""
         assert isinstance(self, Widget)
         dirty = [*regions]
         if dirty and self._is_mounted and self.display:

@@ -55,10 +55,7 @@ def braille_line(values: Values, low: float, high: float, rows: int) -> list[str
 
 
 def overlay(layers: Sequence[tuple[Sequence[str], str]]) -> list[Line]:
-    """Several line graphs of the same size in one: the last layer with dots in a cell wins.
-
-    `layers` are the lines of each graph and its style.
-    """
+    """Line graphs, each with a style, in one: the last layer with dots in a cell wins."""
     lines = []
     for row in zip(*(rows for rows, _ in layers), strict=True):
         runs: list[Run] = []
@@ -76,10 +73,7 @@ def overlay(layers: Sequence[tuple[Sequence[str], str]]) -> list[Line]:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of a share from 0 to 1, in eighths of a cell, padded to `width` cells.
-
-    A share above zero shows at least the smallest part.
-    """
+    """A bar of a share from 0 to 1 in eighths of a cell (above 0 at least one), padded."""
     eighths = round(min(1.0, max(0.0, share)) * width * 8)
     eighths = max(eighths, 1) if share > 0 else 0
     full, part = divmod(eighths, 8)
@@ -147,10 +141,7 @@ LAST_OF_LINES = LatestFlow()
 def flow_graph(
     series: FlowSeries, width: int, height: int, latest: LatestFlow = LAST_OF_LINES
 ) -> tuple[Line, ...]:
-    """The graph in `height` lines: rates above, backlog below, each with its own scale.
-
-    Lower than six lines only the backlog is drawn.
-    """
+    """Rates above, backlog below, each with its own scale; below six lines only the backlog."""
     rates = max(0, (height - 2) * 2 // 5)
     top: list[Line] = _rates(series, width, rates, latest) if rates >= 2 else []
     return (*top, *_backlog(series, width, height - len(top), latest.backlog))
@@ -161,9 +152,7 @@ MIN_RATE_TOP = 0.1
 
 
 def time_axis(now: float, seconds: float, width: int) -> str:
-    """The times at the left end, in the middle and at the right end of a plot of `width` cells, in
-    UTC, with a rule between them.
-    """
+    """The times at the ends and in the middle of a plot of `width` cells, in UTC, in a rule."""
     moments = (now - seconds, now - seconds / 2, now)
     first, middle, last = (time.strftime("%H:%M", time.gmtime(when)) for when in moments)
     room = max(8, width - len(first + last))

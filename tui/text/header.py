@@ -26,10 +26,7 @@ def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = Fals
 
 
 def trail_line(host: str, environment: str, steps: Sequence[str], width: int) -> Line:
-    """Host, environment and path of screens: `mx1 PROD > /var/lib/nftban > dlq`.
-
-    On a narrow screen only the last step.
-    """
+    """Host, environment and path: `mx1 PROD > /var/lib/nftban > dlq`; if narrow its last step."""
     names = [safe_line(step) for step in steps if step]
     if width < NARROW_COLUMNS:
         name = names[-1] if names else safe_line(host)
@@ -62,9 +59,7 @@ class Totals(NamedTuple):
 
 
 def totals_parts(totals: Totals, width: int) -> list[Line]:
-    """The totals for the header, the most important first; zeros are omitted.
-    Only a wall also has the totals that make no alarm.
-    """
+    """The totals, most important first, without zeros; only a wall has those without an alarm."""
     whole = not totals.is_partial
     counts = [(totals.dead_word, Figure(totals.dead, whole), "")]
     counts += [("stuck", Figure(totals.stuck), "error"), ("workers", Figure(totals.workers), "")]

@@ -70,8 +70,7 @@ def next_line(key: str, does: str, acts_on: str | Line, width: int, message: str
 
 
 def with_message(message: Line, line: Line, width: int) -> Line:
-    """A message in place of the next step of a `next_line`, and of all if it does not fit beside
-    what a key acts on."""
+    """A message in place of the next step, and of all if it does not fit beside the scope."""
     right = line[line.index(_ACTS_ON) :] if _ACTS_ON in line else ()
     if not right or width_of((*message, *right)) >= width:
         return cut_line(message, width)

@@ -162,10 +162,7 @@ def section(title: str, lines: Sequence[Line]) -> list[Line]:
 
 
 def fold_text(text: str, width: int) -> list[str]:
-    """The text in pieces of at most `width` cells, split at spaces if possible.
-
-    A width below 1 (a terminal narrower than its margin) counts as 1.
-    """
+    """The text in pieces of at most `width` cells (at least 1), split at spaces if possible."""
     pieces: list[str] = []
     at, width = 0, max(1, width)
     while at + width < len(text) or cells_of(text[at:]) > width:

@@ -293,10 +293,7 @@ def _what_column(state: State, least: int = 9) -> Column[ListedTask]:
 def title_line(
     shape: Sequence[Column[ListedTask]], width: int, order: tuple[str, bool] = ("id", False)
 ) -> Line:
-    """The title line of the list.
-
-    `order` is the sort key and whether it is descending; the default order gets no sign.
-    """
+    """The titles; a sign at the column of the `order` (key, descending), if not the default."""
 
     def signed(column: Column[ListedTask]) -> Column[ListedTask]:
         if order == ("id", False) or column.order != order[0] or not column.title:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from engine.index.schema import Query, Window
 from engine.model import Task
 from engine.text.figure import Figure
 from tui.text.keys import motion_rows
+from tui.text.lines import Line
 
 JUMP_DIVISOR = 3
 """At its edge the view jumps by this part of a page: a jump repaints all lines, a step two."""
@@ -179,6 +180,18 @@ class ListView(NamedTuple):
         if selected is None or task is None or selected.id != task.id or selected == task:
             return self
         return self._replace(task_changed_at=now)
+
+
+class RowSigns(NamedTuple):
+    """What is shown at the rows, or instead of them."""
+
+    marks: Collection[str] = ()
+    everything: bool = False
+    notes: Collection[str] = ()
+    notice: tuple[Line, ...] = ()
+    """Shown instead of the rows, if it is not empty."""
+    shown: frozenset[str] = frozenset()
+    """`ids`: ids in full; `wide`: the error column has the room of the others."""
 
 
 def task_at(window: Window, position: int) -> Task | None:

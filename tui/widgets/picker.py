@@ -33,9 +33,7 @@ class Picker(Painted, can_focus=True):
         """The cursor is on another row."""
 
     def __init__(self, id: str | None = None, ghosts: bool = True) -> None:
-        """`ghosts`: a row that leaves stays under the cursor while this list is the active one;
-        otherwise the next row gets the cursor.
-        """
+        """`ghosts`: a row that leaves stays under the cursor while this list is active."""
         super().__init__(id=id)
         self._ghosts = ghosts
         self.is_gone = False

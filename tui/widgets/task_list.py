@@ -7,7 +7,6 @@ screen.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
 
 from rich.cells import cell_len
 from textual.message import Message
@@ -31,20 +30,8 @@ from tui.text.task_list import (
     title_line,
 )
 from tui.widgets.line_widgets import Painted
-from tui.widgets.list_view import ListView, task_at
+from tui.widgets.list_view import ListView, RowSigns, task_at
 from tui.widgets.task_rows import TaskRows
-
-
-class RowSigns(NamedTuple):
-    """What is shown at the rows, or instead of them."""
-
-    marks: Collection[str] = ()
-    everything: bool = False
-    notes: Collection[str] = ()
-    notice: tuple[Line, ...] = ()
-    """Shown instead of the rows, if it is not empty."""
-    shown: frozenset[str] = frozenset()
-    """`ids`: ids in full; `wide`: the error column has the room of the others."""
 
 
 class TaskList(Painted, can_focus=True):

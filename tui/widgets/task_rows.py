@@ -181,9 +181,7 @@ class TaskRows:
         return await self._load(counts=not (view.is_new_query and view.query.filter))
 
     async def _load(self, *, counts: bool = True) -> str | None:
-        """Read the window around the cursor's task; without `counts`, the first rows of a search
-        are shown before it is known how many there are.
-        """
+        """Read the window around the cursor's task; without `counts`, before a search's total."""
         self._is_outdated = False
         asked, filling, page = self.view, self.is_first_scan, self.height
         top = asked.cursor.top if counts else 0
@@ -251,10 +249,7 @@ def _is_holding(until: float, now: float) -> bool:
 
 
 async def _find_cursor(source: RowSource, view: ListView, window: Window) -> tuple[int, str]:
-    """Position for the cursor, and the id of its former task if that has left.
-
-    Then the cursor is on the next task that still exists: below, else above.
-    """
+    """Position for the cursor, and the id of its task if that left: then on the next one there."""
     id, at = view.cursor.id, view.cursor.at
     if view.is_unpinned or not id:
         return (0 if view.is_unpinned else at), ""

@@ -16,6 +16,7 @@ from tui.plan.planning import VerbRequest
 from tui.queue import painters
 from tui.queue.filter_text import FilterText
 from tui.queue.keys import ROWS
+from tui.queue.painters import next_step
 from tui.queue.parts import Change, Marks, QueueParts
 from tui.queue.tabs import Tabs
 from tui.screens.console_context import Arming, ConsoleContext
@@ -301,15 +302,15 @@ async def test_a_list_of_one_cluster_leads_to_a_retry_of_all() -> None:
         mark = pattern_name(fold_error(some_tasks(0, 0, 1)[0].error))
         for each in (queue, reader):
             await each.opens(State.DEAD)
-            assert painters.next_step(each.parts, lock_alarms=False)[0] == "c"
+            assert next_step(each.parts, lock_alarms=False)[0] == "c"
             each.parts.filter.replace(f"cluster={mark}")
             each.parts.filter_changed()
             await each.settle()
         step = ("*", "selects all of this cluster; then R replays them")
-        assert painters.next_step(queue.parts, lock_alarms=False) == step
-        assert painters.next_step(reader.parts, lock_alarms=False)[0] == "t"
+        assert next_step(queue.parts, lock_alarms=False) == step
+        assert next_step(reader.parts, lock_alarms=False)[0] == "t"
         await queue.press("*")
-        assert painters.next_step(queue.parts, lock_alarms=False)[0] == "R"
+        assert next_step(queue.parts, lock_alarms=False)[0] == "R"
     for text, is_one in (("cluster=F-1", True), ("!cluster=F-1", False), ("cluster=F-1 x", False)):
         assert parse_filter(text).is_only("cluster") is is_one
 
@@ -326,4 +327,4 @@ async def test_a_problem_says_when_its_file_is_quarantined() -> None:
         ):
             parts.problems = (Problem("a.task", "cut", quarantined_at=at),)
             parts.problem_key = "a.task"
-            assert painters.next_step(parts, lock_alarms=False) == step
+            assert next_step(parts, lock_alarms=False) == step
