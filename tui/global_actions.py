@@ -179,20 +179,12 @@ async def _write_export(app: App[Any], screen: BaseScreen, sheet: ExportTable, p
     screen.say(message)
 
 
-async def _leave(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
-    await services.leave(screen, True)
-
-
-async def _back(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
-    await services.leave(screen, False)
-
-
 GLOBAL_ACTIONS: Mapping[str, GlobalAction] = {
     "help": _help,
     "palette": _palette,
     "plain": _plain,
     "yank": _yank,
     "export": _export,
-    "leave": _leave,
-    "back": _back,
+    "leave": lambda app, screen, services: services.leave(screen, True),
+    "back": lambda app, screen, services: services.leave(screen, False),
 }

@@ -10,7 +10,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from tui.key_tables import keys_on
-from tui.log.log_widget import LogLines
+from tui.log.widgets import LogLines
 from tui.terminal.key_queue import key_event
 from tui.text.lines import Line, cells_of
 from tui.widgets.line_widgets import Lines

@@ -18,10 +18,9 @@ from engine.text.safe import safe_line
 from tui.log import actions
 from tui.log import log_lines as view
 from tui.log.actions import ROWS
-from tui.log.histogram import LogHistogram
-from tui.log.log_widget import LogLines
 from tui.log.parts import Change, LogParts
 from tui.log.reader import SHOW_PROGRESS_SECONDS
+from tui.log.widgets import LogHistogram, LogLines
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.edge_lines import EdgeLines

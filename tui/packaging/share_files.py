@@ -178,7 +178,11 @@ _TERM_AND_TEXT = ("term", "text")
 
 
 def _commands(group: str) -> Iterator[str]:
-    words = [word for word in COMMAND_WORDS if _is_in(word, group)]
+    words = [
+        word
+        for word in COMMAND_WORDS
+        if word.function and (word.path[0] == group if group else len(word.path) == 1)
+    ]
     yield "# SYNOPSIS\n"
     yield "\n".join(f"| {_usage(word)}" for word in words)
     yield "\n# COMMANDS\n"
@@ -200,10 +204,6 @@ def _commands(group: str) -> Iterator[str]:
     rows = (COMMAND_HELP.get(" ".join(word.path)) for word in words)
     yield "# EXAMPLES\n"
     yield "".join(f"    {row.example}\n" for row in rows if row)
-
-
-def _is_in(word: CommandWord, group: str) -> bool:
-    return bool(word.function) and (word.path[0] == group if group else len(word.path) == 1)
 
 
 def _typed_words(word: CommandWord) -> tuple[str, ...]:

@@ -322,7 +322,8 @@ def task_line(
 ) -> Line:
     """A task as one line of the list."""
     cursor, note = CURSOR if place.has_cursor else " ", NOTE_SIGN if place.has_note else " "
-    margin = f"{cursor}{_mark_sign(place)}{note}"
+    mark = GONE if place.is_gone else MARK if place.is_marked else " "
+    margin = f"{cursor}{mark}{note}"
     if place.is_gone:
         name = fit_text(short_id(task.id, shape[0].width), shape[0].width)
         why = f"left: {place.left or 'no longer here'} (row kept 10s)"
@@ -332,9 +333,3 @@ def task_line(
         style = "mark" if place.is_marked else "warn" if place.has_note else ""
         line = Table(shape, margin=lambda row: (margin, style)).line(ListedTask(task, now), width)
     return cursor_line(line, width) if place.has_cursor else line
-
-
-def _mark_sign(place: TaskContext) -> str:
-    if place.is_gone:
-        return GONE
-    return MARK if place.is_marked else " "

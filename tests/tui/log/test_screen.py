@@ -25,10 +25,9 @@ from tests.nftban_queues import Run, clean_environment
 from tests.tables import each
 from tui.log import log_lines as view
 from tui.log import parts, reader
-from tui.log.histogram import LogHistogram
 from tui.log.log_lines import LogStatus, LogStyle, LogTimeFormat
-from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
+from tui.log.widgets import LogHistogram, LogLines
 from tui.queue.screen import QueueScreen
 from tui.screens.dialogs import AskScreen
 from tui.screens.target import Target

@@ -33,8 +33,8 @@ from tests.mail_transports import SAYS, PlaceTransports
 from tests.nftban_queues import Run
 from tests.tui.workers_with_lock import wired
 from tui.confirm.action_screen import ActionScreen
-from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
+from tui.log.widgets import LogLines
 from tui.overview import side_panes
 from tui.overview.screen import OverviewScreen
 from tui.screens.dialogs import AskScreen
